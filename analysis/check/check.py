@@ -91,6 +91,14 @@ def check(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame([vars(finding) for finding in findings], schema=SCHEMA)
 
 
+def standing(findings: pl.DataFrame) -> str:
+    """How far the trace that `check` judged can be trusted: the verdict's first words."""
+    levels = set(findings["level"])
+    if "violated" in levels:
+        return "Do not trust this trace"
+    return "Use with care" if "warning" in levels else "Trustworthy as far as a trace can tell"
+
+
 def verdict(findings: pl.DataFrame) -> str:
     """What `check` found, in a few words for a person who has to decide."""
 
@@ -98,15 +106,16 @@ def verdict(findings: pl.DataFrame) -> str:
         rows = findings.filter(pl.col("level") == level).select("check", "text").iter_rows()
         return "; ".join(f"{check}: {text}" for check, text in rows)
 
+    first = standing(findings)
     if violated := named("violated"):
-        return f"Do not trust this trace: sums do not add up. {violated}."
+        return f"{first}: sums do not add up. {violated}."
     if warnings := named("warning"):
-        return f"Use with care. {warnings}."
+        return f"{first}. {warnings}."
     found = "all checks pass and no gap is found"
     if named("note"):
         found = "all checks pass; the small gaps are excluded"
     on = findings.filter(pl.col("check") == RESTS_ON)["text"]
-    return f"Trustworthy as far as a trace can tell: {found}. It rests on {'; '.join(on)}."
+    return f"{first}: {found}. It rests on {'; '.join(on)}."
 
 
 def _number(frame: pl.LazyFrame) -> int:

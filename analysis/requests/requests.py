@@ -64,21 +64,48 @@ def requests(
     single = by == "request"
     keys = [] if single else keys_of(by, ("utid", *THREAD_COLUMNS))
     check_where(where, ("utid",))
-    if reply not in REPLIES:
-        raise UsageError(f"reply={reply!r}", " or ".join(REPLIES))
     if top < 1:
         raise UsageError(f"top={top}", "a number of requests, 1 or more")
+    found, whole = _found(trace, keys, where, reply)
+    if single:
+        whole = _slowest(whole, top)
+        return _single(trace, whole.hstack(parts_of(trace, whole)))
+    return _summed(whole.hstack(parts_of(trace, whole)), found, keys)
+
+
+@needs("switches", "wakeups", "system_calls")
+def processes_and_slowest(
+    trace: Trace, process: str | None, *, reply: str = "same", top: int = 100
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`requests` by process name, and by request those of one process or of all, in one pass."""
+    keys = ["process_name"]
+    found, whole = _found(trace, keys, None, reply)
+    whole = whole.hstack(parts_of(trace, whole))
+    own = whole if process is None else whole.filter(pl.col("process_name") == process)
+    return _summed(whole, found, keys), _single(trace, _slowest(own, top))
+
+
+def _found(
+    trace: Trace, keys: list[str], where: pl.Expr | None, reply: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The requests to the threads chosen, and those of them that were seen from end to end."""
+    if reply not in REPLIES:
+        raise UsageError(f"reply={reply!r}", " or ".join(REPLIES))
     used = {name for name in keys if name != "utid"} | {"comm", "tid"}
     used |= set(where.meta.root_names() if where is not None else ()) - {"utid"}
     threads = threads_with(trace, used).select("utid", *sorted(used)).collect()
     served = threads if where is None else threads.filter(where)
     found = answered(trace, served.get_column("utid"), same=reply == "same")
     found = found.join(threads, on="utid", how="left", maintain_order="left")
-    whole = found.filter(~pl.col("censored") & ~pl.col("lost"))
-    if single:
-        whole = whole.sort("dur", "ts", descending=[True, False]).head(top)
-        return _single(trace, whole.hstack(parts_of(trace, whole)))
-    whole = whole.hstack(parts_of(trace, whole))
+    return found, found.filter(~pl.col("censored") & ~pl.col("lost"))
+
+
+def _slowest(whole: pl.DataFrame, top: int) -> pl.DataFrame:
+    return whole.sort("dur", "ts", descending=[True, False]).head(top)
+
+
+def _summed(whole: pl.DataFrame, found: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Two rows per group: all its requests, and the slowest of them."""
     rows = [
         _row(dict(zip(keys, _tuple(key), strict=True)), group, found, keys, slow=slow)
         for key, group in _groups(whole, keys)
@@ -115,7 +142,7 @@ def _row(
     for name in keys:
         every = every.filter(pl.col(name).eq_missing(pl.lit(key[name], found.schema[name])))
     if slow:
-        group = group.sort("dur", "ts", descending=[True, False]).head(-(-group.height // SLOWEST))
+        group = _slowest(group, -(-group.height // SLOWEST))
     times = group["dur"].sort()
     counts = {
         "n_censored": int(every["censored"].sum()),

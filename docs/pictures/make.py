@@ -58,6 +58,10 @@ def report(folder: Path) -> None:
         printed = browser.printed()
     with Browser(dark=True) as browser:
         opened(browser, path)
+        # Lanes are drawn while they are in the window.
+        browser.run("document.querySelector('#timeline').scrollIntoView()")
+        browser.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        browser.wait(f"!{TIMELINE}.timeline.state().asking")
         browser.screenshot(HERE / "report-dark.png", box(browser, "#timeline", "#starved-figure"))
     (folder / "report.pdf").write_bytes(printed)
     paper(folder / "report.pdf", HERE / "report-printed.png")
@@ -102,7 +106,7 @@ def timeline(folder: Path) -> None:
             browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-150)
         browser.wait(f"!{TIMELINE}.timeline.state().asking")
         # A window of that size: to grow it for the picture would take the pointer away.
-        metrics = {"width": 1200, "height": 300, "deviceScaleFactor": 1, "mobile": False}
+        metrics = {"width": 1200, "height": 390, "deviceScaleFactor": 1, "mobile": False}
         browser._call("Emulation.setDeviceMetricsOverride", **metrics)
         browser.mouse("mouseMoved", x + 5, y)
         browser.wait(f"{TIMELINE}.timeline.state().tip")

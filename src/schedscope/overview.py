@@ -27,7 +27,7 @@ import polars as pl
 
 from schedscope import stored
 from schedscope.parsers import files
-from schedscope.thread_totals import COLUMNS, SCHEMA, thread_totals
+from schedscope.thread_totals import RUN_COLUMNS, SCHEMA, WAIT_COLUMNS, thread_totals
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -218,8 +218,9 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         frame = files.scan_parquet(folder / f"{table}.parquet").select(pl.col(column).max())
         return int(frame.collect().item() or 0)
 
-    states = _native.StoredTable.open(str(folder), "states", list(COLUMNS))
-    if states is None:
+    states = _native.StoredTable.open(str(folder), "states", list(RUN_COLUMNS))
+    waits = _native.StoredTable.open(str(folder), "waits", list(WAIT_COLUMNS))
+    if states is None or waits is None:
         return None  # of another writer
     ncpu, rows, (begin, end) = int(about["ncpu"]), int(about["rows"]["states"]), about["window"]
     cpus, threads = max(largest("cpus", "cpu") + 1, ncpu), largest("threads", "utid") + 1
@@ -233,9 +234,11 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
     chunk = _CHUNK
     while -(-rows // chunk) * threads > _BITS:
         chunk *= 2
-    waits = files.scan_parquet(folder / "waits.parquet")
-    totals = thread_totals(states, waits, (begin, end), ncpu)
-    parts = _native.overview(states, (begin, end), cpus, threads, ncpu, (bins[0], bins[1]), chunk)
+    parts, runs = _native.overview(
+        states, (begin, end), cpus, threads, ncpu, (bins[0], bins[1]), chunk
+    )
+    waited = pl.DataFrame(_native.wait_sums(waits))
+    totals = thread_totals(pl.DataFrame(runs), waited, begin, ncpu)
     head = {
         "version": _VERSION,
         "states": identity,
@@ -246,7 +249,7 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         "bins": bins,
         "chunk": chunk,
         "totals": totals.height,
-        "waits": worst(waits, begin, _WAITS),
+        "waits": worst(files.scan_parquet(folder / "waits.parquet"), begin, _WAITS),
     }
     sums = b"".join(column.fill_null(-1).to_numpy().astype("<i8").tobytes() for column in totals)
     return [json.dumps(head).encode() + b"\n", *parts, sums]

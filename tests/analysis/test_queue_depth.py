@@ -378,6 +378,7 @@ def test_the_figure_has_a_lane_for_each_cpu(trace: ss.Trace) -> None:
     axes = ss.plot.queue_depth(ss.queue_depth(trace))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 1", "CPU 0"]
     assert "a full lane is 3" in axes.get_title(loc="left")
+    assert [text.get_text() for text in axes.texts] == ["0", "3", "0", "3"]
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO(), format="png")

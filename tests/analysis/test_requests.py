@@ -13,6 +13,7 @@ from ledgers import played
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis.requests.parts import PARTS
+from schedscope.analysis.requests.requests import processes_and_slowest
 from schedscope.errors import MissingEventsError, UsageError
 from schedscope.parsers.schema import TABLES
 
@@ -241,3 +242,13 @@ def test_the_figure_divides_the_mean_request() -> None:
     assert len(singles_drawn.get_yticklabels()) == 3
     empty = ss.plot.requests(ss.requests(traced(), where=pl.col("comm") == "nobody"))
     assert [text.get_text() for text in empty.texts] == ["no requests"]
+
+
+@pytest.mark.parametrize("process", [None, "python3"])
+def test_both_tables_of_the_viewer_are_those_of_the_question(process: str | None) -> None:
+    trace = ss.open(FIXTURES / "linux-requests.capture")
+    groups, slowest = processes_and_slowest(trace, process, top=7)
+    assert groups.equals(ss.requests(trace, by="process_name"))
+    where = None if process is None else pl.col("process_name") == process
+    assert slowest.equals(ss.requests(trace, by="request", where=where, top=7))
+    assert slowest.height == 7

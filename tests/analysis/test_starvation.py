@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scenes import MS, scene
 
 import schedscope as ss
-from schedscope import cli
+from schedscope import cli, units
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.occupancy import occupancy
 from schedscope.simulator.builder import Builder
@@ -619,6 +619,15 @@ def test_the_figure(trace: ss.Trace) -> None:
     figure = axes.figure
     assert isinstance(figure, Figure)
     figure.savefig(io.BytesIO())
+    # What has no colour of its own says its name where there is room, and how much it is of all.
+    shown = ss.starvation_timeline(trace, ss.starvation(trace), margin=0)
+    few = ss.plot.starvation(shown, top=1)
+    assert {"hog", "other"} <= {text.get_text() for text in few.texts}
+    legend = few.get_legend()
+    assert legend is not None
+    ran = (240 + 30 + 240) * MS
+    words = {text.get_text() for text in legend.get_texts()}
+    assert f"2 other names, {units.percent((30 + 240) * MS / ran)} of what ran" in words
     with pytest.raises(ss.UsageError, match="starvation_timeline"):
         ss.plot.starvation(ss.starvation(trace))
 

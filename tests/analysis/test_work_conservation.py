@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from small_worlds import MASKS, Interval, allowed, of_states, small_worlds
 
 import schedscope as ss
-from schedscope import cli
+from schedscope import cli, units
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -410,6 +410,8 @@ def test_the_figures(trace: ss.Trace) -> None:
     assert lengths == [[0, 400], [0, 10], [0, 200]]
     axes = ss.plot.work_conservation(ss.work_conservation(trace, by="comm"), top=1)
     assert "1 more not drawn" in axes.get_title(loc="left")
+    gained = ss.work_conservation(trace, by="comm")["avoidable"].max()
+    assert [text.get_text() for text in axes.texts] == [units.duration(gained)]
     axes = ss.plot.idle_episodes(ss.idle_episodes(trace, longer_than=0))
     assert max(axes.get_xticks()) < 950e-9 < axes.get_xlim()[1]  # the last one ends at 900
     assert "b on CPU 0; CPU 1 idle 200 ns" in [text.get_text() for text in axes.texts]

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,29 @@ def test_a_window_beyond_all_clocks_is_refused(tmp_path: Path, member: str) -> N
     (path / "capture.json").write_text(json.dumps(about))
     with pytest.raises(FormatError, match=r"capture: its recording is said to .*146 years"):
         _native.decode(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[:300], r"capture\.json is cut short \(.* at line \d+ column \d+\)"),
+        (lambda text: text.replace(":", "", 1), r"capture\.json is damaged \(.* at line \d+ "),
+        (lambda text: text.replace('"name": "ftrace"', '"name": "x"'), r"its recorder is \"x\""),
+        (lambda text: text.replace('"version": 1', '"version": 9', 1), r"json: version 9"),
+    ],
+)
+def test_a_damaged_capture_json_is_named_with_the_place(
+    tmp_path: Path, damage: Callable[[str], str], message: str
+) -> None:
+    """It is there: to say that the folder has none would send a person to the wrong place."""
+    path = copy_of("linux-ftrace-mixed.capture", tmp_path)
+    text = (path / "capture.json").read_text()
+    assert damage(text) != text
+    (path / "capture.json").write_text(damage(text))
+    with pytest.raises(FormatError, match=message) as refused:
+        _native.decode(path)
+    assert "has no capture.json" not in str(refused.value)
+    assert "Hint: " in str(refused.value)
 
 
 def test_ktr_of_a_cpu_that_no_machine_has_is_refused(tmp_path: Path) -> None:

@@ -105,6 +105,17 @@ def test_requests_in_the_viewer(browser: Any, tmp_path: Path) -> None:
         browser.open("about:blank")
 
 
+def test_data_quality_in_the_viewer(browser: Any, tmp_path: Path) -> None:
+    with server(ss.open(FIXTURES / "linux-ftrace-lossy.capture", cache=tmp_path)) as port:
+        browser.open(f"http://127.0.0.1:{port}/{TOKEN}/")
+        drawn(browser)
+        browser.wait("document.querySelector('.sst-quality').innerText.includes('unknown')")
+        browser.run("document.querySelector('.sst-quality button').click()")
+        browser.wait("document.querySelectorAll('.sst-body table').length === 2")
+        assert complaints(browser) == []
+        browser.open("about:blank")
+
+
 def test_two_traces_in_the_viewer(browser: Any, trace: ss.Trace) -> None:
     with server(trace, trace) as port:
         browser.open(f"http://127.0.0.1:{port}/{TOKEN}/")

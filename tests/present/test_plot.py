@@ -177,3 +177,18 @@ def test_the_callers_settings_stay_as_they_were() -> None:
     before = dict(mpl.rcParams)
     ss.plot.survival(ss.survival(ledger(WORLD)))
     assert dict(mpl.rcParams) == before
+
+
+def test_the_small_part_of_a_stack_is_seen() -> None:
+    """0.1 % of a bar would be less than a pixel, or all of it the white of its edge."""
+    frame = pl.DataFrame(
+        {"cpu": [0], "busy": [9990], "idle": [10], "unknown": [0], "switches": [1]}
+    ).with_columns(switches_hz=1.0, involuntary_frac_min=None, involuntary_frac_max=None)
+    axes = ss.plot.efficiency(frame)
+    busy, idle, unknown = (group.patches[0] for group in axes.containers[:3])  # type: ignore[attr-defined]
+    assert idle.get_width() == pytest.approx(0.1)
+    assert idle.get_edgecolor() == idle.get_facecolor()
+    assert idle.get_linewidth() > 1
+    assert idle.get_zorder() > busy.get_zorder()
+    assert unknown.get_width() == 0
+    assert unknown.get_zorder() == busy.get_zorder()

@@ -212,7 +212,7 @@ def test_a_page_carries_every_interval_if_they_fit(tmp_path: Path) -> None:
 
 def test_a_page_that_is_too_small_carries_sums_and_the_worst_waits(tmp_path: Path) -> None:
     trace = ss.open(FIXTURE, cache=tmp_path)
-    room = len(script().encode()) + 30_000
+    room = len(script().encode()) + 36_000
     page = ss.timeline_html(trace, max_bytes=room)
     assert len(page.encode()) <= room
     data = carried(page)

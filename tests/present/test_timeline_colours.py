@@ -185,6 +185,32 @@ def test_waiting_is_drawn_in_its_two_colours(browser: Any, path: Path) -> None:
 
 
 @pytest.mark.needs("chromium")
+def test_a_kernel_thread_at_rest_is_drawn_lighter_than_one_asleep(browser: Any, path: Path) -> None:
+    """As a dashed line, where the other is a whole one: neither is what a trace is read for."""
+    trace = ss.open(FIXTURE, cache=path.parent)
+    lane(browser, path)
+    parts = {}
+    for state in ("sleeping", "parked"):
+        rows = trace.states.filter(state=state).select("utid", "ts", "dur").collect()
+        utid, ts, dur = rows.sort("dur").row(-1)
+        begin = ts - trace.window[0]
+        browser.run(f"{HANDLE}.picture.show(['utid:{utid}'])")
+        browser.run(f"{HANDLE}.picture.between({begin}, {begin + dur})")
+        browser.wait(f"!{HANDLE}.state().asking && {HANDLE}.lanes().includes('utid:{utid}')")
+        browser.run("new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))")
+        now = browser.run(f"{HANDLE}.state()")
+        y = now["axis"] + browser.run(f"{HANDLE}.lanes().indexOf('utid:{utid}')") * now["height"]
+        at = f"{now['left'] + 200}, {y + 4}, 400, {now['height'] - 6}"
+        data = browser.run(f"[...{HANDLE}.canvas.getContext('2d').getImageData({at}).data]")
+        pixels = np.array(data, dtype=np.uint8).reshape(-1, 4)[:, :3]
+        colours = ["#{:02x}{:02x}{:02x}".format(*pixel) for pixel in pixels]
+        assert set(colours) == {palette("LIGHT")["lane"], palette("LIGHT")["SLEEPING"]}
+        parts[state] = colours.count(palette("LIGHT")["SLEEPING"]) / (2 * 400)
+    assert parts["sleeping"] == 1
+    assert parts["parked"] == pytest.approx(3 / 8, abs=0.01)
+
+
+@pytest.mark.needs("chromium")
 def test_where_colours_are_forced_patterns_remain(browser: Any, path: Path) -> None:
     drawn = lane(browser, path, forced_colors="active", prefers_color_scheme="light")
     assert {"#000000", "#ffffff"} <= drawn
@@ -219,8 +245,8 @@ def test_the_legend_names_everything_that_is_drawn(browser: Any, path: Path) -> 
     lane(browser, path)
     words = browser.run("document.querySelector('.sst-key').innerText")
     for word in (
-        "running", "waiting for a CPU", "blocked", "stopped or parked", "sleeping", "idle",
-        "unknown", "a colour per thread", "arrow: wakeup",
+        "running", "waiting for a CPU", "blocked", "stopped", "sleeping",
+        "kernel thread at rest", "idle", "unknown", "a colour per thread", "arrow: wakeup",
     ):  # fmt: skip
         assert word in words, word
 

@@ -21,9 +21,12 @@ from view_server import TOKEN, server
 
 import schedscope as ss
 from schedscope import overview
+from schedscope.analysis.check.check import verdict
 from schedscope.parsers.schema import TABLES
+from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
+from schedscope.timelines.places import places
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
@@ -421,6 +424,8 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     assert at + worst["dur"] <= (now["first"] + now["bins"] + 1) * now["scale"]
     assert "Finding 1 of 3: starvation" in now["note"]
     assert worst["text"] in page.run(PANEL)
+    opened = places(trace, ss.findings(trace))[0].view(trace)
+    assert f"schedscope view {trace.name} --at '{opened}'" in page.run(current)
     assert f"Try: {worst['advice']}" in page.run(PANEL)
     # The list stays in front of what is selected; the facts are one tab away.
     press(page, "Selection", ".sst-tabs button")
@@ -453,6 +458,33 @@ def test_the_command_of_a_finding_opens_the_viewer_there(
     worst = ss.findings(trace).row(0, named=True)
     browser.wait(f"{HANDLE}.state().selection?.begin === {worst['ts'] - trace.window[0]}")
     assert settled(browser)["selection"]["lane"] == f"utid:{worst['utid']}"
+
+
+def test_the_data_quality_stands_above_the_picture(browser: Any, cache: Path) -> None:
+    """The verdict and the unknown share at once; a click has the checks, and leads to the gaps."""
+    lossy = ss.open(ROOT / "fixtures/linux-ftrace-lossy.capture", cache=cache)
+    line = "document.querySelector('.sst-quality').innerText"
+    with server(lossy) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        before = browser.run(f"{HANDLE}.canvas.getBoundingClientRect().top")
+        browser.wait(f"{line}.startsWith('Data quality: Use with care; ')")
+        assert browser.run(line).endswith("; ".join(gaps(lossy)))
+        assert "27.4 % of CPU time unknown" in browser.run(line)
+        assert browser.run(f"{HANDLE}.canvas.getBoundingClientRect().top") == before
+        press(browser, "Data quality", ".sst-quality button")
+        browser.wait(f"{PANEL}.includes('Where events may be missing')")
+        found = ss.check(lossy)
+        assert verdict(found) in browser.run(PANEL)
+        rows = "[...document.querySelectorAll('.sst-body table')[0].rows].slice(1)"
+        listed = browser.run(f"{rows}.map(row => [...row.cells].map(cell => cell.innerText))")
+        assert sorted(row[1] for row in listed) == sorted(found["check"])
+        assert [row[0] for row in listed[:3]] == ["warning", "warning", "warning"]
+        overrun = lossy.losses.filter(pl.col("reason") == "overrun").sort("ts_begin").collect()
+        begin = overrun["ts_begin"][0] - lossy.window[0]
+        press(browser, f"{(overrun['ts_begin'][0] - lossy.origin) / 1e9:.6f} s", ".sst-body button")
+        browser.wait(f"{HANDLE}.state().selection?.lane === 'cpu:{overrun['cpu'][0]}'")
+        now = settled(browser)
+        assert now["first"] * now["scale"] <= begin <= (now["first"] + now["bins"]) * now["scale"]
 
 
 def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
@@ -559,7 +591,7 @@ def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: 
     wait = worst(trace)
     assert f"{wait['comm']} {wait['tid']}" in texts
     assert "waiting for a CPU" in texts
-    assert texts[-5] == f"linux-ftrace-mixed.capture, {settled(page)['note'].split(',')[0]}"
+    assert texts[-7] == f"linux-ftrace-mixed.capture, {settled(page)['note'].split(',')[0]}"
     assert len(list(drawing.iter(f"{space}image"))) == len(page.run(f"{HANDLE}.lanes()"))
     assert not list(drawing.iter(f"{space}script"))
     # The screen is drawn on again.
@@ -782,6 +814,7 @@ def test_a_page_finds_selects_sums_and_keeps_by_itself(paper: Any, trace: ss.Tra
     search(paper, str(row["tid"]), f"{row['comm']} {row['tid']}")
     paper.wait(f"{PANEL}.includes('waiting for a CPU for')")
     assert "schedscope view linux-ftrace-mixed" in paper.run(PANEL)
+    assert "0.39 % of CPU time unknown" in paper.run("document.querySelector('.sst-quality').title")
     assert set(settled(paper)["kinds"]) == {"intervals"}
     paper.run(f"{HANDLE}.picture.setRange([400000000, 500000000])")
     paper.wait(f"{PANEL}.includes('Totals of the lanes shown')")

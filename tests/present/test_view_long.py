@@ -159,6 +159,22 @@ def test_the_list_of_threads_is_that_of_the_tables(trace: ss.Trace, long: Timeli
     known = thread_list(trace, long.lanes.overview.thread_totals())
     assert known.equals(thread_list(trace))
     assert known["wait"].sum() > 0 < known["run"].sum()
+    longest = pl.col("ts_ready").sort_by("wait", descending=True, maintain_order=True).first()
+    waited = (
+        trace.waits.filter(pl.col("wait").is_not_null(), pl.col("ts_ready").is_not_null())
+        .filter(pl.col("utid") >= trace.ncpu)
+        .sort("ts_ready")
+        .group_by("utid")
+        .agg(
+            pl.col("wait").sum(),
+            ready=longest - trace.window[0],
+            longest=pl.col("wait").max(),
+        )
+        .sort("utid")
+        .collect()
+    )
+    mine = known.filter(pl.col("longest").is_not_null()).sort("utid")
+    assert mine.select("utid", "wait", "ready", "longest").equals(waited)
     # Some never waited, or never ran.
     assert known["longest"].null_count()
     assert known["cpu"].null_count()

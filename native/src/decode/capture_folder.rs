@@ -31,10 +31,15 @@ impl CaptureFolder {
         let file = path.join("capture.json");
         let text = read_text(&file)?;
         let json: Value = serde_json::from_str(&text).map_err(|error| {
+            let state = if error.is_eof() {
+                "cut short"
+            } else {
+                "damaged"
+            };
             Error::format(
-                format!("{}: {error}", file.display()),
-                "one JSON object",
-                "the capture is damaged: copy it again",
+                format!("{} is {state} ({error})", file.display()),
+                "one JSON object, with its closing brace",
+                "copy the capture again from the host that recorded it",
             )
         })?;
         let folder = Self {
@@ -56,6 +61,20 @@ impl CaptureFolder {
                 ),
                 "version 1",
             )),
+        }
+    }
+
+    /// Why the folder at `path`, whose `capture.json` is there, is of no known format.
+    pub fn refusal(path: &Path) -> Error {
+        match Self::open(path) {
+            Err(error) => error,
+            Ok(folder) => {
+                let recorder = match folder.text(&["recorder", "name"]) {
+                    Some(name) => format!("its recorder is {name:?}"),
+                    None => "it names no recorder".into(),
+                };
+                folder.wrong(&recorder, "ftrace, perf, bpftrace or dtrace")
+            }
         }
     }
 

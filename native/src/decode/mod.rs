@@ -181,6 +181,9 @@ fn find(path: &Path) -> Result<&'static Format> {
         .iter()
         .find(|format| (format.recognise)(path, &head))
         .ok_or_else(|| {
+            if path.join("capture.json").exists() {
+                return capture_folder::CaptureFolder::refusal(path);
+            }
             let shown = path.display();
             let found = if path.is_dir() {
                 format!("{shown} is a folder, but not a capture: it has no capture.json")

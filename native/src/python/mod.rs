@@ -31,6 +31,7 @@ mod trace_dat;
 mod victims;
 mod virtual_lag;
 mod wait_breakdown;
+mod wait_sums;
 mod weights;
 mod world;
 
@@ -83,6 +84,8 @@ mod _native {
     use super::trace_dat::{synthesize_trace_dat, write_trace_dat};
     #[pymodule_export]
     use super::virtual_lag::virtual_lag;
+    #[pymodule_export]
+    use super::wait_sums::wait_sums;
     #[pymodule_export]
     use super::weights::levels_of;
 

@@ -13,7 +13,12 @@ use crate::sweep::run_sums::Sums;
 pub fn run_sums(states: &Bound<'_, PyAny>, window: (i64, i64)) -> PyResult<ArrowTable> {
     let mut sums = Sums::new(window);
     each_batch(states, |batch| sums.read(&batch))?;
-    let (found, begin) = (&sums.found, window.0);
+    sums_table(&sums, window.0)
+}
+
+/// The same as a table, of sums in a window that begins at `begin`.
+pub fn sums_table(sums: &Sums, begin: i64) -> PyResult<ArrowTable> {
+    let found = &sums.found;
     let cpu = |cpu: u16| (cpu != NOWHERE).then_some(cpu);
     Ok(table(vec![
         ("utid", counts(found.iter().map(|sum| sum.utid))),

@@ -30,6 +30,7 @@ pub mod sleeps;
 pub mod wait_breakdown;
 pub mod wait_cursor;
 pub mod wait_starts;
+pub mod wait_sums;
 pub mod weights;
 
 /// Changes between two looks at whether Ctrl-C was pressed.

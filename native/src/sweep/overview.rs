@@ -157,14 +157,15 @@ fn add(cells: &mut [u32], width: i64, since: i64, until: i64) {
     let Ok(first) = usize::try_from(since / width) else {
         return;
     };
-    let mut at = since;
+    // One division only: most intervals lie in one stretch, or in a few.
+    let (mut at, mut edge) = (since, since - since % width + width);
     for cell in cells.iter_mut().skip(first) {
-        let edge = (at / width + 1) * width;
         *cell = cell.saturating_add(count(until.min(edge) - at));
         if until <= edge {
             break;
         }
         at = edge;
+        edge += width;
     }
 }
 

@@ -47,7 +47,8 @@ class Waiting:
         """
         begin, end = interval.begin, interval.end
         trace = interval.trace
-        waits = self._waits(interval)
+        # One query of all that follows: tables are small, and each query costs 2 ms by itself.
+        waits = self._waits(interval).lazy()
         spent = (
             trace.states.filter(
                 pl.col("utid") >= trace.ncpu, pl.col("state").is_in(["runnable", "running"])
@@ -58,7 +59,6 @@ class Waiting:
                 waiting=pl.col("inside").filter(pl.col("state") == "runnable").sum(),
                 running=pl.col("inside").filter(pl.col("state") == "running").sum(),
             )
-            .collect()
         )
         woken = (
             trace.wakeups.filter(
@@ -67,11 +67,10 @@ class Waiting:
             )
             .group_by("utid")
             .agg(n_wakeups=pl.len())
-            .collect()
         )
         keys = KEYS[by]
         names = ["utid", *dict.fromkeys(["tid", *keys])]
-        threads = threads_with(trace, keys).select(names).collect()
+        threads = threads_with(trace, keys).select(names)
         carried = waits.filter(pl.col("carried"))
         # A thread of which the trace shows no state: all that is known is that it waits.
         extra = carried.select(
@@ -116,12 +115,13 @@ class Waiting:
                 "waiting", "running", *keys, descending=[True, True, *[False] * len(keys)],
                 nulls_last=True,
             )
+            .collect()
         )  # fmt: skip
 
     def _waits(self, interval: Interval) -> pl.DataFrame:
         """Waits of the interval with a known start, at full length; `carried` from before."""
         trace, begin, end = interval.trace, interval.begin, interval.end
-        ids = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("utid", "tid").collect()
+        ids = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("utid", "tid")
         known = (
             trace.waits.filter(pl.col("ts_ready").is_not_null())
             .select(
@@ -131,26 +131,24 @@ class Waiting:
                 ended=pl.col("ts_run").is_not_null() & (pl.col("censored") == "none"),
             )
             .filter(pl.col("ts_end") > begin, pl.col("ts_ready") < end)
-            .collect()
             .join(ids, on="utid", how="inner")
             .select(*_WAITS)
         )
         carried = self._carried(interval, ids)
-        over = known.filter(~pl.col("ended") & (pl.col("ts_end") >= end))
-        self._still = pl.concat(
-            [over, carried.filter(~pl.col("ended")).select(*_WAITS)]
-        ).select("tid", "ts_ready")  # fmt: skip
-        return pl.concat(
+        both = pl.concat(
             [known.with_columns(carried=pl.lit(False)), carried.with_columns(carried=pl.lit(True))]
-        )
+        ).collect()
+        goes_on = pl.col("carried") | (pl.col("ts_end") >= end)
+        self._still = both.filter(~pl.col("ended") & goes_on).select("tid", "ts_ready")
+        return both
 
-    def _carried(self, interval: Interval, ids: pl.DataFrame) -> pl.DataFrame:
+    def _carried(self, interval: Interval, ids: pl.LazyFrame) -> pl.LazyFrame:
         """Those that waited at the end of the interval before, and of which it is known since when.
 
         Only of threads of which the trace has nothing before the interval: the others it shows.
         """
         trace, begin, end = interval.trace, interval.begin, interval.end
-        nothing = pl.DataFrame(schema=_WAITS)
+        nothing = pl.LazyFrame(schema=_WAITS)
         if not interval.follows or self._still.is_empty():
             return nothing
         first = (
@@ -158,16 +156,19 @@ class Waiting:
             .sort("ts")
             .group_by("utid", maintain_order=True)
             .agg(pl.col("ts").first(), pl.col("state").first().cast(pl.String))
-            .collect()
             .join(ids, on="utid", how="inner")
             .sort("ts")
             .unique("tid", keep="first", maintain_order=True)
         )
-        rows = self._still.join(first, on="tid", how="left").join(
-            # A tid that was reused belongs to the one that was first.
-            ids.sort("utid").unique("tid", keep="first").rename({"utid": "utid_listed"}),
-            on="tid",
-            how="left",
+        rows = (
+            self._still.lazy()
+            .join(first, on="tid", how="left")
+            .join(
+                # A tid that was reused belongs to the one that was first.
+                ids.sort("utid").unique("tid", keep="first").rename({"utid": "utid_listed"}),
+                on="tid",
+                how="left",
+            )
         )
         # If events are missing, one that is silent may have run.
         silent = pl.col("ts").is_null() & pl.col("utid_listed").is_not_null()

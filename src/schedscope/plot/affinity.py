@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
 from schedscope.errors import UsageError
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, short, visible
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, keep_visible, require, short, visible
 
 _WORDS = {
     "cpu": "CPU",
@@ -62,11 +62,12 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
                 .iter_rows()
             )
             widths = np.array([shares.get(group, 0.0) for group in ranked["group"]])
-            axes.barh(
+            bars = axes.barh(
                 rows, widths, left=base, height=0.72, color=FAINT if place is None else color,
                 edgecolor="white", linewidth=0.6,
                 label=f"{_WORDS[over]} unknown" if place is None else f"{_WORDS[over]} {place}",
             )  # fmt: skip
+            keep_visible(bars, 1)
             base += widths
         for row, running in zip(rows.tolist(), ranked["running"], strict=True):
             axes.text(1.01, row, units.duration(running), va="center", fontsize=9, color=INK)

@@ -6,7 +6,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import units
-from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, keep_visible, require, visible
 
 _PARTS = (("busy", COLORS[0]), ("idle", COLORS[5]), ("unknown", FAINT))
 
@@ -28,7 +28,8 @@ def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) ->
             left = 0.0
             for name, color in _PARTS:
                 share = 100 * row[name] / whole
-                axes.barh(y, share, left=left, height=0.7, color=color)
+                bar = axes.barh(y, share, left=left, height=0.7, color=color)
+                keep_visible(bar, 100)
                 left += share
             axes.annotate(
                 _beside(row),

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, StepPatch
 
-from schedscope.plot.style import COLORS, FAINT, canvas, require, visible
+from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,6 +60,7 @@ def queue_depth(
         for lane, cpu in enumerate(chosen):
             levels = _of_parts(lanes[(cpu,)], name) if parted else _of_steps(lanes[(cpu,)])
             _lane(axes, levels, len(chosen) - 1 - lane, 0.85 / highest, origin)
+            _scale(axes, len(chosen) - 1 - lane, highest)
         names = ["all" if cpu is None else f"CPU {cpu}" for cpu in chosen]
         if None in chosen and len(chosen) > 1:
             names[-1] = "no queue"
@@ -133,6 +134,16 @@ def _lane(axes: Axes, levels: _Levels, bottom: int, scale: float, origin: int) -
     turns = np.flatnonzero(np.diff(blind, prepend=-1))
     edges = np.append(x[:-1][turns], x[-1])
     _stairs(axes, bottom + 0.85 * blind[turns], edges, bottom, FAINT, 1.0)
+
+
+def _scale(axes: Axes, bottom: int, highest: int) -> None:
+    """What the foot and the full height of a lane mean, at its right end."""
+    axes.axhline(bottom + 0.85, color=FAINT, linewidth=0.6, zorder=0.5)
+    for text, y, side in (("0", bottom, "bottom"), (str(highest), bottom + 0.85, "top")):
+        axes.annotate(
+            text, (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", va=side, fontsize=8, color=INK, annotation_clip=False,
+        )  # fmt: skip
 
 
 def _stairs(

@@ -6,7 +6,16 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import units
-from schedscope.plot.style import COLORS, INK, canvas, nothing, require, time_axis, visible
+from schedscope.plot.style import (
+    COLORS,
+    INK,
+    canvas,
+    keep_visible,
+    nothing,
+    require,
+    time_axis,
+    visible,
+)
 
 _PARTS = (
     *("running", "waiting", "throttled", "interrupted", "locks", "io", "timer", "other_sleep"),
@@ -26,12 +35,15 @@ def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> A
     rows = frame.head(top).rows(named=True)
     with canvas(ax, height=1.6 + 0.4 * max(len(rows), 1)) as axes:
         names = []
+        wholes = [row["dur"] if single else row["total"] / row["n"] for row in rows]
+        longest = max(wholes, default=0)
         for y, row in enumerate(rows):
             n, whole = (1, row["dur"]) if single else (row["n"], row["total"])
             left = 0.0
             for part, color in zip(_PARTS, _SHADES, strict=True):
                 if row[part]:
-                    axes.barh(y, row[part] / n, left=left, height=0.7, color=color)
+                    bar = axes.barh(y, row[part] / n, left=left, height=0.7, color=color)
+                    keep_visible(bar, longest)
                     left += row[part] / n
             axes.annotate(
                 units.duration(whole / n), (left, y), xytext=(4, 0),

@@ -16,9 +16,12 @@ _WAITING = COLORS[1]
 _RUNNING = COLORS[0]
 # For culprits: not the two colours of the waiting thread.
 _CULPRITS = (COLORS[3], COLORS[2], COLORS[4], COLORS[5], "#8073ac", "#b2182b")
-_OTHERS = "#7d7d7d"
+_OTHERS = ("#7d7d7d", "#a9a9a9")
+"""In turn, by name: where one of them ends and the next begins is seen."""
 # Intervals narrower than a pixel of their lane are drawn as one.
 _PIXELS = 4000
+# Room for a letter of a name in a bar, as a part of the axis.
+_LETTER = 0.011
 # Heights of the lanes.
 _CPU, _THREAD = 0.72, 0.5
 # Characters in a line of the legend, and those that a patch of colour takes.
@@ -32,8 +35,9 @@ def starvation(
 
     The top lane is the thread itself, waiting and running. Below it is a lane for
     each CPU on whose queue it waited, in strong colours while it did, then those that
-    it may use as well: the `top` names that ran longest each have a colour. An idle
-    CPU is blank; where the trace does not show, the lane is hatched.
+    it may use as well. The `top` names with the largest part of the time that it waited, or of
+    all that is drawn, each have a colour; the others are two greys, with their names where there
+    is room. An idle CPU is blank; where the trace does not show, the lane is hatched.
     """
     require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
     lanes = frame.filter(pl.col("lane") != "thread").select("lane", "cpu").unique()
@@ -41,13 +45,17 @@ def starvation(
     begin = int(frame["ts"].min() or 0)  # type: ignore[arg-type]
     end = int((frame["ts"] + frame["dur"]).max() or 0)  # type: ignore[arg-type]
     ran = frame.filter(pl.col("kind").cast(pl.String) == "thread")
-    names = (
+    spent = (
         ran.group_by("comm")
         .agg(pl.col("dur").filter(pl.col("waited")).sum().alias("held"), pl.col("dur").sum())
-        .sort("held", "dur", "comm", descending=[True, True, False])["comm"]
-        .to_list()
+        .with_columns(share=pl.max_horizontal(pl.col("held", "dur") / pl.col("held", "dur").sum()))
+        .sort("share", "held", "comm", descending=[True, True, False])
     )
+    names = spent["comm"].to_list()
     colors = dict(zip(names[:top], _CULPRITS, strict=False))
+    greys = {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(names[top:])}
+    drawn = spent["dur"].to_list()
+    rest = sum(drawn[top:]) / max(1, sum(drawn))
     with canvas(ax, height=1.9 + 0.55 * (len(order) + 1)) as axes:
         mine = frame.filter(pl.col("lane") == "thread")
         axes.barh(
@@ -60,9 +68,11 @@ def starvation(
             hatch="/////",
             linewidth=0,
         )
-        bars = _bars(mine, frame, order, colors).sort("layer", "color", "y", "ts")
+        bars = _bars(mine, frame, order, {**greys, **colors}).sort("layer", "color", "y", "ts")
         for (color, alpha), own in bars.group_by("color", "alpha", maintain_order=True):
             _draw(axes, own, str(color), float(str(alpha)), origin, end - begin)
+        others = ran.filter(pl.col("comm").is_in(list(greys)))
+        _write_names(axes, others, order, origin, end - begin)
         who = mine["comm"][0] if mine.height else ""
         labels = [units.printable(str(who))] + [f"CPU {cpu}" for _, cpu in order]
         axes.set_yticks(range(len(labels)), visible(labels[::-1]))
@@ -76,20 +86,23 @@ def starvation(
         seen = frame.filter(pl.col("lane") != "thread")["dur"].sum()
         unknown = seen < len(order) * (end - begin)
         idle = frame.filter(pl.col("lane") != "thread", pl.col("kind").cast(pl.String) == "idle")
-        rows_of_legend = _legend(axes, colors, len(names) - top, idle.height > 0, unknown)
+        rows_of_legend = _legend(axes, colors, len(greys), rest, idle.height > 0, unknown)
         axes.set_title(f"Who ran while {labels[0] or 'it'} waited", pad=14 + 15 * rows_of_legend)
         axes.title.set_color(INK)
     return axes
 
 
-def _legend(axes: Axes, colors: dict[str, str], others: int, idle: bool, unknown: bool) -> int:
+def _legend(
+    axes: Axes, colors: dict[str, str], others: int, rest: float, idle: bool, unknown: bool
+) -> int:
     handles = [
         Patch(color=_WAITING, label="it waits"),
         Patch(color=_RUNNING, label="it runs"),
         *(Patch(color=color, label=units.printable(name)) for name, color in colors.items()),
     ]
     if others > 0:
-        handles.append(Patch(color=_OTHERS, label=f"{others} other name{'s' * (others > 1)}"))
+        label = f"{units.several(others, 'other name')}, {units.percent(rest)} of what ran"
+        handles.append(Patch(facecolor=_OTHERS[0], edgecolor=_OTHERS[1], hatch="|||", label=label))
     if idle:
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label="idle"))
     if unknown:
@@ -134,7 +147,7 @@ def _bars(
         "y",
         *when,
         height=pl.lit(_CPU),
-        color=pl.col("comm").replace_strict(colors, default=_OTHERS, return_dtype=pl.String),
+        color=pl.col("comm").replace_strict(colors, return_dtype=pl.String),
         alpha=pl.when("waited").then(1.0).otherwise(0.4),
         layer=1,
     )
@@ -148,6 +161,29 @@ def _bars(
         layer=1,
     )
     return pl.concat([known, by_name, own.select(known.columns)])
+
+
+def _write_names(
+    axes: Axes, others: pl.DataFrame, order: list[tuple[str, int]], origin: int, length: int
+) -> None:
+    """Those without a colour, in bars that are wide enough: a thread's runs with short gaps."""
+    gap = max(length // _PIXELS, 1)
+    apart = pl.col("ts") - (pl.col("ts") + pl.col("dur")).shift() > gap
+    wide = (
+        others.sort("lane", "cpu", "ts")
+        .with_columns(new=(apart | pl.struct("lane", "cpu", "comm").rle_id().diff().ne(0)))
+        .group_by("lane", "cpu", "comm", run=pl.col("new").fill_null(True).cum_sum())
+        .agg(pl.col("ts").min(), until=(pl.col("ts") + pl.col("dur")).max())
+        .filter(
+            pl.col("until") - pl.col("ts") > pl.col("comm").str.len_chars() * (_LETTER * length)
+        )
+        .sort("ts")
+    )
+    for lane, cpu, comm, _, ts, until in wide.iter_rows():
+        axes.text(
+            ((ts + until) / 2 - origin) / 1e9, len(order) - 1 - order.index((lane, cpu)),
+            units.printable(comm), ha="center", va="center", fontsize=7, color=INK, clip_on=True,
+        )  # fmt: skip
 
 
 def _draw(

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -22,6 +23,8 @@ from schedscope.errors import UsageError
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
 INK = "#222222"
 FAINT = "#d9d9d9"
+_SHORTEST = 0.006
+"""Of the axis: a shorter part of a bar is hard to see."""
 
 CAUSE_COLORS = {
     "wake": COLORS[0],
@@ -129,6 +132,18 @@ def time_axis(axis: Axis, *, log: bool = False) -> None:
             set_limits(low / 2, high * 2)
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
         axis.set_minor_formatter(NullFormatter())
+
+
+def keep_visible(bars: BarContainer, whole: float) -> None:
+    """Draw parts of stacked bars that are too short for the eye as wide as a line.
+
+    `whole` is the length of the axis. A part of nothing stays nothing.
+    """
+    for bar in bars.patches:
+        if 0 < bar.get_width() < _SHORTEST * whole:
+            bar.set_edgecolor(bar.get_facecolor())
+            bar.set_linewidth(1.5)
+            bar.set_zorder(bar.get_zorder() + 0.1)
 
 
 def require(frame_columns: list[str], needed: tuple[str, ...], maker: str) -> None:

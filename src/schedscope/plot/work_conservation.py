@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from schedscope import units
 from schedscope.errors import UsageError
-from schedscope.plot.style import COLORS, FAINT, canvas, require, time_axis, visible
+from schedscope.plot.style import COLORS, FAINT, canvas, keep_visible, require, time_axis, visible
 
 _REASONS: dict[str | None, tuple[str, str]] = {
     "placed": ("placed on a busy CPU", COLORS[0]),
@@ -70,16 +70,27 @@ def work_conservation(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = N
     hidden = len(names) - len(chosen)
     with canvas(ax, height=1.9 + 0.3 * max(len(chosen), 1)) as axes:
         left = [0] * len(chosen)
+        wholes = [sum(values[i] for values, _ in parts.values()) for i in chosen]
+        longest = max(wholes, default=0)
         for label, (values, color) in parts.items():
             lengths = [values[i] for i in chosen]
-            axes.barh(range(len(chosen)), lengths, left=left, height=0.7, color=color, label=label)
+            bars = axes.barh(
+                range(len(chosen)), lengths, left=left, height=0.7, color=color, label=label
+            )
+            keep_visible(bars, longest)
             left = [a + b for a, b in zip(left, lengths, strict=True)]
+        for y, (i, whole) in enumerate(zip(chosen, wholes, strict=True)):
+            if first[i]:
+                axes.annotate(
+                    units.duration(first[i]), (whole, y), xytext=(5, 0),
+                    textcoords="offset points", va="center", fontsize=8, color=COLORS[1],
+                )  # fmt: skip
         axes.set_yticks(range(len(chosen)), [names[i] for i in chosen])
         axes.set_ylim(len(chosen) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.12 * max(longest, 1))
         time_axis(axes.xaxis)
         more = f" ({hidden} more not drawn)" if hidden else ""
         axes.set_title(title + more, pad=12 + 16 * -(-len(parts) // 2))

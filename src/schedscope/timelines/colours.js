@@ -4,7 +4,7 @@
 // told apart in greyscale and with any kind of colour blindness, and where a system forces its
 // own two colours. tests/present/test_timeline_colours.py computes the distances.
 
-const RUNNING = 0, IDLE = 1, RUNNABLE = 2, BLOCKED = 3, SLEEPING = 4, STOPPED = 5, UNKNOWN = 6;
+const RUNNING = 0, IDLE = 1, RUNNABLE = 2, BLOCKED = 3, SLEEPING = 4, STOPPED = 5, UNKNOWN = 6, PARKED = 7;
 
 const LIGHT = {
   dark: false, back: "#ffffff", text: "#1f2328", faint: "#596069", line: "#e3e5e8", lane: "#f5f6f8",
@@ -26,11 +26,16 @@ const PATTERNS = {
   [STOPPED]: (x, y) => y % 4 < 1, // level stripes
 };
 
+/** What does nothing is a line: a dashed one of a kernel thread at rest, in CSS pixels. */
+const DASH = 3, GAP = 5;
+
 /** The same as a background of CSS, for the legend. */
 const SWATCHES = {
   [RUNNABLE]: (a, b) => `repeating-linear-gradient(135deg, ${b} 0 1.4px, ${a} 1.4px 4.2px)`,
   [BLOCKED]: (a, b) => `repeating-linear-gradient(90deg, ${b} 0 1px, ${a} 1px 4px)`,
   [STOPPED]: (a, b) => `repeating-linear-gradient(0deg, ${b} 0 1px, ${a} 1px 4px)`,
+  [SLEEPING]: (a) => `linear-gradient(${a}, ${a}) center / 100% 2px no-repeat`,
+  [PARKED]: (a) => `repeating-linear-gradient(90deg, ${a} 0 ${DASH}px, transparent ${DASH}px ${DASH + GAP}px) center / 100% 2px no-repeat`,
 };
 
 /** A system's own colours, where it forces them: two, and patterns for the rest. */

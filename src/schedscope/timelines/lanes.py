@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 Times = npt.NDArray[np.int64]
 
-STATES = ("running", "idle", "runnable", "blocked", "sleeping", "stopped", "unknown")
-"""What a lane can show; a state's number is its place. `stopped` includes `parked`."""
+STATES = ("running", "idle", "runnable", "blocked", "sleeping", "stopped", "unknown", "parked")
+"""What a lane can show; a state's number is its place."""
 
-CODES = {name: code for code, name in enumerate(STATES)} | {"parked": STATES.index("stopped")}
+CODES = {name: code for code, name in enumerate(STATES)}
 NOBODY = 0xFFFF_FFFF
 MOST_ROWS = 2_000_000
 """Rows of a long trace that are read for one answer, and at a time."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.places import listed
+from schedscope.timelines.quality import quality
 from schedscope.timelines.script import script
 from schedscope.timelines.threads import as_rows, thread_list
 from schedscope.units import printable
@@ -56,7 +57,7 @@ def timeline_html(
     first = None
     if show is not None:
         first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
-    about = {**source.about(), "findings": listed(trace, found)}
+    about = {**source.about(), "findings": listed(trace, found), "quality": quality(trace)}
     if first is not None:
         about["show"] = list(first)
     data = _data(source, about, max_bytes - len(code.encode()) - 1000)

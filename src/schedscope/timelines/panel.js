@@ -1,15 +1,15 @@
-// What is selected: an interval, a range, the notes; and the box for SQL.
+// What is selected: an interval, a range, the notes; what is known of the trace; the box for SQL.
 
 const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "the cause is unknown" };
 
-function panel(picture, source, keep) {
+function panel(picture, source, keep, home) {
   const { about } = picture, can = new Set(about.can || []);
   const body = h("div", { class: "sst-body", role: "tabpanel", "aria-live": "polite" });
   const strip = h("div", { class: "sst-tablist", role: "tablist", "aria-label": "details" }), tabs = h("div", { class: "sst-tabs" }, strip);
   const whole = h("div", { class: "sst-panel", hidden: true }, tabs, body);
   picture.box.append(whole);
-  const words = { selection: "Selection", range: "Range", findings: "Findings", ...(can.has("requests") ? { requests: "Requests" } : {}), notes: "Notes", sql: "SQL" };
-  const shown = { selection: [], range: [], findings: [], requests: [], notes: [], sql: [] };
+  const words = { selection: "Selection", range: "Range", findings: "Findings", ...(can.has("requests") ? { requests: "Requests" } : {}), quality: "Data quality", notes: "Notes", sql: "SQL" };
+  const shown = { selection: [], range: [], findings: [], requests: [], quality: [], notes: [], sql: [] };
   let open = null, last = 0;
   const buttons = Object.fromEntries(Object.entries(words).map(([name, word]) => [name, h("button", {
     type: "button", role: "tab", "aria-selected": "false", click: () => (open === name ? close() : turn(name)),
@@ -24,6 +24,7 @@ function panel(picture, source, keep) {
     if (name === "sql" && !shown.sql.length) shown.sql = sql();
     if (name === "findings" && !shown.findings.length) list();
     if (name === "requests" && !shown.requests.length) served();
+    if (name === "quality" && !shown.quality.length) trusted();
     const fresh = open !== name;
     open = name;
     whole.hidden = false;
@@ -193,7 +194,7 @@ function panel(picture, source, keep) {
 
   /** Time in each state, of the lanes that are shown, from what the picture knows. */
   function sums(begin, end) {
-    const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped"];
+    const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped", "parked"];
     const rows = [], links = [];
     for (const lane of picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200)) {
       const piece = picture.best(lane);
@@ -239,7 +240,7 @@ function panel(picture, source, keep) {
       h("ol", { class: "sst-findings" }, rows.map((row, i) => h("li", { value: row.n, "aria-current": i === current ? "true" : null },
         h("p", {}, link(`${row.topic} (${row.level})`, () => reach(i), "show where it is worst"), `: ${row.cost}`),
         h("p", {}, row.text), h("p", {}, "Try: ", row.advice),
-        row.commands.map((command) => h("p", { class: "sst-code" }, h("code", {}, called(command)))))))];
+        row.commands.map((command) => code(called(command))))))];
   }
   const called = (command) => {
     const [name, ...rest] = command.split(" ");
@@ -272,6 +273,36 @@ function panel(picture, source, keep) {
     if (rows.length) picture.stepped("");
     current = Math.min(Math.max(0, current + step), rows.length - 1);
     await reach(current);
+  }
+
+  // ---- data quality ----
+
+  const line = h("p", { class: "sst-quality", role: "status" });
+  picture.box.querySelector(".sst-key").after(line);
+  const above = (text) => {
+    line.title = `Data quality: ${text}`;
+    line.replaceChildren(link("Data quality", () => turn("quality"), "all checks, and where events may be missing"), `: ${text}`);
+  };
+
+  /** The line above the picture, and the tab. */
+  async function trusted() {
+    shown.quality = [h("h2", {}, "Data quality"), h("p", { class: "sst-faint" }, "Looking …")];
+    above("being checked …");
+    let facts = about.quality;
+    try {
+      facts ||= (await source({ kind: "quality" })).answer;
+    } catch (error) {
+      facts = { line: `not checked: ${error.message || error}`, verdict: "", tables: [] };
+    }
+    above(facts.line);
+    shown.quality = [h("h2", {}, "Data quality"), h("p", {}, facts.verdict || facts.line), ...facts.tables.map((data) => table(data, go))];
+    if (open === "quality") turn("quality");
+  }
+  if (about.quality) trusted();
+  else if (home === "notebook" && about.grain) above("not checked yet"); // it takes the kernel's time
+  else {
+    above("to be checked");
+    picture.on("still", () => { if (!shown.quality.length) trusted(); });
   }
 
   // ---- requests to a server ----

@@ -57,10 +57,11 @@ function captions(pen, { title, colour, ratio, width, below }) {
   pen.font = `${12 * ratio}px system-ui, sans-serif`;
   let x = 4 * ratio;
   const y = below + (FOOTER / 2) * ratio;
-  for (const [code, word] of [[RUNNING, "running"], [RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"], [STOPPED, "stopped or parked"]]) {
-    const second = (colour.second || {})[code];
-    pen.fillStyle = colour[code];
-    pen.fillRect(x, y - 6 * ratio, 18 * ratio, 12 * ratio);
+  for (const [code, word] of [[RUNNING, "running"], [RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"], [STOPPED, "stopped"], [SLEEPING, "sleeping"], [PARKED, "kernel thread at rest"]]) {
+    const second = (colour.second || {})[code], step = code === PARKED ? DASH + GAP : 18;
+    pen.fillStyle = colour[code] || colour[SLEEPING];
+    if (code !== SLEEPING && code !== PARKED) pen.fillRect(x, y - 6 * ratio, 18 * ratio, 12 * ratio);
+    else for (let at = 0; at < 18; at += step) pen.fillRect(x + at * ratio, y - ratio, Math.min(step === 18 ? 18 : DASH, 18 - at) * ratio, 2 * ratio);
     for (let i = 0; second && PATTERNS[code] && i < 3; i++) {
       pen.fillStyle = pen.strokeStyle = second;
       pen.lineWidth = 2 * ratio;

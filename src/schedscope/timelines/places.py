@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,11 @@ def listed(trace: Trace, found: pl.DataFrame | None = None) -> list[dict[str, An
                 "cost": units.cost(row["cost"], row["cost_frac"]),
                 "text": units.printable(row["text"]),
                 "advice": row["advice"],
-                "commands": [row["command"], *([row["whatif"]] if row["whatif"] else [])],
+                "commands": [
+                    row["command"],
+                    *([row["whatif"]] if row["whatif"] else []),
+                    f"view --at {shlex.quote(place.view(trace))}",
+                ],
                 "shown": [ts - begin for ts in place.shown(trace)],
                 "lane": place.lane,
                 "at": None if (at := place.middle(trace)) is None else at - begin,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     *("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes", "findings"),
-    "requests",
+    *("quality", "requests"),
 )
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
 
@@ -31,8 +31,8 @@ _THREADS = 12
 class Questions:
     """Answers by `kind` of the request, whichever thread asks.
 
-    Pictures do not wait for the slower answers, nor do those for the slowest, the findings: each
-    has a lock of its own.
+    Pictures do not wait for the slower answers, nor do those for the slowest, the checks and the
+    findings, which rest on them: each has a lock of its own.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Questions:
                 return self.timeline.answer(request)
         if kind not in KINDS:
             raise UsageError(f"a question about {kind!r:.40}", "one of " + ", ".join(KINDS))
-        with self._finds if kind == "findings" else self._others:
+        with self._finds if kind in ("findings", "quality") else self._others:
             found = getattr(self, f"_{kind}")(request)
         return {"kind": "answer", "id": request.get("id"), **found}, []
 
@@ -120,6 +120,11 @@ class Questions:
         from schedscope.timelines.places import listed
 
         return {"rows": listed(self.timeline.lanes.trace)}
+
+    def _quality(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.quality import quality
+
+        return quality(self.timeline.lanes.trace)
 
     def _has_calls(self) -> bool:
         trace = self.timeline.lanes.trace

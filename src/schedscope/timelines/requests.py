@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from schedscope.analysis.requests.parts import PARTS
-from schedscope.analysis.requests.requests import requests
+from schedscope.analysis.requests.requests import processes_and_slowest
 from schedscope.errors import UsageError
 from schedscope.present.columns import choose
 from schedscope.timelines.tables import table
@@ -27,8 +25,7 @@ def listed(trace: Trace, process: Any = None, reply: Any = "same") -> dict[str, 
     if not (process is None or (isinstance(process, str) and len(process) < 4096)):
         raise UsageError(f"process {process!r:.40}", "the name of a process")
     begin = trace.window[0]
-    name = pl.col("process_name")
-    found = requests(trace, by="process_name", reply=reply)
+    found, slow = processes_and_slowest(trace, process, reply=reply, top=MOST)
     seen = [part for part in PARTS if found[part].sum()]
     names = ["process_name", "which", "n", "p50", "p99", "max", *seen, "n_censored?", "n_excluded?"]
     told = "" if reply == "same" else f", reply={reply!r}"
@@ -40,8 +37,6 @@ def listed(trace: Trace, process: Any = None, reply: Any = "same") -> dict[str, 
         begin=begin,
         most=2 * MOST,
     )
-    where = None if process is None else name == process
-    slow = requests(trace, by="request", where=where, reply=reply, top=MOST)
     chosen = "" if process is None else f", where=pl.col('process_name') == {process!r}"
     parts = [part for part in PARTS if slow[part].sum()]
     slowest = table(

@@ -14,10 +14,10 @@ function h(name, attributes, ...children) {
 
 const link = (text, act, hint) => h("button", { type: "button", class: "sst-link", title: hint, click: act }, text);
 
-/** A line of code with a button that copies it. */
+/** A line of Python or a command, with a button that copies it. */
 function code(text) {
   const button = h("button", {
-    type: "button", class: "sst-copy", title: "copy this line of Python",
+    type: "button", class: "sst-copy", title: "copy this line",
     click: async () => {
       button.textContent = (await copied(text)) ? "copied" : "select and copy it by hand";
       setTimeout(() => { button.textContent = "copy"; }, 1500);

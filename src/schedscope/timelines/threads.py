@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import UsageError
-from schedscope.thread_totals import COLUMNS, thread_totals
+from schedscope.thread_totals import RUN_COLUMNS, WAIT_COLUMNS, thread_totals
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -25,8 +25,12 @@ def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFram
     looks at.
     """
     if totals is None:
-        states = coded(trace, "states", *COLUMNS)
-        totals = thread_totals(states, trace.waits, trace.window, trace.ncpu)
+        from schedscope import _native
+
+        runs = _native.run_sums(coded(trace, "states", *RUN_COLUMNS), trace.window)
+        waits = _native.wait_sums(coded(trace, "waits", *WAIT_COLUMNS))
+        begin = trace.window[0]
+        totals = thread_totals(pl.DataFrame(runs), pl.DataFrame(waits), begin, trace.ncpu)
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)

@@ -24,6 +24,7 @@ const STYLE = `
 .sst-key { gap: .1em .9em; font-size: .92em; }
 .sst-key i { display: inline-block; width: 1.4em; height: .9em; border-radius: 2px; margin-right: .35em; vertical-align: -.1em;
   print-color-adjust: exact; forced-color-adjust: none; }
+.sst-quality { margin: 0 0 .4em; min-height: 1.4em; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .sst-lookup { display: flex; gap: .4em; flex-wrap: wrap; flex: 1 1 100%; }
 .sst-search { position: relative; flex: 1 1 24em; max-width: 44em; }
 .sst-find { width: 100%; box-sizing: border-box; padding: .2em .5em; border: 1px solid currentColor; border-radius: 4px; background: Canvas; }
@@ -475,6 +476,7 @@ export function mount(root, about, source, home = "page") {
         clearTimeout(later);
         later = setTimeout(request, 250);
       }
+      if (!asked && !refining) tell("still");
       draw();
     });
   }
@@ -527,9 +529,10 @@ export function mount(root, about, source, home = "page") {
     const patch = (background, word) => h("span", {}, h("i", { style: `background: ${background}` }), word);
     keys.replaceChildren(
       patch(colour[RUNNING], "running"),
-      ...[[RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"], [STOPPED, "stopped or parked"]].map(([code, word]) =>
+      ...[[RUNNABLE, "waiting for a CPU"], [BLOCKED, "blocked"], [STOPPED, "stopped"]].map(([code, word]) =>
         patch(SWATCHES[code](colour[code], colour.second[code]), word)),
-      patch(`linear-gradient(transparent 40%, ${colour[SLEEPING]} 40% 60%, transparent 60%)`, "sleeping"),
+      patch(SWATCHES[SLEEPING](colour[SLEEPING]), "sleeping"),
+      patch(SWATCHES[PARKED](colour[SLEEPING]), "kernel thread at rest"),
       patch(`${colour.lane}; border: 1px solid ${colour.hatch}; box-sizing: border-box`, "idle, or no such thread"),
       patch(`repeating-linear-gradient(135deg, ${colour.hatch} 0 1px, transparent 1px 4px)`, "unknown"),
       ...(colour.forced ? [] : [patch(`linear-gradient(90deg, ${[1, 2, 3].map((utid, i) => `${hue(utid, colour)} ${33 * i}% ${33 * (i + 1)}%`).join(", ")})`, "on a CPU: a colour per thread")]),
@@ -739,19 +742,7 @@ export function mount(root, about, source, home = "page") {
     const floor = new Float64Array(view.bins); // ns already stacked
     const tile = stacked(sums, cpu ? [RUNNING] : [RUNNING, RUNNABLE, BLOCKED, STOPPED], floor, tall, until);
     paint.putImageData(tile, left, top);
-    if (sums.has(SLEEPING)) {
-      // Asleep is the ordinary: a thin line, as long as it lasts.
-      const line = Math.max(1, Math.round(2 * ratio));
-      paint.fillStyle = colour[SLEEPING];
-      const asleep = sums.get(SLEEPING);
-      for (let x = 0; x < view.bins;) {
-        if (asleep[x] < view.scale) { x++; continue; }
-        let end = x + 1;
-        while (end < view.bins && asleep[end] >= view.scale) end++;
-        paint.fillRect(left + x, top + Math.round(tall / 2) - line / 2, end - x, line);
-        x = end;
-      }
-    }
+    for (const code of [SLEEPING, PARKED]) if (sums.has(code)) quiet(sums.get(code), code === PARKED, left, top, tall);
     let unknown = sums.get(UNKNOWN);
     if (cpu) {
       unknown = new Float64Array(view.bins);
@@ -776,6 +767,25 @@ export function mount(root, about, source, home = "page") {
       }
     }
     if (piece.kind === "intervals") wide(piece, cpu, left, top, tall);
+  }
+
+  /** Asleep and at rest are the ordinary: a thin line, as long as it lasts. */
+  function quiet(spent, dashed, left, top, tall) {
+    const line = Math.max(1, Math.round(2 * ratio)), y = top + Math.round(tall / 2) - line / 2;
+    const step = Math.round((DASH + GAP) * ratio), dash = Math.round(DASH * ratio);
+    paint.fillStyle = colour[SLEEPING];
+    for (let x = 0; x < view.bins;) {
+      if (spent[x] < view.scale) { x++; continue; }
+      let end = x + 1;
+      while (end < view.bins && spent[end] >= view.scale) end++;
+      if (!dashed) paint.fillRect(left + x, y, end - x, line);
+      // The dashes move with the time, not under it.
+      else for (let at = x - ((((view.first + x) % step) + step) % step); at < end; at += step) {
+        const from = Math.max(x, at), to = Math.min(end, at + dash);
+        if (to > from) paint.fillRect(left + from, y, to - from, line);
+      }
+      x = end;
+    }
   }
 
   /** A lane with a height: its mean as an area, its largest value as a line, and its scale. */
@@ -1180,7 +1190,7 @@ export function mount(root, about, source, home = "page") {
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
-  const details = panel(picture, source, keep);
+  const details = panel(picture, source, keep, home);
   button("link", "copy the address of this view", async () => {
     const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
@@ -1207,7 +1217,7 @@ export function mount(root, about, source, home = "page") {
 
   const handle = {
     about, view, canvas, picture, keep,
-    colours: () => ({ light: LIGHT, dark: DARK, states: { RUNNING, RUNNABLE, BLOCKED, STOPPED, SLEEPING } }),
+    colours: () => ({ light: LIGHT, dark: DARK, states: { RUNNING, RUNNABLE, BLOCKED, STOPPED, SLEEPING, PARKED } }),
     lanes: () => [...lanes],
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, refining, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
