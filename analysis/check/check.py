@@ -311,12 +311,35 @@ def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
     None where the trace does not count them.
     """
     found = _counter(trace, "missing_wakeups")
+    if found is None:
+        return None
+    found += _unseen_births(trace)
     if not found:
-        return None if found is None else (0, 0, 0)
+        return 0, 0, 0
     unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
     own = min(_number(unseen.join(_recorders(trace), on="utid", how="semi")), found)
     stops = min(_woken_by_comers(trace, pl.col("cause") == "unknown"), found - own)
     return found - own - stops, own, stops
+
+
+def _unseen_births(trace: Trace) -> int:
+    """Threads that were made, and then ran without a first wakeup, where no event is missing."""
+    born = trace.threads.filter(pl.col("start_ts").is_not_null()).select("utid", "start_ts")
+    seen = (
+        trace.waits.filter(pl.col("censored") == "left")
+        .join(born, on="utid")
+        .group_by("utid", "start_ts")
+        .agg(ran=pl.col("ts_run").min())
+        .collect()
+    )
+    if seen.is_empty():
+        return 0
+    begun = pl.coalesce("ts_ready", "ts_run") < pl.col("ran")
+    woken = trace.waits.join(seen.lazy(), on="utid").filter(begun).select("utid")
+    holes = trace.losses.select("ts_begin", "ts_end")
+    between = (pl.col("ts_begin") < pl.col("ran")) & (pl.col("ts_end") > pl.col("start_ts"))
+    hidden = seen.lazy().join_where(holes, between).select("utid")
+    return _number(seen.lazy().join(pl.concat([woken, hidden]), on="utid", how="anti"))
 
 
 def _woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:

@@ -439,6 +439,30 @@ def test_missing_wakeups_are_counted_among_switch_ins_after_a_sleep() -> None:
     assert (row["found"], row["total"], row["level"]) == (1, 2, "warning")
 
 
+@pytest.mark.parametrize(
+    ("born", "lost", "found"),
+    [
+        ("A", "", 1),
+        # Of a thread that is older than the recording nobody knows how long it had waited.
+        ("", "", 0),
+        # A was woken, too, when it was new.
+        ("A", "6 cpu1: new A on 1 by B", 0),
+        ("A", "loss cpu1 until 8", 0),
+    ],
+)
+def test_a_thread_that_was_made_has_a_first_wakeup(born: str, lost: str, found: int) -> None:
+    """A is made at 5 and runs at 10, and once more without a gap."""
+    lines = ["0 cpu0: idle -> idle", "0 cpu1: idle -> B", f"6 {lost}" if "loss" in lost else lost]
+    lines += ["10 cpu1: B R -> A", "20 cpu1: A R -> B", "30 cpu1: B R -> A"]
+    played = world("\n".join(line for line in lines if line), window=(0, 100))
+    trace = traced(played)
+    threads = trace.threads.collect().with_columns(
+        start_ts=pl.when(pl.col("comm") == born).then(pl.lit(5, pl.Int64))
+    )
+    trace = broken(trace, threads=threads)
+    assert finding(trace, "missing wakeups")["found"] == found
+
+
 def test_an_enqueue_after_its_switch_in_tells_of_clocks_that_disagree() -> None:
     """CPU 1 enqueued A, CPU 0 ran it, but CPU 1's clock is 4 ns ahead."""
     trace = traced(
