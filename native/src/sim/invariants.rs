@@ -345,10 +345,9 @@ fn add_groups(load: &mut Workload, rng: &mut Rng) {
 
 /// Whether the thread is then in the group, or in one inside it.
 fn is_in(load: &Workload, t: Tid, group: u32, then: i64) -> bool {
-    let past = load.moves.iter().filter(|m| m.thread == t && m.at <= then);
-    let mut at = past
-        .last()
-        .map_or(load.threads[t as usize].group, |m| m.group);
+    let past = |m: &&GroupMove| m.thread == t && m.at <= then;
+    let first = load.threads[t as usize].group;
+    let mut at = load.moves.iter().rfind(past).map_or(first, |m| m.group);
     while let Some(g) = at {
         if g == group {
             return true;
