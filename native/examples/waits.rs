@@ -26,7 +26,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (store, _) = convert(
         &path,
         &Options::default(),
-        1,
         None,
         || Ok(MemoryStore::default()),
         &mut quiet,

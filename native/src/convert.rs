@@ -20,12 +20,10 @@ use crate::summary::TraceJson;
 /// nothing counts losses and chains of switches are broken, it is read once more, with the breaks
 /// known from the start.
 ///
-/// `only`: names of the tables to build, all if none are named. With more than one of `jobs` the
-/// decoder has a thread of its own; what comes out is the same.
+/// `only`: names of the tables to build, all if none are named.
 pub fn convert<S: Store>(
     path: &Path,
     options: &Options,
-    jobs: usize,
     only: Option<&[String]>,
     mut store: impl FnMut() -> Result<S>,
     progress: &mut Progress<'_>,
@@ -45,10 +43,10 @@ pub fn convert<S: Store>(
                 .with_clocks(clocks::known(offsets, info.ncpu))
                 .with_breaks(breaks);
             let end = match clocks::ahead(offsets, info.ncpu) {
-                None => ahead::run(&mut *source, &mut pipeline, jobs)?,
+                None => ahead::run(&mut *source, &mut pipeline, options.jobs)?,
                 Some(ahead) => {
                     let mut realign = Realign::new(pipeline, ahead);
-                    let end = ahead::run(&mut *source, &mut realign, jobs)?;
+                    let end = ahead::run(&mut *source, &mut realign, options.jobs)?;
                     pipeline = realign.finish()?;
                     end
                 }
@@ -78,7 +76,7 @@ pub fn convert<S: Store>(
     let offsets = if broken < clocks::SUSPICIOUS || trusted {
         Vec::new()
     } else {
-        offsets(path, options, jobs, progress)?
+        offsets(path, options, progress)?
     };
     if !offsets.is_empty() {
         drop(store);
@@ -92,12 +90,7 @@ pub fn convert<S: Store>(
 }
 
 /// How the clocks of a trace's CPUs differ.
-fn offsets(
-    path: &Path,
-    options: &Options,
-    jobs: usize,
-    progress: &mut Progress<'_>,
-) -> Result<Vec<Offset>> {
+fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Result<Vec<Offset>> {
     let (_, mut source) = decode::open(path, options)?;
     let info = source.info().clone();
     if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
@@ -105,7 +98,7 @@ fn offsets(
     }
     let both_steps = info.has_waking && info.has_enqueued;
     let mut examiner = Examiner::new(info.ncpu, both_steps, progress);
-    ahead::run(&mut *source, &mut examiner, jobs)?;
+    ahead::run(&mut *source, &mut examiner, options.jobs)?;
     Ok(examiner.offsets())
 }
 
@@ -114,14 +107,20 @@ mod tests {
     use super::*;
     use crate::store::MemoryStore;
 
+    fn two_threads() -> Options {
+        Options {
+            jobs: 2,
+            ..Options::default()
+        }
+    }
+
     #[test]
     fn a_capture_becomes_tables_without_python() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
         let mut calls = 0;
         let (store, json) = convert(
             &fixtures.join("linux-ftrace-mixed.capture"),
-            &Options::default(),
-            2,
+            &two_threads(),
             None,
             || Ok(MemoryStore::default()),
             &mut |_, _| {
@@ -148,8 +147,7 @@ mod tests {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
         let ended = convert(
             &fixtures.join("linux-ftrace-mixed.capture"),
-            &Options::default(),
-            2,
+            &two_threads(),
             None,
             || Ok(MemoryStore::default()),
             &mut |_, _| Err(Error::Caller("enough".into())),

@@ -71,6 +71,13 @@ impl Error {
         }
     }
 
+    /// A panic of a decoder, on a thread of its own, in one sentence.
+    pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self::internal(format!("the decoder failed: {}", text.unwrap_or("a panic")))
+    }
+
     /// The same about bytes of the file `name`, where the reader did not know the name.
     #[must_use]
     pub fn within(mut self, name: impl fmt::Display) -> Self {

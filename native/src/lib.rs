@@ -5,9 +5,11 @@
 //! Only `python` knows of Python: without the feature of that name this is a plain Rust library,
 //! as in `examples/waits.rs`.
 
+pub mod chores;
 mod columns;
 pub mod convert;
 pub mod decode;
+mod each;
 pub mod encode;
 pub mod error;
 pub mod hooks;

@@ -135,7 +135,7 @@ struct Checked {
 fn convert(path: &Path, case: &Case) -> Result<Checked> {
     let mut options = Options::default();
     for (name, value) in &case.options {
-        options.0.insert((*name).into(), (*value).into());
+        options.given.insert((*name).into(), (*value).into());
     }
     let (format, mut source) = decode::open(path, &options)?;
     let info = source.info().clone();

@@ -7,10 +7,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
+    sync_channel,
+};
 use std::thread;
 use std::time::Duration;
 
+use crate::chores::Chores;
 use crate::error::{Error, Result};
 use crate::hooks::end_with;
 use crate::model::event::{Event, EventSink, Source, SourceEnd};
@@ -25,18 +29,38 @@ const AHEAD: usize = 8;
 /// How long a decoder may send nothing before we look whether Ctrl-C was pressed.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// `source.run(sink)`, with more than one of `jobs` on two threads.
+/// Threads beyond this would have nothing to do: the one that takes the events is never faster.
+const MOST: usize = 6;
+
+/// `source.run(sink)` by so many threads: with two, one decodes, and each does the other's chores
+/// while it has to wait for it; more do nothing but chores.
 pub fn run(source: &mut dyn Source, sink: &mut impl EventSink, jobs: usize) -> Result<SourceEnd> {
+    run_from(source, None, sink, jobs)
+}
+
+/// The same with `source.run_from`, if not all of it is asked for.
+pub fn run_from(
+    source: &mut dyn Source,
+    from: Option<i64>,
+    sink: &mut impl EventSink,
+    jobs: usize,
+) -> Result<SourceEnd> {
+    let read = move |source: &mut dyn Source, sink: &mut dyn EventSink| match from {
+        Some(from) => source.run_from(from, sink),
+        None => source.run(sink),
+    };
     if jobs < 2 {
-        return source.run(sink);
+        return read(source, sink);
     }
     let state = Arc::new(State::default());
+    let chores = &state.chores;
+    source.helped_by(chores);
     let (full, batches) = sync_channel(AHEAD);
     let (used, empty) = channel();
     thread::scope(|scope| {
-        let decoder = thread::Builder::new().name("decoder".into());
         let ours = Arc::clone(&state);
-        let decoding = decoder.spawn_scoped(scope, move || {
+        let named = |name: &str| thread::Builder::new().name(name.into());
+        let decoding = named("decoder").spawn_scoped(scope, move || {
             end_with(Arc::clone(&ours.stop));
             let mut batches = Batches {
                 batch: Vec::with_capacity(BATCH),
@@ -44,24 +68,28 @@ pub fn run(source: &mut dyn Source, sink: &mut impl EventSink, jobs: usize) -> R
                 empty,
                 state: ours,
             };
-            let end = source.run(&mut batches);
+            let end = read(source, &mut batches);
             // What came before an error, too: to take it may be one.
             batches.hand_on().and(end)
         });
         let decoding = decoding.map_err(|error| Error::io("start a thread", &error))?;
-        // Unwinding, too, must let the decoder go: the scope waits for it.
+        for _ in 2..jobs.min(MOST) {
+            // Without it, others do what there is to do.
+            let _ = named("helper").spawn_scoped(scope, || chores.until(&state.stop));
+        }
+        // Unwinding, too, must let the others go: the scope waits for them.
         let taken = catch_unwind(AssertUnwindSafe(|| take(batches, used, &state, sink)));
-        state.stop.store(true, Ordering::Relaxed);
+        chores.end(&state.stop);
         let end = decoding.join();
         match taken {
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(Err(error)) => Err(error),
-            Ok(Ok(())) => end.unwrap_or_else(|panic| Err(panicked(&*panic))),
+            Ok(Ok(())) => end.unwrap_or_else(|panic| Err(Error::panicked(&*panic))),
         }
     })
 }
 
-/// What both threads look at.
+/// What all threads look at.
 #[derive(Default)]
 struct State {
     /// Nobody takes events any more.
@@ -69,6 +97,7 @@ struct State {
     /// Bytes of input done, and in all.
     done: AtomicU64,
     total: AtomicU64,
+    chores: Arc<Chores>,
 }
 
 /// The decoder's end.
@@ -84,8 +113,17 @@ impl Batches {
     fn hand_on(&mut self) -> Result<()> {
         let empty = self.empty.try_recv();
         let empty = empty.unwrap_or_else(|_| Vec::with_capacity(BATCH));
-        let full = std::mem::replace(&mut self.batch, empty);
-        self.full.send(full).map_err(|_| nobody_takes())
+        let mut full = std::mem::replace(&mut self.batch, empty);
+        loop {
+            full = match self.full.try_send(full) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(full)) => full,
+                Err(TrySendError::Disconnected(_)) => return Err(nobody_takes()),
+            };
+            if !self.state.chores.one() {
+                return self.full.send(full).map_err(|_| nobody_takes());
+            }
+        }
     }
 }
 
@@ -122,28 +160,26 @@ fn take(
     sink: &mut impl EventSink,
 ) -> Result<()> {
     loop {
-        match batches.recv_timeout(PATIENCE) {
-            Ok(mut batch) => {
-                for event in &batch {
-                    sink.event(event)?;
-                }
-                batch.clear();
-                // It ended if nobody wants the memory back.
-                let _ = used.send(batch);
+        let batch = match batches.try_recv() {
+            Err(TryRecvError::Empty) if state.chores.one() => None,
+            Err(TryRecvError::Empty) => match batches.recv_timeout(PATIENCE) {
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                received => received.ok(),
+            },
+            Err(TryRecvError::Disconnected) => return Ok(()),
+            Ok(batch) => Some(batch),
+        };
+        if let Some(mut batch) = batch {
+            for event in &batch {
+                sink.event(event)?;
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            batch.clear();
+            // It ended if nobody wants the memory back.
+            let _ = used.send(batch);
         }
         let done = state.done.load(Ordering::Relaxed);
         sink.progress(done, state.total.load(Ordering::Relaxed))?;
     }
-}
-
-/// A panic in one sentence.
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    Error::internal(format!("the decoder failed: {}", text.unwrap_or("a panic")))
 }
 
 #[cfg(test)]
@@ -264,6 +300,51 @@ mod tests {
         };
         let end = run(&mut source, &mut sink, 2);
         assert_eq!(end.unwrap_err().to_string(), "enough");
+    }
+
+    /// Leaves chores to others, and ends when they are done.
+    struct Leaving(SourceInfo, Option<Arc<Chores>>);
+
+    impl Source for Leaving {
+        fn info(&self) -> &SourceInfo {
+            &self.0
+        }
+
+        fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
+            let done = Arc::new(AtomicU64::default());
+            for ts in 0..100 {
+                let done = Arc::clone(&done);
+                let chore = move || {
+                    done.fetch_add(1, Ordering::Relaxed);
+                };
+                self.1.as_ref().expect("more than one thread").add(chore);
+                sink.event(&Event::Yield { ts, tid: 7 })?;
+            }
+            while done.load(Ordering::Relaxed) < 100 {
+                check_interrupt()?;
+                thread::yield_now();
+            }
+            Ok(SourceEnd::default())
+        }
+
+        fn helped_by(&mut self, chores: &Arc<Chores>) {
+            self.1 = Some(Arc::clone(chores));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_decoder_does_its_chores() {
+        for jobs in [2, 3, 20] {
+            let mut source = Leaving(SourceInfo::default(), None);
+            let mut sink = Taking {
+                taken: Vec::new(),
+                until: i64::MAX,
+                done: 0,
+                patience: 10_000,
+            };
+            run(&mut source, &mut sink, jobs).unwrap();
+            assert_eq!(sink.taken, (0..100).collect::<Vec<_>>());
+        }
     }
 
     #[test]

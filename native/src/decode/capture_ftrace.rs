@@ -14,6 +14,7 @@ use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::source::{CpuPart, FtraceTrace};
 use crate::decode::ftrace::stream::Plan;
 use crate::decode::input::{Input, make_room_for_files};
+use crate::each::each;
 use crate::error::{Error, Result};
 use crate::model::event::Source;
 
@@ -73,8 +74,9 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         }
     }
     make_room_for_files(files.len());
-    for (cpu, buffer, file) in files {
-        let input = Arc::new(Input::open_expanding(&file)?);
+    let open = |(.., file): &(u16, u8, PathBuf)| Input::open_expanding(file).map(Arc::new);
+    let inputs = each(&files, options.jobs, open)?;
+    for ((cpu, buffer, _), input) in files.into_iter().zip(inputs) {
         let end = input.len();
         let clock = Clock {
             scale,

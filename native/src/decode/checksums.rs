@@ -5,11 +5,14 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use serde_json::{Map, Value, json};
 
+use crate::chores::Chores;
 use crate::decode::capture_folder::read_text;
+use crate::each::each;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{EventSink, Extent, Source, SourceEnd, SourceInfo};
@@ -35,16 +38,17 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Compares `folder` with its list; None if it has none.
-    pub fn compare(folder: &Path) -> Result<Option<Self>> {
+    /// Compares `folder` with its list, by so many threads; None if it has none.
+    pub fn compare(folder: &Path, jobs: usize) -> Result<Option<Self>> {
         let list = folder.join(LIST);
         if !list.exists() {
             return Ok(None);
         }
-        let mut stored = Self::default();
+        let text = read_text(&list)?;
+        let mut files = Vec::new();
         let mut seen = FxHashSet::default();
-        for line in read_text(&list)?.lines() {
-            let (sum, bytes, name) = parse(line).ok_or_else(|| {
+        for line in text.lines() {
+            let file = parse(line).ok_or_else(|| {
                 let shown: String = line.chars().take(80).collect();
                 Error::format(
                     format!("{}: a line {shown:?}", list.display()),
@@ -54,15 +58,18 @@ impl Stored {
                 )
             })?;
             // A list that names one file a million times would keep us busy for ever.
-            if !seen.insert(name.to_string()) {
-                continue;
-            }
-            stored.files += 1;
-            if let Some(how) = difference(&folder.join(name), sum, bytes)? {
-                stored.damaged.push((name.to_string(), how));
+            if seen.insert(file.2) {
+                files.push(file);
             }
         }
-        Ok(Some(stored))
+        let found = each(&files, jobs, |&(sum, bytes, name)| {
+            let differs = difference(&folder.join(name), sum, bytes)?;
+            Ok(differs.map(|how| (name.to_string(), how)))
+        })?;
+        Ok(Some(Self {
+            files: files.len(),
+            damaged: found.into_iter().flatten().collect(),
+        }))
     }
 
     /// An error that names the first file that differs.
@@ -197,6 +204,10 @@ impl Source for Told {
     fn run_from(&mut self, from: i64, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let end = self.source.run_from(from, sink)?;
         Ok(self.warned(end))
+    }
+
+    fn helped_by(&mut self, chores: &Arc<Chores>) {
+        self.source.helped_by(chores);
     }
 
     fn extents(&mut self) -> Result<Option<Vec<Extent>>> {

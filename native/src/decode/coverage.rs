@@ -6,9 +6,12 @@
 //! it is idle.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::chores::Chores;
+use crate::decode::ahead;
 use crate::decode::input::make_room_for_files;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
@@ -35,8 +38,8 @@ const BEYOND: u32 = 2;
 const REMEMBERED: usize = 32;
 
 /// `source` with the holes of silent CPUs among its losses, and with the CPUs
-/// that only its events name.
-pub fn covered(mut source: Box<dyn Source>) -> Result<Box<dyn Source>> {
+/// that only its events name; it is looked at by so many threads.
+pub fn covered(mut source: Box<dyn Source>, jobs: usize) -> Result<Box<dyn Source>> {
     let info = source.info().clone();
     if info.ncpu > MAX_CPUS {
         return Err(Error::format(
@@ -46,7 +49,10 @@ pub fn covered(mut source: Box<dyn Source>) -> Result<Box<dyn Source>> {
         ));
     }
     make_room_for_files(usize::from(info.ncpu));
-    let mut survey = Survey::new(&info);
+    let mut survey = Survey {
+        jobs,
+        ..Survey::new(&info)
+    };
     if info.counts_cpus && FirstLook::finds_more(&info, &mut *source)? {
         survey.limit = MAX_CPUS;
         survey.pass(&mut *source, None, i64::MAX)?;
@@ -182,6 +188,8 @@ struct Survey {
     /// What is later is of no interest.
     until: i64,
     done: bool,
+    /// Threads that read.
+    jobs: usize,
 }
 
 impl Survey {
@@ -206,6 +214,7 @@ impl Survey {
             edges: VecDeque::new(),
             until: i64::MAX,
             done: false,
+            jobs: 1,
         }
     }
 
@@ -283,11 +292,7 @@ impl Survey {
         self.done = false;
         self.edges
             .retain(|&(edge, _)| from.is_none_or(|from| edge >= from));
-        let read = match from {
-            Some(from) => source.run_from(from, self),
-            None => source.run(self),
-        };
-        match read {
+        match ahead::run_from(source, from, self, self.jobs) {
             Err(_) if self.done => {}
             read => drop(read?),
         }
@@ -563,6 +568,10 @@ impl Source for Covered {
         let end = self.source.run(&mut marking)?;
         marking.mark(i64::MAX)?;
         Ok(end)
+    }
+
+    fn helped_by(&mut self, chores: &Arc<Chores>) {
+        self.source.helped_by(chores);
     }
 }
 

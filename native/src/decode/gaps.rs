@@ -1,6 +1,7 @@
 //! Losses of which a source tells the number and not the place: they may be in any gap
 //! between two events of the CPU that is long enough (docs/trace-model.md, Losses).
 
+use crate::decode::ahead;
 use crate::decode::coverage::{Hole, with_holes};
 use crate::error::Result;
 use crate::hooks::check_interrupt;
@@ -14,13 +15,14 @@ const FASTEST: i64 = 250;
 const ROW: u64 = 32;
 
 /// `source` with every gap among its losses that may hide one of those `anywhere` (CPU or,
-/// if None, any of them, and how many). Reads the source once.
+/// if None, any of them, and how many). Reads the source once, by so many threads.
 pub fn marked(
     mut source: Box<dyn Source>,
     anywhere: &[(Option<u16>, u64)],
+    jobs: usize,
 ) -> Result<Box<dyn Source>> {
     let mut finder = Finder::new(source.info().ncpu, source.info().window, anywhere);
-    source.run(&mut finder)?;
+    ahead::run(&mut *source, &mut finder, jobs)?;
     let holes = finder.holes();
     Ok(with_holes(source, holes))
 }

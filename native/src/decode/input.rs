@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::decode::spool::Spool;
 use crate::error::{Error, Result};
-use crate::hooks::allow_more_files;
+use crate::hooks::{allow_more_files, check_interrupt};
 use crate::regular_file::open_regular;
 
 /// An open file, its length, and the name errors call it by.
@@ -59,6 +59,7 @@ impl Input {
         let mut spool = Spool::expanding(&input.name, input.len)?;
         let mut buffer = vec![0; 1 << 17];
         loop {
+            check_interrupt()?;
             match expanded.read(&mut buffer).map_err(damaged)? {
                 0 => break,
                 count => spool

@@ -31,13 +31,18 @@ use crate::error::{Error, Result};
 use crate::model::event::Source;
 use crate::model::time::FAR;
 
-/// What the caller asked for, by name: `buffer`, `tsc_hz`, ...
+/// What the caller asked for.
 #[derive(Debug, Clone, Default)]
-pub struct Options(pub BTreeMap<String, String>);
+pub struct Options {
+    /// By name: `buffer`, `tsc_hz`, ...
+    pub given: BTreeMap<String, String>,
+    /// Threads that may work at once; what comes out is the same whatever their number.
+    pub jobs: usize,
+}
 
 impl Options {
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.given.get(name).map(String::as_str)
     }
 
     /// Is an option that has no value of its own asked for? What says no does not.
@@ -144,7 +149,7 @@ impl Format {
     /// An option that `open` would pass over is a slip.
     fn check(&self, path: &Path, options: &Options) -> Result<()> {
         let known = |name: &str| self.options.iter().any(|&(option, _)| option == name);
-        let Some(unknown) = options.0.keys().find(|name| !known(name)) else {
+        let Some(unknown) = options.given.keys().find(|name| !known(name)) else {
             return Ok(());
         };
         let listed: Vec<String> = self
@@ -235,7 +240,7 @@ pub fn recognise(path: &Path) -> Result<&'static str> {
 pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Source>)> {
     let format = find(path)?;
     format.check(path, options)?;
-    let stored = Stored::compare(path)?;
+    let stored = Stored::compare(path, options.jobs)?;
     if let Some(stored) = &stored
         && !options.asked(SALVAGE.0)
     {
@@ -260,7 +265,7 @@ pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Sou
             "the capture is damaged: copy or record it again",
         ));
     }
-    Ok((format.name, coverage::covered(source)?))
+    Ok((format.name, coverage::covered(source, options.jobs)?))
 }
 
 /// The same with every gap among its losses that may hide one of those `anywhere`.
@@ -273,5 +278,5 @@ pub fn open_with_gaps(
     if anywhere.is_empty() {
         return Ok((format, source));
     }
-    Ok((format, gaps::marked(source, anywhere)?))
+    Ok((format, gaps::marked(source, anywhere, options.jobs)?))
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::chores::Chores;
 use crate::error::Result;
 
 /// A thread's name, zero-padded. Linux: at most 15 bytes; FreeBSD: 19.
@@ -650,6 +651,11 @@ pub trait Source: Send {
     fn run_from(&mut self, from: i64, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let _ = from;
         self.run(sink)
+    }
+
+    /// What can be done ahead of `run` may be left to threads that do these `chores`.
+    fn helped_by(&mut self, chores: &Arc<Chores>) {
+        let _ = chores;
     }
 
     /// When the lines of each CPU begin and end, of those that have any; None

@@ -89,7 +89,8 @@ pub fn count_events(
     path: PathBuf,
     options: Option<BTreeMap<String, String>>,
 ) -> PyResult<(BTreeMap<&'static str, u64>, BTreeMap<(String, u16), u64>)> {
-    let options = Options(options.unwrap_or_default());
+    let given = options.unwrap_or_default();
+    let options = Options { given, jobs: 1 };
     let (counter, end) = py.detach(|| {
         let (_, mut source) = decode::open(&path, &options)?;
         let mut counter = Counter {

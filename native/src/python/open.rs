@@ -92,15 +92,17 @@ pub fn convert(
     group: Option<usize>,
     jobs: Option<i64>,
 ) -> PyResult<String> {
-    let options = Options(options.unwrap_or_default());
-    let jobs = workers(jobs)?;
+    let options = Options {
+        given: options.unwrap_or_default(),
+        jobs: workers(jobs)?,
+    };
     let mut progress = reporter(progress);
     py.detach(|| {
         let fresh = || match group {
             Some(rows) => ParquetStore::with_groups(&out_dir, rows),
             None => ParquetStore::new(&out_dir),
         };
-        let (store, json) = engine::convert(&path, &options, jobs, None, fresh, &mut progress)?;
+        let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
         let rows = store.finish()?;
         Ok(json.text(&rows))
     })
@@ -130,13 +132,15 @@ pub fn decode_path(
     only: Option<Vec<String>>,
     jobs: Option<i64>,
 ) -> PyResult<(BTreeMap<&'static str, ArrowTable>, String)> {
-    let options = Options(options.unwrap_or_default());
-    let jobs = workers(jobs)?;
+    let options = Options {
+        given: options.unwrap_or_default(),
+        jobs: workers(jobs)?,
+    };
     let mut progress = reporter(progress);
     let (store, json) = py.detach(|| {
         let fresh = || Ok(MemoryStore::default());
         let only = only.as_deref();
-        engine::convert(&path, &options, jobs, only, fresh, &mut progress)
+        engine::convert(&path, &options, only, fresh, &mut progress)
     })?;
     let mut tables = in_memory(store);
     if let Some(names) = &only {

@@ -1,6 +1,7 @@
 //! One CPU's sub-buffers as a window of bytes that slides over a file: plain,
 //! or decompressed chunk by chunk.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::decode::ftrace::pages::{HEADER, Pages, Reordered, Stamp, reordered};
@@ -125,8 +126,16 @@ pub struct Chunks {
     /// What a chunk may grow to however little it is compressed.
     room: u32,
     chunk_at: u64,
+    /// The last chunks: their first byte once decompressed, and where they are in the file.
+    places: VecDeque<(u64, u64)>,
+    /// Bytes decompressed so far.
+    expanded: u64,
     compressed: Vec<u8>,
 }
+
+/// Chunks that whoever was given one may still ask for the place of: the next ones may have been
+/// read ahead.
+const REMEMBERED: usize = 8;
 
 impl Chunks {
     pub fn open(
@@ -147,6 +156,8 @@ impl Chunks {
             left: 0,
             room,
             chunk_at: begin,
+            places: VecDeque::new(),
+            expanded: 0,
             compressed: Vec::new(),
         };
         if begin < end {
@@ -200,6 +211,10 @@ impl Pages for Chunks {
             // Behind a damaged chunk there is no telling where the next begins.
             let left = std::mem::take(&mut self.left);
             self.chunk_at = self.at;
+            if self.places.len() == REMEMBERED {
+                self.places.pop_front();
+            }
+            self.places.push_back((self.expanded, self.chunk_at));
             let [compressed, size] = self.numbers("a chunk's two sizes")?;
             if u64::from(compressed) > self.end - self.at {
                 return Err(self.input.wrong(
@@ -225,6 +240,7 @@ impl Pages for Chunks {
                     self.input
                         .wrong(self.chunk_at, found, "a whole compressed chunk")
                 })?;
+            self.expanded += u64::from(size);
             self.left = left - 1;
         }
         Ok(window.len() - old)
@@ -239,10 +255,12 @@ impl Pages for Chunks {
     }
 
     fn place(&self, at: u64) -> String {
+        let of = |&&(begin, _): &&(u64, u64)| begin <= at;
+        let chunk = self.places.iter().rev().find(of);
         format!(
             "{}, near byte {} (byte {at} of the CPU's data once decompressed)",
             self.input.name(),
-            self.chunk_at
+            chunk.map_or(self.begin, |&(_, chunk_at)| chunk_at)
         )
     }
 

@@ -15,6 +15,7 @@ pub mod format;
 pub mod interrupts;
 pub mod marks;
 pub mod pages;
+pub mod read_ahead;
 pub mod records;
 pub mod source;
 pub mod states;

@@ -1,10 +1,14 @@
 //! The CPUs of one trace put together: a [`Source`].
 
+use std::sync::Arc;
+
+use crate::chores::Chores;
 use crate::decode::ftrace::clock::Clock;
 use crate::decode::ftrace::cpu_stats::CpuStats;
 use crate::decode::ftrace::fields::u64_at;
 use crate::decode::ftrace::marks::{Marks, commit_word, used};
 use crate::decode::ftrace::pages::{HEADER, Pages};
+use crate::decode::ftrace::read_ahead::{self, ReadAhead};
 use crate::decode::ftrace::stream::{CpuStream, Plan, Shared, Tail};
 use crate::decode::merge::merge;
 use crate::error::{Error, Result};
@@ -117,7 +121,10 @@ impl FtraceTrace {
         if !self.plan.salvage {
             self.check_together()?;
         }
-        Ok(Box::new(FtraceSource(self)))
+        Ok(Box::new(FtraceSource {
+            trace: self,
+            chores: None,
+        }))
     }
 
     /// A CPU's events lie in the window of the recording, and before the kernel counted them.
@@ -258,13 +265,17 @@ impl FtraceTrace {
     fn run<const BIG: bool>(
         &self,
         from: Option<i64>,
+        chores: Option<&Arc<Chores>>,
         sink: &mut dyn EventSink,
     ) -> Result<SourceEnd> {
         let window = self.info.window;
         let end = self.end::<BIG>()?;
         let mut streams = Vec::with_capacity(self.cpus.len());
         for part in &self.cpus {
-            let pages = self.pages::<BIG>(part, from)?;
+            let mut pages = self.pages::<BIG>(part, from)?;
+            if let Some(chores) = chores.filter(|_| streams.len() < read_ahead::MOST) {
+                pages = Box::new(ReadAhead::new(pages, chores));
+            }
             let tail = if part.cut {
                 Tail::Truncated
             } else if part.unfinished {
@@ -488,20 +499,24 @@ impl EventSink for Deaf {
     }
 }
 
-struct FtraceSource(FtraceTrace);
+struct FtraceSource {
+    trace: FtraceTrace,
+    chores: Option<Arc<Chores>>,
+}
 
 impl FtraceSource {
     fn read(&self, from: Option<i64>, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        match self.0.big_endian {
-            true => self.0.run::<true>(from, sink),
-            false => self.0.run::<false>(from, sink),
+        let chores = self.chores.as_ref();
+        match self.trace.big_endian {
+            true => self.trace.run::<true>(from, chores, sink),
+            false => self.trace.run::<false>(from, chores, sink),
         }
     }
 }
 
 impl Source for FtraceSource {
     fn info(&self) -> &SourceInfo {
-        &self.0.info
+        &self.trace.info
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
@@ -512,10 +527,14 @@ impl Source for FtraceSource {
         self.read(Some(from), sink)
     }
 
+    fn helped_by(&mut self, chores: &Arc<Chores>) {
+        self.chores = Some(Arc::clone(chores));
+    }
+
     fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
-        let extents = match self.0.big_endian {
-            true => self.0.extents::<true>()?,
-            false => self.0.extents::<false>()?,
+        let extents = match self.trace.big_endian {
+            true => self.trace.extents::<true>()?,
+            false => self.trace.extents::<false>()?,
         };
         // What chosen processes did says nothing of when a CPU's recording began.
         let first = extents.into_iter().filter(|(part, _)| part.buffer == 0);
