@@ -523,6 +523,13 @@ def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace)
     threads = {name for name, _ in cells if not name.startswith("CPU")}
     assert told == threads & set(unknown)
     assert told < threads
+    # A state that no lane was in has no column.
+    empty = page.run(
+        "(table => [...table.rows[0].cells].filter((_, i) => [...table.rows].slice(1)"
+        ".every(row => !row.cells[i].innerText)).map(cell => cell.innerText))"
+        "(document.querySelector('.sst-table table'))"
+    )
+    assert empty == []
 
 
 def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, address: str) -> None:

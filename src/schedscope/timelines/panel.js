@@ -208,7 +208,10 @@ function panel(picture, source, keep, home) {
       }), unknown > 0.5 ? duration(unknown) : ""]);
       links.push([null, 0, lane]);
     }
-    return { title: "Totals of the lanes shown", heads: [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]], rows, links, note: "", python: "" };
+    const heads = [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]];
+    // States that no lane was in say nothing here.
+    const said = heads.map((_, i) => i === 0 || rows.some((row) => row[i])), some = (row) => row.filter((_, i) => said[i]);
+    return { title: "Totals of the lanes shown", heads: some(heads), rows: rows.map(some), links, note: "", python: "" };
   }
 
   // ---- findings ----
