@@ -2,7 +2,7 @@
 
 const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "the cause is unknown" };
 
-function panel(picture, source, keep, home) {
+function panel(picture, source, keep) {
   const { about } = picture, can = new Set(about.can || []);
   const body = h("div", { class: "sst-body", role: "tabpanel", "aria-live": "polite" });
   const strip = h("div", { class: "sst-tablist", role: "tablist", "aria-label": "details" }), tabs = h("div", { class: "sst-tabs" }, strip);
@@ -301,11 +301,24 @@ function panel(picture, source, keep, home) {
     shown.quality = [h("h2", {}, "Data quality"), h("p", {}, facts.verdict || facts.line), ...facts.tables.map((data) => table(data, go))];
     if (open === "quality") turn("quality");
   }
+  /** The gaps alone: to check a long trace takes seconds, which a person may want for something else. */
+  async function gaps() {
+    above("being looked at …");
+    try {
+      const { answer } = await source({ kind: "quality", brief: true });
+      if (!shown.quality.length) above(answer.line);
+    } catch (error) {
+      above(`not known: ${error.message || error}`);
+    }
+  }
   if (about.quality) trusted();
-  else if (home === "notebook" && about.grain) above("not checked yet"); // it takes the kernel's time
   else {
-    above("to be checked");
-    picture.on("still", () => { if (!shown.quality.length) trusted(); });
+    above("to be looked at");
+    let first = true;
+    picture.on("still", () => {
+      if (first && !shown.quality.length) about.grain ? gaps() : trusted();
+      first = false;
+    });
   }
 
   // ---- requests to a server ----

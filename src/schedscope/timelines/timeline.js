@@ -1190,7 +1190,7 @@ export function mount(root, about, source, home = "page") {
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
-  const details = panel(picture, source, keep, home);
+  const details = panel(picture, source, keep);
   button("link", "copy the address of this view", async () => {
     const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
