@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -458,6 +459,19 @@ def test_the_command_of_a_finding_opens_the_viewer_there(
     worst = ss.findings(trace).row(0, named=True)
     browser.wait(f"{HANDLE}.state().selection?.begin === {worst['ts'] - trace.window[0]}")
     assert settled(browser)["selection"]["lane"] == f"utid:{worst['utid']}"
+
+
+def test_commands_quote_the_name_of_the_trace(browser: Any, tmp_path: Path) -> None:
+    """They are copied into a shell."""
+    path = tmp_path / "my trace's.capture"
+    shutil.copytree(ROOT / "fixtures/linux-ftrace-starved.capture", path)
+    with server(ss.open(path, cache=tmp_path / "cache")) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.key("g")
+        codes = "[...document.querySelectorAll('.sst-findings code')].map(code => code.innerText)"
+        browser.wait(f"{codes}.length")
+        for command in browser.run(codes):
+            assert shlex.split(command)[2] == path.name
 
 
 def test_the_data_quality_stands_above_the_picture(browser: Any, cache: Path) -> None:

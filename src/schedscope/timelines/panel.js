@@ -51,7 +51,7 @@ function panel(picture, source, keep) {
   const toThread = (utid, at) => link(picture.thread(utid), () => go([at, 0, `utid:${utid}`]), "its lane at this instant");
   const row = (name, ...values) => (values.flat().some((value) => value !== null && value !== undefined && value !== "")
     ? [h("dt", {}, name), h("dd", {}, values)] : []);
-  const missing = (what) => h("p", { class: "sst-faint" }, what, " ", h("code", {}, `schedscope view ${about.name}`));
+  const missing = (what) => h("p", { class: "sst-faint" }, what, " ", h("code", {}, `schedscope view ${quoted(about.name)}`));
 
   // ---- an interval ----
 
@@ -247,7 +247,7 @@ function panel(picture, source, keep) {
   }
   const called = (command) => {
     const [name, ...rest] = command.split(" ");
-    return ["schedscope", name, about.name, ...rest].join(" ");
+    return ["schedscope", name, quoted(about.name), ...rest].join(" ");
   };
 
   async function reach(i) {

@@ -1192,7 +1192,7 @@ export function mount(root, about, source, home = "page") {
   const keep = keeper(picture, source, home);
   const details = panel(picture, source, keep);
   button("link", "copy the address of this view", async () => {
-    const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
+    const text = home === "server" ? `schedscope view ${quoted(about.name)} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
   });
   button("PNG", "save this view as a picture (key e)", () => save("png"));
