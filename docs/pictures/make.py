@@ -132,6 +132,7 @@ def view(folder: Path) -> None:
         browser.run(f"({select})({canvas}.timeline, {canvas}.timeline.about.waits[0])")
         words = "document.querySelector('.sst-body').innerText"
         browser.wait(f"{words}.includes('Who ran meanwhile')")
+        browser.wait("document.querySelector('.sst-quality').innerText.includes('unknown')")
         browser.wait(f"!{canvas}.timeline.state().asking")
         browser.screenshot(HERE / "view.png")
         server.terminate()

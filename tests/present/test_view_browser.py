@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -460,6 +461,19 @@ def test_the_command_of_a_finding_opens_the_viewer_there(
     assert settled(browser)["selection"]["lane"] == f"utid:{worst['utid']}"
 
 
+def test_commands_quote_the_name_of_the_trace(browser: Any, tmp_path: Path) -> None:
+    """They are copied into a shell."""
+    path = tmp_path / "my trace's.capture"
+    shutil.copytree(ROOT / "fixtures/linux-ftrace-starved.capture", path)
+    with server(ss.open(path, cache=tmp_path / "cache")) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.key("g")
+        codes = "[...document.querySelectorAll('.sst-findings code')].map(code => code.innerText)"
+        browser.wait(f"{codes}.length")
+        for command in browser.run(codes):
+            assert shlex.split(command)[2] == path.name
+
+
 def test_the_data_quality_stands_above_the_picture(browser: Any, cache: Path) -> None:
     """The verdict and the unknown share at once; a click has the checks, and leads to the gaps."""
     lossy = ss.open(ROOT / "fixtures/linux-ftrace-lossy.capture", cache=cache)
@@ -523,6 +537,13 @@ def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace)
     threads = {name for name, _ in cells if not name.startswith("CPU")}
     assert told == threads & set(unknown)
     assert told < threads
+    # A state that no lane was in has no column.
+    empty = page.run(
+        "(table => [...table.rows[0].cells].filter((_, i) => [...table.rows].slice(1)"
+        ".every(row => !row.cells[i].innerText)).map(cell => cell.innerText))"
+        "(document.querySelector('.sst-table table'))"
+    )
+    assert empty == []
 
 
 def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, address: str) -> None:
@@ -782,6 +803,12 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
                     assert mine == wanted
             browser.key("0")
             may.set()
+            # The checks would take long: they wait for a click, the gaps are known.
+            line = "document.querySelector('.sst-quality').innerText"
+            browser.wait(f"{line}.startsWith('Data quality: not checked yet; ')")
+            assert browser.run(line).endswith("0.39 % of CPU time unknown")
+            press(browser, "Data quality", ".sst-quality button")
+            browser.wait(f"{line}.startsWith('Data quality: Trustworthy as far as')")
             browser.wait(f"{HANDLE}.state().exact && !{HANDLE}.state().refining")
             browser.wait(f"!{HANDLE}.state().note.includes('being read')")
     finally:

@@ -2,7 +2,7 @@
 
 const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "the cause is unknown" };
 
-function panel(picture, source, keep, home) {
+function panel(picture, source, keep) {
   const { about } = picture, can = new Set(about.can || []);
   const body = h("div", { class: "sst-body", role: "tabpanel", "aria-live": "polite" });
   const strip = h("div", { class: "sst-tablist", role: "tablist", "aria-label": "details" }), tabs = h("div", { class: "sst-tabs" }, strip);
@@ -51,7 +51,7 @@ function panel(picture, source, keep, home) {
   const toThread = (utid, at) => link(picture.thread(utid), () => go([at, 0, `utid:${utid}`]), "its lane at this instant");
   const row = (name, ...values) => (values.flat().some((value) => value !== null && value !== undefined && value !== "")
     ? [h("dt", {}, name), h("dd", {}, values)] : []);
-  const missing = (what) => h("p", { class: "sst-faint" }, what, " ", h("code", {}, `schedscope view ${about.name}`));
+  const missing = (what) => h("p", { class: "sst-faint" }, what, " ", h("code", {}, `schedscope view ${quoted(about.name)}`));
 
   // ---- an interval ----
 
@@ -208,7 +208,10 @@ function panel(picture, source, keep, home) {
       }), unknown > 0.5 ? duration(unknown) : ""]);
       links.push([null, 0, lane]);
     }
-    return { title: "Totals of the lanes shown", heads: [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]], rows, links, note: "", python: "" };
+    const heads = [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]];
+    // States that no lane was in say nothing here.
+    const said = heads.map((_, i) => i === 0 || rows.some((row) => row[i])), some = (row) => row.filter((_, i) => said[i]);
+    return { title: "Totals of the lanes shown", heads: some(heads), rows: rows.map(some), links, note: "", python: "" };
   }
 
   // ---- findings ----
@@ -244,7 +247,7 @@ function panel(picture, source, keep, home) {
   }
   const called = (command) => {
     const [name, ...rest] = command.split(" ");
-    return ["schedscope", name, about.name, ...rest].join(" ");
+    return ["schedscope", name, quoted(about.name), ...rest].join(" ");
   };
 
   async function reach(i) {
@@ -298,11 +301,24 @@ function panel(picture, source, keep, home) {
     shown.quality = [h("h2", {}, "Data quality"), h("p", {}, facts.verdict || facts.line), ...facts.tables.map((data) => table(data, go))];
     if (open === "quality") turn("quality");
   }
+  /** The gaps alone: to check a long trace takes seconds, which a person may want for something else. */
+  async function gaps() {
+    above("being looked at …");
+    try {
+      const { answer } = await source({ kind: "quality", brief: true });
+      if (!shown.quality.length) above(answer.line);
+    } catch (error) {
+      above(`not known: ${error.message || error}`);
+    }
+  }
   if (about.quality) trusted();
-  else if (home === "notebook" && about.grain) above("not checked yet"); // it takes the kernel's time
   else {
-    above("to be checked");
-    picture.on("still", () => { if (!shown.quality.length) trusted(); });
+    above("to be looked at");
+    let first = true;
+    picture.on("still", () => {
+      if (first && !shown.quality.length) about.grain ? gaps() : trusted();
+      first = false;
+    });
   }
 
   // ---- requests to a server ----

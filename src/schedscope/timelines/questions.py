@@ -121,10 +121,10 @@ class Questions:
 
         return {"rows": listed(self.timeline.lanes.trace)}
 
-    def _quality(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _quality(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.quality import quality
 
-        return quality(self.timeline.lanes.trace)
+        return quality(self.timeline.lanes.trace, brief=request.get("brief") is True)
 
     def _has_calls(self) -> bool:
         trace = self.timeline.lanes.trace

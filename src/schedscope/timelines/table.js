@@ -14,6 +14,9 @@ function h(name, attributes, ...children) {
 
 const link = (text, act, hint) => h("button", { type: "button", class: "sst-link", title: hint, click: act }, text);
 
+/** A file's name as a shell takes it. */
+const quoted = (name) => (/^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", `'"'"'`)}'`);
+
 /** A line of Python or a command, with a button that copies it. */
 function code(text) {
   const button = h("button", {

@@ -74,7 +74,7 @@ const STYLE = `
 .sst kbd { font: .9em ui-monospace, monospace; border: 1px solid; border-radius: 3px; padding: 0 .3em; }
 @media (forced-colors: active) { .sst-tabs button[aria-selected=true], .sst-option[aria-selected=true] { forced-color-adjust: none; background: Highlight; color: HighlightText; } }
 @media (max-height: 480px) { .sst-panel { position: static; max-height: none; } }
-@media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-schema { min-height: 0; } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
+@media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-schema { min-height: 0; } .sst-quality { white-space: normal; } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
 @media print { .sst-panel, .sst-search, .sst-bar select, .sst-names, .sst-help { display: none !important; } }
 `;
 
@@ -1190,9 +1190,9 @@ export function mount(root, about, source, home = "page") {
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
-  const details = panel(picture, source, keep, home);
+  const details = panel(picture, source, keep);
   button("link", "copy the address of this view", async () => {
-    const text = home === "server" ? `schedscope view ${about.name} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
+    const text = home === "server" ? `schedscope view ${quoted(about.name)} --at '${keep.text()}'` : `${location.href.split("#")[0]}#${keep.text()}`;
     complain((await copied(text)) ? `Copied: ${text}` : text);
   });
   button("PNG", "save this view as a picture (key e)", () => save("png"));
