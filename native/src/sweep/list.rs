@@ -37,7 +37,7 @@ impl List {
         self.all.reserve(more);
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
