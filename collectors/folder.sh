@@ -70,6 +70,7 @@ folder_hand_over() {
     if [ "$(folder_now)" != "${folder_parent%/}/$base" ]; then
         printf 'capture: the folder could not be named %s; it is: %s\n' "$base" "$(folder_now)" >&2
         folder_astray=1
+        output=$(folder_now)
     fi
     # Last: from here on it is the user's, and nothing more is written into it.
     [ -z "$run_uid" ] || chown "$run_uid:$run_gid" .

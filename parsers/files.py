@@ -7,6 +7,7 @@ Here it is the name of one file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import tempfile
@@ -61,6 +62,8 @@ def _pass_on(said: io.IOBase, to: int) -> None:
 def scan_parquet(path: Path) -> pl.LazyFrame:
     """The table in one Parquet file, not read before it is asked for."""
     whole = path.absolute()
+    if whole.exists() and not whole.is_file():  # a pipe would be waited for
+        raise OSError(errno.EINVAL, f"{path.name} is not a regular file")
     try:
         str(whole).encode()
     except UnicodeEncodeError:

@@ -333,6 +333,7 @@ def test_for_programs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["two", "iguana"], 2, "two has 2 numbers"),
         (["words"], 1, "'three' in line 3 of words"),
         (["endless"], 1, "'inf' in line 3 of endless; expected a finite number"),
+        (["/dev/zero"], 1, "line 1 of /dev/zero has more than 1048576 characters"),
         (["nowhere"], 1, "cannot read nowhere: No such file"),
         (["."], 1, "cannot read .: Is a directory"),
         (["-c", "97", "iguana"], 2, "one of 80, 90, 95, 98, 99, 99.5"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,6 +40,31 @@ def test_a_pipe_inside_a_capture_is_refused_not_waited_for(tmp_path: Path, name:
     os.mkfifo(capture / name)
     with pytest.raises(FormatError, match=f"{name} is a pipe or device"):
         _native.decode(str(capture))
+
+
+@pytest.mark.parametrize("to", ["pipe", "/dev/zero"])
+def test_the_messages_of_a_recorder_are_a_file_too(tmp_path: Path, to: str) -> None:
+    capture = Path(shutil.copytree(FIXTURES / "linux-dtrace.capture", tmp_path / "copy.capture"))
+    messages = capture / "stderr.txt"
+    messages.unlink()
+    if to == "pipe":
+        os.mkfifo(messages)
+    else:
+        messages.symlink_to(to)
+    with pytest.raises(FormatError, match=r"stderr\.txt is a pipe or device"):
+        _native.decode(str(capture))
+
+
+def test_the_engine_opens_files_of_traces_in_one_place() -> None:
+    """Elsewhere a pipe would be waited for, where no signal ends the wait."""
+    engine = FIXTURES.parent / "native/src"
+    opens = re.compile(r"\bFile::open\(|\bfs::read(_to_string)?\(")
+    found = {
+        str(path.relative_to(engine))
+        for path in engine.rglob("*.rs")
+        if opens.search(path.read_text().split("#[cfg(test)]")[0])
+    }
+    assert found == {"regular_file.rs"}
 
 
 def test_a_file_that_expands_without_end_is_refused(tmp_path: Path) -> None:

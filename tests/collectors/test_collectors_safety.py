@@ -215,6 +215,8 @@ def test_the_command_cannot_lead_root_to_another_file(open_folder: Path) -> None
     assert run.instance() == []
     assert run.leftovers() == []
     assert (open_folder / "elsewhere/capture.json").is_file() or "elsewhere" in run.said
+    assert f"wrote {open_folder}/elsewhere: " in run.said
+    assert "wrote x.capture" not in run.said
 
 
 def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import polars as pl
@@ -120,6 +121,14 @@ def test_a_damaged_workload_is_told(change: dict[str, object], found: str, tmp_p
     with pytest.raises(SchedscopeError) as error:
         read_workload(folder)
     assert found in str(error.value)
+
+
+def test_a_pipe_inside_a_workload_is_refused_not_waited_for(tmp_path: Path) -> None:
+    folder = w.hogs(1).save(tmp_path / "a.workload")
+    (folder / "steps.parquet").unlink()
+    os.mkfifo(folder / "steps.parquet")
+    with pytest.raises(SchedscopeError, match=r"steps\.parquet is not a regular file"):
+        read_workload(folder)
 
 
 def test_what_rt_app_cannot_say_does_not_spoil_the_json(

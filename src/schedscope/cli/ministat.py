@@ -28,6 +28,8 @@ EXAMPLE = """\
   grep real times.log | schedscope ministat -C 2 -n
 """
 
+# Of a line; a file that never ends one is no table.
+_LONGEST = 1 << 20
 # What C's strtod reads, as far as it is a finite number.
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _HEX = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)([pP][+-]?\d+)?")
@@ -147,7 +149,12 @@ def _numbers(lines: TextIO, name: str, column: int, delimiters: str) -> list[flo
     # Like strtok: several delimiters in a row are one, and none counts at the start.
     between = re.compile("[" + re.escape(delimiters) + "]+")
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(iter(lambda: lines.readline(_LONGEST + 1), ""), 1):
+        if len(line) > _LONGEST:
+            raise FormatError(
+                f"line {number} of {name} has more than {_LONGEST} characters",
+                "a text file of numbers",
+            )
         words = [word for word in between.split(line.rstrip()) if word]
         if len(words) < column or words[column - 1].startswith("#"):
             continue

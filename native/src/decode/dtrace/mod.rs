@@ -146,11 +146,10 @@ fn drops_of(folder: &CaptureFolder, scan: &Scan) -> Result<Vec<(Option<u16>, u64
     }
     let messages = folder.path.join("stderr.txt");
     if drops.is_empty() && messages.exists() {
-        let text = std::fs::read(&messages)
-            .map_err(|error| Error::io(format!("read {}", messages.display()), &error))?;
+        let text = capture_folder::read_text(&messages)?;
         drops.extend(
-            text.split(|&byte| byte == b'\n')
-                .filter_map(drop_report)
+            text.lines()
+                .filter_map(|line| drop_report(line.as_bytes()))
                 .map(|(cpu, count)| (Some(cpu), count)),
         );
     }
