@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
 from schedscope.analysis._base.of_threads import threads_with
@@ -143,10 +144,9 @@ def _grouped(
         mine = mine.with_columns(group=pl.lit(0, pl.UInt32))
     grouped = threads.select("utid").join(mine.select("utid", "group"), on="utid", how="left")
     numbers = grouped.sort("utid")["group"].to_list()
-    ins, sure = _switch_ins(trace)
     found = _native.run_lengths(
         coded_states(trace, end=True, states=states),
-        ins,
+        coded(trace, "switches", "ts", "cpu", "next_utid"),
         trace.window,
         trace.ncpu,
         {
@@ -154,7 +154,7 @@ def _grouped(
             "beyond": numbers[-1],
             "by_cpu": "cpu" in keys,
             "by_end": "end" in keys,
-            "sure": sure,
+            "sure": _sure(trace),
             "shares": [(share.numerator, share.denominator) for share in shares],
         },
     )
@@ -163,22 +163,15 @@ def _grouped(
     return pl.DataFrame(found).with_columns(end), groups
 
 
-def _switch_ins(trace: Trace) -> tuple[pl.DataFrame, int]:
-    """Switch-ins up to some instant; each run that begins later is known to have one.
+def _sure(trace: Trace) -> int:
+    """An instant; each run that begins later is known to have begun with a switch-in.
 
     A run without one was found going on.
     """
-    ins = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
-        pl.col("ts").cast(pl.Int64),
-        pl.col("cpu").cast(pl.UInt16),
-        utid=pl.col("next_utid").cast(pl.UInt32),
-    )
-    sure = (1 << 63) - 1
     contradictions = (trace.info.get("reconstruction") or {}).get("contradictions")
     if contradictions == 0 and trace.losses.select(pl.len()).collect().item() == 0:
         # With an unbroken chain only the first run of each CPU can have been found:
         # the others need not be looked up.
         first = trace.switches.group_by("cpu").agg(first=pl.col("ts").min()).collect()["first"]
-        sure = int(first.max() if len(first) else trace.window[1])  # type: ignore[arg-type]
-        ins = ins.filter(pl.col("ts") <= sure)
-    return ins.collect(), sure
+        return int(first.max() if len(first) else trace.window[1])  # type: ignore[arg-type]
+    return (1 << 63) - 1

@@ -249,7 +249,7 @@ def run_sums(states: _ArrowStream, window: tuple[int, int]) -> ArrowTable: ...
 def wait_sums(waits: _ArrowStream) -> ArrowTable: ...
 def run_lengths(
     states: _ArrowStream,
-    ins: _ArrowStream,
+    switches: _ArrowStream,
     window: tuple[int, int],
     idle: int,
     grouping: Mapping[str, object],

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::{Int64Type, UInt16Type, UInt32Type};
 use arrow_array::{ArrayRef, Int64Array, UInt8Array};
 use pyo3::prelude::*;
-use rustc_hash::FxHashSet;
 
 use super::arrow::ArrowTable;
-use super::tables::{counts, cpus, each_batch, ints, source_of, table};
-use crate::columns::full;
+use super::tables::{counts, cpus, ints, source_of, table};
 use crate::error::{Error, Result};
 use crate::sweep::lengths;
 
@@ -26,19 +23,20 @@ pub struct Grouping {
 }
 
 /// How long threads ran, by group (and CPU, and end): `states` has ts, dur, utid, state, cpu
-/// and end; `ins` the switch-ins (ts, cpu, utid) up to `sure`, after which each run has one.
+/// and end, `switches` ts, cpu and next_utid. Each run after `sure` began with a switch-in.
 #[pyfunction]
 pub fn run_lengths(
     py: Python<'_>,
     states: &Bound<'_, PyAny>,
-    ins: &Bound<'_, PyAny>,
+    switches: &Bound<'_, PyAny>,
     window: (i64, i64),
     idle: u32,
     grouping: Grouping,
 ) -> PyResult<ArrowTable> {
-    let switches = source_of(ins, "switches")?
-        .batches()
-        .collect::<Result<Vec<_>>>()?;
+    let (states, switches) = (
+        source_of(states, "states")?,
+        source_of(switches, "switches")?,
+    );
     let Grouping {
         group,
         beyond,
@@ -53,15 +51,6 @@ pub fn run_lengths(
     {
         return Err(Error::internal("a quantile outside of (0, 1]").into());
     }
-    let mut ins = FxHashSet::default();
-    for batch in &switches {
-        let (ts, cpu) = (
-            full::<Int64Type>(batch, "ts")?,
-            full::<UInt16Type>(batch, "cpu")?,
-        );
-        let utid = full::<UInt32Type>(batch, "utid")?;
-        ins.extend((0..ts.len()).map(|i| (cpu[i], ts[i], utid[i])));
-    }
     let question = lengths::RunLengthQuery {
         window,
         idle,
@@ -69,18 +58,16 @@ pub fn run_lengths(
         beyond,
         by_cpu,
         by_end,
-        ins,
         sure,
     };
-    let mut lengths = lengths::Lengths::new(question);
-    each_batch(states, |batch| lengths.read(&batch))?;
-    let mut found = lengths.found;
-    let of_groups: Vec<_> = py.detach(|| {
-        found
+    let (found, of_groups) = py.detach(|| -> Result<_> {
+        let mut found = lengths::lengths(&states, &switches, &question)?;
+        let of_groups: Vec<_> = found
             .iter_mut()
             .map(|(_, runs)| runs.quantiles(&shares))
-            .collect()
-    });
+            .collect();
+        Ok((found, of_groups))
+    })?;
     let runs = || found.iter().map(|(_, runs)| runs);
     let mut columns = vec![
         (

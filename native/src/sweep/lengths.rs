@@ -1,10 +1,12 @@
 //! How long did threads run before they left the CPU, group by group?
 use arrow_array::RecordBatch;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use super::switch_ins::SwitchIns;
 use crate::error::Result;
 use crate::model::event::End;
 use crate::states::{NOWHERE, RUNNING, Want, each};
+use crate::store::Source;
 
 /// What is asked.
 pub struct RunLengthQuery {
@@ -17,9 +19,15 @@ pub struct RunLengthQuery {
     pub beyond: Option<u32>,
     pub by_cpu: bool,
     pub by_end: bool,
-    /// Switch-ins (CPU, instant, thread) up to `sure`; each run from later on began with one.
-    pub ins: FxHashSet<(u16, i64, u32)>,
+    /// Each run from later on began with a switch-in.
     pub sure: i64,
+}
+
+impl RunLengthQuery {
+    fn group_of(&self, utid: u32) -> Option<u32> {
+        let group = self.group.get(utid as usize).copied();
+        group.unwrap_or(self.beyond).filter(|_| utid >= self.idle)
+    }
 }
 
 /// A group of threads, on a CPU and with an end, if they are told apart.
@@ -45,29 +53,54 @@ impl Runs {
     /// The longest, and the shortest that is not exceeded by at least each share of them.
     pub fn quantiles(&mut self, shares: &[(u64, u64)]) -> Option<(i64, Vec<i64>)> {
         let n = self.lengths.len() as u64;
-        self.lengths.sort_unstable();
-        let longest = *self.lengths.last()?;
+        let longest = *self.lengths.iter().max()?;
         let of = |(part, whole): &(u64, u64)| {
             let rank = (u128::from(n) * u128::from(*part)).div_ceil(u128::from(*whole)) as usize;
-            self.lengths[rank.clamp(1, n as usize) - 1]
+            let place = rank.clamp(1, n as usize) - 1;
+            *self.lengths.select_nth_unstable(place).1
         };
         Some((longest, shares.iter().map(of).collect()))
     }
 }
 
+/// The runs of every group: `states` has ts, dur, utid, state, cpu and end, `switches` ts, cpu and
+/// next_utid.
+pub fn lengths(
+    states: &Source<'_>,
+    switches: &Source<'_>,
+    question: &RunLengthQuery,
+) -> Result<Vec<(Key, Runs)>> {
+    let read = |ins| -> Result<Lengths<'_>> {
+        let mut lengths = Lengths::new(question, ins);
+        for batch in states.batches() {
+            lengths.read(&batch?)?;
+        }
+        Ok(lengths)
+    };
+    let mut lengths = read(SwitchIns::new(switches))?;
+    if !lengths.ins.in_order() {
+        lengths = read(SwitchIns::all(switches, |utid| {
+            question.group_of(utid).is_some()
+        })?)?;
+    }
+    Ok(lengths.found)
+}
+
 /// Goes through the runs, batch by batch.
-pub struct Lengths {
-    question: RunLengthQuery,
+struct Lengths<'a> {
+    question: &'a RunLengthQuery,
+    ins: SwitchIns<'a>,
     of: FxHashMap<Key, usize>,
-    pub found: Vec<(Key, Runs)>,
+    found: Vec<(Key, Runs)>,
     /// Of groups that are of threads only, where each is.
     places: Vec<usize>,
 }
 
-impl Lengths {
-    pub fn new(question: RunLengthQuery) -> Self {
+impl<'a> Lengths<'a> {
+    fn new(question: &'a RunLengthQuery, ins: SwitchIns<'a>) -> Self {
         Self {
             question,
+            ins,
             of: FxHashMap::default(),
             found: Vec::new(),
             places: Vec::new(),
@@ -100,19 +133,19 @@ impl Lengths {
         at
     }
 
-    /// More rows of `states`: ts, dur, utid, state, cpu and end.
-    pub fn read(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// More rows of `states`.
+    fn read(&mut self, batch: &RecordBatch) -> Result<()> {
         let (begin, end) = self.question.window;
         let want = Want {
             end: true,
             ..Want::CPU
         };
         each(batch, 0, want, |row| {
-            if row.state != RUNNING || row.utid < self.question.idle {
+            if row.state != RUNNING {
                 return Ok(());
             }
-            let asked = self.question.group.get(row.utid as usize).copied();
-            let Some(group) = asked.unwrap_or(self.question.beyond) else {
+            let question = self.question;
+            let Some(group) = question.group_of(row.utid) else {
                 return Ok(());
             };
             let length = row.until.min(end) - row.ts.max(begin);
@@ -120,14 +153,16 @@ impl Lengths {
                 return Ok(());
             }
             let cpu = Some(row.cpu).filter(|cpu| *cpu != NOWHERE);
+            let begun = row.ts > question.sure
+                || self
+                    .ins
+                    .begins(&row, |utid| question.group_of(utid).is_some())?;
             let at = self.place((
                 group,
-                cpu.filter(|_| self.question.by_cpu),
-                self.question.by_end.then_some(row.end),
+                cpu.filter(|_| question.by_cpu),
+                question.by_end.then_some(row.end),
             ));
             let runs = &mut self.found[at].1;
-            let begun = row.ts > self.question.sure
-                || cpu.is_some_and(|cpu| self.question.ins.contains(&(cpu, row.ts, row.utid)));
             let seen = row.end != End::Lost as u8 && row.end != End::Window as u8;
             if begun && row.ts >= begin && row.until <= end && seen {
                 runs.lengths.push(length);

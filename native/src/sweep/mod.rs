@@ -27,6 +27,7 @@ mod random_states;
 pub mod run_sums;
 pub mod shortfall;
 pub mod sleeps;
+pub mod switch_ins;
 pub mod wait_breakdown;
 pub mod wait_cursor;
 pub mod wait_starts;
