@@ -411,6 +411,22 @@ def test_an_internal_error_is_a_sentence_too(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.needs("linux")
+def test_too_little_memory_is_a_sentence_and_no_bug(sched: str, tmp_path: Path) -> None:
+    words = [sched, "-o", str(tmp_path / "out"), "--labels", "/dev/zero"]
+    limited = (
+        "import resource, sys; from schedscope import cli; import schedscope.fleets.labels;"
+        " resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30));"
+        " sys.exit(cli.main(['fleet', *sys.argv[1:]]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", limited, *words], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("schedscope: there is not enough memory")
+    assert ran.stderr.count("\n") == 1
+
+
 # -- the other commands ---------------------------------------------------------------
 
 

@@ -117,6 +117,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         complain(f"{where}{error.strerror or error}")
         return 1
+    except MemoryError:
+        _trace_if_asked()
+        complain(
+            "there is not enough memory for this. Hint: check that the files named are what they "
+            "should be; if so, ask about a part of the trace"
+        )
+        return 1
     except BaseException as error:  # a Rust panic in Polars is not an Exception
         _trace_if_asked()
         if isinstance(known := explained(error), SchedscopeError):
