@@ -63,7 +63,7 @@ def found_in(folder: Path) -> dict[str, Path]:
     for name in schema.TABLES:
         for suffix in _READERS:
             path = folder / f"{name}{suffix}"
-            if path.is_file() and name not in _DERIVED:
+            if path.exists() and name not in _DERIVED:
                 found.setdefault(name, path)
     return found
 
@@ -140,6 +140,8 @@ def read(folder: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
 def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
     tables = {}
     for name, path in found_in(folder).items():
+        if not _regular(path, name, found):
+            continue
         try:
             frame = _READERS[path.suffix](path)
         except (pl.exceptions.PolarsError, ValueError, OSError) as error:
@@ -157,9 +159,17 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
     return tables
 
 
+def _regular(path: Path, table: str, found: list[Problem]) -> bool:
+    """A pipe would be waited for, and a device may have no end."""
+    if path.is_file():
+        return True
+    found.append(Problem(table, f"{path.name} is a folder, a pipe or a device", "a regular file"))
+    return False
+
+
 def _about(folder: Path, found: list[Problem]) -> dict[str, Any]:
     path = folder / "trace.json"
-    if not path.is_file():
+    if not path.exists() or not _regular(path, "trace.json", found):
         return {}
     try:
         info = trace_json.parse(path.read_bytes(), "trace.json")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -90,6 +91,19 @@ def test_problems_are_named(tmp_path: Path, files: dict[str, str], table: str, f
     if table != "switches" or "no such file" not in found:
         with pytest.raises(FormatError):
             ss.open(path)
+
+
+@pytest.mark.parametrize("name", ["threads.csv", "trace.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_regular_file_is_refused_not_passed_over(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    given = folder(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS)
+    make(given / name)
+    (problem,) = tables.problems(given)
+    assert problem.found.startswith(name)
+    with pytest.raises(FormatError, match="expected a regular file"):
+        ss.open(given)
 
 
 def test_what_trace_json_says_is_kept(tmp_path: Path) -> None:
