@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.needs import needs, require
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import quantile
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -73,11 +73,11 @@ def requests(
     return _summed(whole.hstack(parts_of(trace, whole)), found, keys)
 
 
-@needs("switches", "wakeups", "system_calls")
 def processes_and_slowest(
     trace: Trace, process: str | None, *, reply: str = "same", top: int = 100
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """`requests` by process name, and by request those of one process or of all, in one pass."""
+    require(trace, "requests")
     keys = ["process_name"]
     found, whole = _found(trace, keys, None, reply)
     whole = whole.hstack(parts_of(trace, whole))
