@@ -47,14 +47,21 @@ def _has_switches(trace: Trace) -> bool:
     return any(map(_any, (trace.states, trace.switches, trace.waits)))
 
 
+def _any_wait(trace: Trace, *causes: str) -> bool:
+    return _any(trace.waits.filter(pl.col("cause").cast(pl.String).is_in(causes)))
+
+
 def _has_wakeup_events(trace: Trace) -> bool:
     told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
-    return any(told) or None in told or _any(trace.wakeups)
+    if None in told or _any(trace.wakeups):
+        return True
+    # A trace.dat declares all events of the kernel, whichever were recorded.
+    return any(told) and not _any_wait(trace, "unknown")
 
 
 def _has_wakeups(trace: Trace) -> bool:
-    woken = pl.col("cause").cast(pl.String).is_in(["wake", "new"])
-    return _has_wakeup_events(trace) or _any(trace.waits.filter(woken))
+    told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
+    return any(told) or _has_wakeup_events(trace) or _any_wait(trace, "wake", "new")
 
 
 def _has_affinity(trace: Trace) -> bool:

@@ -105,6 +105,12 @@ def test_a_recording_without_wakeups_is_refused(tmp_path: Path) -> None:
     found = ss.findings(trace).filter(pl.col("topic") == "data quality").row(0, named=True)
     assert "No wakeups were recorded" in found["text"]
     assert found["advice"].startswith("Record sched_waking and sched_wakeup")
+    # A trace.dat has the formats of all events, also of those that were not recorded.
+    names = ("switches", "wakeups", "migrations", "losses", "states", "waits", "threads")
+    tables = {name: getattr(trace, name).collect() for name in names}
+    declared = Trace.from_tables(tables, {**trace.info, "has_waking": True, "has_enqueued": True})
+    with pytest.raises(MissingEventsError, match="no wakeups"):
+        ss.whatif(declared, cpus=1)
 
 
 def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:
