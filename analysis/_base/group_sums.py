@@ -1,0 +1,113 @@
+"""Numbers for groups as they appear, and what a table says of each group's times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from schedscope.analysis._base.group_counts import GroupCounts
+from schedscope.analysis._base.quantiles import column_name
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from schedscope.analysis._base.order_statistics import Pairs
+
+    Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+
+class Numbers:
+    """Numbers 0, 1, ... for whole numbers of any size, in the order in which they appear."""
+
+    def __init__(self) -> None:
+        """Nothing has a number yet."""
+        self._codes = np.zeros(0, dtype=np.int64)
+        self._numbers = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        """How many have a number."""
+        return len(self._codes)
+
+    def of(self, codes: Ints) -> Ints:
+        """The number of each; those not seen before get the next ones."""
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        place = np.searchsorted(self._codes, distinct)
+        known = np.zeros(len(distinct), dtype=np.bool_)
+        inside = place < len(self._codes)
+        known[inside] = self._codes[place[inside]] == distinct[inside]
+        if not known.all():
+            fresh = distinct[~known]
+            numbers = np.arange(len(fresh)) + len(self._codes)
+            self._numbers = np.insert(self._numbers, place[~known], numbers)
+            self._codes = np.insert(self._codes, place[~known], fresh)
+            place = np.searchsorted(self._codes, distinct)
+        found: Ints = self._numbers[place][inverse]
+        return found
+
+    def codes(self) -> Ints:
+        """What has a number, in order of it."""
+        ordered = np.empty_like(self._codes)
+        ordered[self._numbers] = self._codes
+        return ordered
+
+
+class GroupSums:
+    """Sums, and counts for exact quantiles, of times in groups that are numbered as they appear."""
+
+    def __init__(self) -> None:
+        """No times yet."""
+        self._counts = GroupCounts()
+        self._total = np.zeros(0, dtype=np.int64)
+        self._censored = np.zeros(0, dtype=np.int64)
+        self._excluded = np.zeros(0, dtype=np.int64)
+
+    def add(self, group: Ints, time: Ints, censored: Bools, excluded: Bools, groups: int) -> None:
+        """Some times of groups below `groups`; those censored or excluded are counted only."""
+        self._censored = _sum(self._censored, group[censored & ~excluded], groups)
+        self._excluded = _sum(self._excluded, group[excluded], groups)
+        whole = ~censored & ~excluded
+        group, time = group[whole], time[whole]
+        self._counts.add(group, time, groups)
+        if int(time.max(initial=0)) * len(time) < 1 << 53:  # exact in floating point
+            sums = np.bincount(group, weights=time, minlength=groups).astype(np.int64)
+            sums[: len(self._total)] += self._total
+            self._total = sums
+        else:
+            self._total = np.pad(self._total, (0, groups - len(self._total)))
+            np.add.at(self._total, group, time)
+
+    def frame(self, shares: Sequence[Fraction], pairs: Pairs) -> pl.DataFrame:
+        """A row per group: `n`, `total`, `mean`, a column per share, `max`, `n_censored` and
+        `n_excluded`; `pairs` gives all whole times again."""
+        n = self._counts.n
+        found = self._counts.at([*shares, Fraction(1)], pairs)
+        some = pl.Series(n > 0)
+        counted = {"n_censored": self._censored, "n_excluded": self._excluded}
+        return pl.DataFrame(
+            {
+                "n": pl.Series(n, dtype=pl.UInt32),
+                "total": pl.Series(self._total),
+                **{column_name(s): pl.Series(found[:, i]) for i, s in enumerate(shares)},
+                "max": pl.Series(found[:, len(shares)]),
+                **{name: pl.Series(sums, dtype=pl.UInt32) for name, sums in counted.items()},
+            }
+        ).select(
+            "n",
+            "total",
+            pl.when(some).then(pl.col("total") / pl.col("n")).alias("mean"),
+            *(pl.when(some).then(pl.col(column_name(s))).alias(column_name(s)) for s in shares),
+            pl.when(some).then(pl.col("max")).alias("max"),
+            "n_censored",
+            "n_excluded",
+        )
+
+
+def _sum(sums: Ints, group: Ints, groups: int) -> Ints:
+    counted: Ints = np.bincount(group, minlength=groups)
+    counted[: len(sums)] += sums
+    return counted
