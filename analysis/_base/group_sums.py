@@ -1,8 +1,12 @@
-"""Numbers for groups as they appear, and what a table says of each group's times."""
+"""What a table says of the times of each group: how many, their sum, exact quantiles.
+
+Read some rows at a time, so that memory grows with the groups and not with the times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -19,6 +23,40 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
+
+
+def sums_by_code(
+    batches: Callable[[], Iterable[Times]], shares: Sequence[Fraction]
+) -> tuple[Ints, pl.DataFrame]:
+    """The codes that occur, and a row for each: `n`, `total`, `mean`, a column per share, `max`,
+    `n_censored`, `n_excluded`.
+
+    `batches` gives the same times whenever it is called.
+    """
+    numbers, sums = Numbers(), GroupSums()
+    for times in batches():
+        group = numbers.of(times.code)
+        sums.add(group, times, len(numbers))
+
+    def whole() -> Iterator[tuple[Ints, Ints]]:
+        for times in batches():
+            known = ~times.censored & ~times.excluded
+            yield numbers.of(times.code[known]), times.time[known]
+
+    return numbers.codes(), sums.frame(shares, whole)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Some times, each with a code that says whose it is: parallel arrays.
+
+    One that was censored or excluded is counted, and its length is in nothing else.
+    """
+
+    code: Ints
+    time: Ints
+    censored: Bools
+    excluded: Bools
 
 
 class Numbers:
@@ -66,12 +104,12 @@ class GroupSums:
         self._censored = np.zeros(0, dtype=np.int64)
         self._excluded = np.zeros(0, dtype=np.int64)
 
-    def add(self, group: Ints, time: Ints, censored: Bools, excluded: Bools, groups: int) -> None:
-        """Some times of groups below `groups`; those censored or excluded are counted only."""
-        self._censored = _sum(self._censored, group[censored & ~excluded], groups)
-        self._excluded = _sum(self._excluded, group[excluded], groups)
-        whole = ~censored & ~excluded
-        group, time = group[whole], time[whole]
+    def add(self, group: Ints, times: Times, groups: int) -> None:
+        """Some times, and the number of each one's group, below `groups`."""
+        self._censored = _sum(self._censored, group[times.censored & ~times.excluded], groups)
+        self._excluded = _sum(self._excluded, group[times.excluded], groups)
+        whole = ~times.censored & ~times.excluded
+        group, time = group[whole], times.time[whole]
         self._counts.add(group, time, groups)
         if int(time.max(initial=0)) * len(time) < 1 << 53:  # exact in floating point
             sums = np.bincount(group, weights=time, minlength=groups).astype(np.int64)
@@ -82,8 +120,7 @@ class GroupSums:
             np.add.at(self._total, group, time)
 
     def frame(self, shares: Sequence[Fraction], pairs: Pairs) -> pl.DataFrame:
-        """A row per group: `n`, `total`, `mean`, a column per share, `max`, `n_censored` and
-        `n_excluded`; `pairs` gives all whole times again."""
+        """A row per group; `pairs` gives all whole times again."""
         n = self._counts.n
         found = self._counts.at([*shares, Fraction(1)], pairs)
         some = pl.Series(n > 0)
