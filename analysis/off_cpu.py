@@ -130,7 +130,12 @@ def off_cpu(
     ).sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
 
 
-_REASON = {"kind": SLEEP_KIND, "reason": pl.String, "cause": SLEEP_CAUSE, "evidence": EVIDENCE}
+_REASON: dict[str, pl.DataType | type[pl.DataType]] = {
+    "kind": SLEEP_KIND,
+    "reason": pl.String,
+    "cause": SLEEP_CAUSE,
+    "evidence": EVIDENCE,
+}
 """What some traces tell of a sleep."""
 
 
@@ -201,11 +206,12 @@ def _sums_of_held(times: pl.DataFrame, keys: list[str], shares: list[Fraction]) 
 
 
 def _coded(times: pl.DataFrame, code: npt.NDArray[np.int64]) -> Times:
+    censored, excluded = times["censored"].to_numpy(), times["excluded"].to_numpy()
     return Times(
         code,
         times["dur"].to_numpy().astype(np.int64),
-        times["censored"].to_numpy(),
-        times["excluded"].to_numpy(),
+        ~censored & ~excluded,
+        {"n_censored": censored, "n_excluded": excluded},
     )
 
 

@@ -1,6 +1,6 @@
 """Exact quantiles of values in groups, few or many, in memory that does not grow with the values.
 
-Some two million values are held and sorted. Of more, a histogram for each group tells where its
+Some four million values are held and sorted. Of more, a histogram for each group tells where its
 quantiles lie (`order_statistics`), which takes 4 kB a group. Of more values in more than some
 thirty thousand groups, the values of some neighbouring groups are held and sorted at a time, which
 takes a pass over the source for each such slice.
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-# Values that are held from the first pass: 24 MB.
-_HELD = 1 << 21
+# Values that are held from the first pass: 50 MB.
+_HELD = 1 << 22
 # Groups that have a histogram each: 132 MB.
 _HISTOGRAMS = 1 << 15
 # Values that a later pass holds: 268 MB.
