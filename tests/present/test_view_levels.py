@@ -126,7 +126,9 @@ def test_names_of_lanes() -> None:
     for key in ("cpu:0", "irq:all", "rate:x", "depth:", 5, "", None):
         assert not Levels.names(key)
     with pytest.raises(UsageError):
-        Levels(ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 0]}), [0]).get("depth:1")
+        Levels(ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 0]}), [0]).picture(
+            "depth:1", 0, 1, 1
+        )
 
 
 def test_a_trace_without_events_has_no_known_depth() -> None:

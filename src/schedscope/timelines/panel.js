@@ -122,7 +122,7 @@ function panel(picture, source, keep) {
       return [h("h2", {}, `${picture.title(facts.lane)}: ${facts.text}`),
         h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
           link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
-        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", duration(facts.end - facts.begin)))];
+        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", `${facts.least ? "at least " : ""}${duration(facts.end - facts.begin)}`))];
     }
     const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
     const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);

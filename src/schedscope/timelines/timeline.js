@@ -464,7 +464,10 @@ export function mount(root, about, source, home = "page") {
         const wide = old.find((piece) => piece.begin <= 0 && piece.end >= total);
         const fresh = row.pieces || [unpack(row, answer, buffers)];
         // The coarsest stays: something to show while the next answer is under way.
-        pieces.set(row.key, wide && !fresh.includes(wide) ? [wide, ...fresh] : fresh);
+        const all = wide && !fresh.includes(wide) ? [wide, ...fresh] : fresh;
+        pieces.set(row.key, all);
+        // Their full height is one, the most that is known of.
+        if (row.top) for (const piece of all) piece.top = Math.max(row.top, ...old.map((each) => each.top || 0));
       }
     }).catch((error) => { problem = String(error.message || error); }).finally(() => {
       asked = null;
