@@ -270,6 +270,8 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
     total = _number(trace.waits.filter(woken)) + found + own + taken
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
+    if found and no_wakeups(trace):
+        text += ": the trace has no wakeup events"
     if own:
         text += f", and {count(own)} of the recorder's own threads, whose wakeups it excludes"
     if taken:
@@ -302,6 +304,11 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     if found - explained > WARN_DROPPED * total:
         row.level = "warning"
     return row
+
+
+def no_wakeups(trace: Trace) -> bool:
+    """Were wakeups not recorded at all?"""
+    return trace.wakeups.head(1).collect().is_empty()
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:

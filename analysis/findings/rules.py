@@ -14,7 +14,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
-from schedscope.analysis.check.check import check
+from schedscope.analysis.check.check import check, no_wakeups
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.findings.cold_caches import wakeup_migrations
 from schedscope.analysis.findings.disks import disks
@@ -173,8 +173,15 @@ class FindingRules:
             return
         cost = max(unknown, self.machine["dispatch"] if self.phantoms else 0)
         longest = self._longest_hole()
+        advice = "Record wakeups, too (sched_waking and sched_wakeup)."
         yield Finding(
-            "data quality", cost, " ".join(sentences), "check", *longest, always=bool(warnings)
+            "data quality",
+            cost,
+            " ".join(sentences),
+            "check",
+            *longest,
+            always=bool(warnings),
+            advice=advice if warnings and no_wakeups(self.trace) else None,
         )
 
     def _longest_hole(self) -> tuple[int | None, int | None]:

@@ -55,7 +55,7 @@ def gaps(trace: Trace) -> list[str]:
     import polars as pl
 
     from schedscope.analysis._base.off_line import off_line
-    from schedscope.analysis.check.check import missing_wakeups
+    from schedscope.analysis.check.check import missing_wakeups, no_wakeups
 
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.
@@ -82,7 +82,8 @@ def gaps(trace: Trace) -> list[str]:
         found.append(f"{_events(loss.get('count'))} lost{where}, no record of when")
     counters = trace.info.get("reconstruction") or {}
     if (missing := missing_wakeups(trace)) and missing[0]:
-        found.append(f"{several(missing[0], 'wakeup')} not recorded")
+        some = f"{several(missing[0], 'wakeup')} not recorded"
+        found.append("wakeups were not recorded" if no_wakeups(trace) else some)
     if n := counters.get("contradictions"):
         found.append(several(n, "contradiction"))
     if offsets := trace.info.get("clock_offsets"):
