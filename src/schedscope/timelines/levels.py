@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from schedscope.errors import UsageError
 from schedscope.timelines.lanes import MOST_ROWS, around
 from schedscope.timelines.level_sums import Sums
 from schedscope.timelines.steps import UNKNOWN, Heights, Ints, Reader, Steps, throttled
-from schedscope.units import printable
+from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
     from schedscope.overview import Overview
@@ -25,6 +26,7 @@ KINDS = {
     "irq": "interrupts",
     "quota": "held back by its CPU quota",
     "rate": "switches per second",
+    "lag": "behind what EEVDF would have given it",
 }
 
 
@@ -44,8 +46,9 @@ class Height:
 class Levels:
     """The lanes with a height that a trace has, built when first asked for.
 
-    They are named `depth:N`, `depth:all`, `irq:N`, `quota:N`, `rate:N` and `rate:all`; N is a CPU,
-    and of `quota` the place among the control groups that a quota held back. Of a long trace, which
+    They are named `depth:N`, `depth:all`, `irq:N`, `quota:N`, `rate:N`, `rate:all` and `lag:N`; N
+    is a CPU, of `quota` the place among the control groups that a quota held back, and of `lag` a
+    thread. Of a long trace, which
     has an `overview`, rows are read of what is shown, if those are not too many; else there are
     sums over the overview's stretches.
     """
@@ -136,6 +139,7 @@ class Levels:
             "depth": f"{value} {'thread wants' if value == 1 else 'threads want'} to run here",
             "irq": "interrupts are handled" if value else "no interrupt",
             "quota": "held back by its quota" if value else "not held back",
+            "lag": f"{duration(value * 1000)} behind" if value else "not behind",
         }[kind]
         if kind == "irq" and value:
             text = self._handlers(int(rest), begin, end)
@@ -146,8 +150,14 @@ class Levels:
 
     def _check(self, key: str) -> str:
         kind, _, rest = key.partition(":")
-        own = len(throttled(self.trace)) if kind == "quota" else 0
-        if rest != "all" and int(rest) not in (range(own) if kind == "quota" else self._cpus):
+        own: Container[int] = self._cpus
+        if kind == "quota":
+            own = range(len(throttled(self.trace)))
+        elif kind == "lag" and self._overview is None:
+            own = self.trace.threads.select("utid").collect()["utid"].to_list()
+        elif kind == "lag":
+            own = ()  # a replay of all of a long trace
+        if rest != "all" and int(rest) not in own:
             raise UsageError(f"lane {key!r:.40}", "a lane that this trace has")
         return kind
 

@@ -14,6 +14,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis.queue_depth import queue_depth
+from schedscope.analysis.virtual_lag import virtual_lag_series
 from schedscope.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -155,6 +156,21 @@ class Reader:
         numbers = {held.group[utid] for utid in own} - {None}
         rows = held.stretches.filter(pl.col("group").is_in(list(numbers))).sort("ts")
         return {f"quota:{rest}": self._spans(_united(rows), begin, end)}
+
+    def _lag(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        """Whole us that a thread is behind at its last turn; 0 when ahead, and off the queue."""
+        frame = virtual_lag_series(self.trace, where=pl.col("utid") == int(rest))
+        turns = frame.filter(pl.col("ts").is_between(begin, end, "left")).group_by(
+            "ts", maintain_order=True
+        )
+        last = turns.agg(pl.col("lag", "turn").last())
+        gone = pl.col("turn").cast(pl.String) == "left"
+        behind = pl.when(gone).then(0).otherwise(pl.col("lag").clip(lower_bound=0) // 1000)
+        last = last.select("ts", behind=behind)
+        if not last.height or last["ts"][0] > begin:
+            first = pl.DataFrame({"ts": [begin], "behind": [None]}, schema=last.schema)
+            last = pl.concat([first, last])
+        return {f"lag:{rest}": self._steps(last["ts"], last["behind"], begin, end)}
 
     def _rate(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
         frame = (
