@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
+from lab.policies import OWN
 from schedscope.simulator.change import change
 from schedscope.simulator.groups import knows_groups
 from schedscope.simulator.replay import Replay, replay
@@ -115,7 +116,10 @@ def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str,
     """What `policy` and the nulls say of a trace, with the tunables that `target` tells."""
     way = replay(trace)
     for name in (policy, *NULLS):
-        yield name, figures(_ran(way, policy=name, set=target.settings(name)))
+        if name in OWN:
+            yield name, figures(_ran(way, policy=OWN[name]()))
+        else:
+            yield name, figures(_ran(way, policy=name, set=target.settings(name)))
 
 
 def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, Figures]]:

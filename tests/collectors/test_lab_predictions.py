@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lab import __main__ as lab, factors, predict, predictions_page  # noqa: E402
+from lab.policies import OWN, ScxLocal  # noqa: E402
 
 
 def hogs(ms: list[int], policy: str = "rr") -> Trace:
@@ -34,7 +35,10 @@ def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
     kernels, _ = lab.matrix()
     asked = predict.plan()
     assert {under.kernel for under in asked.kernels.values()} <= kernels.keys()
-    assert {under.policy for under in asked.kernels.values()} <= set(policies()["name"])
+    known = {*policies()["name"], *OWN}
+    assert {under.policy for under in asked.kernels.values()} <= known
+    guest = ROOT / "lab/guest"
+    assert all((guest / under.bpf).is_file() for under in asked.kernels.values() if under.bpf)
     cells = predict.machines(asked.questions)
     assert len({cell.name for cell in cells}) == len(cells)
     assert all(cell.counted and cell.repeats == 3 for cell in cells)
@@ -110,6 +114,23 @@ def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
     of = {row["model"]: row for row in rows.filter(figure="total").iter_rows(named=True)}
     assert of["fifo"]["value"] == of["fifo"]["real"] == 120e6
     assert of["no change"]["value"] > 150e6
+
+
+def test_scx_local_takes_turns_of_its_slice_and_gives_a_lone_thread_more() -> None:
+    """Ticks of 4 ms: 5 ms are over at the second. s wakes at 6 and waits for the tick at 8.
+
+    h 0-8 s 8-9 h 9-...; alone, h is seen to have used up 5 ms at 20 (a tick after 9 + 5 = 14 is
+    at 16), and has 20 more: u, which comes at 18, waits for 36.
+    """
+    build = Builder()
+    build.thread("h").run("60ms")
+    build.thread("s", asleep=True).sleep("6ms").run("1ms")
+    build.thread("u", asleep=True).sleep("18ms").run("1ms")
+    ran = simulate(build.workload(), policy=ScxLocal(), cpus=1)
+    names = dict(ran.threads.select("utid", "comm").collect().iter_rows())
+    onto = ran.switches.select("ts", "next_utid").collect()
+    came = [(ts / 1e6, names[utid]) for ts, utid in onto.iter_rows() if names[utid] in "hsu"]
+    assert came == [(0, "h"), (8, "s"), (9, "h"), (36, "u"), (37, "h")]
 
 
 def test_a_prediction_is_the_replay_that_simulate_makes() -> None:
