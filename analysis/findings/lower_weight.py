@@ -81,6 +81,9 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     options = None
     if found[2] == "thread":
         options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
+    elif pair["victim_cgroup"] != pair["cgroup"]:
+        # Of sessions nothing but their nice level is a setting, which `whatif` does not change.
+        options = option("set-weight", pair["victim_cgroup"], found[1])
     yield Finding(
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
         utid=worst, whatif=options,

@@ -37,7 +37,7 @@ def row(trace: ss.Trace, topic: str) -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("name", "topic", "said", "whatif"),
     [
-        ("weight-fault-1", "weight", "has weight 50, ", None),
+        ("weight-fault-1", "weight", "has weight 50, ", "--set-weight /scene-140/light=500"),
         ("weight1-fault-1", "weight", "its nice level is 10 (weight 110)", "--set-nice small=0"),
         ("mask-fault-3", "mask", "Most on CPU 0: right, left", "--pin right=0-1"),
     ],
