@@ -15,7 +15,7 @@ import polars as pl
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_ASLEEP = ("sleeping", "blocked")
+_ASLEEP = ("sleeping", "blocked", "parked", "stopped")
 
 
 def sleep_reasons(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
