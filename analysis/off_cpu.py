@@ -136,7 +136,7 @@ _REASON: dict[str, pl.DataType | type[pl.DataType]] = {
     "cause": SLEEP_CAUSE,
     "evidence": EVIDENCE,
 }
-"""What some traces tell of a sleep."""
+"""What some traces say of a sleep."""
 
 
 def _times(trace: Trace, states: pl.LazyFrame) -> pl.LazyFrame:

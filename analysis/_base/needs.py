@@ -105,8 +105,9 @@ NEEDS = {
     ),
     "sleep_reasons": Need(
         "the kernel's reasons for sleeps",
-        "record sched_blocked_reason (Android) or sched_stat_iowait (kernels with schedstats) with"
-        " the scheduler's events, by perf, trace-cmd or Perfetto",
+        "record them on Linux with `schedscope capture --with stacks`; or sched_blocked_reason"
+        " (Android) or sched_stat_iowait (kernels with schedstats) with the scheduler's events, by"
+        " perf, trace-cmd or Perfetto",
         lambda trace: _any(trace.sleep_reasons),
     ),
     "queue_load": Need(
