@@ -15,7 +15,7 @@ from schedscope.analysis._base.group_counts import GroupCounts
 from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis.survival import kaplan_meier_quantiles, sorted_waits
+from schedscope.analysis.survival import kaplan_meier_quantiles, wait_lengths
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -65,7 +65,8 @@ def latency(
     at least 99 % of the `n` are not longer (nearest rank). Open waits are often
     the longest: with `censored="kaplan-meier"` the quantiles take them into
     account by the product-limit estimate (Kaplan and Meier, JASA 53, 1958), and
-    are null where the curve never gets that far.
+    are null where the curve never gets that far. Of more than 4,194,304 waits these may
+    be too long, by less than 0.1 %.
 
     Rows are in order of `total`, largest first; in order of time with `every`.
 
@@ -181,10 +182,9 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
 
 def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
     """The quantiles by the product-limit estimate."""
-    ended, open_ = sorted_waits(grouping)
     rows = [
-        kaplan_meier_quantiles(done, cut, [float(q) for q in shares])
-        for done, cut in zip(ended, open_, strict=True)
+        kaplan_meier_quantiles(lengths, [float(q) for q in shares])
+        for lengths in wait_lengths(grouping)
     ]
     return [
         pl.Series(column_name(share), [row[i] for row in rows], dtype=pl.Int64)
