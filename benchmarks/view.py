@@ -24,6 +24,7 @@ import polars as pl
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import browser as driver
+import driven
 from analyses import generated
 
 HANDLE = "document.querySelector('canvas').timeline"
@@ -95,7 +96,7 @@ def measure(trace: Path) -> None:
     rows = pl.scan_parquet(trace / "states.parquet").select(pl.len()).collect().item()
     print(f"{rows:,} intervals; load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs")
     server = Server(trace)
-    driver.PATIENCE = 600
+    driven.PATIENCE = 600
     try:
         with driver.Browser() as page:
             for what in ("first picture", "the page again"):
