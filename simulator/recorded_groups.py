@@ -188,8 +188,8 @@ def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
     tunables = trace.metadata("scheduler", "tunables") or {}
     autogroup = tunables.get(AUTOGROUP) == "1"
     if not _tells_groups(trace):
-        also = ", and sessions (autogroup was on:" if autogroup else " ("
-        return f"weights and quotas of control groups{also} CPU time is shared among them first)"
+        also = ", and sessions (autogroup was on: " if autogroup else " ("
+        return f"weights and quotas of control groups{also}CPU time is shared among them first)"
     ran = dict(
         trace.states.filter(pl.col("state") == "running", pl.col("utid").is_in(fair.to_list()))
         .group_by("utid")

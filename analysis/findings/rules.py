@@ -11,6 +11,7 @@ import polars as pl
 
 from schedscope.analysis._base.lock_convoys import Convoy, convoys
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import NEEDS, has
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
@@ -80,6 +81,8 @@ class FindingRules:
     def __iter__(self) -> Iterator[Finding]:
         """All that were found, in no order."""
         yield from self._trust()
+        if not has(self.trace, "wakeups"):
+            return  # all others are about waits
         yield from self._starved()
         yield from self._wasted()
         yield from self._masked()
@@ -121,6 +124,8 @@ class FindingRules:
     @cached_property
     def phantoms(self) -> bool:
         """Do threads seem to wait that have long run, because a switch was not recorded?"""
+        if not has(self.trace, "wakeups"):
+            return False
         dispatch, idle = self.machine["dispatch"], self.machine["idle"]
         return self.holes and dispatch > 0.01 * self.machine["capacity"] and dispatch > 0.1 * idle
 
@@ -142,7 +147,7 @@ class FindingRules:
     def _trust(self) -> Iterator[Finding]:
         """Sums that are off, the recorder's share, and what the trace does not show."""
         warnings = []
-        unknown, share = 0, ""
+        unknown, share, without = 0, "", False
         for row in self.checked:
             name, text, found = str(row["check"]), str(row["text"]), row["found"]
             number = found if isinstance(found, int) else 0
@@ -155,11 +160,18 @@ class FindingRules:
                 yield Finding("recorder", number, f"The recorder used CPU time: {text}.", "check")
             elif name == "unknown time":
                 unknown, share = number if row["level"] == "warning" else 0, text
+            elif name == "missing wakeups" and not has(self.trace, "wakeup_events"):
+                without = True
             elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
                 warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
         sentences = []
         if unknown:
             sentences.append(f"The trace does not show what ran in {share}.")
+        if without:
+            sentences.append(
+                "No wakeups were recorded: it is not known when sleeping threads could run again,"
+                " nor how long they then waited."
+            )
         if warnings:
             sentences.append(f"Events are missing: {'; '.join(warnings)}.")
         if self.phantoms:
@@ -173,8 +185,15 @@ class FindingRules:
             return
         cost = max(unknown, self.machine["dispatch"] if self.phantoms else 0)
         longest = self._longest_hole()
+        record = NEEDS["wakeups"].record
         yield Finding(
-            "data quality", cost, " ".join(sentences), "check", *longest, always=bool(warnings)
+            "data quality",
+            cost,
+            " ".join(sentences),
+            "check",
+            *longest,
+            always=without or bool(warnings),
+            advice=f"{record[0].upper()}{record[1:]}." if without else None,
         )
 
     def _longest_hole(self) -> tuple[int | None, int | None]:
