@@ -50,20 +50,21 @@ def _order(models: list[str]) -> list[str]:
 
 def _means_table(rows: pl.DataFrame) -> list[str]:
     lines = [
-        f"| case | CPUs | model | {' | '.join(SHOWN)} | recorded on |",
-        "|---|---|---|" + "---|" * (len(SHOWN) + 1),
+        f"| case | CPUs | workloads | model | {' | '.join(SHOWN)} | recorded on |",
+        "|---|---|---|---|" + "---|" * (len(SHOWN) + 1),
     ]
-    days = {
-        (case, cpus): day
-        for case, cpus, day in rows.group_by("case", "cpus")
-        .agg(pl.col("recorded_on").max())
+    about = {
+        (case, cpus): (", ".join(works), day)
+        for case, cpus, works, day in rows.group_by("case", "cpus")
+        .agg(pl.col("work").unique(maintain_order=True), pl.col("recorded_on").max())
         .iter_rows()
     }
     for (case, cpus), part in means(rows).group_by(["case", "cpus"], maintain_order=True):
         for model in _order(part["model"].unique().to_list()):
             of = dict(part.filter(pl.col("model") == model).select("figure", "factor").iter_rows())
             cells = " | ".join(f"{of[figure]:.2f}" for figure in SHOWN)
-            lines.append(f"| {case} | {cpus} | {model} | {cells} | {days[case, cpus]} |")
+            works, day = about[case, cpus]
+            lines.append(f"| {case} | {cpus} | {works} | {model} | {cells} | {day} |")
     return lines
 
 

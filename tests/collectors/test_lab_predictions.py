@@ -157,7 +157,7 @@ def test_the_page_has_a_row_for_every_model_and_role(tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert "| a to b | 1 | no change |" in text
+    assert "| a to b | 1 | hogs | no change |" in text
     assert "| 1 | hogs | hog nice 5 | total | 82.0 ms [80.0 ms, 84.0 ms] |" in text
     assert text.count("| 1 | hogs | hog | ") == len(predictions_page.SHOWN)
 
