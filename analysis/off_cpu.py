@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.group_sums import Times, sums_by_code
+from schedscope.analysis._base.grouping import BATCH
 from schedscope.analysis._base.lock_waits import lock_waits, worded
 from schedscope.analysis._base.needs import has, needs, require_also
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, rank, shares_of
+from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from schedscope.trace import Trace
 
 OFF = ("sleeping", "blocked", "stopped", "parked")
@@ -91,49 +96,23 @@ def off_cpu(
     if "cause" in names and not told:
         require_also(trace, "system_calls", "by='cause'")
     shares = shares_of(quantiles)
-    begin, _ = trace.window
-    cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
-    # Cut at the start, a sleep has lost its reason together with its length.
-    times = (
-        trace.states.filter(pl.col("state").is_in(OFF) & (pl.col("utid") >= trace.ncpu))
-        .with_columns(pl.col("state").cast(STATE), excluded=cut)
-        .with_columns(censored=~cut & (pl.col("end").cast(END) != "woken"))
-        .select("utid", "ts", "dur", "state", "censored", "excluded")
-    )
-    reasons = trace.sleeps.select(
-        "utid", "ts", pl.col("kind").cast(SLEEP_KIND), pl.col("reason").replace("", None)
-    )
-    if reasons.select(pl.len()).collect().item():
-        times = times.join(reasons.unique(["utid", "ts"]), on=["utid", "ts"], how="left")
+    of_thread = [name for name in names if name != "cause"]
+    keys = [*names, *(["state", *_REASON] if of_thread == names else [])]
+    used = {*of_thread, *(where.meta.root_names() if where is not None else ())}
+    threads = threads_with(trace, used)
+    threads = threads if where is None else threads.filter(where)
+    threads = threads.select(*dict.fromkeys(["utid", *of_thread]))
+    locks = None
+    if told or _locks_recorded(trace) or trace.sleeps.select(pl.len()).collect().item():
+        times = _explained(trace, told)
+        if _locks_recorded(trace):
+            locks = worded(trace, lock_waits(trace, times))
+        times = times.join(threads, on="utid", how="left" if where is None else "inner")
+        found = _sums_of_held(times.collect(), keys, shares)
     else:
-        times = times.with_columns(kind=pl.lit(None, SLEEP_KIND), reason=pl.lit(None, pl.String))
-    if told:
-        times = causes(trace, times.drop("reason")).collect().lazy()
-    else:
-        times = times.with_columns(cause=pl.lit(None, SLEEP_CAUSE), evidence=pl.lit(None, EVIDENCE))
-    locks = worded(trace, lock_waits(trace, times)) if _locks_recorded(trace) else None
-    used = {name for name in names if name not in ("utid", "cause")}
-    if where is not None:
-        used |= set(where.meta.root_names()) - {"utid"}
-    if used:
-        times = times.join(
-            threads_with(trace, used).select("utid", *sorted(used)), on="utid", how="left"
-        )
-    if where is not None:
-        times = times.filter(where)
-    whole = pl.col("dur").filter(~pl.col("censored") & ~pl.col("excluded"))
-    keys = list(names)
-    if "cause" not in names:
-        keys += ["state", "kind", "reason", "cause", "evidence"]
-    found = times.group_by(keys).agg(
-        whole.len().alias("n"),
-        whole.sum().alias("total"),
-        whole.mean().alias("mean"),
-        whole.sort().alias("times"),
-        whole.max().alias("max"),
-        n_censored=pl.col("censored").sum(),
-        n_excluded=pl.col("excluded").sum(),
-    )
+        chosen = where is not None
+        found = _sums(trace, threads.collect(), of_thread, shares, chosen=chosen)
+        found = found.with_columns(pl.lit(None, dtype).alias(n) for n, dtype in _REASON.items())
     if locks is None or locks.is_empty():
         found = found.with_columns(
             lock=pl.lit(None, pl.String),
@@ -142,18 +121,113 @@ def off_cpu(
         )
     else:
         slept_for = locks.select("utid", "ts", "lock", "released_by").lazy()
-        most = _most(times.join(slept_for, on=["utid", "ts"]).filter(~pl.col("excluded")), keys)
-        found = found.join(most, on=keys, how="left", nulls_equal=True)
+        slept = times.join(slept_for, on=["utid", "ts"]).filter(~pl.col("excluded"))
+        found = found.join(_most(slept, keys).collect(), on=keys, how="left", nulls_equal=True)
+    return found.select(
+        *keys,
+        *("n", "total", "mean", *map(column_name, shares), "max"),
+        *("lock", "lock_time", "released_by", "n_censored", "n_excluded"),
+    ).sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
+
+
+_REASON: dict[str, pl.DataType | type[pl.DataType]] = {
+    "kind": SLEEP_KIND,
+    "reason": pl.String,
+    "cause": SLEEP_CAUSE,
+    "evidence": EVIDENCE,
+}
+"""What some traces say of a sleep."""
+
+
+def _times(trace: Trace, states: pl.LazyFrame) -> pl.LazyFrame:
+    """The intervals off the CPU among `states`."""
+    begin, _ = trace.window
+    # Cut at the start, a sleep has lost its reason together with its length.
+    cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
     return (
-        found.select(
-            *keys,
-            *("n", "total", "mean"),
-            *(_of_sorted(pl.col("times"), share) for share in shares),
-            *("max", "lock", "lock_time", "released_by", "n_censored", "n_excluded"),
-        )
-        .sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
-        .collect()
+        states.filter(pl.col("state").is_in(OFF) & (pl.col("utid") >= trace.ncpu))
+        .with_columns(pl.col("state").cast(STATE), excluded=cut)
+        .with_columns(censored=~cut & (pl.col("end").cast(END) != "woken"))
+        .select("utid", "ts", "dur", "state", "censored", "excluded")
     )
+
+
+def _sums(
+    trace: Trace, threads: pl.DataFrame, names: list[str], shares: list[Fraction], *, chosen: bool
+) -> pl.DataFrame:
+    """By `names` and state, some rows at a time; `chosen`: of these threads only."""
+    # The last row is for threads that the table does not have.
+    threads = pl.concat([threads, threads.clear(1)])
+    if names:
+        distinct = threads.select(names).unique(maintain_order=True)
+        numbered = threads.join(
+            distinct.with_row_index("#"),
+            on=names,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
+        number = numbered["#"].to_numpy().astype(np.int64)
+    else:
+        distinct = pl.DataFrame(height=1)
+        number = np.zeros(threads.height, dtype=np.int64)
+    utid = threads["utid"][:-1].to_numpy()
+    lookup = np.full(int(utid.max(initial=0)) + 2, -1 if chosen else number[-1])
+    lookup[utid] = number[:-1]
+    rows = int(trace.states.select(pl.len()).collect().item())
+
+    def batches() -> Iterator[Times]:
+        for row in range(0, rows, BATCH):
+            times = _times(trace, trace.states.slice(row, BATCH)).collect()
+            whose = lookup[np.minimum(times["utid"].to_numpy(), len(lookup) - 1)]
+            code = whose * len(STATE.categories) + times["state"].to_physical().to_numpy()
+            yield _coded(times.filter(whose >= 0), code[whose >= 0])
+
+    codes, sums = sums_by_code(batches, shares)
+    state = pl.Series("state", STATE.categories, dtype=STATE)
+    return pl.concat(
+        [
+            distinct[codes // len(state)],
+            state[codes % len(state)].to_frame(),
+            sums,
+        ],
+        how="horizontal",
+    )
+
+
+def _sums_of_held(times: pl.DataFrame, keys: list[str], shares: list[Fraction]) -> pl.DataFrame:
+    distinct = times.select(keys).unique(maintain_order=True)
+    numbered = times.select(keys).join(
+        distinct.with_row_index("#"), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
+    coded = _coded(times, numbered["#"].to_numpy().astype(np.int64))
+    codes, sums = sums_by_code(lambda: [coded], shares)
+    return pl.concat([distinct[codes], sums], how="horizontal")
+
+
+def _coded(times: pl.DataFrame, code: npt.NDArray[np.int64]) -> Times:
+    censored, excluded = times["censored"].to_numpy(), times["excluded"].to_numpy()
+    return Times(
+        code,
+        times["dur"].to_numpy().astype(np.int64),
+        ~censored & ~excluded,
+        {"n_censored": censored, "n_excluded": excluded},
+    )
+
+
+def _explained(trace: Trace, told: bool) -> pl.LazyFrame:
+    """All times with what is known of their reasons, held at once."""
+    kind = pl.col("kind").cast(SLEEP_KIND)
+    reasons = trace.sleeps.select("utid", "ts", kind, pl.col("reason").replace("", None))
+    times = _times(trace, trace.states)
+    times = times.join(reasons.unique(["utid", "ts"]), on=["utid", "ts"], how="left")
+    if told:
+        times = causes(trace, times.drop("reason"))
+    else:
+        times = times.with_columns(
+            pl.lit(None, _REASON[name]).alias(name) for name in ("cause", "evidence")
+        )
+    return times.collect().lazy()
 
 
 def _locks_recorded(trace: Trace) -> bool:
@@ -174,9 +248,3 @@ def _most(times: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
         .sort("lock_time", "lock", descending=[True, False])
         .unique(keys, keep="first", maintain_order=True)
     )
-
-
-def _of_sorted(times: pl.Expr, share: Fraction) -> pl.Expr:
-    """The quantile of `times`, lists in order."""
-    at = rank(times.list.len().cast(pl.Int64), share)
-    return times.list.get(at.clip(0), null_on_oob=True).alias(column_name(share))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
+
+
+EXACT = 1 << 22
+"""Waits whose lengths are all kept. Those of more are counted in steps of less than `STEP`."""
+STEP = 0.001
 
 
 @needs("switches", "wakeups")
@@ -45,50 +51,105 @@ def survival(
     `lower`, `upper`: the pointwise confidence interval by Greenwood's variance on
     the log-minus-log scale (Kalbfleisch and Prentice, 1980). They are null where it
     is not defined (`survival` 0).
+
+    Of more than 4,194,304 waits a row is a step of lengths, less than 0.1 % wide, instead of one
+    length, and `wait` is the greatest in it. `survival` is what it would be with a row for each
+    length if no wait was cut within a step.
     """
     if not 0 < confidence < 1:
         raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
     grouping = Grouping(trace, by, where)
     names = grouping.by
-    ended, open_ = sorted_waits(grouping)
+    groups = wait_lengths(grouping)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     keys = grouping.keys()
     none = np.zeros(0, dtype=np.int64)
-    frames = [keys.clear().hstack(_curve(none, none, z))]
-    for i, (done, cut) in enumerate(zip(ended, open_, strict=True)):
-        curve = _curve(done, cut, z)
+    frames = [keys.clear().hstack(_curve(Lengths(none, none, none), z))]
+    for i, lengths in enumerate(groups):
+        curve = _curve(lengths, z)
         key = [pl.lit(keys[name][i], dtype=keys.schema[name]).alias(name) for name in names]
         frames.append(curve.select(*key, pl.all()))
     return pl.concat(frames)
 
 
-def sorted_waits(grouping: Grouping) -> tuple[list[Ints], list[Ints]]:
-    """The complete and the open waits of each group, ascending; all in memory at once."""
-    parts = list(grouping.batches())
-    group = np.concatenate([batch.group for batch in parts])
-    wait = np.concatenate([batch.wait for batch in parts])
-    censored = np.concatenate([batch.censored for batch in parts])
-    # Few groups: their numbers sort by counting, and each group's waits as plain integers.
-    few = len(grouping) <= np.iinfo(np.uint16).max
-    order = np.argsort(group.astype(np.uint16) if few else group, kind="stable")
-    wait, censored = wait[order], censored[order]
-    ends = np.cumsum(np.bincount(group, minlength=len(grouping)))
-    # What is behind the last group's end is nobody's.
-    groups = list(zip(np.split(wait, ends)[:-1], np.split(censored, ends)[:-1], strict=True))
-    return (
-        [np.sort(waits[~open_]) for waits, open_ in groups],
-        [np.sort(waits[open_]) for waits, open_ in groups],
-    )
+@dataclass(frozen=True)
+class Lengths:
+    """Waits of one group by length: parallel arrays, lengths ascending, each once.
 
-
-def kaplan_meier_quantiles(
-    ended: Ints, censored: Ints, quantiles: Sequence[float]
-) -> list[int | None]:
-    """The smallest waits by which the given shares have ended; None where never.
-
-    Both arrays ascending, in ns.
+    `ended` and `cut` say how many waits were complete at this length, and how many were cut at it.
     """
-    wait, _, _, share = _product_limit(ended, censored)
+
+    wait: Ints
+    ended: Ints
+    cut: Ints
+
+
+def lengths_of(ended: Ints, cut: Ints) -> Lengths:
+    """Complete waits and cut ones, in any order."""
+    wait = np.concatenate([ended, cut])
+    number = np.repeat([0, 1], [len(ended), len(cut)])
+    return _distinct(wait, wait, 1 - number, number)[0]
+
+
+def wait_lengths(grouping: Grouping) -> list[Lengths]:
+    """The lengths of each group's waits: exact of up to `EXACT` waits, and in steps of more."""
+    held: list[tuple[Ints, Ints, Ints, Ints]] = []
+    waiting = seen = 0
+    exact = True
+    for batch in grouping.batches():
+        cut = batch.censored.astype(np.int64)
+        held.append((batch.group << _BITS | _step(batch.wait), batch.wait, 1 - cut, cut))
+        seen += len(cut)
+        waiting += len(cut)
+        if seen > EXACT and waiting > EXACT // 2:
+            held, waiting, exact = [_merged(held)], 0, False
+    if seen > EXACT:
+        held, exact = [_merged(held)], False
+    step, wait, ended, cut = (np.concatenate(parts) for parts in zip(*held, strict=True))
+    group = step >> _BITS
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group, minlength=len(grouping)))
+    columns = [np.split(column[order], ends)[:-1] for column in (step, wait, ended, cut)]
+    return [_distinct(w if exact else s, w, e, c)[0] for s, w, e, c in zip(*columns, strict=True)]
+
+
+# Bits of a step's number beside its group's.
+_BITS = 17
+
+
+def _step(wait: Ints) -> Ints:
+    """The number of each wait's step, read off a float's own bits: 1,024 to an octave."""
+    bits: Ints = wait.astype(np.float64).view(np.int64) >> (52 - 10)
+    number: Ints = np.maximum(bits - (1023 * 1024 - 1), 0)
+    return number
+
+
+def _merged(held: list[tuple[Ints, Ints, Ints, Ints]]) -> tuple[Ints, Ints, Ints, Ints]:
+    """One entry for each step of each group, with the greatest wait that ended in it."""
+    columns = [np.concatenate(parts) for parts in zip(*held, strict=True)]
+    lengths, steps = _distinct(*columns)
+    return steps, lengths.wait, lengths.ended, lengths.cut
+
+
+def _distinct(step: Ints, wait: Ints, ended: Ints, cut: Ints) -> tuple[Lengths, Ints]:
+    """Sums over what is of one step, whose length is the greatest that ended in it; and the steps.
+
+    That of a step in which none ended is the greatest cut in it.
+    """
+    order = np.argsort(step)
+    step, wait, ended, cut = (column[order] for column in (step, wait, ended, cut))
+    first = np.flatnonzero(np.diff(step, prepend=-1))
+    if not len(first):
+        return Lengths(wait, ended, cut), step
+    greatest = np.maximum.reduceat(np.where(ended > 0, wait, -1), first)
+    greatest = np.where(greatest < 0, np.maximum.reduceat(wait, first), greatest)
+    sums = np.add.reduceat(ended, first), np.add.reduceat(cut, first)
+    return Lengths(greatest, *sums), step[first]
+
+
+def kaplan_meier_quantiles(lengths: Lengths, quantiles: Sequence[float]) -> list[int | None]:
+    """The smallest waits by which the given shares have ended; None where never (ns)."""
+    wait, _, _, _, share = _product_limit(lengths)
     found: list[int | None] = []
     for q in quantiles:
         # The product of many factors is off by some ulps.
@@ -97,24 +158,26 @@ def kaplan_meier_quantiles(
     return found
 
 
-def _product_limit(ended: Ints, censored: Ints) -> tuple[Ints, Ints, Ints, Floats]:
-    """Distinct lengths, how many were at risk and ended at each, share surviving."""
-    first = np.flatnonzero(np.diff(ended, prepend=-1))
-    wait, count = ended[first], np.diff(first, append=len(ended))
-    # At risk: what has neither ended nor been cut before. A wait cut at t was
-    # still open at t.
-    at_risk = len(ended) - first + len(censored) - np.searchsorted(censored, wait, side="left")
+def _product_limit(lengths: Lengths) -> tuple[Ints, Ints, Ints, Ints, Floats]:
+    """Lengths at which waits ended, how many were at risk, ended, and were cut from there to the
+    next such length; and the share surviving."""
+    some = np.flatnonzero(lengths.ended)
+    # At risk: what has neither ended nor been cut before. A wait cut at t was still open at t.
+    all_waits = int(lengths.ended.sum() + lengths.cut.sum())
+    cut_before = np.cumsum(lengths.cut) - lengths.cut
+    ended_before = np.cumsum(lengths.ended) - lengths.ended
+    count = lengths.ended[some]
+    at_risk = all_waits - ended_before[some] - cut_before[some]
+    cuts = np.diff(np.append(cut_before[some], lengths.cut.sum()))
     # No cut so far: the exact fraction, without the product's rounding.
     share = np.cumprod(1 - count / at_risk)
-    uncut = at_risk == len(ended) + len(censored) - first
-    exact = 1 - (first + count) / (len(ended) + len(censored))
-    return wait, at_risk, count, np.where(uncut, exact, share)
+    exact = 1 - (ended_before[some] + count) / max(all_waits, 1)
+    share = np.where(cut_before[some] == 0, exact, share)
+    return lengths.wait[some], at_risk, count, cuts, share
 
 
-def _curve(ended: Ints, censored: Ints, z: float) -> pl.DataFrame:
-    wait, at_risk, count, share = _product_limit(ended, censored)
-    cuts = np.searchsorted(censored, wait, side="left")
-    n_censored = np.diff(np.append(cuts, len(censored)))
+def _curve(lengths: Lengths, z: float) -> pl.DataFrame:
+    wait, at_risk, count, n_censored, share = _product_limit(lengths)
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = np.cumsum(count / (at_risk * (at_risk - count).astype(np.float64)))
         spread = z * np.sqrt(variance) / np.log(share)

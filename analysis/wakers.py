@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.group_sums import Times, sums_by_code
+from schedscope.analysis._base.grouping import BATCH
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, rank, shares_of
+from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.softirqs import softirq
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from schedscope.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
@@ -23,8 +26,6 @@ KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])
 """What woke; see `wakers`."""
 
 QUANTILES = (0.5, 0.99)
-# Edges up to which a table, and no sorting, finds their numbers.
-_TABLE = 1 << 22
 
 
 @needs("switches", "wakeups")
@@ -82,23 +83,34 @@ def wakers(
         "utid", *(name for name in keys if name != "utid"),
         group=pl.struct(keys).rank("dense").cast(pl.Int64) - 1,
     ).collect()  # fmt: skip
-    waits = _woken(trace, where)
-    interrupts, named = _interrupts(trace, waits)
     ngroups = int(threads["group"].max() or 0) + 1  # type: ignore[arg-type]
     group = np.zeros(int(threads["utid"].max() or 0) + 1, dtype=np.int64)  # type: ignore[arg-type]
     group[threads["utid"].to_numpy()] = threads["group"].to_numpy()
-    # Wakers are groups of threads, then idle, unknown and the interrupts.
-    waker = waits["waker_utid"].fill_null(0).to_numpy()
-    seen = waits["waker_cpu"].is_not_null() & (waits["cause"] != "new")
-    source = np.select(
-        [waits["waker_utid"].is_not_null().to_numpy() & (waker >= trace.ncpu),
-         waits["waker_utid"].is_not_null().to_numpy(),
-         seen.to_numpy()],
-        [group[waker], ngroups, ngroups + 2 + interrupts],
-        ngroups + 1,
-    )  # fmt: skip
-    edge = source * ngroups + group[waits["utid"].to_numpy()]
-    found = _statistics(waits, edge, shares)
+    handlers, named = _handlers(trace)
+    rows = int(trace.waits.select(pl.len()).collect().item())
+
+    def batches() -> Iterator[Times]:
+        for row in range(0, max(rows, 1), BATCH):
+            waits = _woken(trace, where, row)
+            interrupts = _interrupts(waits, handlers)
+            # Wakers are groups of threads, then idle, unknown and the interrupts.
+            waker = waits["waker_utid"].fill_null(0).to_numpy()
+            told = waits["waker_utid"].is_not_null().to_numpy()
+            new = (waits["cause"] == "new").to_numpy()
+            seen = waits["waker_cpu"].is_not_null().to_numpy() & ~new
+            source = np.select(
+                [told & (waker >= trace.ncpu), told, seen],
+                [group[waker], ngroups, ngroups + 2 + interrupts],
+                ngroups + 1,
+            )
+            known = waits["wait"].is_not_null().to_numpy()
+            whole = known & (waits["censored"] == "none").to_numpy()
+            counts = {"n_censored": known & ~whole, "n_excluded": ~known, "n_new": new}
+            edge = source * ngroups + group[waits["utid"].to_numpy()]
+            yield Times(edge, waits["wait"].fill_null(0).to_numpy(), whole, counts)
+
+    edges, sums = sums_by_code(batches, shares)
+    found = sums.with_columns(edge=pl.Series(edges))
     kind = pl.Series(KIND.categories[[0, 2, 3, 1]], dtype=KIND)
     names = threads.group_by("group").agg(pl.col(keys).first())
     return (
@@ -125,8 +137,10 @@ def wakers(
     )  # fmt: skip
 
 
-def _woken(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
-    waits = trace.waits.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])).select(
+def _woken(trace: Trace, where: pl.Expr | None, row: int) -> pl.DataFrame:
+    """Waits that a wakeup or a fork began, of some rows of the ledger from `row` on."""
+    ledger = trace.waits.slice(row, BATCH)
+    waits = ledger.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])).select(
         "utid", "cause", "waker_utid", "waker_cpu", "wait", "censored", "ts_waking",
         cpu=pl.coalesce("cpu", "queue_cpu"),
     )  # fmt: skip
@@ -139,81 +153,32 @@ def _woken(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     return waits.drop("cpu").collect()
 
 
-def _interrupts(trace: Trace, waits: pl.DataFrame) -> tuple[np.ndarray, pl.DataFrame]:
-    """The number of the handler that ran at each wakeup, 0 for none known, and their names."""
+def _handlers(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Runs of interrupt handlers, numbered by kind, and the names of the numbers; 0: not known."""
     handlers = trace.irqs.select("ts", "cpu", "kind", "id", "dur").collect()
-    none = pl.DataFrame({"number": [0], "interrupt": ["interrupt"]})
-    if not handlers.height:
-        return np.zeros(waits.height, dtype=np.int64), none
     kinds = handlers.select("kind", "id").unique().sort("kind", "id").with_row_index("number", 1)
     handlers = handlers.join(kinds, on=["kind", "id"]).sort("ts")
+    texts = [
+        f"irq {number}" if kind == "hard" else softirq(number)
+        for kind, number in kinds.select("kind", "id").iter_rows()
+    ]
+    none = pl.DataFrame({"number": [0], "interrupt": ["interrupt"]})
+    names = pl.Series("interrupt", texts, dtype=pl.String)
+    named = kinds.select(pl.col("number").cast(pl.Int64), names)
+    return handlers.select("ts", "dur", "number", waker_cpu="cpu"), pl.concat([none, named])
+
+
+def _interrupts(waits: pl.DataFrame, handlers: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The number of the handler that ran at each wakeup, 0 for none known."""
+    numbers = np.zeros(waits.height, dtype=np.int64)
+    if not handlers.height:
+        return numbers
     wakes = waits.with_row_index("#").filter(
         pl.col("waker_utid").is_null() & pl.col("ts_waking").is_not_null()
     )
     # Of nested handlers the one that began last.
     inside = wakes.sort("ts_waking").join_asof(
-        handlers.select("ts", "dur", "number", waker_cpu="cpu"),
-        left_on="ts_waking", right_on="ts", by="waker_cpu", check_sortedness=False,
+        handlers, left_on="ts_waking", right_on="ts", by="waker_cpu", check_sortedness=False
     ).filter(pl.col("ts_waking") <= pl.col("ts") + pl.col("dur"))  # fmt: skip
-    numbers = np.zeros(waits.height, dtype=np.int64)
     numbers[inside["#"].to_numpy()] = inside["number"].to_numpy()
-    texts = [
-        f"irq {number}" if kind == "hard" else softirq(number)
-        for kind, number in kinds.select("kind", "id").iter_rows()
-    ]  # fmt: skip
-    named = kinds.select(pl.col("number").cast(pl.Int64), interrupt=pl.Series(texts))
-    return numbers, pl.concat([none, named])
-
-
-def _statistics(waits: pl.DataFrame, edge: np.ndarray, shares: list[Fraction]) -> pl.DataFrame:
-    """One row per edge."""
-    wait = waits["wait"]
-    whole = (wait.is_not_null() & (waits["censored"] == "none")).to_numpy()
-    values = wait.fill_null(0).to_numpy()[whole]
-    top = int(edge.max(initial=0)) + 1
-    if top <= _TABLE:
-        edges = np.flatnonzero(np.bincount(edge, minlength=top))
-        numbers = np.zeros(top, dtype=np.int64)
-        numbers[edges] = np.arange(len(edges))
-        code = numbers[edge]
-    else:
-        edges, code = np.unique(edge, return_inverse=True)
-    size = len(edges)
-    bits = int(values.max(initial=0)).bit_length()
-    if bits + size.bit_length() <= 63:
-        # Edge and wait in one number: sorting it sorts the waits of each edge.
-        packed = np.sort((code[whole] << bits) | values)
-        values = packed & ((1 << bits) - 1)
-    else:
-        values = values[np.lexsort((values, code[whole]))]
-    n = np.bincount(code[whole], minlength=size)
-    last = np.cumsum(n)
-    first = last - n
-    sums = np.concatenate([[0], np.cumsum(values)])
-    total = sums[last] - sums[first]
-
-    def at(place: np.ndarray) -> pl.Series:
-        """The waits of that rank, from 0, in each edge."""
-        if not len(values):
-            return pl.repeat(None, size, dtype=pl.Int64, eager=True)
-        found = pl.Series(values[np.clip(first + place, 0, len(values) - 1)], dtype=pl.Int64)
-        return found.set(pl.Series(n == 0), None)
-
-    unseen = wait.is_null().to_numpy()
-    new = (waits["cause"] == "new").to_numpy()
-    ranks = {column_name(share): rank(n, share) for share in shares}
-    frame = pl.DataFrame(
-        {
-            "edge": pl.Series(edges, dtype=pl.Int64),
-            "n": pl.Series(n, dtype=pl.UInt32),
-            "total": pl.Series(total, dtype=pl.Int64),
-            **{name: at(place) for name, place in ranks.items()},
-            "max": at(n - 1),
-            "n_censored": pl.Series(
-                np.bincount(code[~whole & ~unseen], minlength=size), dtype=pl.UInt32
-            ),
-            "n_excluded": pl.Series(np.bincount(code[unseen], minlength=size), dtype=pl.UInt32),
-            "n_new": pl.Series(np.bincount(code[new], minlength=size), dtype=pl.UInt32),
-        }
-    )
-    return frame.with_columns(mean=pl.when(pl.col("n") > 0).then(pl.col("total") / pl.col("n")))
+    return numbers

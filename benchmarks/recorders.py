@@ -214,6 +214,19 @@ def recorders(folder: Path) -> list[Recorder]:
             )
             for name, pid in (("--of the load", str(os.getpid())), ("--of others", "2"))
         ),
+        *(
+            Recorder(
+                f"schedscope, ftrace --with stacks{name}",
+                [[*capture, "-t", "ftrace", "--with", "stacks", *of]],
+                _said("Ctrl-C ends"),
+                _capture_lost,
+            )
+            for name, of in (
+                ("", []),
+                (" --of the load", ["--of", str(os.getpid())]),
+                (" --of others", ["--of", "2"]),
+            )
+        ),
         Recorder(
             "schedscope, ftrace --with block",
             [[*capture, "-t", "ftrace", "--with", "block"]],

@@ -24,6 +24,7 @@ import polars as pl
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import browser as driver
+import driven
 from analyses import generated
 
 HANDLE = "document.querySelector('canvas').timeline"
@@ -48,6 +49,7 @@ STEPS = (
         "document.querySelector('.sst-found [role=option]')",
     ),
 )
+LEVELS = "['depth:all', 'depth:0', 'depth:1', 'rate:all', 'rate:0']"
 ZOOM = "wwwwwwwwwwwwssssdddaaawwww"
 
 
@@ -78,11 +80,23 @@ def drawn(page: driver.Browser) -> None:
     page.wait(f"{HANDLE}.state().frames > 0 && !{HANDLE}.state().asking")
 
 
+def zoom(page: driver.Browser, server: Server, what: str) -> None:
+    steps = []
+    for key in ZOOM:
+        begin = time.monotonic()
+        page.key(key)
+        page.run("new Promise(done => requestAnimationFrame(done))")
+        page.wait(f"!{HANDLE}.state().asking")
+        steps.append(time.monotonic() - begin)
+    figures = f"{median(steps) * 1e3:5.0f} / {max(steps) * 1e3:.0f} ms"
+    print(f"{what + ', median / most':<36}{figures}  {server.memory()}")
+
+
 def measure(trace: Path) -> None:
     rows = pl.scan_parquet(trace / "states.parquet").select(pl.len()).collect().item()
     print(f"{rows:,} intervals; load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs")
     server = Server(trace)
-    driver.PATIENCE = 600
+    driven.PATIENCE = 600
     try:
         with driver.Browser() as page:
             for what in ("first picture", "the page again"):
@@ -100,15 +114,18 @@ def measure(trace: Path) -> None:
                 page.open("about:blank")
             page.open(server.address)
             drawn(page)
-            steps = []
-            for key in ZOOM:
-                begin = time.monotonic()
-                page.key(key)
-                page.run("new Promise(done => requestAnimationFrame(done))")
-                page.wait(f"!{HANDLE}.state().asking")
-                steps.append(time.monotonic() - begin)
-            print(f"{'zoom or pan, median / most':<28}{median(steps) * 1e3:5.0f} / "
-                  f"{max(steps) * 1e3:.0f} ms  {server.memory()}")  # fmt: skip
+            zoom(page, server, "zoom or pan")
+            page.key("0")
+            begin, before = time.monotonic(), server.cpu()
+            page.run(f"{HANDLE}.picture.arrange({{chosen: {LEVELS}}})")
+            page.wait(f"{HANDLE}.state().exact")
+            spent = server.cpu() - before
+            print(f"{'queue depth, switches':<28}{time.monotonic() - begin:8.2f} s  "
+                  f"CPU {spent:.2f} s  {server.memory()}")  # fmt: skip
+            zoom(page, server, "zoom or pan of these")
+            page.open("about:blank")
+            page.open(server.address)
+            drawn(page)
             for what, act, done in STEPS:
                 begin, before = time.monotonic(), server.cpu()
                 page.run(act)

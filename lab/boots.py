@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import schedscope as ss
-from lab import guests, machines
+from lab import guests, machines, schedulers
 from lab.guests import Kernel
 
 _DISK = 512 << 20
@@ -43,6 +43,10 @@ class Cell:
     """Packages of the kernel's suite with programs that the recorder needs."""
     ci: bool = False
     note: str = ""
+    settings: str = ""
+    """How threads of the workload are configured: SETTINGS of guest/work.c."""
+    bpf: str = ""
+    """A scheduler of guest/, compiled for the kernel's suite, that `before` may load."""
     repeats: int = 0
     """Record the workload so often, each time with another seed, into 1.capture, 2.capture and so
     on, without the kernel's own text: for the prediction bench."""
@@ -86,16 +90,17 @@ def boot(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     called, environment = machines.emulator(cache, kernel.arch, newest=newest or cell.counted)
-    settings = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
-    settings |= {"DURING": cell.during}
-    settings |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}
-    script = "repeats.sh" if cell.repeats else "job.sh"
-    job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in settings.items())
+    given = {"WORK": cell.work, "OPTIONS": cell.options, "BEFORE": cell.before}
+    given |= {"DURING": cell.during, "SETTINGS": cell.settings}
+    given |= {"REPEATS": str(cell.repeats)} if cell.repeats else {}
+    job = "".join(f"{key}={shlex.quote(text)}\n" for key, text in given.items())
+    job += "export SETTINGS\n"
     if machines.takes_turns(kernel.arch, cell.smp, counted=cell.counted):
         job += machines.TURNS
+    job += (guests.HERE / "guest" / _script(cell)).read_text()
+    programs = [*programs, *([schedulers.compiled(cache, kernel, cell.bpf)] if cell.bpf else [])]
     packed = guests.initrd(
-        cache, kernel, job + (guests.HERE / "guest" / script).read_text(), folder,
-        tools=bool(cell.tools), programs=programs,
+        cache, kernel, job, folder, tools=bool(cell.tools), programs=programs
     )  # fmt: skip
     disk, console = folder / "disk", folder / "console.log"
     with disk.open("wb") as file:
@@ -172,9 +177,14 @@ def _cut_text(run: Run, into: Path) -> None:
 def _asked(cell: Cell) -> dict[str, str | bool]:
     """What a run depends on: the cell, and what runs inside the machine beside the collectors."""
     digest = hashlib.sha256()
-    for path in sorted((guests.HERE / "guest").iterdir()):
-        digest.update(path.read_bytes())
+    names = ["init", "work.c", _script(cell), *([cell.bpf] if cell.bpf else [])]
+    for name in names:
+        digest.update((guests.HERE / "guest" / name).read_bytes())
     return {**asdict(cell), "programs": digest.hexdigest()[:16]}
+
+
+def _script(cell: Cell) -> str:
+    return "repeats.sh" if cell.repeats else "job.sh"
 
 
 def _children() -> float:

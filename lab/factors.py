@@ -11,11 +11,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 import schedscope as ss
+from lab.policies import OWN
+from schedscope.simulator.change import change
+from schedscope.simulator.groups import knows_groups
 from schedscope.simulator.replay import Replay, replay
+from schedscope.simulator.workload import Workload
 
 NO_CHANGE = "no change"
 """The model that expects what was recorded."""
@@ -43,28 +48,34 @@ SCHEMA = pl.Schema(
     }
 )
 _LEAST = {**dict.fromkeys(TIMES, 20_000.0), **dict.fromkeys(COUNTS, 1.0)}
-_PROGRAMS = ("hog", "sleeper", "worker", "dispatcher", "writer", "reader", "job", "part")
+_PROGRAMS = (
+    *("hog", "sleeper", "worker", "dispatcher", "writer", "reader", "job", "part"),
+    *("locker", "periodic", "limited"),
+)
 """Names of the threads of guest/work.c, before their numbers."""
 
 Figures = dict[str, dict[str, float]]
 """By role and figure, of one trace."""
 
 
-def roles(trace: ss.Trace) -> pl.DataFrame:
-    """The role of each thread of the workload, its kind and nice level, and when it ended."""
+def roles(trace: ss.Trace, *, levels: bool = True) -> pl.DataFrame:
+    """The role of each thread of the workload, its kind and nice level, and when it ended.
+
+    Without `levels` the kind alone: where the level is what changes.
+    """
     kind = pl.col("comm").str.extract(rf"^({'|'.join(_PROGRAMS)})[0-9]*")
     nice = pl.col("prio") - 120
     level = pl.when(nice == 0).then(pl.lit("")).otherwise(pl.format(" nice {}", nice))
     return (
         trace.threads.filter(kind.is_not_null())
-        .select("utid", "exit_ts", role=pl.concat_str(kind, level))
+        .select("utid", "exit_ts", role=pl.concat_str(kind, level) if levels else kind)
         .collect()
     )
 
 
-def figures(trace: ss.Trace) -> Figures:
+def figures(trace: ss.Trace, *, levels: bool = True) -> Figures:
     """The figures of each role."""
-    of = roles(trace)
+    of = roles(trace, levels=levels)
     waits = (
         trace.waits.filter(pl.col("censored") == "none")
         .select("utid", "wait", "cause")
@@ -102,36 +113,67 @@ def factor(figure: str, value: float, real: float) -> float:
 
 
 def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str, Figures]]:
-    """What `policy` and the nulls say of a trace, with the tunables that `target` tells.
+    """What `policy` and the nulls say of a trace, with the tunables that `target` tells."""
+    way = replay(trace)
+    for name in (policy, *NULLS):
+        if name in OWN:
+            yield name, figures(_ran(way, policy=OWN[name]()))
+        else:
+            yield name, figures(_ran(way, policy=name, set=target.settings(name)))
 
-    The replay is that of `simulate` and `whatif`; as in the latter it goes on to the end of the
-    workload, if that ended in the recording.
+
+def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, Figures]]:
+    """What the model of its own kernel and the nulls say of a trace with a change of `whatif`.
+
+    A null that knows no control groups is not asked about quotas.
     """
     way = replay(trace)
-    ended = roles(trace)["exit_ts"].is_not_null().all()
-    for name in (policy, *NULLS):
-        ran = ss.simulate(
-            way.workload,
-            policy=name,
-            set=target.settings(name),
-            costs=way.costs,
-            until=f"{trace.duration * LONGER}ns" if ended else way.until,
-        )
-        yield name, figures(ran)
+    asked = change(way, **whatif)
+    for name in (asked.policy, *NULLS):
+        if "quota" in whatif and not knows_groups(name):
+            continue
+        given = asked.set if name == asked.policy else way.settings(name)
+        ran = _ran(way, policy=name, set=given, workload=asked.workload, machine=asked.machine)
+        yield name, figures(ran, levels=False)
+
+
+def _ran(way: Replay, *, workload: Workload | None = None, **given: Any) -> ss.Trace:
+    """The replay of `simulate` and `whatif`; as in the latter it goes on to the end of the
+    workload, if that ended in the recording.
+    """
+    ended = roles(way.trace)["exit_ts"].is_not_null().all()
+    return ss.simulate(
+        workload or way.workload,
+        costs=way.costs,
+        until=f"{way.trace.duration * LONGER}ns" if ended else way.until,
+        **given,
+    )
 
 
 def compare(
-    before: Sequence[ss.Trace], after: Sequence[ss.Trace], policy: str, *, same: bool
+    before: Sequence[ss.Trace],
+    after: Sequence[ss.Trace],
+    policy: str = "",
+    *,
+    target: Replay | None = None,
+    whatif: Mapping[str, Any] | None = None,
 ) -> pl.DataFrame:
-    """One row per role, figure and model; `same`: source and target are one kernel."""
-    real = [figures(trace) for trace in after]
+    """One row per role, figure and model.
+
+    Asked for is what happens under `policy` with the tunables that `target` tells; without one
+    source and target are the same, and each recording tells its own. Or `whatif` is the change.
+    """
+    levels = not whatif
+    real = [figures(trace, levels=levels) for trace in after]
     models: dict[str, list[Figures]] = {}
-    if not same:
-        models[NO_CHANGE] = [figures(trace) for trace in before]
-    target = replay(after[0])
+    if whatif or target:
+        models[NO_CHANGE] = [figures(trace, levels=levels) for trace in before]
     for trace in before:
-        for name, found in replays(trace, policy, target):
-            models.setdefault(name, []).append(found)
+        asked = (
+            changed(trace, whatif) if whatif else replays(trace, policy, target or replay(trace))
+        )
+        for name, said in asked:
+            models.setdefault(name, []).append(said)
     rows = []
     for role in sorted({role for found in real for role in found}):
         for figure in (*TIMES, *COUNTS):

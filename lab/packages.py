@@ -5,11 +5,14 @@ The mirror is the one that this machine itself uses.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -42,9 +45,11 @@ class Archive:
         self._root = cache / "apt" / f"{suite}-{arch}"
         self._arch = arch
         self._lock = threading.Lock()
-        if not (self._root / "complete").exists():
-            for part in ("lists/partial", "cache/archives/partial"):
-                (self._root / part).mkdir(parents=True, exist_ok=True)
+        for part in ("lists/partial", "cache/archives/partial"):
+            (self._root / part).mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            if (self._root / "complete").exists():
+                return
             signed = f"[signed-by={KEYRING}] " if Path(KEYRING).exists() else ""
             line = f"deb {signed}{mirror()} {suite} main\n"
             (self._root / "sources.list").write_text(line)
@@ -53,7 +58,8 @@ class Archive:
 
     def newest(self, pattern: str) -> str:
         """The package of the highest version whose whole name matches a regular expression."""
-        listed = self._apt("apt-cache", "search", "--names-only", f"^{pattern}$")
+        with self._alone():
+            listed = self._apt("apt-cache", "search", "--names-only", f"^{pattern}$")
         names = [line.split(" - ")[0] for line in listed.splitlines()]
         if not names:
             raise Absent(f"{self._root.name} has no package {pattern}")
@@ -61,7 +67,7 @@ class Archive:
 
     def unpack(self, names: list[str], into: Path, *, dependencies: bool = False) -> None:
         """Unpack packages (with all that they depend on, if asked for) into a folder, whole."""
-        with self._lock:
+        with self._alone():
             if into.exists():
                 return
             archives = self._root / "cache" / "archives"
@@ -76,6 +82,13 @@ class Archive:
                 subprocess.run(["dpkg-deb", "-x", deb, partial], check=True)
                 deb.unlink()
             partial.rename(into)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other thread, and no other process, uses this suite's apt root."""
+        with self._lock, (self._root / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _apt(self, program: str, *words: str) -> str:
         root = self._root

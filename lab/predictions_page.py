@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ _OTHERS = (NO_CHANGE, *NULLS, REPEATS)
 
 def means(rows: pl.DataFrame) -> pl.DataFrame:
     """Geometric mean of the factor for each case, number of CPUs, model and figure."""
-    by = ["source", "target", "cpus", "model", "figure"]
+    by = ["case", "cpus", "model", "figure"]
     return (
         rows.filter(pl.col("figure").is_in(SHOWN))
         .group_by(by, maintain_order=True)
@@ -38,10 +37,9 @@ def write(path: Path, rows: pl.DataFrame) -> None:
     """Put the tables between the two marks of the page at `path`."""
     before, rest = path.read_text().split(BEGIN)
     _, after = rest.split(END)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    lines = [BEGIN, "", f"Run on {today}.", "", *_means_table(rows), "", *_goals(rows)]
-    for case in rows.select("source", "target").unique(maintain_order=True).iter_rows():
-        lines += ["", *_roles(rows, *case)]
+    lines = [BEGIN, "", *_means_table(rows), "", *_goals(rows)]
+    for case in rows["case"].unique(maintain_order=True):
+        lines += ["", *_roles(rows, case)]
     path.write_text(before + "\n".join([*lines, "", END]) + after)
 
 
@@ -52,30 +50,33 @@ def _order(models: list[str]) -> list[str]:
 
 def _means_table(rows: pl.DataFrame) -> list[str]:
     lines = [
-        f"| case | CPUs | model | {' | '.join(SHOWN)} |",
-        "|---|---|---|" + "---|" * len(SHOWN),
+        f"| case | CPUs | model | {' | '.join(SHOWN)} | recorded on |",
+        "|---|---|---|" + "---|" * (len(SHOWN) + 1),
     ]
-    found = means(rows)
-    for key, part in found.group_by(["source", "target", "cpus"], maintain_order=True):
-        source, target, cpus = key
+    days = {
+        (case, cpus): day
+        for case, cpus, day in rows.group_by("case", "cpus")
+        .agg(pl.col("recorded_on").max())
+        .iter_rows()
+    }
+    for (case, cpus), part in means(rows).group_by(["case", "cpus"], maintain_order=True):
         for model in _order(part["model"].unique().to_list()):
             of = dict(part.filter(pl.col("model") == model).select("figure", "factor").iter_rows())
             cells = " | ".join(f"{of[figure]:.2f}" for figure in SHOWN)
-            lines.append(f"| {source} to {target} | {cpus} | {model} | {cells} |")
+            lines.append(f"| {case} | {cpus} | {model} | {cells} | {days[case, cpus]} |")
     return lines
 
 
 def _goals(rows: pl.DataFrame) -> Iterator[str]:
     """One sentence for each case and number of CPUs."""
-    for key, part in rows.group_by(["source", "target", "cpus"], maintain_order=True):
-        source, target, cpus = key
+    for (case, cpus), part in rows.group_by(["case", "cpus"], maintain_order=True):
         ours = part.filter(~pl.col("model").is_in(_OTHERS))
         waits = ours.filter(pl.col("figure").is_in(["total", "p90", "p99"]))
         goal = GOALS[int(str(cpus))]
         good = waits.filter(pl.col("factor") <= goal).height
         machine = units.several(int(str(cpus)), "CPU")
         yield (
-            f"* {source} to {target}, {machine}: {good} of {waits.height} figures of waiting "
+            f"* {case}, {machine}: {good} of {waits.height} figures of waiting "
             f"within {goal:.2f}, {_inside(waits)} within the range of the real repeats; "
             f"of all figures {_inside(ours)} of {ours.height}."
         )
@@ -86,10 +87,10 @@ def _inside(rows: pl.DataFrame) -> int:
     return rows.filter(pl.col("value").is_between("real_low", "real_high")).height
 
 
-def _roles(rows: pl.DataFrame, source: str, target: str) -> Iterator[str]:
-    part = rows.filter((pl.col("source") == source) & (pl.col("target") == target))
+def _roles(rows: pl.DataFrame, case: str) -> Iterator[str]:
+    part = rows.filter(case=case)
     models = [m for m in _order(part["model"].unique().to_list()) if m != REPEATS]
-    yield f"### {source} to {target}"
+    yield f"### {case[:1].upper()}{case[1:]}"
     yield ""
     yield f"| CPUs | workload | role | figure | real | {' | '.join(models)} |"
     yield "|---|---|---|---|---|" + "---|" * len(models)

@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -50,6 +50,7 @@ IRQ_KIND = pl.Enum(["hard", "soft"])
 CALL_STEP = pl.Enum(["enter", "exit"])
 LOCK_STEP = pl.Enum(["begin", "end"])
 LOCK_KIND = pl.Enum(["spinlock", "rwlock", "mutex", "rwsem", "percpu-rwsem", "rt-mutex", "other"])
+TOLD_BY = pl.Enum(["event", "stack"])
 DISK_STEP = pl.Enum(["start", "issue", "complete"])
 
 _CPU = pl.UInt16()
@@ -336,6 +337,17 @@ _SLEEP_REASONS = Table(
             "function",
             _TEXT,
             "The kernel's function that put it to sleep; null where the source has no name for it.",
+        ),
+        _maybe(
+            "entry",
+            _TEXT,
+            "The system call in which it sleeps, or `page fault`; null where no stack shows it.",
+        ),
+        _always(
+            "told_by",
+            TOLD_BY,
+            "`event`: an event of the kernel tells it; `stack`: read from the kernel's stack when "
+            "the thread left its CPU.",
         ),
     ),
 )

@@ -2,10 +2,11 @@
 
 The recorder notes each thread's control group, and of each group its weight and quota
 (`trace.info["groups"]`). A group that has neither does not share CPU time: its threads count in
-the next one above that does. Where autogroup is on, threads that are then in no group are in the
-group of their session, `/autogroup-N` as the kernel calls it, with the weight of its nice level
-(`trace.info["autogroups"]`). A thread that was moved to another group while it was recorded is
-moved at that instant; one that left all groups is in none from then on.
+the next one above that does. Where autogroup is on, threads that are then in no group, or on a host
+without control groups, are in the group of their session, `/autogroup-N` as the kernel calls it,
+with the weight of its nice level (`trace.info["autogroups"]`). A thread that was moved to another
+group while it was recorded is moved at that instant; one that left all groups is in none from then
+on.
 
 When periods of a quota begin is told by its timer, where the recording has it (`quota_refills`):
 by the refills that let the group's threads run again, or else by the only timer of its period.
@@ -51,7 +52,7 @@ def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Se
     in_shares = root.get("weight") == _ROOT
     known = trace.threads.select("utid", "cgroup").collect()
     paths = dict(known.iter_rows())
-    sessions = GroupWeights(trace).sessions if trace.info.get("groups") else {}
+    sessions = GroupWeights(trace).sessions if _tells_groups(trace) else {}
 
     def inside_of(utid: int, cgroup: str | None) -> str | None:
         path = _inside(cgroup, set(told))
@@ -105,6 +106,17 @@ def recorded_groups(trace: Trace, utids: pl.Series) -> tuple[pl.DataFrame, pl.Se
         pl.Series("group", inside, pl.String),
         pl.DataFrame(moves, schema=MOVES, orient="row").sort("at", maintain_order=True),
     )
+
+
+def _tells_groups(trace: Trace) -> bool:
+    """Whether the recorder looked for control groups: it found some, or sessions and no group.
+
+    A host that has mounted no hierarchy of control groups shares CPU time by session alone.
+    """
+    if trace.info.get("groups"):
+        return True
+    in_groups = trace.threads.filter(pl.col("cgroup").is_not_null()).select(pl.len()).collect()
+    return bool(trace.info.get("autogroups")) and not in_groups.item()
 
 
 def _stretches(trace: Trace) -> dict[int, list[tuple[int, str | None]]]:
@@ -175,9 +187,9 @@ def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
         return None
     tunables = trace.metadata("scheduler", "tunables") or {}
     autogroup = tunables.get(AUTOGROUP) == "1"
-    if trace.info.get("groups") is None:
-        also = ", and sessions (autogroup was on:" if autogroup else " ("
-        return f"weights and quotas of control groups{also} CPU time is shared among them first)"
+    if not _tells_groups(trace):
+        also = ", and sessions (autogroup was on: " if autogroup else " ("
+        return f"weights and quotas of control groups{also}CPU time is shared among them first)"
     ran = dict(
         trace.states.filter(pl.col("state") == "running", pl.col("utid").is_in(fair.to_list()))
         .group_by("utid")
@@ -194,7 +206,7 @@ def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
     unknown = set(trace.threads.filter(cgroup).collect()["utid"].to_list())
     before = memberships(trace).filter(pl.col("cgroup").is_null())["utid"]
     unknown |= set(before.to_list()) & set(fair.to_list())
-    if n := matter(unknown):
+    if trace.info.get("groups") and (n := matter(unknown)):
         return f"the control group of {several(n, 'thread')}, which are replayed as in none"
     if autogroup:
         known = GroupWeights(trace).sessions

@@ -13,12 +13,13 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.needs import require_also
 from schedscope.errors import UsageError
 from schedscope.simulator.change import Changed, change
 from schedscope.simulator.replay import Replay, replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
-from schedscope.simulator.whatif_ranges import extremes, of_change
+from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
 from schedscope.trace import Trace
 
 BOUND = 1.25
@@ -29,9 +30,6 @@ REFUSED = 2.0
 
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
-
-BRIEF = 20_000
-"""A p99 of waits below this counts as this, ns."""
 
 LONGER = 4
 """What ended in the recording is given so many times the recording's length to end in a replay."""
@@ -117,7 +115,7 @@ def whatif(
     * `completion`: when the service's last thread ended; null if not all did;
     * `*_low`, `*_high`: the extremes over the replays; of `changed` the range in which 90 % of
       recordings should lie: wider by the factor by which the replay of the recorded configuration
-      is off in that very figure (a p99 below 20 us counts as that), and by that by which
+      is off in that very figure (a time below 20 us counts as that), and by that by which
       recordings of one workload lie apart (`APART`), as the root of the sum of squares of both
       logarithms;
     * `replay_error`: the larger of the factors of `cpu_time` and `waiting`: replayed over recorded,
@@ -135,7 +133,8 @@ def whatif(
     Services are in order of waiting and CPU time, the largest first. `whatif_notes` says what the
     recording does not show.
 
-    Raises `UsageError` if nothing is changed, or for a thread, group or CPU that does not exist.
+    Raises `UsageError` if nothing is changed, or for a thread, group or CPU that does not exist,
+    and `MissingEventsError` for a trace without wakeups.
     """
     traces = [trace] if isinstance(trace, Trace) else list(trace)
     where = None if comm is None else pl.col("comm").is_in(list(comm))
@@ -215,6 +214,8 @@ def answers(
     """
     if not ways:
         raise UsageError("no capture", "at least one")
+    for way in ways:
+        require_also(way.trace, "wakeup_events", "whatif")
     sizes = sorted({way.trace.ncpu for way in ways})
     if len(sizes) > 1:
         raise UsageError(
@@ -302,10 +303,9 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         own = median_of([one["recorded"] for one in said])
         middle, then = (median_of([one[of] for one in said]) for of in ("replayed", "changed"))
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
-        factors = {key: _off(own[key], middle[key], floor) for key in ("cpu_time", "waiting")}
-        off = max(factors.values())
-        # The longest waits may be off where their sum is not.
-        factors["wait_p99"] = _off(own["wait_p99"] or 0, middle["wait_p99"], BRIEF)
+        off = max(_off(own[key], middle[key], floor) for key in ("cpu_time", "waiting"))
+        # A figure may be far off that is too small for the verdict, or whose sum is not.
+        factors = {key: _off(own[key] or 0, middle[key], BRIEF) for key in RANGES}
         verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}

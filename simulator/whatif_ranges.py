@@ -17,6 +17,9 @@ APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
 deviation of the logarithm of each figure, in the quadratic mean over 9 services, each recorded
 three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
 
+BRIEF = 20_000
+"""Times below this count as this where two are compared, ns."""
+
 INTERVAL = 1.645
 """So many standard deviations hold 90 % of outcomes."""
 
@@ -49,17 +52,21 @@ def of_change(
 ) -> dict[str, Any]:
     """The range of the change: `captures` are the medians of each, `runs` all replays of all.
 
-    `off`: by which factor the replay of the recorded configuration is off. The two causes are
-    taken as independent: their logarithms add as squares.
+    `off`: by which factor the replay of the recorded configuration is off, times below `BRIEF`
+    taken as that. The two causes are taken as independent: their logarithms add as squares.
     """
+    found: dict[str, Any] = {}
     if len(captures) < ENOUGH:
         widths = {k: math.exp(math.hypot(math.log(off[k]), INTERVAL * APART[k])) for k in RANGES}
-        return extremes(runs, widths)
-    found: dict[str, Any] = {}
+        found = extremes(runs, widths)
+    else:
+        for key in RANGES:
+            values = [one[key] for one in captures if one[key] is not None]
+            low, high = (None, None) if not values else _between(values, off[key])
+            found |= {f"{key}_low": low, f"{key}_high": high}
     for key in RANGES:
-        values = [one[key] for one in captures if one[key] is not None]
-        low, high = (None, None) if not values else _between(values, off[key])
-        found |= {f"{key}_low": low, f"{key}_high": high}
+        if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
+            found[f"{key}_high"] = math.ceil(BRIEF * off[key]) if off[key] > 1 else 0
     return found
 
 

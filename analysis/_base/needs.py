@@ -47,16 +47,31 @@ def _has_switches(trace: Trace) -> bool:
     return any(map(_any, (trace.states, trace.switches, trace.waits)))
 
 
+def _any_wait(trace: Trace, *causes: str) -> bool:
+    return _any(trace.waits.filter(pl.col("cause").cast(pl.String).is_in(causes)))
+
+
+def _has_wakeup_events(trace: Trace) -> bool:
+    told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
+    if None in told or _any(trace.wakeups):
+        return True
+    # A trace.dat declares all events of the kernel, whichever were recorded.
+    return any(told) and not _any_wait(trace, "unknown")
+
+
 def _has_wakeups(trace: Trace) -> bool:
     told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
-    if any(told) or None in told or _any(trace.wakeups):
-        return True
-    return _any(trace.waits.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])))
+    return any(told) or _has_wakeup_events(trace) or _any_wait(trace, "wake", "new")
 
 
 def _has_affinity(trace: Trace) -> bool:
     return _any(trace.threads.filter(pl.col("affinity").is_not_null()))
 
+
+_RECORD_WAKEUPS = (
+    "record sched_waking and sched_wakeup, too: `schedscope capture` does, as do"
+    " `perf sched record` and `trace-cmd record -e sched`"
+)
 
 NEEDS = {
     "switches": Need(
@@ -65,12 +80,9 @@ NEEDS = {
         " `trace-cmd record -e sched`",
         _has_switches,
     ),
-    "wakeups": Need(
-        "wakeups",
-        "record sched_waking and sched_wakeup, too: `schedscope capture` does, as do"
-        " `perf sched record` and `trace-cmd record -e sched`",
-        _has_wakeups,
-    ),
+    "wakeups": Need("wakeups", _RECORD_WAKEUPS, _has_wakeups),
+    # Threads are seen to run again after they slept also where nothing says who woke them, or when.
+    "wakeup_events": Need("wakeups", _RECORD_WAKEUPS, _has_wakeup_events),
     "affinity": Need(
         "CPU affinity of any thread",
         "record with `schedscope capture`, which records the CPUs that each thread may use",
@@ -93,8 +105,9 @@ NEEDS = {
     ),
     "sleep_reasons": Need(
         "the kernel's reasons for sleeps",
-        "record sched_blocked_reason (Android) or sched_stat_iowait (kernels with schedstats) with"
-        " the scheduler's events, by perf, trace-cmd or Perfetto",
+        "record them on Linux with `schedscope capture --with stacks`; or sched_blocked_reason"
+        " (Android) or sched_stat_iowait (kernels with schedstats) with the scheduler's events, by"
+        " perf, trace-cmd or Perfetto",
         lambda trace: _any(trace.sleep_reasons),
     ),
     "queue_load": Need(

@@ -4,7 +4,8 @@ Of each time off the CPU: the last end of a system call that the thread had befo
 says which call it slept in; a return, that it was in none. The next one must fit, and nothing may
 be missing between the two: else the cause is `unknown`. A request to a disk whose end woke the
 thread that had made it says more than the call; so does the kernel where it says itself that a
-sleep was for I/O.
+sleep was for I/O, or where its stack shows that it was for a page fault. A stack shows the call,
+too, of those of which no call is known.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ EVIDENCE = pl.Enum(
         "in the call",
         "its request",
         "said by the kernel",
+        "stack",
         "between calls",
         "state",
         "kernel thread",
@@ -158,12 +160,8 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         reason=pl.when(pl.col("evidence") == "in the call").then(pl.coalesce(call, number)),
     )
     if has(trace, "sleep_reasons"):
-        named = named.join(sleep_reasons(trace, times), on=["utid", "ts"], how="left").with_columns(
-            cause=pl.when("io_wait").then(pl.lit("io", SLEEP_CAUSE)).otherwise("cause"),
-            evidence=pl.when("io_wait").then(pl.lit("said by the kernel")).otherwise("evidence"),
-            reason=pl.coalesce("reason", "function"),
-        )
-        named = named.drop("io_wait", "function")
+        named = named.join(sleep_reasons(trace, times), on=["utid", "ts"], how="left")
+        named = _with_reasons(named, groups)
     if has(trace, "disk_requests"):
         of_disk = disk_sleeps(trace, times).select("utid", "ts", disk=pl.lit(value=True))
         disk = pl.col("disk").is_not_null()
@@ -175,6 +173,39 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
     return named.with_columns(pl.col("evidence").cast(EVIDENCE)).drop(
         "kernel", "followed", "step", "number", "next_step", "next_number", "cpu", "doubt"
     )
+
+
+def _with_reasons(named: pl.LazyFrame, groups: dict[str, str]) -> pl.LazyFrame:
+    """With what the kernel said itself, or its stack shows; `groups`: the causes of calls."""
+    by_stack = pl.col("from_stack").fill_null(value=False)
+    fault = by_stack & (pl.col("entry") == "page fault").fill_null(value=False)
+    # A stack says nothing new of a sleep whose call is known, nor of one that is no call's.
+    settled = ("in the call", "kernel thread", "state")
+    nothing_better = by_stack & ~pl.col("evidence").is_in(settled)
+    of_entry = (
+        pl.col("entry")
+        .replace_strict(list(groups), list(groups.values()), default="other call")
+        .fill_null("unknown")
+        .cast(SLEEP_CAUSE)
+    )
+    of_entry = (
+        pl.when(pl.col("entry").is_null()).then(pl.lit("unknown", SLEEP_CAUSE)).otherwise(of_entry)
+    )
+    return named.with_columns(
+        cause=pl.when("io_wait")
+        .then(pl.lit("io", SLEEP_CAUSE))
+        .when(fault)
+        .then(pl.lit("fault", SLEEP_CAUSE))
+        .when(nothing_better)
+        .then(of_entry)
+        .otherwise("cause"),
+        evidence=pl.when(pl.col("io_wait") & ~by_stack)
+        .then(pl.lit("said by the kernel"))
+        .when(((pl.col("io_wait") | fault) & by_stack) | nothing_better)
+        .then(pl.lit("stack"))
+        .otherwise("evidence"),
+        reason=pl.coalesce("reason", "function"),
+    ).drop("io_wait", "function", "entry", "from_stack")
 
 
 def _all_calls(trace: Trace) -> bool:

@@ -3,6 +3,7 @@
 Kernels say it at one of two times: when the thread falls asleep (Android from 6.12 on), or when it
 is woken (`sched_stat_iowait`; Android before). Between two runs a thread sleeps once, so either
 names one sleep: the last one before that time, or, if the thread ran at that time, the next one.
+A stack is recorded just after the switch at which the sleep begins.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import polars as pl
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_ASLEEP = ("sleeping", "blocked")
+_ASLEEP = ("sleeping", "blocked", "parked", "stopped")
 
 
 def sleep_reasons(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
-    """Of `times` (`utid`, `ts`) those of which something was said: with `io_wait`, `function`."""
+    """Of `times` (`utid`, `ts`) those of which something was said.
+
+    With `io_wait`, `function`, `entry` (how the thread came into the kernel) and `from_stack`.
+    """
     state = pl.col("state").cast(pl.String)
     # A thread that waits for a CPU has slept before, if it did.
     lived = (
@@ -40,9 +44,19 @@ def sleep_reasons(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
     said = (
         trace.sleep_reasons.sort("ts", maintain_order=True)
         .join_asof(lived, on="ts", by="utid", strategy="backward", check_sortedness=False)
-        .select("utid", "io_wait", "function", ts=slept)
+        .select(
+            "utid",
+            "io_wait",
+            "function",
+            "entry",
+            from_stack=pl.col("told_by").cast(pl.String) == "stack",
+            ts=slept,
+        )
         .filter(pl.col("ts").is_not_null())
         .group_by("utid", "ts")
-        .agg(pl.col("io_wait").any(), pl.col("function").drop_nulls().first())
+        .agg(
+            pl.col("io_wait", "from_stack").any(),
+            pl.col("function", "entry").drop_nulls().first(),
+        )
     )
     return said.join(times.select("utid", "ts"), on=["utid", "ts"], how="semi")

@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.clock_doubt import clock_doubt
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
@@ -270,6 +270,8 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
     total = _number(trace.waits.filter(woken)) + found + own + taken
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
+    if not has(trace, "wakeup_events"):
+        text = f"no wakeups were recorded: {text}"
     if own:
         text += f", and {count(own)} of the recorder's own threads, whose wakeups it excludes"
     if taken:

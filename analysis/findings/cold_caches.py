@@ -68,12 +68,12 @@ def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
     )
     yield Finding(
         "wakeup migration", cost, text, "migrations --by comm,cause", level="note", worth=_WORTH,
-        utid=worst["utid"], whatif=_pinned(trace, worst["utid"], name),
+        utid=worst["utid"], whatif=kept_in_place(trace, worst["utid"], name),
     )  # fmt: skip
 
 
-def _pinned(trace: Trace, utid: int, name: str) -> str | None:
-    """Onto the CPU where it ran longest."""
+def kept_in_place(trace: Trace, utid: int, name: str) -> str | None:
+    """The option of `whatif` that pins a thread to the CPU where it ran longest."""
     ran = (
         trace.states.filter(pl.col("state") == "running", pl.col("utid") == utid)
         .group_by("cpu")

@@ -32,6 +32,8 @@ class Finding:
     """Explains others, and is no fault of the scheduler's."""
     whatif: str | None = None
     """Options of `schedscope whatif` that test what `ADVICE` says, for this trace."""
+    advice: str | None = None
+    """What to try where it is not that of the topic in `ADVICE`."""
 
 
 def option(name: str, thread: str | None, value: object) -> str | None:

@@ -87,7 +87,7 @@ def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
         "cost_frac": share,
         "text": finding.text,
         "command": finding.command,
-        "advice": ADVICE[finding.topic],
+        "advice": finding.advice or ADVICE[finding.topic],
         "whatif": finding.whatif and f"whatif {finding.whatif}",
         "ts": finding.ts,
         "dur": finding.dur,

@@ -81,6 +81,9 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
     options = None
     if found[2] == "thread":
         options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
+    elif pair["victim_cgroup"] not in (pair["cgroup"], "/"):
+        # Of sessions nothing but their nice level is a setting, which `whatif` does not change.
+        options = option("set-weight", pair["victim_cgroup"], found[1])
     yield Finding(
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
         utid=worst, whatif=options,
@@ -114,11 +117,21 @@ def _nice(prio: int) -> int:
     return prio - 120
 
 
+def _from(cgroup: object) -> str:
+    return "" if cgroup == "/" else f", that of its control group {printable(str(cgroup))}"
+
+
 def _whose(pair: dict[str, object], found: tuple[int, int, str]) -> str:
     small, large, of = found
     if of == "group" and pair["victim_cgroup"] == pair["cgroup"]:
         return f"its session has weight {small}, the other's {large}"
     if of == "group":
+        if "/" in (pair["victim_cgroup"], pair["cgroup"]):
+            # Beside a group competes the session of a thread, or the thread itself.
+            return (
+                f"it competes with weight {small}{_from(pair['victim_cgroup'])}, the other with"
+                f" {large}{_from(pair['cgroup'])}"
+            )
         return (
             f"its control group {printable(str(pair['victim_cgroup']))} has weight {small},"
             f" {printable(str(pair['cgroup']))} has {large}"

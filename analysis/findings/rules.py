@@ -11,12 +11,14 @@ import polars as pl
 
 from schedscope.analysis._base.lock_convoys import Convoy, convoys
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import NEEDS, has
+from schedscope.analysis._base.of_recorder import of_recorder
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.check.check import check
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
-from schedscope.analysis.findings.cold_caches import wakeup_migrations
+from schedscope.analysis.findings.cold_caches import kept_in_place, wakeup_migrations
 from schedscope.analysis.findings.disks import disks
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.findings.interrupts import interrupts
@@ -24,12 +26,7 @@ from schedscope.analysis.findings.inversion import priority_inversion
 from schedscope.analysis.findings.lower_weight import lower_weight
 from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks, runs_outside_affinity
-from schedscope.analysis.migration.migrations import (
-    WAITED,
-    migration_summary,
-    moves,
-    ping_pong,
-)
+from schedscope.analysis.migration.migrations import WAITED, moves, ping_pong
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
 from schedscope.analysis.wait_breakdown import wait_breakdown
@@ -80,6 +77,8 @@ class FindingRules:
     def __iter__(self) -> Iterator[Finding]:
         """All that were found, in no order."""
         yield from self._trust()
+        if not has(self.trace, "wakeups"):
+            return  # all others are about waits
         yield from self._starved()
         yield from self._wasted()
         yield from self._masked()
@@ -121,6 +120,8 @@ class FindingRules:
     @cached_property
     def phantoms(self) -> bool:
         """Do threads seem to wait that have long run, because a switch was not recorded?"""
+        if not has(self.trace, "wakeups"):
+            return False
         dispatch, idle = self.machine["dispatch"], self.machine["idle"]
         return self.holes and dispatch > 0.01 * self.machine["capacity"] and dispatch > 0.1 * idle
 
@@ -142,7 +143,7 @@ class FindingRules:
     def _trust(self) -> Iterator[Finding]:
         """Sums that are off, the recorder's share, and what the trace does not show."""
         warnings = []
-        unknown, share = 0, ""
+        unknown, share, without = 0, "", False
         for row in self.checked:
             name, text, found = str(row["check"]), str(row["text"]), row["found"]
             number = found if isinstance(found, int) else 0
@@ -155,11 +156,18 @@ class FindingRules:
                 yield Finding("recorder", number, f"The recorder used CPU time: {text}.", "check")
             elif name == "unknown time":
                 unknown, share = number if row["level"] == "warning" else 0, text
+            elif name == "missing wakeups" and not has(self.trace, "wakeup_events"):
+                without = True
             elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
                 warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
         sentences = []
         if unknown:
             sentences.append(f"The trace does not show what ran in {share}.")
+        if without:
+            sentences.append(
+                "No wakeups were recorded: it is not known when sleeping threads could run again,"
+                " nor how long they then waited."
+            )
         if warnings:
             sentences.append(f"Events are missing: {'; '.join(warnings)}.")
         if self.phantoms:
@@ -173,8 +181,15 @@ class FindingRules:
             return
         cost = max(unknown, self.machine["dispatch"] if self.phantoms else 0)
         longest = self._longest_hole()
+        record = NEEDS["wakeups"].record
         yield Finding(
-            "data quality", cost, " ".join(sentences), "check", *longest, always=bool(warnings)
+            "data quality",
+            cost,
+            " ".join(sentences),
+            "check",
+            *longest,
+            always=without or bool(warnings),
+            advice=f"{record[0].upper()}{record[1:]}." if without else None,
         )
 
     def _longest_hole(self) -> tuple[int | None, int | None]:
@@ -420,25 +435,40 @@ class FindingRules:
 
     def _moved(self) -> Iterator[Finding]:
         """Not on a machine with too much to do: its threads wait wherever they go."""
-        row = once(migration_summary, self.trace, by=()).row(0, named=True)
-        if not row["n_waited"] or self.overloaded or self.phantoms:
+        if self.overloaded or self.phantoms:
             return
+        # What records is not there when nobody does.
+        others = (
+            self.trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm")
+            .collect()
+            .join(once(of_recorder, self.trace), on="utid", how="anti")
+        )
+        all_moves = moves(self.trace, None, WAITED).join(others, on="utid")
+        waited = all_moves.filter("waited")
+        if waited.is_empty():
+            return
+        cost = int(waited["queued"].sum())
         worst = (
-            once(migration_summary, self.trace)
-            .filter(pl.col("queued") >= _MUCH * row["queued"])
+            waited.group_by("comm")
+            .agg(pl.col("queued").sum())
             .sort("queued", "comm", descending=[True, False])
-            .select("comm", "queued")
         )
         text = (
-            f"{count(row['n_waited'])} of {several(row['n'], 'migration')} led to another queue:"
-            f" the threads moved and then waited anyway, {duration(row['queued'])} in total."
+            f"{count(waited.height)} of {several(all_moves.height, 'migration')} led to another"
+            f" queue: the threads moved and then waited anyway, {duration(cost)} in total."
         )
-        names = [f"{printable(name or '?')} {duration(time)}" for name, time in worst.iter_rows()]
+        names = [
+            f"{printable(name or '?')} {duration(time)}"
+            for name, time in worst.filter(pl.col("queued") >= _MUCH * cost).iter_rows()
+        ]
         if names:
             text += f" Most of it: {', '.join(names)}."
-        longest = moves(self.trace, None, WAITED).filter("waited").top_k(1, by="queued")
-        place = longest.select("arrived", "queued", "utid", "to_cpu").row(0)
-        yield Finding("migration", row["queued"], text, "migrations", *place)
+        longest = waited.sort("queued", "utid", descending=[True, False]).row(0, named=True)
+        most = waited.filter(pl.col("comm").eq_missing(pl.lit(worst["comm"][0], pl.String)))
+        utid = most.sort("queued", "utid", descending=[True, False])["utid"][0]
+        whatif = kept_in_place(self.trace, utid, worst["comm"][0]) if worst["comm"][0] else None
+        place = (longest["arrived"], longest["queued"], longest["utid"], longest["to_cpu"])
+        yield Finding("migration", cost, text, "migrations", *place, whatif=whatif)
 
     def _throttled_waits(self, group: dict[str, Any]) -> str:
         """How much of its threads' waiting that was."""
@@ -492,7 +522,8 @@ class FindingRules:
             )
             command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
             place = self._held_longest(group)
-            yield Finding("quota", group["throttled"], text, command, *place)
+            whatif = option("quota", group["cgroup"], "none")
+            yield Finding("quota", group["throttled"], text, command, *place, whatif=whatif)
 
     def _stolen(self) -> Iterator[Finding]:
         """Time that the hypervisor gave to others; a thread that ran then made no progress."""

@@ -9,8 +9,8 @@
 # With ftrace_own_events there is a second instance beside it, NAME-calls, for events of chosen
 # processes; its pages go to calls/.  Descriptors: 9 holds the first one, 3 the second.
 #
-# Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_buffer_kb
-# ftrace_subbuf_kb ftrace_calls_only.
+# Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of
+# ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only.
 # shellcheck shell=sh disable=SC2034,SC2154,SC2317
 
 ftrace_dir=$ftrace_root/instances/$ftrace_name
@@ -120,6 +120,7 @@ ftrace_set_up() {
     [ -n "$ftrace_at" ] || mkdir raw stats || return 1
     cat "$ftrace_root/events/header_page" >"${ftrace_at}events/header_page" || return 1
     cat "$ftrace_root/events/header_event" >"${ftrace_at}events/header_event" || return 1
+    ftrace_stacks all trigger "stacktrace if $ftrace_asleep" || return 1
     ftrace_switch_on "$ftrace_dir" "$ftrace_events" || return 1
     ftrace_quotas || return 1
     ftrace_group_moves || return 1
@@ -191,7 +192,27 @@ ftrace_own_ready() {
     ftrace_set buffer_size_kb "$ftrace_buffer_kb" || return 1
     ftrace_fail="cannot write into the folder of the capture"
     mkdir calls calls/raw calls/stats || return 1
+    ftrace_stacks own filter "$ftrace_asleep" || return 1
     ftrace_switch_on "$ftrace_dir" "$ftrace_own_events"
+}
+
+# The kernel's stack of threads that leave their CPU to sleep, if they are to be had from this
+# instance: $1 is its word for that, and $3 goes into the file $2 of sched_switch.  A thread that is
+# preempted sleeps nowhere: bits above the first eight of prev_state say that it was.
+ftrace_asleep='prev_state & 255'
+ftrace_stacks() {
+    [ "$ftrace_stacks_of" = "$1" ] || return 0
+    ftrace_fail="the kernel refuses stacks of threads that fall asleep"
+    ftrace_set "events/sched/sched_switch/$2" "$3" || return 1
+    [ "$2" = trigger ] || ftrace_set options/stacktrace 1 || return 1
+    ftrace_to=${ftrace_at}events/sleep/kernel_stack
+    mkdir -p "$ftrace_to" &&
+        cat "$ftrace_root/events/ftrace/kernel_stack/format" >"$ftrace_to/format" || return 1
+    # Where each function of the kernel begins: that of an address is known when it is read.
+    awk '$2 ~ /^[tTwW]$/ && $3 !~ /^__(pfx|cfi)_/ && $1 !~ /^0*$/ { print $1, $3 }' \
+        /proc/kallsyms >"$ftrace_to/symbols" || return 1
+    ftrace_fail="the kernel hides its addresses, without which stacks have no names; try: sysctl kernel.kptr_restrict=1"
+    [ -s "$ftrace_to/symbols" ]
 }
 
 # When the period timers of CPU quotas fire.  No tracepoint tells when a quota holds a group back;

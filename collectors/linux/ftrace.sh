@@ -22,12 +22,15 @@ ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sc
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
-ftrace_extras='irq yield syscalls locks block'
+ftrace_extras='irq yield syscalls locks block stacks'
 ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
 ftrace_yield=syscalls/sys_enter_sched_yield
 ftrace_syscalls="raw_syscalls/sys_enter raw_syscalls/sys_exit"
 # Locks of the kernel; those of programs are futexes, whose calls ftrace_locks_wanted adds.
 ftrace_locks="lock/contention_begin lock/contention_end"
+
+# The kernel's stack of each thread that falls asleep, by a trigger: no event of its own.
+ftrace_stacks=
 
 # What threads ask of disks.  block_io_start is of Linux 6.5 and later.
 ftrace_block="block/block_rq_issue block/block_rq_complete"
@@ -84,11 +87,12 @@ ftrace_prepare() {
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
-    ftrace_calls_only='' ftrace_own_events=''
+    ftrace_calls_only='' ftrace_own_events='' ftrace_stacks_of=''
     ftrace_chosen || return 1
     # A ring is seldom read: a snapshot's beginning is as exact as its sub-buffers are small.
     [ -z "$ring" ] || ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-4}
     for ftrace_extra in $recorder_extras; do
+        [ "$ftrace_extra" != stacks ] || { ftrace_stacks_wanted || return 1; }
         [ "$ftrace_extra" != locks ] || { ftrace_locks_wanted || return 1; }
         eval "ftrace_event=\$ftrace_$ftrace_extra"
         [ -n "$ftrace_event" ] || continue
@@ -107,7 +111,7 @@ ftrace_prepare() {
     # shellcheck disable=SC2086
     [ -z "$ftrace_own_events" ] || ftrace_own_events=$(printf '%s\n' $ftrace_own_events | sort -u | tr '\n' ' ')
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
-    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
+    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
     # shellcheck disable=SC2086
     guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
     {
@@ -142,13 +146,31 @@ ftrace_locks_wanted() {
     ftrace_locks="${ftrace_locks:+$ftrace_locks }$ftrace_syscalls"
 }
 
+# Of chosen processes alone the stacks come with their switches, in the second instance, where every
+# event gets one.  With calls or locks there, too, that would be too much: then they are of all.
+ftrace_stacks_wanted() {
+    if ! grep -q stacktrace "$ftrace_root/events/sched/sched_switch/trigger" 2>/dev/null; then
+        fail_text="this kernel has no trigger stacktrace (CONFIG_STACKTRACE), which --with stacks uses"
+        return 1
+    fi
+    ftrace_stacks_of=all
+    [ "$ftrace_of" != all ] || return 0
+    case " $recorder_extras " in
+    *" syscalls "* | *" locks "*) ;;
+    *)
+        ftrace_stacks_of=own
+        ftrace_own_events=sched/sched_switch
+        ;;
+    esac
+}
+
 # Sets ftrace_of, whose calls and locks are recorded: all, command, or pids.
 ftrace_chosen() {
     ftrace_of=all
     case " $recorder_extras " in
-    *" syscalls "* | *" locks "*) ;;
+    *" syscalls "* | *" locks "* | *" stacks "*) ;;
     *)
-        fail_text="--of says whose system calls and locks are recorded; add --with syscalls or --with locks"
+        fail_text="--of says whose system calls, locks and stacks are recorded; add --with syscalls, locks or stacks"
         [ -z "$calls_of" ]
         return
         ;;
@@ -184,7 +206,7 @@ ftrace_chosen() {
         ftrace_of=$ftrace_want
         [ "$ftrace_of" != command ] || recorder_adopts=yes
     elif [ -z "$calls_of" ]; then
-        note "system calls and locks of all processes are recorded, not of COMMAND alone: $ftrace_why"
+        note "system calls, locks and stacks of all processes are recorded, not of COMMAND alone: $ftrace_why"
     else
         return 1
     fi
@@ -359,6 +381,15 @@ ftrace_calls_told() {
     esac
 }
 
+# Whose stacks were recorded: of all, of those whose calls are, or none.
+ftrace_stacks_told() {
+    case $ftrace_stacks_of in
+    all) echo all ;;
+    own) echo "$ftrace_of" ;;
+    *) echo none ;;
+    esac
+}
+
 ftrace_json() {
     cat <<END_JSON
   "ftrace": {
@@ -366,6 +397,7 @@ ftrace_json() {
     "clock": "mono",
     "system_calls": "$(ftrace_calls_told)",
     "calls_of": "$ftrace_of",
+    "stacks_of": "$(ftrace_stacks_told)",
     "instance": "$ftrace_name"
   },
 END_JSON

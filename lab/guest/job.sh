@@ -1,7 +1,7 @@
 # What one laboratory machine does: the project's own collector records a workload, and beside
 # it another trace instance holds the kernel's own text of the same events.
 # Set by the caller: WORK (a workload and its arguments), OPTIONS (of capture), BEFORE (a command),
-# DURING (a command that runs beside the workload, recorded as it is).
+# DURING (a command that runs beside the workload, recorded as it is), SETTINGS (of work.c).
 [ -w /proc/sys/kernel/sched_schedstats ] && echo 1 >/proc/sys/kernel/sched_schedstats
 [ -z "$BEFORE" ] || eval "$BEFORE"
 judge=/sys/kernel/tracing/instances/judge

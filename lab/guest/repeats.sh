@@ -1,6 +1,7 @@
 # What a machine of the prediction bench does: the project's own collector records one workload
 # some times over.
-# Set by the caller: WORK (a workload and its arguments), REPEATS, OPTIONS (of capture), BEFORE.
+# Set by the caller: WORK (a workload and its arguments), REPEATS, OPTIONS (of capture), BEFORE,
+# SETTINGS (of work.c).
 [ -w /proc/sys/kernel/sched_schedstats ] && echo 1 >/proc/sys/kernel/sched_schedstats
 [ -z "$BEFORE" ] || eval "$BEFORE"
 SEED=1

@@ -12,17 +12,25 @@
  *     work FILE server WORKERS REQUESTS GAP_US WORK_US
  *     work FILE pipes PAIRS MESSAGES
  *     work FILE forks AT_ONCE TOTAL WORK_US
- *     work FILE locks THREADS ROUNDS HELD_US FREE_US
+ *     work FILE locks THREADS ROUNDS FREE_US HELD_US
+ *     work FILE periodic THREADS PERIOD_US RUN_US ROUNDS
+ *     work FILE groups MILLISECONDS FREE LIMITED
+ *     work FILE mutex THREADS ROUNDS HELD_US FREE_US
  *
  * Work is a number of loop iterations (LOOPS for a microsecond), not a time, so that a machine
  * whose time is counted in instructions does the same in every run. With CPUTIME in the
  * environment it is CPU time, for machines that share their cores with others, where the same loop
  * takes half as long at one moment as at another. SEED=N makes a repeat: other random numbers,
  * begun at another moment between two ticks.
+ *
+ * SETTINGS in the environment configures threads by their kind, as an administrator would:
+ * "hog nice=10;sleeper class=fifo:10 cpus=0,1;limited group=/cgroup/limited".
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,6 +175,73 @@ static void leave(void) {
     _exit(0);
 }
 
+/* "fair", "batch", "idle", "fifo:N" or "rr:N" for this thread. */
+static void set_class(const char *text) {
+    static const struct {
+        const char *name;
+        int policy;
+    } classes[] = {
+        {"fair", SCHED_OTHER}, {"batch", SCHED_BATCH}, {"idle", SCHED_IDLE},
+        {"fifo", SCHED_FIFO},  {"rr", SCHED_RR},
+    };
+    const char *colon = strchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : strlen(text);
+    struct sched_param level = {colon ? atoi(colon + 1) : 0};
+    for (unsigned i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (strlen(classes[i].name) == length && !strncmp(text, classes[i].name, length)) {
+            if (sched_setscheduler(0, classes[i].policy, &level))
+                die(text);
+            return;
+        }
+    errno = EINVAL;
+    die(text);
+}
+
+static void set_cpus(const char *text) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    for (const char *number = text; number; number = strchr(number, ','))
+        CPU_SET(atoi(number += *number == ','), &cpus);
+    if (sched_setaffinity(0, sizeof cpus, &cpus))
+        die(text);
+}
+
+static void set_group(const char *folder) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/cgroup.procs", folder);
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    if (file < 0 || write(file, "0", 1) != 1)
+        die(path);
+    close(file);
+}
+
+/* What SETTINGS says of threads of this kind, done to this thread. */
+static void settle(const char *kind) {
+    char text[256], *rest, *more, *words = text;
+    snprintf(text, sizeof text, "%s", getenv("SETTINGS") ? getenv("SETTINGS") : "");
+    for (char *one; (one = strtok_r(words, ";", &rest)); words = NULL) {
+        char *word = strtok_r(one, " ", &more);
+        if (!word || strcmp(word, kind))
+            continue;
+        while ((word = strtok_r(NULL, " ", &more))) {
+            char *value = strchr(word, '=');
+            if (!value)
+                die(word);
+            *value++ = 0;
+            if (!strcmp(word, "nice"))
+                setpriority(PRIO_PROCESS, 0, atoi(value));
+            else if (!strcmp(word, "class"))
+                set_class(value);
+            else if (!strcmp(word, "cpus"))
+                set_cpus(value);
+            else if (!strcmp(word, "group"))
+                set_group(value);
+            else
+                die(word);
+        }
+    }
+}
+
 /* In the child 0, called so and of that nice level. */
 static pid_t start(const char *kind, int number, int nice_level) {
     char name[17];
@@ -178,6 +253,7 @@ static pid_t start(const char *kind, int number, int nice_level) {
     snprintf(name, sizeof name, "%s%d", kind, number);
     prctl(PR_SET_NAME, name, 0, 0, 0);
     setpriority(PRIO_PROCESS, 0, nice_level);
+    settle(kind);
     return 0;
 }
 
@@ -232,6 +308,7 @@ static void *worker(void *number) {
     char name[17];
     snprintf(name, sizeof name, "worker%d", (int)(intptr_t)number);
     prctl(PR_SET_NAME, name, 0, 0, 0);
+    settle("worker");
     for (;;) {
         pthread_mutex_lock(&lock);
         while (head == tail && !closed)
@@ -307,6 +384,74 @@ static void pipes(char **given) {
     reap();
 }
 
+static int rounds_of_each;
+static double free_us, held_us;
+
+/* Works without the lock, then with it. */
+static void *locker(void *number) {
+    char name[17];
+    uint64_t state = 501 + (uint64_t)(intptr_t)number + (seed << 32);
+    snprintf(name, sizeof name, "locker%d", (int)(intptr_t)number);
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+    settle("locker");
+    for (int round = 0; round < rounds_of_each; round++) {
+        burn(free_us * (0.2 + 1.6 * part(&state)));
+        pthread_mutex_lock(&lock);
+        burn(held_us * (0.2 + 1.6 * part(&state)));
+        pthread_mutex_unlock(&lock);
+    }
+    testify();
+    return NULL;
+}
+
+static void locks(char **given) {
+    int n = atoi(given[0]);
+    rounds_of_each = atoi(given[1]), free_us = atof(given[2]), held_us = atof(given[3]);
+    if (n > FEW)
+        exit(64);
+    pthread_t threads[FEW];
+    for (int i = 0; i < n; i++)
+        pthread_create(&threads[i], NULL, locker, (void *)(intptr_t)i);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* Each at its own rate, the slower the more it does: together they use the same share each. */
+static void periodic(char **given) {
+    int n = atoi(given[0]), rounds = atoi(given[3]);
+    long period = atol(given[1]);
+    double run = atof(given[2]);
+    for (int i = 0; i < n; i++)
+        if (!start("periodic", i, 0)) {
+            uint64_t state = 177 + i + (seed << 32);
+            long mine = period * (i + 2) / 2;
+            struct timespec next;
+            nap((long)(chance(&state) % (uint64_t)mine));
+            clock_gettime(CLOCK_MONOTONIC, &next);
+            for (int round = 0; round < rounds * 2 / (i + 2); round++) {
+                burn(run * (i + 2) / 2 * (0.5 + part(&state)));
+                next.tv_nsec += mine * 1000;
+                next.tv_sec += next.tv_nsec / 1000000000;
+                next.tv_nsec %= 1000000000;
+                clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
+            }
+            leave();
+        }
+    reap();
+}
+
+/* Loops that are free, and others whose control group SETTINGS names. */
+static void groups(char **given) {
+    double us = atof(given[0]) * 1000;
+    int unlimited = atoi(given[1]), limited = atoi(given[2]);
+    for (int i = 0; i < unlimited + limited; i++)
+        if (!start(i < unlimited ? "hog" : "limited", i, 0)) {
+            burn(us);
+            leave();
+        }
+    reap();
+}
+
 /* Like make -j: jobs that each have a child of their own. */
 static void forks(char **given) {
     int most = atoi(given[0]), total = atoi(given[1]), running = 0;
@@ -330,37 +475,37 @@ static void forks(char **given) {
 }
 
 /* Threads of two kinds and one mutex: every other holds it ten times as long as the rest. */
-static int rounds;
-static double held_us, free_us;
+static int mutex_rounds;
+static double mutex_held_us, mutex_free_us;
 
-static void *locker(void *number) {
+static void *mutex_thread(void *number) {
     int i = (int)(intptr_t)number, n;
     char name[17];
     uint64_t state = 57 + i + (seed << 32);
     snprintf(name, sizeof name, "%s%d", i % 2 ? "long" : "short", i);
     prctl(PR_SET_NAME, name, 0, 0, 0);
-    for (n = 0; n < rounds; n++) {
-        burn(free_us * (0.5 + part(&state)));
+    for (n = 0; n < mutex_rounds; n++) {
+        burn(mutex_free_us * (0.5 + part(&state)));
         pthread_mutex_lock(&lock);
-        burn(held_us * (i % 2 ? 1 : 0.1) * (0.5 + part(&state)));
+        burn(mutex_held_us * (i % 2 ? 1 : 0.1) * (0.5 + part(&state)));
         pthread_mutex_unlock(&lock);
     }
     testify();
     return NULL;
 }
 
-static void locks(char **given) {
+static void mutex(char **given) {
     int n = atoi(given[0]);
     pthread_t threads[FEW];
-    rounds = atoi(given[1]), held_us = atof(given[2]), free_us = atof(given[3]);
+    mutex_rounds = atoi(given[1]), mutex_held_us = atof(given[2]), mutex_free_us = atof(given[3]);
     if (n > FEW)
         exit(64);
-    if (start("locks", 0, 0)) {
+    if (start("mutex", 0, 0)) {
         reap();
         return;
     }
     for (int i = 0; i < n; i++)
-        pthread_create(&threads[i], NULL, locker, (void *)(intptr_t)i);
+        pthread_create(&threads[i], NULL, mutex_thread, (void *)(intptr_t)i);
     for (int i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
     leave();
@@ -374,6 +519,7 @@ int main(int count, char **given) {
     } kinds[] = {
         {"hogs", 2, hogs}, {"sleepers", 5, sleepers}, {"server", 4, server},
         {"pipes", 2, pipes}, {"forks", 3, forks}, {"locks", 4, locks},
+        {"periodic", 4, periodic}, {"groups", 3, groups}, {"mutex", 4, mutex},
     };
     if (count < 3 || (truth = open(given[1], O_WRONLY | O_CREAT | O_APPEND, 0644)) < 0)
         return 64;

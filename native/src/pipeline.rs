@@ -578,6 +578,8 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 tid,
                 io_wait,
                 function,
+                entry,
+                told_by,
             } => {
                 self.at(ts);
                 let utid = self.identity.resolve_tid(cpu, tid);
@@ -587,6 +589,8 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     utid,
                     io_wait: Some(io_wait),
                     function: function.map(Function::to_text),
+                    entry: entry.map(Comm::to_text),
+                    told_by,
                 });
                 flush!(self.sleep_reasons, SleepReasons);
             }

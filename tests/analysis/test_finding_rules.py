@@ -13,8 +13,10 @@ from ledgers import played
 
 import schedscope as ss
 from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.of_recorder import of_recorder
 from schedscope.analysis.findings.finding import ADVICE
 from schedscope.analysis.findings.inversion import inversions
+from schedscope.analysis.findings.lower_weight import _whose
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000
@@ -37,7 +39,7 @@ def row(trace: ss.Trace, topic: str) -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("name", "topic", "said", "whatif"),
     [
-        ("weight-fault-1", "weight", "has weight 50, ", None),
+        ("weight-fault-1", "weight", "has weight 50, ", "--set-weight /scene-140/light=500"),
         ("weight1-fault-1", "weight", "its nice level is 10 (weight 110)", "--set-nice small=0"),
         ("mask-fault-3", "mask", "Most on CPU 0: right, left", "--pin right=0-1"),
     ],
@@ -60,14 +62,45 @@ def test_a_load_that_looks_alike(recorded: Path, name: str, topic: str) -> None:
     assert row(ss.open(recorded / f"{name}.capture"), topic) is None
 
 
-def test_what_a_finding_says_to_try_can_be_tried(recorded: Path) -> None:
-    """The what-if command of the nice level: `small` gets as much as `large` then."""
+@pytest.mark.parametrize("name", ["weight1-fault-1", "weight-fault-1"])
+def test_what_a_finding_says_to_try_can_be_tried(recorded: Path, name: str) -> None:
+    """The what-if command of the nice level, or of the group: it gets as much as the other then."""
     from schedscope.cli import main
 
-    trace = recorded / "weight1-fault-1.capture"
+    trace = recorded / f"{name}.capture"
     command = str(row(ss.open(trace), "weight")["whatif"]).split()  # type: ignore[index]
     code = main([command[0], str(trace), *command[1:], "--replays", "1", "--format", "json"])
     assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("victim", "other", "said"),
+    [
+        ("/a", "/b", "its control group /a has weight 50, /b has 500"),
+        ("/a", "/a", "its session has weight 50, the other's 500"),
+        ("/a", "/", "weight 50, that of its control group /a, the other with 500"),
+    ],
+)
+def test_the_root_is_no_group_with_a_weight(victim: str, other: str, said: str) -> None:
+    """Beside a group a thread in none competes as its session, or as itself."""
+    assert said in _whose({"victim_cgroup": victim, "cgroup": other}, (50, 500, "group"))
+
+
+def test_what_the_recorder_starts_is_the_recorders_but_not_the_command() -> None:
+    """capture (1) starts cat (2), which starts head (3), and the command (4), which starts 5."""
+    parents = {1: None, 2: 1, 3: 2, 4: 1, 5: 4, 6: None}
+    threads = pl.DataFrame(
+        {
+            "utid": list(parents),
+            "parent_utid": list(parents.values()),
+            "pid": [100 + utid for utid in parents],
+            "recorder": [True, None, None, True, None, False],
+        },
+        {"utid": pl.UInt32, "parent_utid": pl.UInt32, "pid": pl.UInt32, "recorder": pl.Boolean},
+    )
+    about = {"ncpu": 1, "window": [0, 1], "workload": {"pid": 104}}
+    trace = ss.Trace.from_tables({"threads": threads}, about)
+    assert of_recorder(trace)["utid"].to_list() == [1, 2, 3]
 
 
 HELD = """

@@ -10,6 +10,7 @@ from ledgers import played
 
 import schedscope as ss
 from schedscope.analysis.findings.findings import LEVELS, SCHEMA
+from schedscope.present.headline import headline
 from schedscope.report.summary import summary
 
 SECOND = 1_000_000_000
@@ -163,3 +164,19 @@ def test_every_source_can_be_asked(name: str) -> None:
     frame = ss.findings(ss.open(FIXTURES / name))
     assert frame.columns == list(SCHEMA)
     assert frame.height
+
+
+def test_a_trace_of_switches_alone_is_told_to_have_no_wakeups() -> None:
+    """Neither a larger buffer nor fewer events would bring them."""
+    ms = SECOND // 1000
+    turns = "".join(
+        f"{20 * n * ms} cpu0: idle -> hog\n{(20 * n + 9) * ms} cpu0: hog S -> idle\n"
+        for n in range(20)
+    )
+    trace = played(turns, ncpu=1, window=(0, SECOND))
+    trace.info.update(has_waking=False, has_enqueued=False)
+    trace.info["reconstruction"] = {"missing_wakeups": 19}
+    row = ss.findings(trace).filter(topic="data quality").row(0, named=True)
+    assert row["advice"].startswith("Record sched_waking and sched_wakeup, too: ")
+    assert "No wakeups were recorded" in row["text"]
+    assert "wakeups were not recorded" in headline(trace)[1]

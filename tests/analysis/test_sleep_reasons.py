@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -33,7 +34,11 @@ def table(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
 
 
 def world(
-    said: list[tuple[int, bool, str | None]], life: list[tuple[int, int, str, str]]
+    said: Sequence[tuple[int, bool, str | None] | tuple[int, bool, str | None, str | None]],
+    life: list[tuple[int, int, str, str]],
+    *,
+    stack: bool = False,
+    more: dict[str, pl.DataFrame] | None = None,
 ) -> ss.Trace:
     tables = {
         "states": table("states", [
@@ -44,10 +49,12 @@ def world(
         "threads": table("threads", [{"utid": S, "tid": 102, "comm": "s", "kernel": False}]),
         "switches": table("switches", [{"ts": 0, "cpu": 1, "prev_utid": 0, "next_utid": S}]),
         "sleep_reasons": table("sleep_reasons", [
-            {"ts": ts, "cpu": 0, "utid": S, "io_wait": io, "function": function}
-            for ts, io, function in said
+            {"ts": ts, "cpu": 0, "utid": S, "io_wait": io, "function": function, "entry": entry,
+             "told_by": "stack" if stack else "event"}
+            for ts, io, function, entry in ((*line, None)[:4] for line in said)
         ]),
     }  # fmt: skip
+    tables |= more or {}
     return ss.Trace.from_tables(tables, {"ncpu": 2, "window": [0, 400], "os": "Linux"})
 
 
@@ -92,6 +99,45 @@ def test_unknown_time_or_a_thread_that_goes_on_proves_nothing() -> None:
         assert rows(world([(at, True, None)], hidden)) == [UNSAID]
     preempted = [*LIFE[:1], (100, 105, "runnable", "switched"), *LIFE[3:]]
     assert rows(world([(50, True, None)], preempted)) == [UNSAID]
+
+
+@pytest.mark.parametrize(
+    ("io", "function", "entry", "cause"),
+    [
+        (False, "futex_do_wait", "futex", "futex"),
+        (False, "do_wait", "wait4", "child"),
+        (False, "some_driver_wait", "ioctl", "other call"),
+        (False, "userfaultfd_wait", "page fault", "fault"),
+        (True, "folio_wait_bit_common", "page fault", "io"),
+        (False, "some_function", None, "unknown"),
+    ],
+)
+def test_a_stack_tells_the_call_and_the_function(
+    io: bool, function: str, entry: str | None, cause: str
+) -> None:
+    trace = world([(101, io, function, entry)], LIFE, stack=True)
+    assert rows(trace) == [(100, cause, "stack", function), UNSAID]
+
+
+@pytest.mark.parametrize(
+    ("entry", "cause", "evidence"),
+    [("wait4", "other call", "in the call"), ("page fault", "fault", "stack")],
+)
+def test_a_recorded_call_is_better_than_a_stack(entry: str, cause: str, evidence: str) -> None:
+    calls = table("system_calls", [
+        {"ts": ts, "cpu": 1, "utid": S, "step": step, "number": 202}
+        for ts, step in ((90, "enter"), (210, "exit"))
+    ])  # fmt: skip
+    more = {"system_calls": calls}
+    trace = world([(101, False, "some_function", entry)], LIFE, stack=True, more=more)
+    found = ss.off_cpu(trace).filter(pl.col("total") == 100)
+    assert found.select("cause", "evidence").rows() == [(cause, evidence)]
+
+
+def test_a_stack_of_a_thread_that_is_woken_on_its_way_out_is_about_that_sleep() -> None:
+    """The wakeup is decided before the stack is written: the thread already waits for a CPU."""
+    trace = world([(202, False, "pipe_read", "read")], LIFE, stack=True)
+    assert rows(trace) == [(100, "read", "stack", "pipe_read"), UNSAID]
 
 
 def test_by_cause_with_and_without() -> None:

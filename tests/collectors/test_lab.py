@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -182,6 +184,29 @@ def test_what_is_absent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("DEBIAN_MIRROR", raising=False)
     with pytest.raises(packages.Absent, match="set DEBIAN_MIRROR"):
         packages.mirror()
+
+
+def test_two_runs_side_by_side_do_not_take_each_others_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each run has an archive of its own for the same folder."""
+    busy, met = [], []
+
+    def apt(self: packages.Archive, *_: str) -> str:
+        met.append(len(busy))
+        busy.append(self)
+        time.sleep(0.02)
+        busy.pop()
+        return ""
+
+    monkeypatch.setattr(packages.Archive, "_apt", apt)
+    monkeypatch.setattr(packages, "mirror", lambda: "http://example.org/debian")
+    with ThreadPoolExecutor(2) as pool:
+        archives = list(pool.map(lambda _: packages.Archive(tmp_path, "sid", "amd64"), range(2)))
+        folders = [tmp_path / "one", tmp_path / "two"]
+        list(pool.map(lambda a, into: a.unpack(["x"], into), archives, folders))
+    assert met == [0, 0, 0]  # one index, two downloads
+    assert all(folder.is_dir() for folder in folders)
 
 
 def test_a_machine_that_hangs_is_booted_once_more(

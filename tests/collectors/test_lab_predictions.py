@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lab import __main__ as lab, factors, predict, predictions_page  # noqa: E402
+from lab.policies import OWN, ScxLocal  # noqa: E402
 
 
 def hogs(ms: list[int], policy: str = "rr") -> Trace:
@@ -32,12 +33,24 @@ def hogs(ms: list[int], policy: str = "rr") -> Trace:
 
 def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
     kernels, _ = lab.matrix()
-    plan = predict.plan()
-    assert set(plan.kernels.values()) <= kernels.keys()
-    assert set(plan.policies.values()) <= set(policies()["name"])
-    assert {name for case in plan.cases for name in case} <= plan.kernels.keys()
-    cell = plan.cell("6.1", 2, "hogs")
-    assert (cell.smp, cell.counted, cell.repeats) == ("2", True, plan.repeats)
+    asked = predict.plan()
+    assert {under.kernel for under in asked.kernels.values()} <= kernels.keys()
+    known = {*policies()["name"], *OWN}
+    assert {under.policy for under in asked.kernels.values()} <= known
+    guest = ROOT / "lab/guest"
+    assert all((guest / under.bpf).is_file() for under in asked.kernels.values() if under.bpf)
+    cells = predict.machines(asked.questions)
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert all(cell.counted and cell.repeats == 3 for cell in cells)
+    of = {(q.case, q.work, q.cpus): q for q in asked.questions}
+    assert len(of) == len(asked.questions)
+    assert of["6.12 to 6.12", "hogs", 2].same
+    quota = of["6.12: quota of 20 ms per 100 ms", "groups", 1]
+    assert "cpu.max" in quota.after.before
+    assert "cpu.max" not in quota.before.before
+    more = of["6.12: 4 CPUs", "server", 4]
+    assert (more.before.smp, more.after.smp, more.whatif) == ("2", "4", {"cpus": 4})
+    assert more.before.work == more.after.work
 
 
 def test_figures_are_by_kind_and_nice_level() -> None:
@@ -73,7 +86,8 @@ def test_a_factor_is_the_same_for_too_much_and_too_little(
 
 def compared(*, same: bool) -> pl.DataFrame:
     before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo"), hogs([40, 44, 30], "fifo")]
-    return factors.compare(before, after, "fifo", same=same)
+    target = None if same else replay(after[0])
+    return factors.compare(before, after, "fifo", target=target)
 
 
 def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
@@ -92,6 +106,33 @@ def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
     assert set(compared(same=True)["model"]) == {"fifo", "rr", "repeats"}
 
 
+def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
+    """hog2 was recorded at nice 5 under rr, and is asked for at nice 0."""
+    before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo")]
+    rows = factors.compare(before, after, whatif={"policy": "fifo", "set_nice": {"hog2": 0}})
+    assert set(rows["role"]) == {"hog"}
+    of = {row["model"]: row for row in rows.filter(figure="total").iter_rows(named=True)}
+    assert of["fifo"]["value"] == of["fifo"]["real"] == 120e6
+    assert of["no change"]["value"] > 150e6
+
+
+def test_scx_local_takes_turns_of_its_slice_and_gives_a_lone_thread_more() -> None:
+    """Ticks of 4 ms: 5 ms are over at the second. s wakes at 6 and waits for the tick at 8.
+
+    h 0-8 s 8-9 h 9-...; alone, h is seen to have used up 5 ms at 20 (a tick after 9 + 5 = 14 is
+    at 16), and has 20 more: u, which comes at 18, waits for 36.
+    """
+    build = Builder()
+    build.thread("h").run("60ms")
+    build.thread("s", asleep=True).sleep("6ms").run("1ms")
+    build.thread("u", asleep=True).sleep("18ms").run("1ms")
+    ran = simulate(build.workload(), policy=ScxLocal(), cpus=1)
+    names = dict(ran.threads.select("utid", "comm").collect().iter_rows())
+    onto = ran.switches.select("ts", "next_utid").collect()
+    came = [(ts / 1e6, names[utid]) for ts, utid in onto.iter_rows() if names[utid] in "hsu"]
+    assert came == [(0, "h"), (8, "s"), (9, "h"), (36, "u"), (37, "h")]
+
+
 def test_a_prediction_is_the_replay_that_simulate_makes() -> None:
     """Of a recording that is cut while both want the CPU: they go on wanting it to its end."""
     build = Builder()
@@ -105,7 +146,7 @@ def test_a_prediction_is_the_replay_that_simulate_makes() -> None:
 
 
 def test_the_page_has_a_row_for_every_model_and_role(tmp_path: Path) -> None:
-    key = {"source": "a", "target": "b", "cpus": 1, "work": "hogs"}
+    key = {"case": "a to b", "cpus": 1, "work": "hogs", "recorded_on": "2026-01-02"}
     rows = compared(same=False).select(
         *[pl.lit(x).alias(name) for name, x in key.items()], pl.all()
     )
@@ -124,7 +165,7 @@ def test_the_page_has_a_row_for_every_model_and_role(tmp_path: Path) -> None:
 def test_means_are_geometric() -> None:
     rows = pl.DataFrame(
         {
-            **dict.fromkeys(("source", "target"), ["a"] * 2),
+            "case": ["a"] * 2,
             "cpus": [1, 1],
             "model": ["m", "m"],
             "figure": ["total", "total"],

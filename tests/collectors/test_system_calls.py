@@ -19,9 +19,10 @@ LOAD = ROOT / "fixtures" / "sleeping_load.py"
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_a_program_sleeps_in_the_calls_that_it_notes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("extra", ["syscalls", "stacks"])
+def test_a_program_sleeps_in_the_calls_that_it_notes(tmp_path: Path, extra: str) -> None:
     run = Run(
-        "--with", "syscalls", "-o", "x.capture", "--",
+        "--with", extra, "-o", "x.capture", "--",
         "sh", "-c", f"echo | {sys.executable} -I -S {LOAD} . 20 >log", cwd=tmp_path,
     )  # fmt: skip
     assert run.wait() == 0, run.said
@@ -29,8 +30,13 @@ def test_a_program_sleeps_in_the_calls_that_it_notes(tmp_path: Path) -> None:
     assert not run.leftovers()
     assert meta(tmp_path / "x.capture")["lost"] == [], run.said
     trace = ss.open(tmp_path / "x.capture", cache=tmp_path / "cache")
-    steps = dict(trace.system_calls.group_by("step").len().collect().rows())
-    assert min(steps["enter"], steps["exit"]) > 500
+    if extra == "syscalls":
+        steps = dict(trace.system_calls.group_by("step").len().collect().rows())
+        assert min(steps["enter"], steps["exit"]) > 500
+    else:
+        assert meta(tmp_path / "x.capture")["ftrace"]["stacks_of"] == "command"
+        # Switches stand in both buffers, and are read from one.
+        assert ss.check(trace).filter(pl.col("level") == "violated").is_empty()
     off = trace.states.filter(pl.col("state").cast(pl.String).is_in(["sleeping", "blocked"]))
     slept = causes(trace, off).join(trace.threads.select("utid", "tid", "pid"), on="utid")
     found = slept.filter(pl.col("tid") == pl.col("pid")).collect()
@@ -120,7 +126,7 @@ def test_a_kill_leaves_neither_instance_and_the_calls_are_read(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--of", "all", "--", "true"], "add --with syscalls or --with locks"),
+        (["--of", "all", "--", "true"], "add --with syscalls, locks or stacks"),
         (["--with", "syscalls", "--of", "command"], "needs a COMMAND"),
         (["--with", "syscalls", "--of", "12,", "--", "true"], "neither all, command nor pids"),
         (["--with", "locks", "--of", "99999999", "--", "true"], "no process 99999999"),

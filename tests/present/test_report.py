@@ -190,6 +190,7 @@ def test_the_page_says_the_numbers() -> None:
     words = " ".join(audit(page(ledger(WORLD, window=WINDOW))).words).replace("\xa0", " ")
     assert "Threads waited for a CPU 2 times, 120 µs in total, within 1.00 ms on 2 CPUs." in words
     assert "started 0.000400 s into the trace and was unfinished after 600 µs" in words
+    assert "longest at least 600 µs" in words
     for section in (
         "Summary",
         "Data quality",

@@ -234,6 +234,15 @@ def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Tra
     at = lanes.index(f"head:{head}") + 1
     assert set(lanes[at : at + len(mine)]) == mine
     assert page.run("document.querySelector('.sst-order').value") == "process"
+    # So do the lanes that were there before, and the one that a key adds.
+    page.key("p")
+    known = trace.threads.filter(pl.col("pid").is_not_null()).collect()["utid"]
+    page.wait(
+        f"(known => {{ let head = ''; return {HANDLE}.lanes().every(lane =>"
+        " lane.startsWith('head:') ? (head = lane)"
+        " : head !== 'head:process unknown' || !known.includes(lane)); })"
+        f"({json.dumps([f'utid:{utid}' for utid in known])})"
+    )
     page.run(f"document.querySelector('[aria-label=\"threads of {head}\"]').focus()")
     enter(page)
     page.wait(f"!{HANDLE}.lanes().some(lane => {json.dumps(sorted(mine))}.includes(lane))")
@@ -370,6 +379,14 @@ def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
     parts = ss.wait_breakdown(trace, by="wait", top=1).row(0, named=True)
     assert f"({100 * parts['behind_better'] / parts['wait']:.1f} %)" in words
     assert "ss.interference(trace.between(0.911442454, " in words
+    (prio,) = trace.threads.filter(pl.col("utid") == wait["utid"]).collect()["prio"]
+    assert f"fair, {prio} (nice {prio - 120})" in words
+    press(page, "how far behind")
+    page.wait(f"{HANDLE}.lanes().includes('lag:{wait['utid']}')")
+    page.wait(f"{HANDLE}.state().kinds.at(-1) === 'levels'")
+    mine = ss.virtual_lag_series(trace, where=pl.col("utid") == wait["utid"])
+    most = page.run(f"Math.max(...{HANDLE}.heights('lag:{wait['utid']}').max)")
+    assert 0 < most <= mine["lag"].max() // 1000
     press(page, "critical path")
     page.wait(f"{PANEL}.includes('Critical path up to the end')")
     # Who ran meanwhile: the first one's lane.
@@ -521,6 +538,17 @@ def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
         page.mouse(kind, at, y, button="left", buttons=1, clickCount=1, modifiers=8)
     page.hold("Shift", down=False)
     page.wait(f"{HANDLE}.state().range[1] - {HANDLE}.state().range[0] < {(end - begin) // 3}")
+    # So is one that the picture does not show, as of a link: the lanes' parts are asked for.
+    page.run(f"{HANDLE}.picture.between(1400000000, 1400100000)")
+    settled(page)
+    page.run(f"{HANDLE}.picture.setRange([{begin}, {end}])")
+    first = "document.querySelector('.sst-table tbody tr')"
+    page.wait(f"{PANEL}.includes('share of all waiting')")
+    page.wait(f"{first}.cells[1].innerText === {cell!r}")
+    ran = cut.states.filter(pl.col("state") == "running", pl.col("cpu") == 0)
+    unknown = end - begin - ran.select(pl.col("dur").sum()).collect().item()
+    said = page.run(f"{first}.cells[{first}.cells.length - 1].innerText")
+    assert said == f"{float(f'{unknown / 1e6:.3g}'):g} ms"
 
 
 def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace) -> None:
@@ -811,6 +839,19 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
             browser.wait(f"{line}.startsWith('Data quality: Trustworthy as far as')")
             browser.wait(f"{HANDLE}.state().exact && !{HANDLE}.state().refining")
             browser.wait(f"!{HANDLE}.state().note.includes('being read')")
+            # So are queues: from afar once their sums are made, near from the rows.
+            browser.run(f"{HANDLE}.picture.arrange({{chosen: ['depth:0', 'rate:all']}})")
+            browser.wait(f"{HANDLE}.state().exact")
+            whole = Timeline(trace).levels
+            for key in "0wwwwwwwwwwww":
+                browser.key(key)
+                browser.wait(f"{HANDLE}.state().exact")
+                now = settled(browser)
+                for lane in ("depth:0", "rate:all"):
+                    found = browser.run(f"[...{HANDLE}.heights('{lane}').sum]")
+                    wanted = whole.picture(lane, now["first"], now["bins"], now["scale"])
+                    assert wanted.sums is not None
+                    assert found == wanted.sums["sum"].tolist()
     finally:
         may.set()
 

@@ -126,9 +126,37 @@ def test_names_of_lanes() -> None:
     for key in ("cpu:0", "irq:all", "rate:x", "depth:", 5, "", None):
         assert not Levels.names(key)
     with pytest.raises(UsageError):
-        Levels(ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 0]}), [0]).get("depth:1")
+        Levels(ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 0]}), [0]).picture(
+            "depth:1", 0, 1, 1
+        )
 
 
 def test_a_trace_without_events_has_no_known_depth() -> None:
     empty = ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 100]})
     assert asked(empty, "depth:0", 0, 1, 100)["known"] == [0]
+
+
+def test_a_lane_says_how_far_a_thread_is_behind() -> None:
+    """What `virtual_lag_series` says at its last turn; off the queue nothing is due."""
+    world = played(BUSY, ncpu=2, window=(0, 1_000_000))
+    world = ss.Trace.from_tables(
+        {
+            name: getattr(world, name).collect().with_columns(pl.col(times) * 1000)
+            for name, times in (("states", ("ts", "dur")), ("waits", ("ts_ready", "wait")))
+        }
+        | {"threads": world.threads.collect()},
+        {**world.info, "window": [0, 1_000_000]},
+    )
+    series = ss.virtual_lag_series(world)
+    (utid,) = world.threads.filter(pl.col("comm") == "c").collect()["utid"]
+    mine = series.filter(pl.col("utid") == utid)
+    found = asked(world, f"lag:{utid}", 0, 10, 100_000)
+    begun = mine.filter(pl.col("turn").cast(pl.String) == "began")["lag"].item()
+    assert begun == 150_000  # it had waited 300 us beside one other thread
+    assert found["max"] == [0, 0, 0, 0, 150, 150, 150, 0, 0, 0]
+    assert found["sum"][5] == 150 * 100_000
+    assert found["known"] == [0, *[100_000] * 9]
+    at = Questions(world).reply({"kind": "slice", "lane": f"lag:{utid}", "at": 450_000})[0]
+    assert (at["begin"], at["end"], at["text"]) == (400_000, 700_000, "150 µs behind")
+    refused, _ = Questions(world).reply({"lanes": ["lag:99"], "first": 0, "bins": 1, "scale": 1})
+    assert refused["kind"] == "error"

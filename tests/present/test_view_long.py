@@ -16,7 +16,8 @@ import pytest
 import schedscope as ss
 from schedscope import overview
 from schedscope.errors import SchedscopeError
-from schedscope.timelines import lanes as lanes_module
+from schedscope.parsers.schema import TABLES
+from schedscope.timelines import lanes as lanes_module, level_sums, levels
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.slice import slice_at
@@ -267,3 +268,67 @@ def test_a_trace_of_few_events_in_many_hours_has_one(
     assert trace.duration == 5 * 3600 * 10**9
     assert found.running.sum(dtype=np.int64) == trace.duration
     assert found.width < 2**32
+
+
+def heights(answer: tuple[dict[str, Any], list[bytes]], key: str) -> dict[str, list[int]] | None:
+    """The pixels of a lane with a height, if the answer tells them exactly."""
+    said, buffers = answer
+    (row,) = (each for each in said["lanes"] if each["key"] == key)
+    if row["kind"] == "later" or "scale" in row:
+        return None
+    return {
+        name: np.frombuffer(buffers[row[name][0]], f"<{row[name][1]}").astype(np.int64).tolist()
+        for name in ("sum", "known", "max")
+        if name in row
+    }
+
+
+def test_lanes_with_a_height_are_those_of_the_whole_tables(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From afar (sums made part by part), near (rows), and where there are only sums."""
+    for module in (levels, level_sums):
+        monkeypatch.setattr(module, "MOST_ROWS", 1200)
+    begin, end = trace.window
+    chance = random.Random(7)
+    rows = sorted(
+        (begin + chance.randrange(end - begin), cpu) for _ in range(400) for cpu in (0, 1)
+    )
+    irqs = pl.DataFrame(
+        [(ts, cpu, "hard", 27, chance.choice([1, 900, 400_000])) for ts, cpu in rows],
+        TABLES["irqs"].schema,
+        orient="row",
+    )
+    traced = ss.Trace(trace.info, {"irqs": irqs.lazy()}, trace.path)
+    known = long.lanes.overview
+    assert known is not None
+    near, whole = Timeline(traced, overview=known), Timeline(traced)
+    keys = ["depth:0", "depth:1", "depth:all", "rate:0", "rate:all", "irq:1"]
+    everything = {"lanes": keys, "first": 0, "bins": 1, "scale": known.width << 30}
+    ends = time.monotonic() + 60
+    while any(row["kind"] == "later" for row in near.answer(everything)[0]["lanes"]):
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+    grain, exact, coarse = known.width, 0, 0
+    for _ in range(20):
+        bins = chance.choice([1, 7, 300])
+        scale = chance.choice([1, grain, 3 * grain, max(1, grain // 50), 40 * grain + 1])
+        first = chance.randrange(-2, max(1, trace.duration // scale + 2))
+        request = {"lanes": keys, "first": first, "bins": bins, "scale": scale}
+        mine, wanted = near.answer(request), whole.answer(request)
+        for key in keys:
+            if (found := heights(mine, key)) is None:
+                coarse += 1
+                assert scale % grain
+            else:
+                exact += 1
+                assert found == heights(wanted, key), (request, key)
+        tops = [{row["key"]: row["top"] for row in each[0]["lanes"]} for each in (mine, wanted)]
+        assert tops[0] == tops[1]
+    assert exact > 60
+    assert coarse
+    for key in ("depth:0", "depth:all", "irq:1"):
+        for at in (chance.randrange(trace.duration) for _ in range(3)):
+            found, wanted_step = (each.levels.at(key, at) for each in (near, whole))
+            if not found.get("least"):
+                assert found == wanted_step

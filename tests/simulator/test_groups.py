@@ -372,6 +372,21 @@ def test_sessions_that_were_not_recorded_are_told() -> None:
     assert told["groups_lacking"].startswith("the session of 2 threads (autogroup was on")
 
 
+def test_sessions_share_where_the_host_has_no_control_groups() -> None:
+    """No hierarchy is mounted: the recorder found sessions, and no group of any process."""
+    trace = with_sessions()
+    about = {key: value for key, value in trace.info.items() if key != "groups"}
+    tables = {n: getattr(trace, n).collect() for n in ("switches", "wakeups", "threads", "states")}
+    tables["threads"] = tables["threads"].with_columns(cgroup=pl.lit(None, pl.String))
+    bare = Trace.from_tables(tables, about)
+    groups, of_threads, _ = recorded_groups(bare, pl.Series([1, 2, 3], dtype=pl.UInt32))
+    assert of_threads.to_list() == ["/autogroup-7", "/autogroup-8", None]
+    assert groups["path"].to_list() == ["/autogroup-7", "/autogroup-8"]
+    # Without sessions either, nothing says how CPU time is shared.
+    told = extract(Trace.from_tables(tables, {**about, "autogroups": []})).info["extraction"]
+    assert told["groups_lacking"].startswith("weights and quotas of control groups, and sessions")
+
+
 @pytest.mark.parametrize(
     ("name", "policy"), [("amd64-6.1", "cfs-6.1"), ("amd64-6.12", "eevdf-6.12")]
 )

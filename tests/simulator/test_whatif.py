@@ -12,12 +12,12 @@ import pytest
 
 import schedscope as ss
 from schedscope.cli import main
-from schedscope.errors import UsageError
+from schedscope.errors import MissingEventsError, UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
 from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import BOUND, BRIEF, REFUSED, AsItWas, Asked, combine
-from schedscope.simulator.whatif_ranges import APART, of_change
+from schedscope.simulator.whatif import BOUND, REFUSED, AsItWas, Asked, combine
+from schedscope.simulator.whatif_ranges import APART, BRIEF, of_change
 from schedscope.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -83,6 +83,35 @@ def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
     wide = math.exp(math.hypot(math.log(off), 1.645 * APART["wait_p99"]))
     assert then["wait_p99_high"] == pytest.approx(replayed * wide, abs=2)
     assert then["wait_p99_low"] == pytest.approx(replayed / wide, abs=2)
+
+
+@pytest.mark.parametrize("replayed", [300_000, 0])
+def test_waiting_too_little_for_the_verdict_still_widens_the_range(replayed: int) -> None:
+    """The verdict counts less than 0.1 % of the machine's time as that; the range does not."""
+    usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50}
+    own, again = {**usual, "waiting": 3 * MS}, {**usual, "waiting": replayed}
+    asked = Asked({"web": 1}, {"web": own}, [{"web": again}], [{"web": again}], floor=50 * MS)
+    then = one(combine([asked], "comm"), "web", "changed")
+    assert then["verdict"] == "good"
+    assert then["waiting_low"] <= replayed < 3 * MS <= then["waiting_high"]
+
+
+def test_a_recording_without_wakeups_is_refused(tmp_path: Path) -> None:
+    lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
+    path = tmp_path / "switches.txt"
+    path.write_text("".join(line for line in lines if "sched_wak" not in line))
+    trace = ss.open(path)
+    with pytest.raises(MissingEventsError, match="no wakeups"):
+        ss.whatif(trace, cpus=1)
+    found = ss.findings(trace).filter(pl.col("topic") == "data quality").row(0, named=True)
+    assert "No wakeups were recorded" in found["text"]
+    assert found["advice"].startswith("Record sched_waking and sched_wakeup")
+    # A trace.dat has the formats of all events, also of those that were not recorded.
+    names = ("switches", "wakeups", "migrations", "losses", "states", "waits", "threads")
+    tables = {name: getattr(trace, name).collect() for name in names}
+    declared = Trace.from_tables(tables, {**trace.info, "has_waking": True, "has_enqueued": True})
+    with pytest.raises(MissingEventsError, match="no wakeups"):
+        ss.whatif(declared, cpus=1)
 
 
 def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:

@@ -12,6 +12,7 @@ use crate::decode::ftrace::cpu_stats::CpuStats;
 use crate::decode::ftrace::file_pages::Plain;
 use crate::decode::ftrace::format::PageLayout;
 use crate::decode::ftrace::source::{CpuPart, FtraceTrace};
+use crate::decode::ftrace::stacks::Symbols;
 use crate::decode::ftrace::stream::Plan;
 use crate::decode::input::{Input, make_room_for_files};
 use crate::each::each;
@@ -49,6 +50,10 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
             let name = system.file_name().unwrap_or_default().to_string_lossy();
             builder.add(&name, &read_text(&file)?, &file.display())?;
         }
+    }
+    let symbols = events.join("sleep/kernel_stack/symbols");
+    if symbols.exists() {
+        builder = builder.with_symbols(Symbols::parse(&read_text(&symbols)?));
     }
     let catalogue = Arc::new(builder.finish());
     info.has_waking = catalogue.describes("sched_waking");

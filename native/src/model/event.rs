@@ -437,6 +437,9 @@ pub enum Event {
         io_wait: bool,
         /// Where in the kernel it sleeps, if the source has a name for it.
         function: Option<Function>,
+        /// The system call in which it sleeps, or "page fault", where a stack shows it.
+        entry: Option<Comm>,
+        told_by: ToldBy,
     },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
@@ -494,6 +497,11 @@ categories! {
 categories! {
     /// What became of a request to a disk.
     DiskStep { Start = "start", Issue = "issue", Complete = "complete" }
+}
+
+categories! {
+    /// Where a reason for a sleep was read: in an event that tells it, or in a stack of the kernel.
+    ToldBy { Event = "event", Stack = "stack" }
 }
 
 categories! {

@@ -21,11 +21,11 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::model::event::{
     CallStep, Cause, Censored, DiskStep, End, IrqKind, LockKind, LockStep, LossReason,
-    PriorityCause, SchedClass, SleepKind, State, WakeKind,
+    PriorityCause, SchedClass, SleepKind, State, ToldBy, WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 7;
+pub const SCHEMA_VERSION: u32 = 8;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -209,7 +209,7 @@ macro_rules! category {
         }
     )+};
 }
-category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind DiskStep);
+category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind DiskStep ToldBy);
 
 fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
@@ -564,6 +564,8 @@ table!(SleepReasons, SleepReason, "sleep_reasons" {
     utid: U32,
     io_wait: BoolOpt,
     function: TextOpt,
+    entry: TextOpt,
+    told_by: Cat<ToldBy>,
 });
 
 table!(Losses, Loss, "losses" {

@@ -42,7 +42,7 @@ def _lines(trace: Trace) -> list[str]:
     space = max(len(key) for key, _ in facts)
     lines += ["", *(f"{key:<{space}}  {units.printable(text)}" for key, text in facts)]
     if trace.info.get("events"):
-        lines += ["", *_event_table(trace)]
+        lines += ["", *_event_table(trace), *_unread(trace)]
     cpus = _cpu_table(trace)
     if cpus:
         lines += ["", *cpus]
@@ -131,6 +131,23 @@ def _resolution(ns: int | None) -> str:
 
 def _hz(hz: object) -> str:
     return "" if hz is None else f"{hz} Hz"
+
+
+_UNREAD = ("cgroup_", "page_fault_", "sched_stat_", "hrtimer_", "other", "unknown")
+"""How events begin that may tell why a thread waited and are only counted; our own recorder's
+captures have of these what it let through, which is read."""
+
+
+def _unread(trace: Trace) -> list[str]:
+    """One sentence about events of another tracer that no answer uses."""
+    if str(trace.metadata("source", "format")).endswith("capture"):
+        return []
+    names = [name.rpartition(":")[2] for name in trace.info["events"]]
+    found = [name for name in names if name.startswith(_UNREAD) and name != "sched_stat_iowait"]
+    if not found:
+        return []
+    listed = units.printable(", ".join(sorted(set(found))))
+    return [f"counted only, since no answer is read from them: {listed}"]
 
 
 def _event_table(trace: Trace) -> list[str]:

@@ -141,8 +141,11 @@ def run(args: argparse.Namespace) -> Answer:
 
 def _about(way: Replay) -> list[str]:
     trace = way.trace
-    text = (
-        f"{trace.name}: {trace.ncpu} CPUs, {units.duration(trace.duration)},"
-        f" recorded under a scheduler modelled by {way.policy}"
+    named = trace.info.get("release") or trace.metadata("scheduler", "name")
+    under = (
+        f"recorded under a scheduler modelled by {way.policy}"
+        if named
+        else f"the kernel is not recorded: taken as {way.policy}"
     )
+    text = f"{trace.name}: {trace.ncpu} CPUs, {units.duration(trace.duration)}, {under}"
     return [text, *(headline(trace)[1:] if gaps(trace) else [])]

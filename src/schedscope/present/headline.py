@@ -54,6 +54,7 @@ def gaps(trace: Trace) -> list[str]:
     """What is missing from the trace, each in a few words; empty if nothing is."""
     import polars as pl
 
+    from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.off_line import off_line
     from schedscope.analysis.check.check import missing_wakeups
 
@@ -82,7 +83,8 @@ def gaps(trace: Trace) -> list[str]:
         found.append(f"{_events(loss.get('count'))} lost{where}, no record of when")
     counters = trace.info.get("reconstruction") or {}
     if (missing := missing_wakeups(trace)) and missing[0]:
-        found.append(f"{several(missing[0], 'wakeup')} not recorded")
+        some = f"{several(missing[0], 'wakeup')} not recorded"
+        found.append(some if has(trace, "wakeup_events") else "wakeups were not recorded")
     if n := counters.get("contradictions"):
         found.append(several(n, "contradiction"))
     if offsets := trace.info.get("clock_offsets"):

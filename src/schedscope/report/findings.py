@@ -109,6 +109,9 @@ def tiles(trace: Trace) -> str:
         for name, column in (("median wait", "p50"), ("99 % within", "p99"), ("longest", "max"))
         if whole["n"]
     ]
+    if whole["n"] and (whole["max_censored"] or 0) > whole["max"]:
+        # One that was not seen to end is longer still.
+        found[-1] = ("longest", f"at least {units.duration(whole['max_censored'])}")
     if per_cpu and capacity:
         found += [
             (word, units.percent(sum(cpu[name] for cpu in per_cpu) / capacity))

@@ -14,7 +14,7 @@ from schedscope.errors import UsageError
 from schedscope.overview import worst
 from schedscope.parsers.schema import TABLES
 from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes
-from schedscope.timelines.levels import Levels, Steps
+from schedscope.timelines.levels import Levels
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Timeline:
         for other lanes, and for one the trace does not have.
         """
         self.lanes = Lanes(trace, overview)
-        self.levels = Levels(trace, self.lanes.cpus())
+        self.levels = Levels(trace, self.lanes.cpus(), overview)
         self.waits = (
             worst(trace.waits, self.lanes.begin, waits)
             if overview is None
@@ -125,7 +125,11 @@ class Timeline:
             )
         begin, end = first * scale, (first + bins) * scale
         every, keys = keys, [key for key in keys if not Levels.names(key)]
-        heights = {str(key): self.levels.get(str(key)) for key in every if Levels.names(key)}
+        heights = {
+            str(key): self.levels.picture(str(key), first, bins, scale)
+            for key in every
+            if Levels.names(key)
+        }
         lanes = self.lanes.within(keys, begin, end)
         far = self._far(
             [key for key, lane in zip(keys, lanes, strict=True) if lane is None], first, bins, scale
@@ -152,13 +156,10 @@ class Timeline:
                 spent = lane.binned(edges)
                 codes = {str(code): _pack(ns, buffers) for code, ns in spent.items()}
                 rows.append({"key": key, "kind": "bins", "states": codes})
-        limits = edges.clip(0, self.lanes.duration)
         for key, level in heights.items():
-            parts_of = {
-                name: _pack(values, buffers) for name, values in level.binned(limits).items()
-            }
-            top = level.top if isinstance(level, Steps) else None
-            rows.append({"key": key, "kind": "levels", "top": top, **parts_of})
+            sums = {name: _pack(ns, buffers) for name, ns in (level.sums or {}).items()}
+            kind = "later" if level.sums is None else "levels"
+            rows.append({"key": key, "kind": kind, "top": level.top, **sums, **level.more})
         utids |= {int(str(key)[5:]) for key in keys if str(key).startswith("utid:")}
         names = {str(utid): self.lanes.name(utid) for utid in sorted(utids - {NOBODY})}
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers

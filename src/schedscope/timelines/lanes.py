@@ -7,7 +7,7 @@ picture shows the overview's sums, as long as there is room for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -195,8 +195,7 @@ class Lanes:
     ) -> None:
         """Hold what is in `[begin, end)`, and as much on each side if that is not too much."""
         assert self.overview is not None
-        for margin in (end - begin, 0):
-            span = max(0, begin - margin), min(self.duration, end + margin)
+        for span in around(begin, end, self.duration):
             rows = (
                 self.overview.running_rows(*span)
                 if cpus
@@ -286,6 +285,12 @@ class Lanes:
             return chosen(states.head(0))
         # Part by part: whatever is read at once has to fit into memory.
         return pl.concat([chosen(states.slice(first, many)) for first, many in rows])
+
+
+def around(begin: int, end: int, duration: int) -> Iterator[tuple[int, int]]:
+    """What may be read for `[begin, end)`: as much on each side, too, or no more than that."""
+    for margin in (end - begin, 0):
+        yield max(0, begin - margin), min(duration, end + margin)
 
 
 def _asked(keys: Iterable[str]) -> tuple[list[int], list[int]]:

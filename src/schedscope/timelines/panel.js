@@ -122,7 +122,7 @@ function panel(picture, source, keep) {
       return [h("h2", {}, `${picture.title(facts.lane)}: ${facts.text}`),
         h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
           link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
-        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", duration(facts.end - facts.begin)))];
+        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", `${facts.least ? "at least " : ""}${duration(facts.end - facts.begin)}`))];
     }
     const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
     const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);
@@ -137,7 +137,7 @@ function panel(picture, source, keep) {
       known.pid === undefined || known.pid === null ? row("process", known.process_name) : row("process",
         link(`${known.process_name || ""} ${known.pid}`.trim(), () => picture.expand(known.pid), "add the lanes of all its threads")),
       row("control group", known.cgroup), row("command line", known.cmdline),
-      row("class and priority", known.sched_class ? `${known.sched_class}${known.prio === undefined ? "" : `, ${known.prio}`}` : null),
+      row("class and priority", known.sched_class ? `${known.sched_class}${known.prio === undefined ? "" : `, ${known.prio}`}${known.nice === undefined ? "" : ` (nice ${known.nice})`}` : null),
       facts.state === "runnable" ? [
         row("why it waited", [wait.cause ? CAUSES[wait.cause] || wait.cause : null, wait.cause && facts.waker !== null ? ", " : "", ...(woken(facts) || [])]),
         wait.queue_cpu !== undefined && wait.queue_cpu !== null && wait.queue_cpu !== facts.cpu ? row("last on the queue of", `CPU ${wait.queue_cpu}`) : [],
@@ -152,12 +152,17 @@ function panel(picture, source, keep) {
       link("zoom to it", () => picture.between(facts.begin - length / 10, facts.end + length / 10), "key f"), " · ",
       link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time"), " · ",
       link("add a note", () => note({ at: facts.begin, lane: facts.lane }), "key b"),
+      can.has("slice") && !about.grain && facts.thread && facts.thread.sched_class === "fair" ? [" · ", link("how far behind", () => picture.show([`lag:${utid}`]),
+        "a lane of its virtual lag: the time that EEVDF would owe it")] : null,
       can.has("path") && utid !== null && utid !== undefined ? [" · ", link("critical path up to here", async () => {
         extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
         extra.replaceChildren(...(await tables({ kind: "path", utid, begin: facts.begin, end: facts.end })));
       }, "what led to the end of this, back through the threads that woke it")] : null);
-    return [h("h2", {}, `${who}: ${state} for ${duration(length)}`), acts, list, ...(facts.tables || []).map((data) => table(data, go)), extra,
-      wait.python && code(wait.python), facts.python && code(facts.python), !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
+    const lines = [wait.python && code(wait.python), facts.python && code(facts.python)].filter(Boolean);
+    const rest = [...(facts.tables || []).map((data) => table(data, go)), extra];
+    return [h("h2", {}, `${who}: ${state} for ${duration(length)}`), acts,
+      h("div", { class: "sst-two" }, h("div", {}, list, lines), h("div", {}, rest)),
+      !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
   }
 
   async function tables(request) {
@@ -182,23 +187,45 @@ function panel(picture, source, keep) {
     const head = [h("h2", {}, `${picture.when(begin)} to ${picture.when(end)}: ${duration(end - begin)}`),
       h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(begin, end), "key f"), " · ",
         link("add a note", () => note({ at: begin, lane: null }), "key b"), " · ", link("clear", () => picture.setRange(null), "Escape"))];
-    const totals = table(sums(begin, end), go);
+    let totals = table(sums(begin, end), go);
     shown.range = [...head, totals, can.has("range") ? h("p", { class: "sst-faint" }, "Looking …") : missing("Waits and interference in this range:")];
     turn("range");
     if (!can.has("range")) return;
     const rest = await tables({ kind: "range", begin, end });
     if (mine !== last) return;
-    shown.range = [...head, totals, ...rest];
+    totals = table(sums(begin, end, await finer(begin, end)), go);
+    if (mine !== last) return;
+    shown.range = [...head, h("div", { class: "sst-two" }, totals, h("div", {}, rest))];
     if (open === "range") turn("range");
   }
 
-  /** Time in each state, of the lanes that are shown, from what the picture knows. */
-  function sums(begin, end) {
+  const counted = () => picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200);
+  const fits = (piece, begin, end) => piece.kind === "intervals" || (begin % piece.scale === 0 && end % piece.scale === 0);
+
+  /** Pieces of the lanes of which the picture does not know all of a range exactly. */
+  async function finer(begin, end) {
+    const lanes = counted().filter((lane) => !(picture.over(lane, begin, end) && fits(picture.over(lane, begin, end), begin, end)));
+    const scale = Math.max(1, Math.ceil((end - begin) / 2000)), first = Math.floor(begin / scale), found = new Map();
+    if (!lanes.length) return found;
+    try {
+      const { answer, buffers } = await source({ kind: "lanes", lanes, first, bins: Math.ceil(end / scale) - first, scale });
+      for (const row of answer.lanes) if (row.kind !== "later") found.set(row.key, unpack(row, answer, buffers));
+    } catch { /* what is known stays */ }
+    return found;
+  }
+
+  /** Time in each state, of the lanes that are shown, from what the picture knows and `more` pieces. */
+  function sums(begin, end, more = new Map()) {
     const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped", "parked"];
     const rows = [], links = [];
-    for (const lane of picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200)) {
-      const piece = picture.best(lane);
-      if (!piece) continue;
+    let coarse = 0, missed = 0;
+    for (const lane of counted()) {
+      const piece = more.get(lane) || picture.over(lane, begin, end);
+      if (!piece) {
+        missed++;
+        continue;
+      }
+      if (!fits(piece, begin, end)) coarse = Math.max(coarse, piece.scale);
       const spent = within(piece, begin, end);
       // Of a CPU what is neither running nor idle; a thread may not exist for a part of the range.
       const unknown = isThread(lane) ? spent.get(UNKNOWN) || 0 : end - begin - (spent.get(RUNNING) || 0) - (spent.get(IDLE) || 0);
@@ -211,7 +238,9 @@ function panel(picture, source, keep) {
     const heads = [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]];
     // States that no lane was in say nothing here.
     const said = heads.map((_, i) => i === 0 || rows.some((row) => row[i])), some = (row) => row.filter((_, i) => said[i]);
-    return { title: "Totals of the lanes shown", heads: some(heads), rows: rows.map(some), links, note: "", python: "" };
+    const notes = [coarse ? `Some are sums over ${duration(coarse)}, taken in proportion at both ends of the range.` : "",
+      missed ? `Not known over all of the range: ${missed} lanes.` : ""];
+    return { title: "Totals of the lanes shown", heads: some(heads), rows: rows.map(some), links, note: notes.filter(Boolean).join(" "), python: "" };
   }
 
   // ---- findings ----

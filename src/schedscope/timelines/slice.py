@@ -126,6 +126,8 @@ def _about(trace: Trace, utid: int) -> dict[str, Any]:
     row = frame.row(0, named=True)
     names = ("pid", "process_name", "cgroup", "cmdline", "prio", "sched_class")
     said = {name: row.get(name) for name in names}
+    if row.get("sched_class") == "fair" and trace.info.get("os") == "Linux" and row.get("prio"):
+        said["nice"] = row["prio"] - 120
     return {
         "thread": {
             name: printable(value) if isinstance(value, str) else value

@@ -38,7 +38,8 @@ const STYLE = `
 .sst-names div { position: absolute; left: 0; right: 0; text-align: right; pointer-events: auto; white-space: nowrap; overflow: hidden; }
 .sst-names button { opacity: 0; padding: 0 .35em; border: 1px solid currentColor; border-radius: 3px; background: Canvas; color: CanvasText;
   cursor: pointer; font-size: 11px; line-height: 15px; margin: 3px 2px 0 0; }
-.sst-names div:hover button, .sst-names button:focus-visible, .sst-names button[aria-pressed=true], .sst-names .sst-fold { opacity: 1; }
+.sst-names div:hover button, .sst-names button:focus-visible, .sst-names button[aria-pressed=true], .sst-low button { font-size: 9px; line-height: 10px; margin-top: 0; }
+.sst-names .sst-fold { opacity: 1; }
 .sst-names .sst-fold { float: left; border: 0; background: none; color: inherit; }
 .sst-note { min-height: 2.8em; font-variant-numeric: tabular-nums; margin-top: .3em; overflow-wrap: anywhere; }
 .sst-tip { position: absolute; pointer-events: none; z-index: 4; padding: .35em .6em; max-width: 40em; width: max-content;
@@ -61,9 +62,11 @@ const STYLE = `
 .sst-faint { opacity: .8; }
 .sst-code code { font: .92em ui-monospace, monospace; overflow-wrap: anywhere; }
 .sst-copy { font-size: .85em !important; cursor: pointer; }
-.sst-wide { overflow-x: auto; max-height: 26em; }
+.sst-wide { overflow-x: auto; max-height: 26em; } .sst-two .sst-wide { max-height: none; }
+.sst-two { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 0 2.5em; align-items: start; }
+.sst-two > :only-child { grid-column: 1 / -1; }
 .sst-table table { border-collapse: collapse; } .sst-table th, .sst-table td { padding: .1em .8em .1em 0; text-align: left; white-space: nowrap; }
-.sst-table th { border-bottom: 1px solid; } .sst-n { text-align: right !important; font-variant-numeric: tabular-nums; }
+.sst-table th { border-bottom: 1px solid; position: sticky; top: 0; background: Canvas; } .sst-n { text-align: right !important; font-variant-numeric: tabular-nums; }
 .sst-ask { display: grid; grid-template-columns: minmax(0, 3fr) minmax(10em, 1fr); gap: 1em; padding-top: .6em; }
 .sst-ask textarea { width: 100%; box-sizing: border-box; font-family: ui-monospace, monospace; background: Canvas; }
 .sst-schema { min-height: 30em; } /* nothing moves under the pointer when the tables arrive */
@@ -74,6 +77,7 @@ const STYLE = `
 .sst kbd { font: .9em ui-monospace, monospace; border: 1px solid; border-radius: 3px; padding: 0 .3em; }
 @media (forced-colors: active) { .sst-tabs button[aria-selected=true], .sst-option[aria-selected=true] { forced-color-adjust: none; background: Highlight; color: HighlightText; } }
 @media (max-height: 480px) { .sst-panel { position: static; max-height: none; } }
+@media (max-width: 900px) { .sst-two { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 640px) { .sst-ask { grid-template-columns: minmax(0, 1fr); } .sst-schema { min-height: 0; } .sst-quality { white-space: normal; } .sst-body dl { grid-template-columns: 1fr; } .sst-help { left: 0; } }
 @media print { .sst-panel, .sst-search, .sst-bar select, .sst-names, .sst-help { display: none !important; } }
 `;
@@ -261,7 +265,7 @@ export function mount(root, about, source, home = "page") {
   const thread = (utid) => names[utid] || (threads.get(utid) || {}).name || `thread ${utid}`;
   const isHead = (lane) => lane.startsWith("head:");
   const titles = new Map((about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]])));
-  const title = (lane) => (isHead(lane) ? lane.slice(5) : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
+  const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
   const when = (ns) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(view.scale * view.bins + 1)))))} s`;
 
   function button(text, hint, act) {
@@ -312,12 +316,18 @@ export function mount(root, about, source, home = "page") {
     if (next.by) by = next.by;
     if (next.folded) folded = next.folded;
     pinned = pinned.filter((lane) => chosen.includes(lane));
+    order();
+    tell("lanes");
+    // Whose threads they are has to be known, or they would stand in a group of their own.
+    const strangers = by === "none" ? [] : chosen.filter((lane) => isThread(lane) && !threads.has(Number(lane.slice(5))));
+    if (strangers.length) learn(strangers).then(order);
+  }
+  function order() {
     lanes = ordered();
     measure();
     label();
     request();
     draw();
-    tell("lanes");
   }
 
   async function show(keys) {
@@ -464,7 +474,10 @@ export function mount(root, about, source, home = "page") {
         const wide = old.find((piece) => piece.begin <= 0 && piece.end >= total);
         const fresh = row.pieces || [unpack(row, answer, buffers)];
         // The coarsest stays: something to show while the next answer is under way.
-        pieces.set(row.key, wide && !fresh.includes(wide) ? [wide, ...fresh] : fresh);
+        const all = wide && !fresh.includes(wide) ? [wide, ...fresh] : fresh;
+        pieces.set(row.key, all);
+        // Their full height is one, the most that is known of.
+        if (row.top) for (const piece of all) piece.top = Math.max(row.top, ...old.map((each) => each.top || 0));
       }
     }).catch((error) => { problem = String(error.message || error); }).finally(() => {
       asked = null;
@@ -496,6 +509,10 @@ export function mount(root, about, source, home = "page") {
     return found;
   }
 
+  /** The best of what is known of all of a stretch, wherever the view is. */
+  const over = (lane, begin, end) => (pieces.get(lane) || []).filter((piece) => piece.begin <= begin && piece.end >= Math.min(total, end))
+    .sort((a, b) => (a.kind === "intervals" ? 0 : a.scale) - (b.kind === "intervals" ? 0 : b.scale))[0];
+
   // ---- drawing ----
 
   function measure() {
@@ -509,6 +526,7 @@ export function mount(root, about, source, home = "page") {
     canvas.style.height = `${AXIS + lanes.length * height}px`;
     const all = view.scale >= fit(), gutter = width < 520 ? NARROW : NAMES, bins = Math.max(64, canvas.width - Math.round(gutter * ratio));
     beside.style.width = `${gutter}px`;
+    beside.classList.toggle("sst-low", height < 20);
     if (bins === view.bins) return;
     view.bins = bins;
     // The whole stays the whole; anything else keeps its begin and its scale.
@@ -594,7 +612,7 @@ export function mount(root, about, source, home = "page") {
       paint.fillStyle = colour.lane;
       paint.fillRect(left + there, top, Math.max(0, until - there), tall);
       paint.fillStyle = colour.text;
-      clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio, isThread(lane));
+      clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio, isThread(lane) || lane.startsWith("lag:"));
       if (isHead(lane)) {
         paint.font = `bold ${12 * ratio}px system-ui, sans-serif`;
         paint.fillStyle = colour.back;
@@ -801,7 +819,7 @@ export function mount(root, about, source, home = "page") {
       paint.fillStyle = colour.level;
       const size = Math.min(tall, shown.mean[x] * rows);
       paint.fillRect(left + x, top + tall - size, 1, size);
-      if (lane.startsWith("depth:")) {
+      if (hasTop(lane)) {
         paint.fillStyle = colour.text;
         paint.fillRect(left + x, top + tall - Math.max(ratio, Math.min(tall, shown.max[x] * rows)), 1, ratio);
       }
@@ -1180,7 +1198,7 @@ export function mount(root, about, source, home = "page") {
 
   const picture = {
     about, box, bar, canvas, view, names, threads, cpus, total, second, selection: null, range: null,
-    on, thread, title, when, best, show, arrange, go, between, whole, select, outline, setRange, complain, stepped,
+    on, thread, title, when, best, over, show, arrange, go, between, whole, select, outline, setRange, complain, stepped,
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
     expand: (pid) => find.expand(pid),

@@ -1,13 +1,16 @@
 //! All events a trace may hold, by the number records carry.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use crate::decode::ftrace::fields::u16_at;
 use crate::decode::ftrace::format::{EventFormat, name_and_id};
 use crate::decode::ftrace::records::{Action, Plan};
+use crate::decode::ftrace::stacks::Symbols;
 use crate::error::{Error, Result};
 
 /// One event of the traced kernel.
+#[derive(Clone)]
 pub struct KnownEvent {
     pub name: String,
     pub plan: Plan,
@@ -18,11 +21,14 @@ pub struct KnownEvent {
 }
 
 /// Events by `common_type`.
+#[derive(Clone)]
 pub struct Catalogue {
     events: Vec<KnownEvent>,
     /// From `common_type` to a place in `events`; 0 for the unknown.
     index: Vec<u16>,
     type_at: usize,
+    /// The kernel's functions, where stacks were recorded.
+    symbols: Arc<Symbols>,
 }
 
 /// The name under which records of no described event are counted.
@@ -49,6 +55,7 @@ impl Builder {
                 events: vec![unknown],
                 index: vec![0; 1 << 16],
                 type_at: 0,
+                symbols: Arc::default(),
             },
             type_at: None,
             release: release.to_string(),
@@ -117,6 +124,12 @@ impl Builder {
         Ok(())
     }
 
+    /// The kernel's functions.
+    pub fn with_symbols(mut self, symbols: Symbols) -> Self {
+        self.catalogue.symbols = Arc::new(symbols);
+        self
+    }
+
     pub fn finish(self) -> Catalogue {
         self.catalogue
     }
@@ -150,6 +163,22 @@ impl Catalogue {
         }
         let id = u16_at::<BIG>(data, self.type_at);
         self.index.get(usize::from(id)).copied()
+    }
+
+    pub fn symbols(&self) -> Arc<Symbols> {
+        Arc::clone(&self.symbols)
+    }
+
+    /// The same, with nothing to be read from switches but their number.
+    pub fn without_switches(&self) -> Self {
+        let mut changed = self.clone();
+        for known in &mut changed.events {
+            if known.name == "sched_switch" {
+                known.plan = Plan::ignore();
+                known.wanted = false;
+            }
+        }
+        changed
     }
 
     pub fn events(&self) -> &[KnownEvent] {

@@ -86,6 +86,25 @@ impl Int {
     }
 }
 
+/// Addresses that fill a record to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    offset: u32,
+    size: u8,
+}
+
+impl Addresses {
+    pub fn read<const BIG: bool>(self, data: &[u8]) -> impl Iterator<Item = u64> {
+        let there = data.get(self.offset as usize..).unwrap_or_default();
+        there
+            .chunks_exact(usize::from(self.size))
+            .map(move |one| match self.size {
+                4 => u64::from(u32_at::<BIG>(one, 0)),
+                _ => u64_at::<BIG>(one, 0),
+            })
+    }
+}
+
 /// A thread's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
@@ -176,6 +195,9 @@ fn named(data: &[u8], start: usize, len: usize) -> Comm {
         .unwrap_or_default()
 }
 
+/// So many addresses has the format of a stack (FTRACE_STACK_ENTRIES).
+const STACK_ROOM: usize = 8;
+
 /// Looks fields of one event up and keeps how long a record must be.
 pub struct Layout<'a> {
     format: &'a EventFormat,
@@ -226,6 +248,23 @@ impl<'a> Layout<'a> {
             size: size as u8,
             signed: false,
         }))
+    }
+
+    /// An array of addresses, of which the format gives the number that it has room for at least:
+    /// a record may have fewer, or more.
+    pub fn addresses(&mut self, name: &str) -> Result<Addresses> {
+        let field = self.format.field(name);
+        let found = field.filter(|field| field.shape == Shape::Array);
+        let found = found.and_then(|field| {
+            self.min_len = self.min_len.max(field.offset);
+            Some(Addresses {
+                offset: field.offset as u32,
+                size: u8::try_from(field.size / STACK_ROOM).ok()?,
+            })
+        });
+        found
+            .filter(|found| matches!(found.size, 4 | 8))
+            .ok_or_else(|| self.missing(name, "eight addresses"))
     }
 
     pub fn name(&mut self, name: &str) -> Result<Name> {

@@ -18,6 +18,7 @@ pub mod pages;
 pub mod read_ahead;
 pub mod records;
 pub mod source;
+pub mod stacks;
 pub mod states;
 pub mod stream;
 

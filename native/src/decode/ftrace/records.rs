@@ -1,16 +1,19 @@
 //! From a raw record of a known event to [`Event`]s. Also used for perf.data,
 //! whose tracepoint samples carry the same records.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashSet;
 
-use crate::decode::ftrace::fields::{Int, Layout, Name};
+use crate::decode::ftrace::fields::{Addresses, Int, Layout, Name};
 use crate::decode::ftrace::format::EventFormat;
 use crate::decode::ftrace::interrupts::OpenInterrupts;
+use crate::decode::ftrace::stacks::{Stacks, Symbols};
 use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
     CallStep, DiskStep, Event, EventSink, GroupMove, IrqKind, LockKind, LockStep, Party,
-    PriorityCause, State, UNKNOWN_TID, WakeKind,
+    PriorityCause, State, ToldBy, UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -113,6 +116,12 @@ pub enum Action {
         pid: Int,
         io_wait: Option<Int>,
     },
+    /// Of a thread that leaves its CPU to sleep, as our recorder asked for it.
+    SleepStack {
+        common: Common,
+        depth: Int,
+        callers: Addresses,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -170,6 +179,8 @@ impl Plan {
             ),
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
+            // Stacks of threads that fall asleep, of all stacks.
+            "sleep" => name == "kernel_stack",
             // And for cgroup/cgroup_attach_task of the hierarchy that shares CPU time.
             "group" => true,
             _ => false,
@@ -377,6 +388,11 @@ fn action(
             pid: layout.int("pid")?,
             io_wait: None,
         },
+        ("sleep", "kernel_stack") => Action::SleepStack {
+            common: common(layout)?,
+            depth: layout.int("size")?,
+            callers: layout.addresses("caller")?,
+        },
         ("irq", "irq_handler_entry") => Action::IrqEntry {
             kind: IrqKind::Hard,
             id: layout.int("irq")?,
@@ -444,6 +460,7 @@ pub struct Mapper {
     /// Moves into control groups so far, and how many more there were than are kept.
     pub group_moves: Vec<GroupMove>,
     pub group_moves_dropped: u64,
+    stacks: Stacks,
 }
 
 #[derive(Default, Clone)]
@@ -469,6 +486,14 @@ const ANNOUNCED_MAX: usize = 4096;
 const GROUP_MOVES_MAX: usize = 100_000;
 
 impl Mapper {
+    /// One that knows the kernel's functions.
+    pub fn with_symbols(symbols: Arc<Symbols>) -> Self {
+        Self {
+            stacks: Stacks::new(symbols),
+            ..Self::default()
+        }
+    }
+
     /// Sends what `data`, a record of at least `plan.min_len` bytes, says.
     #[inline]
     pub fn map<const BIG: bool>(
@@ -760,7 +785,26 @@ impl Mapper {
                 tid: pid.tid::<BIG, false>(data),
                 io_wait: io_wait.is_none_or(|io_wait| io_wait.read::<BIG>(data) != 0),
                 function: None,
+                entry: None,
+                told_by: ToldBy::Event,
             },
+            Action::SleepStack {
+                common,
+                depth,
+                callers,
+            } => {
+                let depth = usize::try_from(depth.read::<BIG>(data)).unwrap_or(0);
+                let sleep = self.stacks.sleep(callers.read::<BIG>(data).take(depth))?;
+                Event::SleepReason {
+                    ts,
+                    cpu,
+                    tid: common.running::<BIG, false>(data)?,
+                    io_wait: sleep.io_wait,
+                    function: sleep.function,
+                    entry: sleep.entry,
+                    told_by: ToldBy::Stack,
+                }
+            }
             Action::Ignore
             | Action::Switch(_)
             | Action::Wake { .. }

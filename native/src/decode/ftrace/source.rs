@@ -9,6 +9,7 @@ use crate::decode::ftrace::fields::u64_at;
 use crate::decode::ftrace::marks::{Marks, commit_word, used};
 use crate::decode::ftrace::pages::{HEADER, Pages};
 use crate::decode::ftrace::read_ahead::{self, ReadAhead};
+use crate::decode::ftrace::records::Mapper;
 use crate::decode::ftrace::stream::{CpuStream, Plan, Shared, Tail};
 use crate::decode::merge::merge;
 use crate::error::{Error, Result};
@@ -271,6 +272,11 @@ impl FtraceTrace {
         let window = self.info.window;
         let end = self.end::<BIG>()?;
         let mut streams = Vec::with_capacity(self.cpus.len());
+        // Switches of chosen processes stand in the second buffer, too, ahead of their stacks.
+        let second = self.cpus.iter().any(|part| part.buffer > 0).then(|| Plan {
+            catalogue: Arc::new(self.plan.catalogue.without_switches()),
+            ..self.plan.clone()
+        });
         for part in &self.cpus {
             let mut pages = self.pages::<BIG>(part, from)?;
             if let Some(chores) = chores.filter(|_| streams.len() < read_ahead::MOST) {
@@ -293,7 +299,8 @@ impl FtraceTrace {
                 }
                 _ => None,
             };
-            let (plan, clock) = (self.plan.clone(), part.clock.clone());
+            let plan = second.as_ref().filter(|_| part.buffer > 0);
+            let (plan, clock) = (plan.unwrap_or(&self.plan).clone(), part.clock.clone());
             let stream = CpuStream::<BIG>::new(part.cpu, plan, clock, pages);
             let late = part.late && from.is_none();
             let stream = stream.with_late_start(late).with_tail(tail);
@@ -301,6 +308,7 @@ impl FtraceTrace {
         }
         let total = streams.iter().map(CpuStream::total).sum();
         let mut shared = Shared {
+            mapper: Mapper::with_symbols(self.plan.catalogue.symbols()),
             total,
             end,
             ..Shared::default()

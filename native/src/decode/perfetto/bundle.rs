@@ -6,7 +6,7 @@ use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::merge;
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, IrqKind, Party, PriorityCause, State, WakeKind,
+    CallStep, Comm, DiskStep, Event, IrqKind, Party, PriorityCause, State, ToldBy, WakeKind,
 };
 use crate::model::time::FAR;
 
@@ -681,6 +681,8 @@ impl Decoder<'_> {
                     tid: small.tid(1)?,
                     io_wait: small.number(3) != 0,
                     function: None,
+                    entry: None,
+                    told_by: ToldBy::Event,
                 },
             ),
             _ => {

@@ -4,7 +4,8 @@
 use crate::decode::coverage::MAX_CPUS;
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, Function, IrqKind, Party, PriorityCause, State, WakeKind,
+    CallStep, Comm, DiskStep, Event, Function, IrqKind, Party, PriorityCause, State, ToldBy,
+    WakeKind,
 };
 
 use super::line::Line;
@@ -206,6 +207,8 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             // -R prints the name of the field.
             io_wait: value(text, b" iowait=").or_else(|| value(text, b" io_wait="))? != 0,
             function: find(text, b" caller=").and_then(|at| function(&text[at + 8..])),
+            entry: None,
+            told_by: ToldBy::Event,
         }),
         STAT_IOWAIT => {
             let (who, _) = comm_pid(text, b"comm=", b" pid=", b" delay=")?;
@@ -215,6 +218,8 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 tid: who.tid,
                 io_wait: true,
                 function: None,
+                entry: None,
+                told_by: ToldBy::Event,
             })
         }
         DISKS.. => {

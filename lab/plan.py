@@ -1,0 +1,108 @@
+"""What the prediction bench asks: predictions.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab.boots import Cell
+from lab.guests import HERE
+
+
+@dataclass(frozen=True)
+class Under:
+    """A kernel as the bench knows it."""
+
+    name: str
+    kernel: str
+    """Of matrix.toml."""
+    policy: str
+    """The policy that models it."""
+    bpf: str = ""
+    """A scheduler that replaces the kernel's own."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A workload recorded in one machine, and asked for another."""
+
+    case: str
+    """What the tables call it: `6.1 to 6.12`, or a change."""
+    work: str
+    before: Cell
+    after: Cell
+    under: Under
+    """The kernel of `after`."""
+    cpus: int
+    """Of `after`."""
+    whatif: Mapping[str, Any] = field(default_factory=dict)
+    """The change as `whatif` takes it; without one it is the kernel that changes."""
+
+    @property
+    def same(self) -> bool:
+        """Nothing changes: a replay of a kernel under its own policy."""
+        return self.before == self.after
+
+
+@dataclass(frozen=True)
+class Plan:
+    """predictions.toml."""
+
+    kernels: dict[str, Under]
+    questions: list[Question]
+
+
+def plan() -> Plan:
+    """What predictions.toml says."""
+    document = tomllib.loads((HERE / "predictions.toml").read_text())
+    kernels = {row["name"]: Under(**row) for row in document["kernel"]}
+    return Plan(kernels, list(_questions(document, kernels)))
+
+
+def _questions(document: dict[str, Any], kernels: dict[str, Under]) -> Iterator[Question]:
+    works = {row["name"]: row for row in document["work"]}
+    for case in document["case"]:
+        source = kernels[case["source"]]
+        target = kernels[case.get("target", case["source"])]
+        becomes = dict(case.get("becomes", {}))
+        name = case.get("change", "")
+        for work in case.get("work", works):
+            row = works[work] | case.get("from", {})
+            before = _cell(document, row, source, case["cpus"], case["cpus"])
+            cpus = becomes.pop("cpus", case["cpus"]) if name else case["cpus"]
+            if name:
+                after = _cell(document, row | becomes, source, case["cpus"], cpus)
+                label = f"{source.name}: {name}"
+            else:
+                after = _cell(document, row, target, case["cpus"], cpus)
+                label = f"{source.name} to {target.name}"
+            yield Question(label, work, before, after, target, cpus, case.get("whatif", {}))
+            becomes = dict(case.get("becomes", {}))
+
+
+def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, of: int, cpus: int) -> Cell:
+    """The machine that records a workload: the one that is for `of` CPUs, on `cpus`."""
+    scripts = document["scripts"]
+    name = f"bench-{under.name}-{cpus}cpu-{row['name']}"
+    plain = next(one for one in document["work"] if one["name"] == row["name"])
+    changed = [str(row[key]) for key in ("settings", "before") if row.get(key) != plain.get(key)]
+    changed += [f"of {of}"] if of != cpus else []
+    for words in changed:
+        name += "-" + "".join(c if c.isalnum() else "_" for c in words)
+    before = scripts[row["before"]] if row.get("before") else ""
+    if under.bpf:
+        before += f"bpftool struct_ops register /bin/{under.bpf.removesuffix('.c')}.o || exit\n"
+    return Cell(
+        name=name,
+        kernel=under.kernel,
+        work=row[str(of)],
+        smp=str(cpus),
+        counted=True,
+        before=before,
+        settings=row.get("settings", ""),
+        bpf=under.bpf,
+        tools="bpftool" if under.bpf else "",
+        repeats=document["repeats"],
+    )

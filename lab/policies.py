@@ -1,0 +1,67 @@
+"""Policies of schedulers that exist in this laboratory only: what the bench asks of guest/."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import schedscope as ss
+
+if TYPE_CHECKING:
+    from schedscope._native import SimWorld
+
+_MS = 1_000_000
+
+
+class ScxLocal(ss.Policy):
+    """guest/scx_local.bpf.c: each CPU runs its own threads in the order of arrival.
+
+    Slices are seen to be over at clock ticks, and nobody preempts on waking. A thread that is
+    alone at the end of its slice goes on with one of the kernel's own length (kernel/sched/ext.c,
+    `refill_task_slice_dfl`). Left out: real-time threads.
+    """
+
+    name = "scx-local"
+    hz = 250
+    slice = 5 * _MS
+    refill = 20 * _MS
+
+    def init(self, w: SimWorld) -> None:
+        """No thread waits anywhere."""
+        self.queues: list[deque[int]] = [deque() for _ in range(w.ncpu)]
+        self.where: dict[int, int] = {}
+        self.left: dict[int, int] = {}
+
+    def enqueue(self, w: SimWorld, cpu: int, t: int, how: str) -> None:
+        """Last in the queue of its CPU, with a new slice."""
+        self.left[t] = self.slice
+        self.where[t] = cpu
+        self.queues[cpu].append(t)
+
+    def dequeue(self, w: SimWorld, cpu: int, t: int) -> None:
+        """It goes elsewhere."""
+        self.queues[self.where.pop(t)].remove(t)
+
+    def pick_next(self, w: SimWorld, cpu: int) -> int | None:
+        """Who came first."""
+        if not self.queues[cpu]:
+            return None
+        t = self.queues[cpu].popleft()
+        del self.where[t]
+        return t
+
+    def tick(self, w: SimWorld, cpu: int) -> None:
+        """Whether the slice is over."""
+        t = w.running(cpu)
+        if t is None:
+            return
+        self.left[t] -= w.take_run(cpu)
+        if self.left[t] > 0:
+            return
+        if self.queues[cpu]:
+            w.resched(cpu, "slice_end")
+        else:
+            self.left[t] = self.refill
+
+
+OWN: dict[str, type[ss.Policy]] = {ScxLocal.name: ScxLocal}

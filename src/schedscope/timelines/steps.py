@@ -1,0 +1,232 @@
+"""Lanes with a height over a stretch of time, from the rows of the tables that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis.queue_depth import queue_depth
+from schedscope.analysis.virtual_lag import virtual_lag_series
+from schedscope.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A step function: `values[i]` from `starts[i]` to the next start, ns after the begin.
+
+    A value of -1 is not known. `sums[i]` is the area, and `known[i]` the known time, before step i.
+    """
+
+    starts: Ints
+    values: npt.NDArray[np.int32]
+    sums: Ints
+    known: Ints
+    top: int
+
+    def binned(self, edges: Ints) -> dict[str, Ints]:
+        """Between neighbouring edges: the area, the known time, and the largest value."""
+        at = np.searchsorted(self.starts, edges, side="right") - 1
+        inside = at >= 0
+        at = np.maximum(at, 0)
+        part = np.where(inside, edges - self.starts[at], 0)
+        value = self.values[at]
+        sums = self.sums[at] + part * np.maximum(value, 0)
+        known = self.known[at] + part * (value >= 0)
+        # The value that a stretch begins with, and those of the steps that begin within it.
+        largest = np.maximum(value[:-1], 0) * (np.diff(edges) > 0)
+        first = np.searchsorted(self.starts, edges, side="left")
+        begun = np.flatnonzero(np.diff(first))
+        if len(begun):
+            padded = np.append(self.values, 0)
+            inner = np.maximum.reduceat(padded, np.append(first[begun], first[-1]))[:-1]
+            largest[begun] = np.maximum(largest[begun], inner)
+        return {"sum": np.diff(sums), "known": np.diff(known), "max": largest.astype(np.int64)}
+
+    def at(self, ts: int) -> tuple[int, int, int | None]:
+        """The step at `ts`: its start, its value, and where it ends (None: at the end)."""
+        i = max(0, int(np.searchsorted(self.starts, ts, side="right")) - 1)
+        end = int(self.starts[i + 1]) if i + 1 < len(self.starts) else None
+        return int(self.starts[i]), int(self.values[i]), end
+
+
+@dataclass(frozen=True)
+class Instants:
+    """Events, counted."""
+
+    times: Ints
+
+    def binned(self, edges: Ints) -> dict[str, Ints]:
+        """How many lie between neighbouring edges."""
+        return {"sum": np.diff(np.searchsorted(self.times, edges, side="left"))}
+
+
+Heights = Steps | Instants
+
+
+class Reader:
+    """Reads the lanes of one kind in a stretch of the window, ns after its begin."""
+
+    def __init__(self, trace: Trace, cpus: list[int]) -> None:
+        """Of these CPUs; takes nothing from the trace yet."""
+        self.trace, self._cpus = trace, cpus
+        self.origin, self._until = trace.window
+
+    def read(self, kind: str, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        """The lane `kind:rest`, and those of its kind that come with it, in `[begin, end)`."""
+        span = self.origin + begin, min(self.origin + end, self._until)
+        found: dict[str, Heights] = getattr(self, f"_{kind}")(rest, *span)
+        return found
+
+    def unknown(self, begin: int, end: int) -> Steps:
+        """A lane of which nothing is known in `[begin, end)`."""
+        nothing = pl.Series([], dtype=pl.Int64)
+        return self._steps(nothing, nothing, self.origin + begin, self.origin + end)
+
+    def depth_sums(self, begin: int, end: int, width: int) -> Iterator[tuple[str, dict[str, Ints]]]:
+        """Every lane of queue depth, as `Steps.binned` of stretches of `width` ns from `begin` on.
+
+        A native sweep makes them in a third of the time that their steps take.
+        """
+        trace = self._part(self.origin + begin, min(self.origin + end, self._until))
+        if trace is None:
+            return
+        history = occupancy(trace)
+        for whole in (False, True):
+            frame = pl.DataFrame(history.parts(self._cpus, whole, width)).select(
+                "cpu",
+                sum=pl.col("waiting") + pl.col("running"),
+                known=pl.col("dur") - pl.col("unknown"),
+                max="depth_max",
+            )
+            for (cpu,), part in frame.partition_by("cpu", as_dict=True, include_key=False).items():
+                if whole or cpu is not None:
+                    values = {name: part[name].to_numpy() for name in part.columns}
+                    yield f"depth:{'all' if whole else cpu}", values
+
+    def _part(self, begin: int, end: int) -> Trace | None:
+        """The trace as far as its threads' states lie in a stretch; None if there are none."""
+        if (begin, end) == self.trace.window:
+            return self.trace
+        inside = (pl.col("ts") < end) & (pl.col("ts") + pl.col("dur") > begin)
+        states = self.trace._part("states", begin, end)
+        held = states.select("ts", "dur", "utid", "state", "cpu").filter(inside).collect()
+        info = {**self.trace.info, "window": [begin, end]}
+        return Trace.from_tables({"states": held}, info) if held.height else None
+
+    def _depth(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        trace = self._part(begin, end)
+        if trace is None:
+            return {}
+        # All CPUs at once: the table is read as long for one of them.
+        frame = queue_depth(trace, by="all" if rest == "all" else "cpu")
+        if rest == "all":
+            return {"depth:all": self._steps(frame["ts"], frame["depth"], begin, end)}
+        parts = frame.filter(pl.col("cpu").is_not_null()).partition_by("cpu", as_dict=True)
+        return {
+            f"depth:{cpu}": self._steps(part["ts"], part["depth"], begin, end)
+            for cpu in self._cpus
+            for part in [parts.get((cpu,), frame.clear())]
+        }
+
+    def _irq(self, _rest: str, begin: int, end: int) -> dict[str, Heights]:
+        rows = self.trace._part("irqs", begin, end).select("cpu", "ts", "dur")
+        parts = rows.sort("cpu", "ts").collect().partition_by("cpu", as_dict=True)
+        nothing = pl.DataFrame(schema=rows.collect_schema())
+        return {
+            f"irq:{cpu}": self._spans(_united(parts.get((cpu,), nothing)), begin, end)
+            for cpu in self._cpus
+        }
+
+    def _quota(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        held = once(throttling, self.trace)
+        path = str(throttled(self.trace)[int(rest)]["cgroup"])
+        own = [utid for utid, quota in held.quota_of.items() if quota == path]
+        numbers = {held.group[utid] for utid in own} - {None}
+        rows = held.stretches.filter(pl.col("group").is_in(list(numbers))).sort("ts")
+        return {f"quota:{rest}": self._spans(_united(rows), begin, end)}
+
+    def _lag(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        """Whole us that a thread is behind at its last turn; 0 when ahead, and off the queue."""
+        frame = virtual_lag_series(self.trace, where=pl.col("utid") == int(rest))
+        turns = frame.filter(pl.col("ts").is_between(begin, end, "left")).group_by(
+            "ts", maintain_order=True
+        )
+        last = turns.agg(pl.col("lag", "turn").last())
+        gone = pl.col("turn").cast(pl.String) == "left"
+        behind = pl.when(gone).then(0).otherwise(pl.col("lag").clip(lower_bound=0) // 1000)
+        last = last.select("ts", behind=behind)
+        if not last.height or last["ts"][0] > begin:
+            first = pl.DataFrame({"ts": [begin], "behind": [None]}, schema=last.schema)
+            last = pl.concat([first, last])
+        return {f"lag:{rest}": self._steps(last["ts"], last["behind"], begin, end)}
+
+    def _rate(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        frame = (
+            self.trace._part("switches", begin, end)
+            .filter(pl.col("ts").is_between(begin, end, "left"))
+            .select("cpu", ts=pl.col("ts") - self.origin)
+            .sort("ts")
+            .collect()
+        )
+        if rest == "all":
+            return {"rate:all": Instants(frame["ts"].to_numpy())}
+        parts = frame.partition_by("cpu", as_dict=True)
+        return {
+            f"rate:{cpu}": Instants(parts.get((cpu,), frame.clear())["ts"].to_numpy())
+            for cpu in self._cpus
+        }
+
+    def _steps(self, ts: pl.Series, value: pl.Series, begin: int, end: int) -> Steps:
+        starts = ts.to_numpy().astype(np.int64) - self.origin
+        values = value.cast(pl.Int32).fill_null(UNKNOWN).to_numpy()
+        if not len(starts):
+            starts = np.full(1, begin - self.origin, np.int64)
+            values = np.full(1, UNKNOWN, np.int32)
+        spent = np.diff(starts, append=end - self.origin)
+        return Steps(
+            starts=starts,
+            values=values,
+            sums=np.concatenate([[0], np.cumsum(np.maximum(values, 0) * spent)[:-1]]),
+            known=np.concatenate([[0], np.cumsum((values >= 0) * spent)[:-1]]),
+            top=int(values.max(initial=0)),
+        )
+
+    def _spans(self, rows: pl.DataFrame, begin: int, end: int) -> Steps:
+        """1 within stretches of which no two overlap or touch, in order of time; 0 elsewhere."""
+        rows = rows.select(
+            pl.col("ts").clip(lower_bound=begin), pl.col("until").clip(upper_bound=end)
+        ).filter(pl.col("ts") < pl.col("until"))
+        edges = np.stack([rows["ts"].to_numpy(), rows["until"].to_numpy()], axis=1).ravel()
+        values = np.tile(np.array([1, 0], np.int32), rows.height)
+        if not len(edges) or edges[0] > begin:
+            edges, values = np.append(begin, edges), np.append(np.int32(0), values)
+        return replace(self._steps(pl.Series(edges), pl.Series(values), begin, end), top=1)
+
+
+def throttled(trace: Trace) -> list[dict[str, Any]]:
+    """The control groups that a CPU quota held back."""
+    return [group for group in trace.info.get("groups") or [] if group.get("n_throttled")]
+
+
+def _united(rows: pl.DataFrame) -> pl.DataFrame:
+    """`ts`, `until`: stretches of which no two overlap or touch, of rows in order of `ts`."""
+    until = (pl.col("ts") + pl.col("dur")).cum_max()
+    return (
+        rows.select("ts", until=until)
+        .with_columns(run=(pl.col("ts") > pl.col("until").shift()).fill_null(True).cum_sum())
+        .group_by("run", maintain_order=True)
+        .agg(pl.col("ts").first(), pl.col("until").last())
+        .select("ts", "until")
+    )

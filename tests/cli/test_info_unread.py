@@ -1,0 +1,28 @@
+"""`schedscope info` names the events of another tracer from which no answer is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schedscope.cli import main
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("perf-iowait.data", "sched_stat_blocked, sched_stat_sleep, sched_stat_wait"),
+        ("perf-sched.data", "sched_stat_runtime"),
+        ("perf-zstd.data", None),
+        ("linux-ftrace-mixed.capture", None),
+    ],
+)
+def test_what_is_counted_only(
+    name: str, named: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", str(FIXTURES / name), "--cache", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "counted only" in line]
+    assert lines == ([f"counted only, since no answer is read from them: {named}"] if named else [])
