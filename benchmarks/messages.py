@@ -5,9 +5,10 @@ several times with `capture --with syscalls`, replays each recording at five ins
 tick, and prints replayed over recorded: waits, mean depth of the queues, and how long the benchmark
 took. The benchmark's threads alone are replayed. Recordings of one load, and replays of one
 recording, differ by a factor of up to five in their waits, so besides the ratio of medians it says
-how many recordings lie between the extremes of their own replays. Needs root, and perf.
+how many recordings lie between the extremes of their own replays. The rest of the host is frozen
+while one is recorded (`quiet`). Needs root, and perf.
 
-    python benchmarks/messages.py FOLDER [--runs 5] [--only pp] [--from 3]
+    python benchmarks/messages.py FOLDER [--record] [--runs 5] [--only pp] [--from 3]
 
 FOLDER keeps the recordings; those that are there are not made again. `--from` leaves out the first.
 """
@@ -22,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+from quiet import Quiet
 
 import schedscope as ss
 from schedscope.simulator.replay import replay
@@ -36,18 +38,24 @@ LOADS = {
     "so": ("sockets", "-g 2 -l 100"),
 }
 PHASES = 5
+EXTRAS = ("--with", "syscalls")
 
 
-def record(path: Path, options: str) -> Trace:
-    """The capture, made if it is not there."""
-    if not path.exists():
-        command = ["perf", "bench", "sched", "messaging", *options.split()]
-        subprocess.run(
-            ["sh", str(CAPTURE), "-q", "--with", "syscalls", "-o", str(path), "--", *command],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-    return ss.open(path)
+def record(folder: Path, names: Iterable[str], runs: range) -> None:
+    """The captures that are not there, while the rest of the host is kept away."""
+    lacking = [(folder / f"{name}{i}.capture", LOADS[name][1]) for name in names for i in runs]
+    lacking = [(path, options) for path, options in lacking if not path.exists()]
+    if not lacking:
+        return
+    with Quiet() as quiet:
+        for path, options in lacking:
+            command = ["perf", "bench", "sched", "messaging", *options.split()]
+            with quiet.while_recording():
+                subprocess.run(
+                    ["sh", str(CAPTURE), "-q", *EXTRAS, "-o", str(path), "--", *command],
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                )
 
 
 def figures(trace: Trace, threads: pl.DataFrame) -> tuple[int, float, float]:
@@ -100,23 +108,29 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, metavar="N")
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(LOADS)}")
     parser.add_argument("--from", type=int, default=1, metavar="I", dest="first")
+    parser.add_argument("--record", action="store_true", help="only record")
     args = parser.parse_args()
     args.folder.mkdir(exist_ok=True)
+    names = args.only.split(",") if args.only else list(LOADS)
+    numbers = range(args.first, args.runs + 1)
+    record(args.folder, names, numbers)
+    if args.record:
+        return
     print("| load | waits recorded | waits | of medians | inside | mean depth | elapsed |")
     print("|---|---|---|---|---|---|---|")
-    for name in args.only.split(",") if args.only else LOADS:
-        title, options = LOADS[name]
+    for name in names:
+        title = LOADS[name][0]
         real, ratios, middles, inside = [], [], [], 0
-        for i in range(args.first, args.runs + 1):
-            trace = record(args.folder / f"{name}{i}.capture", options)
+        for i in numbers:
+            trace = ss.open(args.folder / f"{name}{i}.capture")
             threads = trace.threads.filter(pl.col("comm") == WHO).select("utid").collect()
             own, runs = figures(trace, threads), replays(trace, threads)
             middle = [statistics.median(run[k] for run in runs) for k in range(3)]
             ratios.append([m / o for m, o in zip(middle, own, strict=True)])
             real.append(own[0])
             middles.append(middle[0])
-            waits = [run[0] for run in runs]
-            inside += min(waits) <= own[0] <= max(waits)
+            n = [run[0] for run in runs]
+            inside += min(n) <= own[0] <= max(n)
         of_medians = statistics.median(middles) / statistics.median(real)
         waits, depth, elapsed = (spread(r[k] for r in ratios) for k in range(3))
         print(

@@ -206,8 +206,12 @@ def answers(
     replays: int = REPLAYS,
     seed: int = 1,
     progress: Progress | None = None,
+    were: Sequence[AsItWas] | None = None,
 ) -> pl.DataFrame:
-    """The same of several captures of one workload, each with its change."""
+    """The same of several captures of one workload, each with its change.
+
+    `were`: what `as_it_was` says of each, if it is known already from another change.
+    """
     if not ways:
         raise UsageError("no capture", "at least one")
     for way in ways:
@@ -221,54 +225,80 @@ def answers(
     check_by(by)
     if isinstance(replays, bool) or not isinstance(replays, int) or not 1 <= replays <= 100:
         raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
+    rest = (by, replays, seed, progress)
+    if were is None:
+        were = [as_it_was(way, *rest) for way in ways]
     said = [
-        _asked(way, change, by, replays, seed, progress)
-        for way, change in zip(ways, wanted, strict=True)
+        Asked(was, _replayed(way, change, was.recorded, *rest))
+        for way, was, change in zip(ways, were, wanted, strict=True)
     ]
     return combine(said, by)
 
 
 @dataclass(frozen=True)
-class Asked:
+class AsItWas:
     """What one capture says of each service: how many threads, as recorded, and each replay."""
 
     sizes: dict[str, int]
     recorded: dict[str, dict[str, Any]]
     replayed: list[dict[str, dict[str, Any]]]
-    changed: list[dict[str, dict[str, Any]]]
     floor: float
 
 
-def _asked(
-    way: Replay, wanted: Changed, by: str, replays: int, seed: int, progress: Progress | None
-) -> Asked:
+@dataclass(frozen=True)
+class Asked:
+    """The same, and each replay with the change."""
+
+    was: AsItWas
+    changed: list[dict[str, dict[str, Any]]]
+
+
+def as_it_was(
+    way: Replay,
+    by: str = "comm",
+    replays: int = REPLAYS,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> AsItWas:
+    """The recording, and replays of the recorded configuration."""
     named = _services(way, by)
     mine = named.filter(pl.col("utid").is_not_null())
     recorded = figures(way.trace, mine.select("utid", "service"))
-    whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    replayed, changed = (
-        [
-            figures(
-                run,
-                named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
-                whole,
-                way.trace.duration,
-            )
-            for run in _runs(way, config, replays, seed, progress)
-        ]
-        for config in (change_of_nothing(way), wanted)
-    )
     sizes = named.filter(pl.col("service").is_not_null()).group_by("service").len()
+    replayed = _replayed(way, change_of_nothing(way), recorded, by, replays, seed, progress)
     floor = LITTLE * way.trace.duration * way.trace.ncpu
-    return Asked(dict(sizes.iter_rows()), recorded, replayed, changed, floor)
+    return AsItWas(dict(sizes.iter_rows()), recorded, replayed, floor)
+
+
+def _replayed(
+    way: Replay,
+    config: Changed,
+    recorded: Mapping[str, Mapping[str, Any]],
+    by: str,
+    replays: int,
+    seed: int,
+    progress: Progress | None,
+) -> list[dict[str, dict[str, Any]]]:
+    """Figures of each service in each replay; those that ended are followed to their end."""
+    named = _services(way, by)
+    whole = [name for name, row in recorded.items() if row["completion"] is not None]
+    return [
+        figures(
+            run,
+            named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
+            whole,
+            way.trace.duration,
+        )
+        for run in _runs(way, config, replays, seed, progress)
+    ]
 
 
 def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
     """The table of what several captures of one workload say: of each figure the median."""
-    floor = sum(one.floor for one in captures) / len(captures)
+    floor = sum(one.was.floor for one in captures) / len(captures)
     rows = []
     weight = {}
-    for service in sorted({name for one in captures for name in one.sizes}):
+    for service in sorted({name for one in captures for name in one.was.sizes}):
         said = [_of(one, service) for one in captures]
         own = median_of([one["recorded"] for one in said])
         middle, then = (median_of([one[of] for one in said]) for of in ("replayed", "changed"))
@@ -277,7 +307,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         # A figure may be far off that is too small for the verdict, or whose sum is not.
         factors = {key: _off(own[key] or 0, middle[key], BRIEF) for key in RANGES}
         verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
-        sizes = sorted(one.sizes.get(service, 0) for one in captures)
+        sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}
         first = {**head, "configuration": "recorded", **own}
         if len(captures) > 1:
@@ -300,10 +330,10 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
 
 
 def _of(capture: Asked, service: str) -> dict[str, Any]:
-    replays = [run.get(service, NOTHING) for run in capture.replayed]
+    replays = [run.get(service, NOTHING) for run in capture.was.replayed]
     changes = [run.get(service, NOTHING) for run in capture.changed]
     return {
-        "recorded": capture.recorded.get(service, NOTHING),
+        "recorded": capture.was.recorded.get(service, NOTHING),
         "replays": replays,
         "changes": changes,
         "replayed": median_of(replays),

@@ -15,10 +15,13 @@
  *     work FILE locks THREADS ROUNDS FREE_US HELD_US
  *     work FILE periodic THREADS PERIOD_US RUN_US ROUNDS
  *     work FILE groups MILLISECONDS FREE LIMITED
+ *     work FILE mutex THREADS ROUNDS HELD_US FREE_US
  *
  * Work is a number of loop iterations (LOOPS for a microsecond), not a time, so that a machine
- * whose time is counted in instructions does the same in every run. SEED=N in the environment
- * makes a repeat: other random numbers, begun at another moment between two ticks.
+ * whose time is counted in instructions does the same in every run. With CPUTIME in the
+ * environment it is CPU time, for machines that share their cores with others, where the same loop
+ * takes half as long at one moment as at another. SEED=N makes a repeat: other random numbers,
+ * begun at another moment between two ticks.
  *
  * SETTINGS in the environment configures threads by their kind, as an administrator would:
  * "hog nice=10;sleeper class=fifo:10 cpus=0,1;limited group=/cgroup/limited".
@@ -39,9 +42,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOPS = 80, FEW = 64, STEP_US = 1370, TICK_US = 4000 };
+enum { LOOPS = 80, FEW = 64, STEP_US = 1370, TICK_US = 4000, LONG_US = 20 };
 
 static uint64_t seed;
+
+static int cputime;
 
 static int truth = -1;
 
@@ -50,9 +55,30 @@ static void die(const char *what) {
     _exit(1);
 }
 
-static void burn(double us) {
-    for (long i = (long)(us * LOOPS); i > 0; i--)
+static void loop(long times) {
+    for (; times > 0; times--)
         __asm__ volatile("" ::: "memory");
+}
+
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+/* CPU time is told by short steps of the clock: in a long one somebody else ran. The kernel's own
+   clock for it will not do, as a look at it makes the scheduler end slices between two ticks. */
+static void burn(double us) {
+    if (!cputime) {
+        loop((long)(us * LOOPS));
+        return;
+    }
+    for (double before = now_us(); us > 0;) {
+        loop(LOOPS);
+        double now = now_us(), step = now - before;
+        us -= step < LONG_US ? step : 0.1;
+        before = now;
+    }
 }
 
 static void nap(long us) {
@@ -448,6 +474,43 @@ static void forks(char **given) {
     }
 }
 
+/* Threads of two kinds and one mutex: every other holds it ten times as long as the rest. */
+static int mutex_rounds;
+static double mutex_held_us, mutex_free_us;
+
+static void *mutex_thread(void *number) {
+    int i = (int)(intptr_t)number, n;
+    char name[17];
+    uint64_t state = 57 + i + (seed << 32);
+    snprintf(name, sizeof name, "%s%d", i % 2 ? "long" : "short", i);
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+    for (n = 0; n < mutex_rounds; n++) {
+        burn(mutex_free_us * (0.5 + part(&state)));
+        pthread_mutex_lock(&lock);
+        burn(mutex_held_us * (i % 2 ? 1 : 0.1) * (0.5 + part(&state)));
+        pthread_mutex_unlock(&lock);
+    }
+    testify();
+    return NULL;
+}
+
+static void mutex(char **given) {
+    int n = atoi(given[0]);
+    pthread_t threads[FEW];
+    mutex_rounds = atoi(given[1]), mutex_held_us = atof(given[2]), mutex_free_us = atof(given[3]);
+    if (n > FEW)
+        exit(64);
+    if (start("mutex", 0, 0)) {
+        reap();
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        pthread_create(&threads[i], NULL, mutex_thread, (void *)(intptr_t)i);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    leave();
+}
+
 int main(int count, char **given) {
     static const struct {
         const char *name;
@@ -456,10 +519,11 @@ int main(int count, char **given) {
     } kinds[] = {
         {"hogs", 2, hogs}, {"sleepers", 5, sleepers}, {"server", 4, server},
         {"pipes", 2, pipes}, {"forks", 3, forks}, {"locks", 4, locks},
-        {"periodic", 4, periodic}, {"groups", 3, groups},
+        {"periodic", 4, periodic}, {"groups", 3, groups}, {"mutex", 4, mutex},
     };
     if (count < 3 || (truth = open(given[1], O_WRONLY | O_CREAT | O_APPEND, 0644)) < 0)
         return 64;
+    cputime = getenv("CPUTIME") != NULL;
     seed = getenv("SEED") ? strtoul(getenv("SEED"), NULL, 10) : 0;
     burn((double)(seed * STEP_US % TICK_US));
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -16,7 +16,7 @@ from schedscope.errors import MissingEventsError, UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
 from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import BOUND, REFUSED, Asked, combine
+from schedscope.simulator.whatif import BOUND, REFUSED, AsItWas, Asked, combine
 from schedscope.simulator.whatif_ranges import APART, BRIEF, of_change
 from schedscope.trace import Trace
 
@@ -73,7 +73,8 @@ def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
     """All time spent waiting comes out right, which says nothing of the longest waits."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 500 * MS}
     own, again = {**usual, "wait_p99": recorded}, {**usual, "wait_p99": replayed}
-    asked = Asked({"web": 1}, {"web": own}, [{"web": again}], [{"web": again}], floor=MS)
+    was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=MS)
+    asked = Asked(was, [{"web": again}])
     then = one(combine([asked], "comm"), "web", "changed")
     assert (then["replay_error"], then["verdict"]) == (1, "good")
     if replayed is None:
