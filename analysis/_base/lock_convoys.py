@@ -31,6 +31,8 @@ class Convoy:
     n: int
     total: int
     """Times they did, and how long altogether, ns."""
+    own: int
+    """Of that, how long the threads did that are asked about."""
     waited: int
     """How long anyone waited, ns: the time of all threads at once counts once."""
     queued: int
@@ -38,7 +40,7 @@ class Convoy:
     ts: int
     dur: int
     utid: int
-    """The longest wait, and whose it was."""
+    """The longest wait of those threads, and whose it was."""
     holder: int | None
     """The utid of whoever released it at the end of most of `waited`; null if nobody is proved."""
     held: int
@@ -50,8 +52,10 @@ class Convoy:
     """How much of `waited` nobody was seen to have it."""
 
 
-def convoys(trace: Trace, *, top: int = 3) -> list[Convoy]:
+def convoys(trace: Trace, *, top: int = 3, affected: pl.Series | None = None) -> list[Convoy]:
     """The locks that threads queued for, the most waiting first.
+
+    `affected`: only those for which these threads (utids) waited, by how long these did.
 
     Only what one thread holds at a time counts: mutexes, not conditions or semaphores. While
     somebody waits, a thread that gives such a lock back wakes another. So the time between two
@@ -60,10 +64,12 @@ def convoys(trace: Trace, *, top: int = 3) -> list[Convoy]:
     if not (has(trace, "locks") or has(trace, "system_calls")):
         return []
     waits = lock_waits(trace).filter("is_lock")
+    own = pl.lit(True) if affected is None else pl.col("utid").is_in(affected.implode())
     heads = (
-        waits.group_by(_KEY)
-        .agg(pl.col("utid").n_unique().alias("threads"), pl.len().alias("n"), pl.col("dur").sum())
-        .filter(pl.col("threads") > 1)
+        waits.with_columns(dur=pl.when(own).then("dur").otherwise(0), own=own)
+        .group_by(_KEY)
+        .agg(pl.col("utid").n_unique().alias("threads"), pl.col("dur").sum(), pl.col("own").any())
+        .filter((pl.col("threads") > 1) & pl.col("own"))
         .sort("dur", *_KEY, descending=[True, False, False, False], nulls_last=True)
         .head(top)
     )
@@ -79,12 +85,13 @@ def convoys(trace: Trace, *, top: int = 3) -> list[Convoy]:
                 & (pl.col("address") == pl.lit(row["address"], pl.UInt64))
             ),
             calls,
+            own,
         )
         for row in heads.to_dicts()
     ]
 
 
-def _convoy(trace: Trace, waits: pl.DataFrame, calls: pl.DataFrame) -> Convoy:
+def _convoy(trace: Trace, waits: pl.DataFrame, calls: pl.DataFrame, own_waits: pl.Expr) -> Convoy:
     first = waits.row(0, named=True)
     spans = list(zip(waits["ts"], waits["ts"] + waits["dur"], strict=True))
     alone, queued = depth_spans(spans)
@@ -104,7 +111,8 @@ def _convoy(trace: Trace, waits: pl.DataFrame, calls: pl.DataFrame) -> Convoy:
         default=None,
     )
     own = parts[best] if best is not None else []
-    longest = waits.sort("dur", "ts", descending=[True, False]).row(0, named=True)
+    mine = waits.filter(own_waits)
+    longest = mine.sort("dur", "ts", descending=[True, False]).row(0, named=True)
     return Convoy(
         kind=first["kind"],
         address=first["address"],
@@ -112,6 +120,7 @@ def _convoy(trace: Trace, waits: pl.DataFrame, calls: pl.DataFrame) -> Convoy:
         threads=waits["utid"].n_unique(),
         n=waits.height,
         total=int(waits["dur"].sum()),
+        own=int(mine["dur"].sum()),
         waited=waited,
         queued=sum(end - begin for begin, end in queued),
         ts=longest["ts"],

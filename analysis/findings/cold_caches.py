@@ -22,13 +22,15 @@ _WORTH = 0.001
 """Of the machine's time: cold caches cost more than the stretches in which they fill."""
 
 
-def wakeup_migrations(trace: Trace) -> Iterator[Finding]:
-    """Threads that a wakeup moved to another core, again and again."""
+def wakeup_migrations(trace: Trace, where: pl.Expr | None = None) -> Iterator[Finding]:
+    """Threads that a wakeup moved to another core, again and again; `where`: which, by `utid`."""
     enough = max(_OFTEN * trace.duration / 1e9, 10)
     # The kernel's own threads, as RCU's, go wherever they are needed.
     programs = trace.threads.filter(~pl.col("kernel").fill_null(False))
     names = programs.select(pl.col("utid").cast(pl.UInt32), "comm").collect()
     moved = moves(trace, None, WAITED).join(names, on="utid")
+    if where is not None:
+        moved = moved.filter(where)
     moved = moved.filter(
         pl.col("cause") == "wake", pl.col("distance").cast(pl.String).ne_missing("smt")
     )

@@ -19,13 +19,16 @@ _SHARE = 0.1
 """Of the window: a thread that sleeps less for disks has other troubles."""
 
 
-def disks(trace: Trace) -> Iterator[Finding]:
-    """The disk for which threads slept longest, if one slept for a tenth of the window."""
+def disks(trace: Trace, where: pl.Expr | None = None) -> Iterator[Finding]:
+    """The disk for which threads (of those `where` selects by `utid`) slept longest, if one slept
+    for a tenth of the window."""
     if not has(trace, "disk_requests"):
         return
     times = trace.states.filter(
         (pl.col("state").cast(pl.String) == "blocked") & (pl.col("end").cast(pl.String) == "woken")
     ).select("utid", "ts", "dur", "state")
+    if where is not None:
+        times = times.filter(where)
     rows = disk_sleeps(trace, times).join(times, on=["utid", "ts"]).collect()
     of_thread = rows.group_by("device", "utid").agg(
         pl.col("dur").sum(), pl.len().alias("n"), most=pl.col("dur").max()

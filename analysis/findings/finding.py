@@ -45,6 +45,9 @@ def option(name: str, thread: str | None, value: object) -> str | None:
     return f"--{name} {shlex.quote(f'{thread}={value}')}" if thread else None
 
 
+MACHINE = frozenset({"sums", "recorder", "data quality", "steal", "interrupts", "overload"})
+"""Topics about the machine or the recording, whichever threads are asked about."""
+
 ADVICE = {
     "sums": "Convert the trace again (--refresh). If that does not help, please report it.",
     "starvation": (

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis.findings.finding import ADVICE, Finding
+from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.findings.finding import ADVICE, MACHINE, Finding
 from schedscope.analysis.findings.rules import FindingRules
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ SCHEMA = {
     "dur": pl.Int64,
     "utid": pl.UInt32,
     "cpu": pl.UInt16,
+    "about": pl.String,
 }
 LEVELS = ("violated", "warning", "note", "context")
 """From the worst on."""
@@ -36,7 +39,9 @@ WARN = 0.05
 
 
 @needs("switches")
-def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
+def findings(
+    trace: Trace, *, threshold: str | int = "100ms", where: pl.Expr | None = None
+) -> pl.DataFrame:
     """One row per problem found in this trace, worst first.
 
     * `topic`: starvation; avoidable idle time (CPUs idled while threads waited); mask (a CPU idled
@@ -60,7 +65,14 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
       input); `advice`: what to try; `whatif`: the command that tests that in simulation, null
       where there is none;
     * `ts`, `dur`: start and length of the worst case, if there is a single one; `utid`, `cpu`: the
-      thread and the CPU that are affected most, null where there is none or it is not known.
+      thread and the CPU that are affected most, null where there is none or it is not known;
+    * `about`: `machine` for sums, data quality, recorder, steal, interrupts and overload, else
+      `threads`.
+
+    `where`: an expression over columns of the threads, for which of them count as affected. Then
+    the rows about threads, and their costs, are of those alone, and come before those about the
+    machine, which stay as they are. Their level, and whether they make a row, follow from the time
+    of as many CPUs as threads were selected, at most all.
 
     In order of level, then of cost: sums that do not add up come first, because then nothing else
     can be believed. A cost below 1 % makes no row (of a wakeup migration, 0.1 %). Waits of
@@ -68,15 +80,25 @@ def findings(trace: Trace, *, threshold: str | int = "100ms") -> pl.DataFrame:
     idles is in both, so costs do not add up. Definition: docs/report.md.
     """
     capacity = trace.duration * trace.ncpu
+    check_where(where, ("utid",))
+    affected, room = None, capacity
+    if where is not None:
+        programs = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
+        affected = programs.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"]
+        room = trace.duration * max(min(trace.ncpu, len(affected)), 1)
     with reading_once(trace):
-        found = list(FindingRules(trace, threshold)) if capacity else []
-    rows = [row for row in (_row(finding, capacity) for finding in found) if row is not None]
+        found = list(FindingRules(trace, threshold, affected)) if capacity else []
+    rows = [row for row in (_row(finding, capacity, room) for finding in found) if row is not None]
     rows.sort(key=lambda row: (LEVELS.index(row["level"]), -row["cost"]))
+    if where is not None:
+        rows.sort(key=lambda row: row["about"] == "machine" and row["level"] != "violated")
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
-    share = finding.cost / capacity
+def _row(finding: Finding, capacity: int, room: int) -> dict[str, Any] | None:
+    """`capacity`: the machine's time; `room`: that which the threads asked about could use."""
+    about = "machine" if finding.topic in MACHINE else "threads"
+    share = finding.cost / (capacity if about == "machine" else room)
     if share < finding.worth and finding.level != "violated" and not finding.always:
         return None
     level = finding.level or ("warning" if share >= WARN or finding.always else "note")
@@ -84,7 +106,7 @@ def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
         "topic": finding.topic,
         "level": "context" if finding.context else level,
         "cost": finding.cost,
-        "cost_frac": share,
+        "cost_frac": finding.cost / capacity,
         "text": finding.text,
         "command": finding.command,
         "advice": finding.advice or ADVICE[finding.topic],
@@ -93,4 +115,5 @@ def _row(finding: Finding, capacity: int) -> dict[str, Any] | None:
         "dur": finding.dur,
         "utid": finding.utid,
         "cpu": finding.cpu,
+        "about": about,
     }

@@ -131,9 +131,11 @@ def inversions(trace: Trace) -> pl.DataFrame:
     )
 
 
-def priority_inversion(trace: Trace) -> Iterator[Finding]:
-    """What real-time threads lost by it."""
+def priority_inversion(trace: Trace, where: pl.Expr | None = None) -> Iterator[Finding]:
+    """What real-time threads (of those `where` selects by `utid`) lost by it."""
     rows = inversions(trace)
+    if where is not None:
+        rows = rows.filter(where)
     if rows.is_empty():
         return
     names = dict(trace.threads.select("utid", "comm").collect().iter_rows())

@@ -27,8 +27,11 @@ _VICTIMS = 50
 """Threads that are looked at: those that waited longest."""
 
 
-def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
-    """The thread that waited longest behind larger weights; `quotas`: whose quota explains it."""
+def lower_weight(
+    trace: Trace, quotas: Collection[int], where: pl.Expr | None = None
+) -> Iterator[Finding]:
+    """The thread that waited longest behind larger weights; `quotas`: whose quota explains it;
+    `where`: by `utid`, of which threads."""
     known = once(weights, trace).filter(pl.col("basis").cast(pl.String) == "kernel table")
     if known.is_empty():
         return
@@ -39,7 +42,7 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
         cgroups, on="utid", how="left"
     )
     groups = GroupWeights(trace)
-    victims = _lighter(trace, known, groups, quotas)
+    victims = _lighter(trace, known, groups, quotas, where)
     if not victims:
         return
     of_victim = known.rename(lambda name: f"victim_{name}")
@@ -91,7 +94,11 @@ def lower_weight(trace: Trace, quotas: Collection[int]) -> Iterator[Finding]:
 
 
 def _lighter(
-    trace: Trace, known: pl.DataFrame, groups: GroupWeights, quotas: Collection[int]
+    trace: Trace,
+    known: pl.DataFrame,
+    groups: GroupWeights,
+    quotas: Collection[int],
+    where: pl.Expr | None,
 ) -> list[int]:
     """Those that waited longest, of threads that waited enough and may have less weight than
     another: the rest of the work is dear."""
@@ -99,6 +106,8 @@ def _lighter(
     if not groups.known:
         most = pl.col("weight").max().over("sharing")
         may = may.filter(most >= _STEP * pl.col("weight"))
+    if where is not None:
+        may = may.filter(where)
     if may.is_empty():
         return []
     waited = (

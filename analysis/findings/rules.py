@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -70,9 +70,13 @@ below the threshold of starvation: over a few turns nobody gets exactly what is 
 class FindingRules:
     """Looks for every kind of fault in one trace."""
 
-    def __init__(self, trace: Trace, threshold: str | int) -> None:
-        """Starvation begins with waits of `threshold`."""
-        self.trace, self.threshold = trace, threshold
+    def __init__(
+        self, trace: Trace, threshold: str | int, affected: pl.Series | None = None
+    ) -> None:
+        """Starvation begins with waits of `threshold`; `affected`: utids of the threads that count
+        as affected, None for all of them."""
+        self.trace, self.threshold, self.affected = trace, threshold, affected
+        self.where = None if affected is None else pl.col("utid").is_in(affected.implode())
 
     def __iter__(self) -> Iterator[Finding]:
         """All that were found, in no order."""
@@ -83,23 +87,33 @@ class FindingRules:
         yield from self._wasted()
         yield from self._masked()
         yield from self._crowded()
-        yield from lower_weight(self.trace, self.throttling.quota_of)
-        yield from priority_inversion(self.trace)
+        yield from lower_weight(self.trace, self.throttling.quota_of, self.where)
+        yield from priority_inversion(self.trace, self.where)
         yield from self._unfair()
         yield from self._moved()
         yield from self._bounced()
         if not self.overloaded and not self.phantoms:
-            yield from wakeup_migrations(self.trace)
+            yield from wakeup_migrations(self.trace, self.where)
         yield from self._outside()
         yield from self._leaks()
         yield from self._throttled()
         yield from self._stolen()
         yield from self._convoys()
         yield from interrupts(self.trace)
-        yield from disks(self.trace)
+        yield from disks(self.trace, self.where)
         yield from self._overload()
 
     # ---- what several of them need ----
+
+    def _ask(self, analysis: Callable[..., pl.DataFrame], /, **options: object) -> pl.DataFrame:
+        """The answer about the affected threads; one about everybody is computed once."""
+        if self.where is None:
+            return once(analysis, self.trace, **options)
+        return analysis(self.trace, where=self.where, **options)
+
+    def _mine(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows about the affected threads."""
+        return frame if self.where is None else frame.filter(self.where)
 
     @cached_property
     def checked(self) -> list[dict[str, object]]:
@@ -210,11 +224,11 @@ class FindingRules:
     # ---- waiting ----
 
     def _starved(self) -> Iterator[Finding]:
-        whole = once(starvation_summary, self.trace, by="all", threshold=self.threshold)
+        whole = self._ask(starvation_summary, by="all", threshold=self.threshold)
         n, total, threads, unfinished = whole.select("n", "total", "threads", "n_censored").row(0)
         if not n:
             return
-        rows = once(starvation, self.trace, threshold=self.threshold, top=EPISODES)
+        rows = self._ask(starvation, threshold=self.threshold, top=EPISODES)
         if self.phantoms:
             sure = rows.filter(pl.col("idle") < _DOUBTFUL * pl.col("wait"))
             n -= rows.height - sure.height
@@ -283,18 +297,26 @@ class FindingRules:
         # Threads that only seem to wait cannot have been run elsewhere.
         if not row["wasted"] or self.phantoms:
             return
-        threads = (
-            once(work_conservation, self.trace, by="thread")
-            .filter(pl.col("avoidable") > 0)
-            .head(20)
-        )
+        every = self._ask(work_conservation, by="thread").filter(pl.col("avoidable") > 0)
+        if self.where is not None and every.is_empty():
+            return
+        threads = every.head(20)
         stayed = self._stayed(threads)
         sure = "that may use them " if not stayed else ""
-        text = (
-            f"CPUs were idle for {duration(row['wasted'])} while threads {sure}waited elsewhere,"
-            f" {percent(row['wasted_idle_frac'])} of all idle time."
-        )
-        worst = once(work_conservation, self.trace, by="comm")
+        if self.where is None:
+            cost = row["wasted"]
+            text = (
+                f"CPUs were idle for {duration(cost)} while threads {sure}waited elsewhere,"
+                f" {percent(row['wasted_idle_frac'])} of all idle time."
+            )
+        else:
+            cost = int(every["avoidable"].sum())
+            which = "that they may use " if not stayed else ""
+            text = (
+                f"{several(every.height, 'selected thread')} waited for {duration(cost)}, all"
+                f" together, while other CPUs {which}were idle."
+            )
+        worst = self._ask(work_conservation, by="comm")
         if worst.height and worst["avoidable"][0]:
             name, time = worst.select("comm", "avoidable").row(0)
             text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
@@ -304,9 +326,17 @@ class FindingRules:
                 " after their mask was recorded, or by a mask that was not recorded, no other"
                 " CPU could have run them."
             )
-        longest = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
-        place = longest.select("ts", "dur", "utid", "cpu").row(0) if longest.height else ()
-        yield Finding("avoidable idle time", row["wasted"], text, "work-conservation", *place)
+        yield Finding("avoidable idle time", cost, text, "work-conservation", *self._idle_longest())
+
+    def _idle_longest(self) -> tuple[Any, ...]:
+        """When, who and where it was while CPUs idled: `ts`, `dur`, `utid`, `cpu`."""
+        if self.where is None:
+            found = once(idle_episodes, self.trace, longer_than=0, top=STRETCHES)
+        else:
+            # All of them, since the worst ones may be about others.
+            found = idle_episodes(self.trace, top=None, where=self.where)
+            found = found.sort("waited", "ts", descending=[True, False])
+        return found.select("ts", "dur", "utid", "cpu").row(0) if found.height else ()
 
     def _masked(self) -> Iterator[Finding]:
         """Threads that may use one CPU only and waited there while another one was spare."""
@@ -322,10 +352,11 @@ class FindingRules:
             .select(pl.col("utid").cast(pl.UInt32), "affinity")
             .collect()
         )
-        waited = once(work_conservation, self.trace, by="thread").join(masks, on="utid")
-        waited = waited.filter(pl.col("waiting") > 0).sort(
-            "waiting", "utid", descending=[True, False]
-        )
+        everyone = once(work_conservation, self.trace, by="thread").join(masks, on="utid")
+        everyone = everyone.filter(pl.col("waiting") > 0)
+        waited = self._mine(everyone).sort("waiting", "utid", descending=[True, False])
+        # The time beside an idle CPU is known of all pinned threads together.
+        most = "at most " if waited.height < everyone.height else ""
         cost = min(pinned, int(waited["waiting"].sum()))
         if waited.is_empty() or not cost:
             return
@@ -333,7 +364,8 @@ class FindingRules:
         names = [printable(name or "?") for name in waited["comm"].unique(maintain_order=True)]
         text = (
             f"{several(waited.height, 'thread')} whose mask allows one CPU only waited for it"
-            f" {duration(cost)} while another CPU was idle and no other thread could use that."
+            f" {most}{duration(cost)} while another CPU was idle and no other thread could use"
+            " that."
             f" Most on CPU {cpu}: {_names(names)}."
         )
         every = option("pin", waited["comm"][0], cpu_text(cpus_of(self.trace)))
@@ -356,19 +388,15 @@ class FindingRules:
     def _crowded(self) -> Iterator[Finding]:
         """Programs that may use one CPU only, behind threads that are seen to run elsewhere."""
         outside = self.outside["utid"].unique().to_list()
-        pinned = (
-            self.trace.threads.filter(
-                pl.col("affinity").str.contains(r"^\d+$"), pl.col("kernel").eq(False)
-            )
-            .filter(~pl.col("utid").is_in(outside))
-            .select("utid")
-            .collect()["utid"]
+        programs = self.trace.threads.filter(pl.col("kernel").eq(False))
+        masked = programs.filter(
+            pl.col("affinity").str.contains(r"^\d+$"), ~pl.col("utid").is_in(outside)
         )
+        pinned = self._mine(masked.select("utid").collect())["utid"]
         if pinned.is_empty() or self.trace.ncpu < 2:
             return
         rows = interference(self.trace, where=pl.col("utid").is_in(pinned.to_list()), by="thread")
         roaming = once(affinity, self.trace, by="utid").filter(pl.col("cpus") > 1).select("utid")
-        programs = self.trace.threads.filter(pl.col("kernel").eq(False))
         behind = (
             rows.filter(pl.col("kind") == "thread")
             .join(roaming, on="utid", how="semi")
@@ -404,11 +432,12 @@ class FindingRules:
         known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
         # What is due by weight is due below the quota.
         known = known.filter(~pl.col("utid").is_in(list(self.throttling.quota_of)))
-        if known.is_empty():
+        mine = self._mine(known)
+        if mine.is_empty():
             return
         # In unknown time it may have caught up.
         behind = pl.col("lag") - pl.col("unknown")
-        worst = known.sort(behind, descending=True).row(0, named=True)
+        worst = mine.sort(behind, descending=True).row(0, named=True)
         lag = round(worst["lag"] - worst["unknown"])
         if lag < max(_LAG * self.trace.duration, nanoseconds(self.threshold)):
             return
@@ -443,7 +472,7 @@ class FindingRules:
             .collect()
             .join(once(of_recorder, self.trace), on="utid", how="anti")
         )
-        all_moves = moves(self.trace, None, WAITED).join(others, on="utid")
+        all_moves = self._mine(moves(self.trace, None, WAITED)).join(others, on="utid")
         waited = all_moves.filter("waited")
         if waited.is_empty():
             return
@@ -470,9 +499,28 @@ class FindingRules:
         place = (longest["arrived"], longest["queued"], longest["utid"], longest["to_cpu"])
         yield Finding("migration", cost, text, "migrations", *place, whatif=whatif)
 
+    def _held_by(self, group: dict[str, Any]) -> list[int]:
+        """The affected threads that this group's quota held back."""
+        quota_of = self.throttling.quota_of
+        kept = None if self.affected is None else set(self.affected)
+        return [
+            utid
+            for utid, quota in quota_of.items()
+            if quota == group["cgroup"] and (kept is None or utid in kept)
+        ]
+
+    def _throttled_cost(self, group: dict[str, Any]) -> int:
+        """What the kernel counted; of a part of the group's threads at most what they waited."""
+        counted, own = int(group["throttled"]), self._held_by(group)
+        if len(own) == list(self.throttling.quota_of.values()).count(group["cgroup"]):
+            return counted
+        found = once(wait_breakdown, self.trace, by="utid").filter(pl.col("utid").is_in(own))
+        seen = int(found["throttled"].sum() or 0)
+        return min(counted, seen or int(found["wait"].sum()))
+
     def _throttled_waits(self, group: dict[str, Any]) -> str:
         """How much of its threads' waiting that was."""
-        own = [utid for utid, quota in self.throttling.quota_of.items() if quota == group["cgroup"]]
+        own = self._held_by(group)
         found = once(wait_breakdown, self.trace, by="utid").filter(pl.col("utid").is_in(own))
         waited, seen = int(found["wait"].sum()), int(found["throttled"].sum() or 0)
         if not seen:
@@ -487,7 +535,7 @@ class FindingRules:
         self, group: dict[str, Any]
     ) -> tuple[int | None, int | None, int | None, int | None]:
         """When and where the quota held the group back longest, and who of it waited longest."""
-        own = [utid for utid, quota in self.throttling.quota_of.items() if quota == group["cgroup"]]
+        own = self._held_by(group)
         if not own:
             return None, None, None, None
         found = once(wait_breakdown, self.trace, by="utid").filter(pl.col("utid").is_in(own))
@@ -508,6 +556,8 @@ class FindingRules:
         """What the kernel counted of quotas, and the waits that they explain."""
         held = [group for group in self.trace.info.get("groups") or [] if group.get("throttled")]
         for group in sorted(held, key=lambda group: -group["throttled"]):
+            if self.where is not None and not self._held_by(group):
+                continue
             name = printable(group["cgroup"])
             quota, period = group.get("quota"), group.get("period")
             limit = f" of {duration(quota)} per {duration(period)}" if quota and period else ""
@@ -523,7 +573,8 @@ class FindingRules:
             command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
             place = self._held_longest(group)
             whatif = option("quota", group["cgroup"], "none")
-            yield Finding("quota", group["throttled"], text, command, *place, whatif=whatif)
+            cost = self._throttled_cost(group)
+            yield Finding("quota", cost, text, command, *place, whatif=whatif)
 
     def _stolen(self) -> Iterator[Finding]:
         """Time that the hypervisor gave to others; a thread that ran then made no progress."""
@@ -543,7 +594,7 @@ class FindingRules:
 
     def _convoys(self) -> Iterator[Finding]:
         """Locks that threads queued for."""
-        for convoy in once(convoys, self.trace):
+        for convoy in self._queues():
             if convoy.waited < _CONVOY * self.trace.duration:
                 continue
             if convoy.queued < _QUEUED * convoy.waited:
@@ -557,8 +608,15 @@ class FindingRules:
                 f" {duration(convoy.dur)}. Anyone waited for {duration(convoy.waited)}, two or"
                 f" more for {duration(convoy.queued)}. {self._holder(convoy)}"
             )
+            if convoy.own != convoy.total:
+                text += f" The selected threads waited {duration(convoy.own)} of that."
             place = (convoy.ts, convoy.dur, convoy.utid)
-            yield Finding("lock convoy", convoy.total, text, "off-cpu", *place)
+            yield Finding("lock convoy", convoy.own, text, "off-cpu", *place)
+
+    def _queues(self) -> list[Convoy]:
+        if self.affected is None:
+            return once(convoys, self.trace)
+        return convoys(self.trace, affected=self.affected)
 
     def _holder(self, convoy: Convoy) -> str:
         if convoy.holder is None:
@@ -580,7 +638,7 @@ class FindingRules:
         return text + " Hold the lock for less work, or divide what it protects."
 
     def _bounced(self) -> Iterator[Finding]:
-        frame = once(ping_pong, self.trace).filter(pl.col("n") >= _BOUNCES)
+        frame = self._mine(once(ping_pong, self.trace)).filter(pl.col("n") >= _BOUNCES)
         if frame.is_empty():
             return
         worst = frame.row(0, named=True)
@@ -598,7 +656,7 @@ class FindingRules:
         yield Finding("ping-pong", cost, text, command, utid=utid, whatif=whatif)
 
     def _outside(self) -> Iterator[Finding]:
-        frame = self.outside
+        frame = self._mine(self.outside)
         if frame.is_empty():
             return
         worst, n = frame.row(0, named=True), frame["utid"].n_unique()
@@ -616,7 +674,7 @@ class FindingRules:
         cpus = isolated_cpus(self.trace)
         if not cpus:
             return
-        frame = isolation_leaks(self.trace, cpus).filter("leak")
+        frame = self._mine(isolation_leaks(self.trace, cpus)).filter("leak")
         if frame.is_empty():
             return
         worst = frame.sort("running", descending=True).row(0, named=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import polars as pl
 import pytest
+from archives import unpack
 from ledgers import played
 
 import schedscope as ss
@@ -180,3 +182,98 @@ def test_a_trace_of_switches_alone_is_told_to_have_no_wakeups() -> None:
     assert row["advice"].startswith("Record sched_waking and sched_wakeup, too: ")
     assert "No wakeups were recorded" in row["text"]
     assert "wakeups were not recorded" in headline(trace)[1]
+
+
+# A bystander waits 800 ms behind the hog; the service waits 200 ms on the other CPU, or not at all.
+BESIDE = f"""
+    0                    cpu0: idle -> hog
+    0                    cpu1: idle -> other
+    {SECOND // 10}       cpu0: waking bystander on 0 by hog
+    {SECOND // 10}       cpu0: enqueued bystander on 0 by hog
+    {SECOND // 10}       cpu1: waking service on 1 by other
+    {SECOND // 10}       cpu1: enqueued service on 1 by other
+    {{ran}}              cpu1: other S -> service
+    {9 * SECOND // 10}   cpu0: hog R -> bystander
+"""
+
+
+def affecting(trace: ss.Trace, name: str) -> pl.DataFrame:
+    frame: pl.DataFrame = ss.findings(trace, where=pl.col("comm") == name)
+    return frame
+
+
+def test_a_selection_names_the_selected_thread_and_no_bystander() -> None:
+    text = BESIDE.format(ran=3 * SECOND // 10)
+    trace = played(text, ncpu=2, window=(0, SECOND))
+    everyone = ss.findings(trace).filter(pl.col("topic") == "starvation").row(0, named=True)
+    # The hog waits the last 100 ms.
+    assert everyone["cost"] == 1_100_000_000
+    assert "bystander" in everyone["text"]
+    mine = affecting(trace, "service")
+    row = mine.filter(pl.col("topic") == "starvation").row(0, named=True)
+    assert row["cost"] == 200_000_000
+    assert row["cost_frac"] == 0.1
+    assert "service" in row["text"]
+    assert trace.threads.collect()["comm"][row["utid"]] == "service"
+    assert not mine.filter(pl.col("about") == "threads")["text"].str.contains("bystander").any()
+
+
+def test_a_selected_thread_that_did_not_wait_has_no_findings() -> None:
+    text = BESIDE.format(ran=SECOND // 10 + 1000)
+    trace = played(text, ncpu=2, window=(0, SECOND))
+    assert "starvation" in ss.findings(trace)["topic"]
+    assert "threads" not in affecting(trace, "service")["about"]
+    assert "starvation" in affecting(trace, "bystander")["topic"]
+
+
+def test_what_is_about_the_machine_stays_and_comes_last() -> None:
+    trace = played(BESIDE.format(ran=3 * SECOND // 10), ncpu=2, window=(0, SECOND))
+    trace.info["cpu_time"] = [{"cpu": 0, "steal": 0}, {"cpu": 1, "steal": SECOND}]
+    of_machine = pl.col("about") == "machine"
+    mine = affecting(trace, "service")
+    # Half of the machine's time was stolen: the worst of all, but not the service's own.
+    assert ss.findings(trace).filter(pl.col("topic") == "steal")["cost"].item() == SECOND
+    assert mine["about"].to_list() == sorted(mine["about"], reverse=True)
+    assert mine.filter(of_machine).equals(ss.findings(trace).filter(of_machine))
+
+
+def test_idle_time_beside_a_selected_thread_is_its_own() -> None:
+    """CPU 1 idles for 500 ms: for 400 of them the clerk waits, and for 100 the hog."""
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    for name, cost in (("clerk", 400_000_000), ("hog", 100_000_000)):
+        row = affecting(trace, name).filter(pl.col("topic") == "avoidable idle time")
+        assert row["cost"].item() == cost
+        assert trace.threads.collect()["comm"][row["utid"].item()] == name
+    assert "avoidable idle time" not in affecting(trace, "other")["topic"]
+
+
+def test_everybody_selected_is_no_selection_by_cost() -> None:
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    every = ss.findings(trace, where=pl.col("utid") >= 0)
+    one, other = (
+        {row["topic"]: row["cost"] for row in frame.iter_rows(named=True)}
+        for frame in (every, ss.findings(trace))
+    )
+    assert one == other
+
+
+def test_a_selection_by_a_column_that_threads_lack_is_refused() -> None:
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    with pytest.raises(ss.UsageError, match="no column 'cause'"):
+        ss.findings(trace, where=pl.col("cause") == "wake")
+
+
+def test_of_a_group_with_a_quota_the_quota_comes_first(tmp_path: Path) -> None:
+    with tarfile.open(FIXTURES / "lab" / "amd64-6.12-quota.tar.xz") as archive:
+        unpack(archive, tmp_path)
+    trace = ss.open(tmp_path / "lab.capture")
+    found = ss.findings(trace, where=ss.of_processes(trace, cgroup="/limited"))
+    assert found["topic"][0] == "quota"
+    # The whole group: as the kernel counted.
+    assert found["cost"][0] == 1_476_852_000
+    others = ss.findings(trace, where=ss.of_processes(trace, cgroup="/below"))
+    assert "quota" not in others["topic"]
+    one = found["utid"][0]
+    part = ss.findings(trace, where=pl.col("utid") == one).row(0, named=True)
+    assert (part["topic"], part["utid"]) == ("quota", one)
+    assert 0 < part["cost"] < found["cost"][0]

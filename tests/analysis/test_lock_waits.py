@@ -105,6 +105,17 @@ def test_the_queue_and_whose_the_time_was() -> None:
     assert (convoy.held_running, convoy.held_runnable) == (29, 10)
 
 
+def test_of_some_threads_the_queue_is_the_same_and_the_waiting_theirs() -> None:
+    every = convoys(traced())[0]
+    waited = lock_waits(traced()).filter("is_lock")
+    for utid, dur in waited.select("utid", "dur").iter_rows():
+        [convoy] = convoys(traced(), affected=pl.Series([utid], dtype=pl.UInt32))
+        assert (convoy.own, convoy.utid, convoy.dur) == (dur, utid, dur)
+        assert (convoy.total, convoy.waited, convoy.threads) == (80, every.waited, 2)
+    idle = pl.Series([0], dtype=pl.UInt32)
+    assert convoys(traced(), affected=idle) == []
+
+
 def test_of_a_hole_in_the_trace_nothing_is_known() -> None:
     convoy = convoys(traced(losses=[(45, 46)]))[0]
     assert (convoy.holder, convoy.held, convoy.unproved) == (B, 10, 40)

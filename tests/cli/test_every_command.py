@@ -43,6 +43,7 @@ WHOLE = [name for name in ASKED if not selects(name)]
 # A question that no CPU has; each says so.
 NO_CPU = {
     "slowdown": "a process is not on a single CPU",
+    "findings": "a finding is not about a single CPU",
     "off-cpu": "off-CPU time has no CPU",
     "requests": "requests have no CPU",
 }
@@ -219,6 +220,6 @@ def test_a_window_without_time_is_refused_in_a_sentence(
 def test_no_command_is_left_out() -> None:
     """What is not among the others is asked here, and needs no more than a trace."""
     assert set(cli.commands()) >= OTHERS
-    assert set(WHOLE) == {"check", "findings", "info", "outliers"}
+    assert set(WHOLE) == {"check", "info", "outliers"}
     for name in ASKED:
         assert required(name) == ["input"], f"{name} needs more than a trace: name it in OTHERS"

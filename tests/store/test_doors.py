@@ -40,7 +40,7 @@ ASKED = [
         for name in sorted(set(commands()) - RARE)
         if required(name) == ["input"] and selects(name)
     ),
-    "check", "definitions", "findings", "info", "critical-path --utid 5",
+    "check", "definitions", "info", "critical-path --utid 5",
     "affinity --returns", "work-conservation --episodes", "virtual-lag --series",
     "latency --by service,cgroup,process", "interference --by service",
     "latency --by tid --kaplan-meier", "latency --definition perf", "latency --since 1ms",

@@ -5,6 +5,10 @@ migrations that did not help, and what is missing from the trace: each with its 
 thread or CPU time, the command that shows its table, the one that opens the viewer
 where it is worst, what to try, and where there is one, the command that tests it in
 simulation. `schedscope report` shows the same on a page, with figures.
+
+With a selection, findings are about those threads as the ones that are affected, and so
+are their costs; whom they waited behind may be anyone. What concerns the machine or the
+recording follows them, and is marked so.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any
 
 from schedscope import units
 from schedscope.cli import _options
+from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 
@@ -22,6 +27,7 @@ GROUP = "inspect the recording"
 HELP = "what is wrong, worst first, with the evidence"
 EXAMPLE = """\
   schedscope findings web.capture
+  schedscope findings web.capture --service nginx.service
   schedscope findings web.capture --threshold 20ms --format json
 """
 
@@ -36,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="waits at least this long count as starvation (default: 100ms)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N")
+    _options.add_selection(parser, what="findings that affect")
     _options.add_format(parser)
 
 
@@ -45,15 +52,24 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.timelines.places import places
 
     _options.check_top(args, "findings")
+    if args.cpu:
+        raise UsageError("findings with --cpu", "threads", "a finding is not about a single CPU")
     trace = _options.open_input(args)
-    frame = findings(trace, threshold=args.threshold)
+    where = _options.where_threads(args, trace)
+    frame = findings(trace, threshold=args.threshold, where=where)
     shown = frame.head(args.top) if args.top else frame
+    chosen = where is not None
     lines = [""]
+    if chosen and "threads" not in frame["about"]:
+        nothing = "nothing that costs the selected threads 1 % of the time of that many CPUs"
+        lines = ["", nothing, ""]
+    elif not chosen and trace.metadata("workload", "pid") is not None:
+        lines = ["", "recorded around a command: --workload shows what affects that one", ""]
     for number, (row, place) in enumerate(
         zip(shown.iter_rows(named=True), places(trace, shown), strict=True), 1
     ):
-        lines += _lines(number, row, args.input, place.view(trace))
-    if not len(frame):
+        lines += _lines(number, row, args.input, place.view(trace), chosen)
+    if not chosen and not len(frame):
         lines.append("nothing that costs 1 % of the machine's time")
     return Answer(
         shown,
@@ -64,7 +80,8 @@ def run(args: argparse.Namespace) -> Answer:
     )
 
 
-def _lines(number: int, row: dict[str, Any], source: str, view: str) -> list[str]:
+def _lines(number: int, row: dict[str, Any], source: str, view: str, chosen: bool) -> list[str]:
+    """One finding; where threads were chosen, those about the machine say so."""
     import shlex
     import textwrap
 
@@ -76,8 +93,10 @@ def _lines(number: int, row: dict[str, Any], source: str, view: str) -> list[str
         return [f"   {line}" for line in textwrap.wrap(text, 76, break_on_hyphens=False)]
 
     tested = [f"   {call(row['whatif'])}"] if row["whatif"] else []
+    level = f"{row['level']}, about the machine" if chosen and row["about"] == "machine" else ""
+    cost = units.cost(row["cost"], row["cost_frac"])
     return [
-        f"{number}. {row['topic']} ({row['level']}): {units.cost(row['cost'], row['cost_frac'])}",
+        f"{number}. {row['topic']} ({level or row['level']}): {cost}",
         *wrapped(row["text"]),
         f"   {call(row['command'])}",
         f"   {call(f'view --at {shlex.quote(view)}')}",
