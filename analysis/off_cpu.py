@@ -177,7 +177,7 @@ def _sums(
     rows = int(trace.states.select(pl.len()).collect().item())
 
     def batches() -> Iterator[Times]:
-        for row in range(0, rows, BATCH):
+        for row in range(0, max(1, rows), BATCH):  # the names of counts, without rows, too
             times = _times(trace, trace.states.slice(row, BATCH)).collect()
             whose = lookup[np.minimum(times["utid"].to_numpy(), len(lookup) - 1)]
             code = whose * len(STATE.categories) + times["state"].to_physical().to_numpy()

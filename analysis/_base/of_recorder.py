@@ -15,6 +15,8 @@ def of_recorder(trace: Trace) -> pl.DataFrame:
 
     What runs as the recorded command is started by the recorder, too, and is not the recorder's.
     """
+    if "parent_utid" not in trace.threads.collect_schema():  # tables made by hand
+        return pl.DataFrame({"utid": []}, {"utid": pl.UInt32})
     threads = trace.threads.select("utid", "parent_utid", "pid", "recorder").collect()
     command = trace.metadata("workload", "pid")
     of_command: set[int] = set()

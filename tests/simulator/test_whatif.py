@@ -90,7 +90,8 @@ def test_waiting_too_little_for_the_verdict_still_widens_the_range(replayed: int
     """The verdict counts less than 0.1 % of the machine's time as that; the range does not."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50}
     own, again = {**usual, "waiting": 3 * MS}, {**usual, "waiting": replayed}
-    asked = Asked({"web": 1}, {"web": own}, [{"web": again}], [{"web": again}], floor=50 * MS)
+    was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=50 * MS)
+    asked = Asked(was, [{"web": again}])
     then = one(combine([asked], "comm"), "web", "changed")
     assert then["verdict"] == "good"
     assert then["waiting_low"] <= replayed < 3 * MS <= then["waiting_high"]
