@@ -135,7 +135,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
     if not mutant.truth_of:
         statuses = {
             name: figures.status(
-                name, said[name], whole.figures[name], true, spoken, whole.caution, doubt.ns
+                name, said[name], whole.figures[name], true, spoken, whole.caution, doubt
             )
             for name in said
         }

@@ -27,6 +27,7 @@ from faults.truth import Truth
 
 if TYPE_CHECKING:
     import schedscope as ss
+    from faults.comparison import Doubt
 
 Status = Literal["right", "doubted", "bound", "flagged", "wrong"]
 Kind = Literal["part", "quantile", "mean"]
@@ -140,22 +141,43 @@ def status(
     truth: Truth,
     spoken: Caution,
     whole: Caution,
-    doubt: int | None,
+    doubt: Doubt,
 ) -> Status:
-    """May this figure stand beside what else the reader sees?
-
-    `doubt` is how far two clocks may differ unnoticed, in ns; None: nothing limits it.
-    """
-    timed = not name.endswith((" n", "episodes", "migrations", "mean"))
+    """May this figure stand beside what else the reader sees?"""
+    counted = name.endswith((" n", "episodes", "migrations"))
+    timed = not counted and not name.endswith("mean")
     slack = max(_SLACK_NS if timed else 0, SHARE * abs(reference.value))
     if abs(said.value - reference.value) <= slack:
         return "right"
     if admits(spoken, whole) and _possible(said, reference, truth, slack):
         return "bound"
-    summed = truth.waits.height if name.endswith(_SUMS) else 1
-    if timed and (doubt is None or abs(said.value - reference.value) <= slack + doubt * summed):
+    if doubt.ns is None and timed:
+        return "doubted"
+    if doubt.ns and abs(said.value - reference.value) <= slack + _off(name, timed, doubt, truth):
         return "doubted"
     return "wrong" if trusted(spoken, whole) else "flagged"
+
+
+def _off(name: str, timed: bool, doubt: Doubt, truth: Truth) -> float:
+    """By how much a figure may be off by what two clocks may differ by unnoticed.
+
+    A sum by that for each wait in it; a count by the sleeps that are shorter, since in their place
+    the trace may show none. In the last stretch, where nothing shows how far clocks differ, by
+    whatever begins there.
+    """
+    ns, (begin, end) = doubt.ns or 0, truth.window
+    if timed:
+        return ns * (truth.waits.height if name.endswith(_SUMS) else 1)
+    late = 0 if doubt.since is None else truth.states.filter(pl.col("ts") > doubt.since).height
+    if name.endswith("mean"):
+        waiting = pl.col("end") - pl.col("ts")
+        beyond = pl.col("ts") > (end if doubt.since is None else doubt.since)
+        queued = truth.states.filter(pl.col("state") == "runnable", beyond)
+        last = queued.select(waiting.sum()).item() or 0
+        return (ns * truth.waits.height + last) / max(1, end - begin)
+    asleep = ~pl.col("state").is_in(["running", "runnable", "unknown"])
+    brief = truth.states.filter(asleep, pl.col("end") - pl.col("ts") <= ns)
+    return late + brief.height
 
 
 def _possible(said: Figure, reference: Figure, truth: Truth, slack: float) -> bool:

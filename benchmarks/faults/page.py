@@ -122,7 +122,7 @@ are of {date}, commit {commit}, {host}, with
 **Wrong, given as measured** is the sum of
 
 * wrong waits: rows of `waits` with `censored` = `none` that no true wait equals: same thread, same
-  instant of running, same length within 1 us;
+  instant of running and same length, within 1 us each;
 * wrong lower bounds: right-censored rows of `waits` that are longer than the thread then waited
   (where clocks were moved, than it ever waited);
 * inputs with wrong states: a known state (running, runnable, sleeping, ...) at an instant at which
@@ -137,9 +137,9 @@ are of {date}, commit {commit}, {host}, with
 
 **Within the stated doubt of clocks** are times that are off by no more than `schedscope check` says
 of that very input that clocks may differ unnoticed ("clocks that differ by up to 13.0 us, or by
-more for up to 799 ms, would not show"); a sum may be off by the first for each wait in it. A longer
-time off is excused only in the last stretch of the second length, and only if no clock was off by
-more before it.
+more for up to 799 ms, would not show"); a sum may be off by the first for each wait in it, a count
+by the sleeps that are shorter. More than that is excused only in the last stretch of the second
+length, and only if no clock was off by more before it.
 
 *Unmarked* means that nothing shows the damage: sub-buffers have no mark, and the kernel's counts
 are made to agree with what is left, which no recorder of schedscope does. It stands for formats
@@ -153,8 +153,8 @@ damage that leaves no trace in the file, or too little:
   them;
 * a CPU that falls silent and is handed no thread until the end of the recording;
 * a bit flipped in a time stamp, a CPU number or a thread id, if the result is possible and the
-  file has no checksum, as `trace.dat` and captures of earlier collectors. A time stamp more than 1
-  ms out of the order of sub-buffers is noticed, and the file refused;
+  file has no checksum, as `trace.dat` and captures of earlier collectors. A time stamp
+  more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
 * clocks that step or drift by more than that doubt, but in a stretch in which no thread is woken
   across CPUs fast enough to show it;
 * two recordings of one kernel mixed, with their times shifted to match and all counts made to
