@@ -166,14 +166,16 @@ def _product_limit(lengths: Lengths) -> tuple[Ints, Ints, Ints, Ints, Floats]:
     all_waits = int(lengths.ended.sum() + lengths.cut.sum())
     cut_before = np.cumsum(lengths.cut) - lengths.cut
     ended_before = np.cumsum(lengths.ended) - lengths.ended
-    count = lengths.ended[some]
-    at_risk = all_waits - ended_before[some] - cut_before[some]
-    cuts = np.diff(np.append(cut_before[some], lengths.cut.sum()))
+    count: Ints = lengths.ended[some]
+    at_risk: Ints = all_waits - ended_before[some] - cut_before[some]
+    cuts: Ints = np.diff(np.append(cut_before[some], lengths.cut.sum()))
     # No cut so far: the exact fraction, without the product's rounding.
     share = np.cumprod(1 - count / at_risk)
     exact = 1 - (ended_before[some] + count) / max(all_waits, 1)
     share = np.where(cut_before[some] == 0, exact, share)
-    return lengths.wait[some], at_risk, count, cuts, share
+    wait: Ints = lengths.wait[some]
+    surviving: Floats = share.astype(np.float64)
+    return wait, at_risk, count, cuts, surviving
 
 
 def _curve(lengths: Lengths, z: float) -> pl.DataFrame:

@@ -78,7 +78,7 @@ pub fn lengths(
         Ok(lengths)
     };
     let mut lengths = read(SwitchIns::new(switches))?;
-    if !lengths.ins.in_order() {
+    if !lengths.ins.in_order()? {
         lengths = read(SwitchIns::all(switches, |utid| {
             question.group_of(utid).is_some()
         })?)?;

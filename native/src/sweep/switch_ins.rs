@@ -72,8 +72,12 @@ impl<'a> SwitchIns<'a> {
     }
 
     /// Whether both tables were in order; else answers are wrong, except with all of them kept.
-    pub fn in_order(&self) -> bool {
-        self.in_order || self.all
+    /// Reads what is left of the switches: an early one may stand behind those not asked about.
+    pub fn in_order(&mut self) -> Result<bool> {
+        if !self.all {
+            self.read(i64::MAX, |_| false)?;
+        }
+        Ok(self.in_order || self.all)
     }
 
     /// Whether its thread was switched in when and where the run began. `wanted`: threads whose
@@ -211,7 +215,7 @@ mod tests {
             let answers = |mut begins: SwitchIns<'_>, runs: &[In]| -> (Vec<bool>, bool) {
                 let asked = runs.iter().map(|of| begins.begins(&run(*of), wanted));
                 let found = asked.collect::<Result<_>>().expect("answers");
-                (found, begins.in_order())
+                (found, begins.in_order().expect("switches"))
             };
             let table = switches(&ins);
             let streamed = answers(SwitchIns::new(&table), &runs);
