@@ -115,8 +115,9 @@ def isolated_cpus(trace: Trace) -> list[int] | None:
             lists.append(",".join(part for part in value.split(",") if part[:1].isdecimal()))
     if not lists and "/proc/cmdline" not in known:
         return None
-    # nohz_full reads "(null)" where it is built in and not used.
-    return sorted({cpu for text in lists if text != "(null)" for cpu in cpu_list(text)})
+    # nohz_full reads "  (null)" where it is built in and not used.
+    told = [text for text in lists if text.strip() != "(null)"]
+    return sorted({cpu for text in told for cpu in cpu_list(text)})
 
 
 def _chosen(isolated: str | Sequence[int]) -> list[int]:

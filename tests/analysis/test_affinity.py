@@ -205,6 +205,7 @@ FILES = "/sys/devices/system/cpu/"
         ({f"{FILES}isolated": "1"}, [1]),
         ({f"{FILES}isolated": ""}, []),
         ({f"{FILES}isolated": "", f"{FILES}nohz_full": "(null)"}, []),
+        ({f"{FILES}isolated": "", f"{FILES}nohz_full": "  (null)"}, []),
         ({f"{FILES}isolated": "1", f"{FILES}nohz_full": "0"}, [0, 1]),
         ({"/proc/cmdline": "ro isolcpus=managed_irq,domain,0-1 quiet"}, [0, 1]),
         ({"/proc/cmdline": "ro nohz_full=1"}, [1]),
