@@ -51,8 +51,12 @@ def _any_wait(trace: Trace, *causes: str) -> bool:
     return _any(trace.waits.filter(pl.col("cause").cast(pl.String).is_in(causes)))
 
 
+def _declared_wakeups(trace: Trace) -> list[bool | None]:
+    return [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
+
+
 def _has_wakeup_events(trace: Trace) -> bool:
-    told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
+    told = _declared_wakeups(trace)
     if None in told or _any(trace.wakeups):
         return True
     # A trace.dat declares all events of the kernel, whichever were recorded.
@@ -60,8 +64,8 @@ def _has_wakeup_events(trace: Trace) -> bool:
 
 
 def _has_wakeups(trace: Trace) -> bool:
-    told = [trace.info.get(name) for name in ("has_waking", "has_enqueued")]
-    return any(told) or _has_wakeup_events(trace) or _any_wait(trace, "wake", "new")
+    declared = any(_declared_wakeups(trace))
+    return declared or _has_wakeup_events(trace) or _any_wait(trace, "wake", "new")
 
 
 def _has_affinity(trace: Trace) -> bool:
