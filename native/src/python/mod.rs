@@ -3,6 +3,7 @@
 mod accounting;
 mod arrow;
 mod check_table;
+mod checksum;
 mod count_events;
 mod cpu_history;
 mod critical_path;
@@ -48,6 +49,8 @@ mod _native {
     use super::arrow::{ArrowTable, as_table};
     #[pymodule_export]
     use super::check_table::check_table;
+    #[pymodule_export]
+    use super::checksum::crc32;
     #[pymodule_export]
     use super::count_events::count_events;
     #[pymodule_export]
