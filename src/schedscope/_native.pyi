@@ -55,6 +55,7 @@ def decode(
     only: list[str] | None = None,
     jobs: int | None = None,
 ) -> tuple[dict[str, ArrowTable], str]: ...
+def quickest_wakeups(waits: _ArrowStream, window: tuple[int, int], parts: int) -> ArrowTable: ...
 def reconstruct(
     facts: Mapping[str, _ArrowStream],
     ncpu: int,

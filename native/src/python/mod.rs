@@ -22,6 +22,7 @@ mod perfetto;
 mod policies;
 mod policy;
 mod queues;
+mod quickest;
 mod reconstruct;
 mod run_lengths;
 mod run_sums;
@@ -73,6 +74,8 @@ mod _native {
     use super::perfetto::write_perfetto;
     #[pymodule_export]
     use super::policies::policies;
+    #[pymodule_export]
+    use super::quickest::quickest_wakeups;
     #[pymodule_export]
     use super::reconstruct::reconstruct;
     #[pymodule_export]
