@@ -316,7 +316,7 @@ text            | finding           | text  | the finding as a sentence
 level           |                   | text  | how serious it is
 check           |                   | text  | what was checked
 topic           |                   | text  | what the finding is about
-about           |                   | text  | whether it concerns the `threads` (those asked about) or the whole `machine`
+about           |                   | text  | about `threads` (those selected) or the `machine`
 command         |                   | text  | command that shows the details
 advice          |                   | text  | what to try
 whatif          | what-if           | text  | command that tests the advice
