@@ -11,7 +11,7 @@ from schedscope import plot
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.fairness import fairness, jain_of
-from schedscope.analysis.findings.rules import EPISODES
+from schedscope.analysis.findings.starved import EPISODES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.migration.migrations import migration_matrix
 from schedscope.analysis.residency import residency

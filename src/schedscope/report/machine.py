@@ -11,7 +11,7 @@ from schedscope import plot, units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.efficiency import efficiency
-from schedscope.analysis.findings.rules import STRETCHES
+from schedscope.analysis.findings.avoidable_idle import STRETCHES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation

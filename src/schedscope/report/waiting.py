@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from schedscope import plot
-from schedscope.analysis.findings.rules import EPISODES
+from schedscope.analysis.findings.starved import EPISODES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.preemption_loss import preemption_loss
 from schedscope.analysis.starvation.starvation import starvation
