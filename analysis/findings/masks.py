@@ -108,7 +108,8 @@ def outside(facts: Facts) -> Iterator[Finding]:
     )
     cost = int(frame["running"].sum())
     place = (worst["ts_first"], None, worst["utid"], worst["cpu"])
-    yield Finding("affinity", cost, text, "affinity --outside", *place)
+    kept = option("pin", worst["comm"], worst["affinity"])
+    yield Finding("affinity", cost, text, "affinity --outside", *place, whatif=kept)
 
 
 def leaks(facts: Facts) -> Iterator[Finding]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
 from schedscope.analysis.findings.facts import Facts
-from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.heavier import heavier
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
-from schedscope.analysis.weights import weights
 from schedscope.units import count, duration, nanoseconds, printable, several
 
 EPISODES = 200
@@ -80,14 +79,5 @@ def starved(facts: Facts) -> Iterator[Finding]:
         text += f" For {duration(inversion)} it was a thread of a worse priority."
     yield Finding(
         "starvation", total, text, "starvation", first["ts"], first["dur"],
-        utid=first["utid"], whatif=_lighter(facts, int(first["utid"])),
+        utid=first["utid"], whatif=heavier(facts.trace, int(first["utid"])),
     )  # fmt: skip
-
-
-def _lighter(facts: Facts, utid: int) -> str | None:
-    """A larger weight for the thread that starved longest, where weights decide."""
-    row = once(weights, facts.trace).filter(pl.col("utid") == utid).row(0, named=True)
-    if row["basis"] != "kernel table" or row["sharing"] != "fair" or row["prio"] is None:
-        return None
-    nice = row["prio"] - 120
-    return option("set-nice", row["comm"], 0 if nice > 0 else max(nice - 5, -20))

@@ -10,6 +10,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.heavier import heavier
 from schedscope.units import duration, nanoseconds, printable, several
 
 _LAG = 0.1
@@ -49,4 +50,5 @@ def unfair(facts: Facts) -> Iterator[Finding]:
         text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
     else:
         text += " Weights of control groups and sessions are counted."
-    yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note")
+    more = heavier(facts.trace, worst["utid"])
+    yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note", whatif=more)
