@@ -28,6 +28,7 @@ from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.places import places
+from schedscope.timelines.threads import as_rows, thread_list
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
@@ -271,6 +272,44 @@ def test_lanes_are_pinned_removed_filtered_and_ordered(page: Any, trace: ss.Trac
     )
     page.wait(f"{HANDLE}.lanes().includes('head:CPU 1')")
     assert settled(page)["note"]
+
+
+def test_lanes_are_grouped_by_cache_and_node(browser: Any, trace: ss.Trace) -> None:
+    names = [name for name in trace.info["rows"] if name != "cpus"]
+    tables = {name: getattr(trace, name).collect() for name in names}
+    topology = trace.cpus.collect().with_columns(
+        llc=pl.col("cpu").cast(pl.Int32), numa_node=pl.when(pl.col("cpu") == 0).then(3)
+    )
+    apart = ss.Trace.from_tables({**tables, "cpus": topology}, trace.info)
+    ran = {row["utid"]: row["cpu"] for row in as_rows(thread_list(apart))["rows"]}
+    with server(apart) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        shown = browser.run(f"{HANDLE}.lanes()")
+        for by, heads in (
+            ("llc", {0: "LLC 0, CPUs 0", 1: "LLC 1, CPUs 1"}),
+            ("node", {0: "node 3, CPUs 0", 1: "node unknown"}),
+        ):
+            browser.run(
+                f"{{const o = document.querySelector('.sst-order'); o.value = '{by}';"
+                " o.dispatchEvent(new Event('change'));}"
+            )
+            browser.wait(f"{HANDLE}.lanes().includes('head:{heads[0]}')")
+            expected: dict[str, list[str]] = {}
+            for lane in shown:
+                kind, number = lane.split(":")
+                cpu = int(number) if kind == "cpu" else ran[int(number)]
+                expected.setdefault(f"head:{heads[cpu]}", []).append(lane)
+            rows = [row for head, lanes in expected.items() for row in (head, *lanes)]
+            assert browser.run(f"{HANDLE}.lanes()") == rows
+        # A colleague sees the same; a trace without a topology does not offer it.
+        browser.wait("location.hash.includes('by=node')")
+        visit(browser, browser.run("location.href"))
+        assert browser.run(f"{HANDLE}.lanes()") == rows
+    with server(ss.Trace.from_tables(tables, trace.info)) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/#by=node")
+        offered = browser.run("[...document.querySelector('.sst-order').options].map(o => o.value)")
+        assert offered == ["none", "process", "cgroup", "cpu"]
+        assert browser.run(f"{HANDLE}.lanes()") == shown
 
 
 def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> None:

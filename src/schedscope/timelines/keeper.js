@@ -32,7 +32,7 @@ function keeper(picture, source, home) {
     quiet = true;
     try {
       const chosen = parts.has("lanes") ? lanes("lanes") : [...about.lanes];
-      const by = ["process", "cgroup", "cpu"].includes(parts.get("by")) ? parts.get("by") : "none";
+      const by = picture.orders.some(([name]) => name === parts.get("by")) ? parts.get("by") : "none";
       let folded = [];
       try { folded = JSON.parse(parts.get("fold") || "[]").map(String); } catch { /* not ours */ }
       await learn([...chosen, ...lanes("pin")].filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5))));

@@ -280,9 +280,19 @@ export function mount(root, about, source, home = "page") {
 
   // ---- lanes ----
 
+  /** Ways to group lanes: the places of CPUs only where the trace knows them. */
+  const orders = [["none", "lanes as chosen"], ["process", "by process"], ["cgroup", "by cgroup"], ["cpu", "by CPU"],
+    ["llc", "by LLC"], ["node", "by node"]].filter(([name]) => !["llc", "node"].includes(name) || about.places?.[name]);
+  const placed = () => ["cpu", "llc", "node"].includes(by);
+
   /** The group of a lane, and what its heading says. */
   function groupOf(lane) {
-    const row = threads.get(Number(lane.slice(5))) || {};
+    const own = isThread(lane) || lane.startsWith("lag:"), row = (own && threads.get(Number(lane.split(":")[1]))) || {};
+    if (placed()) {
+      const cpu = own ? row.cpu : cpuOf(lane);
+      if (cpu === null || cpu === undefined) return own ? "CPU unknown" : "all CPUs";
+      return by === "cpu" ? `CPU ${cpu}` : about.places[by][cpu] || `${by === "llc" ? "LLC" : "node"} unknown`;
+    }
     if (by === "process") return row.process ? `${row.process} ${row.pid ?? ""}`.trim() : row.pid ? `process ${row.pid}` : "process unknown";
     return row.cgroup || "no control group known";
   }
@@ -292,12 +302,9 @@ export function mount(root, about, source, home = "page") {
     const heads = (groups) => [...groups].flatMap(([name, its]) => [`head:${name}`, ...(folded.includes(name) ? [] : its)]);
     const groups = new Map();
     const into = (name, lane) => groups.set(name, [...(groups.get(name) || []), lane]);
-    if (by === "cpu") {
-      for (const lane of rest.filter((key) => !isThread(key))) into(cpuOf(lane) === null ? "all CPUs" : `CPU ${cpuOf(lane)}`, lane);
-      for (const lane of rest.filter(isThread)) {
-        const cpu = (threads.get(Number(lane.slice(5))) || {}).cpu;
-        into(cpu === null || cpu === undefined ? "CPU unknown" : `CPU ${cpu}`, lane);
-      }
+    if (placed()) {
+      // What a CPU does stands above its threads.
+      for (const lane of [...rest.filter((key) => !isThread(key)), ...rest.filter(isThread)]) into(groupOf(lane), lane);
       return [...pinned, ...heads(groups)];
     }
     if (by === "none") return [...pinned, ...rest];
@@ -335,7 +342,7 @@ export function mount(root, about, source, home = "page") {
     if (fresh.length) {
       await learn(fresh);
       // Unless its group is folded, where it would not be seen.
-      arrange({ chosen: [...chosen, ...fresh], folded: folded.filter((name) => !fresh.some((key) => key.startsWith("utid:") && by !== "none" && by !== "cpu" && groupOf(key) === name)) });
+      arrange({ chosen: [...chosen, ...fresh], folded: folded.filter((name) => !fresh.some((key) => by !== "none" && (placed() || isThread(key)) && groupOf(key) === name)) });
     }
     const row = lanes.indexOf(keys[0]);
     if (row < 0) return;
@@ -1197,7 +1204,7 @@ export function mount(root, about, source, home = "page") {
   ear.addEventListener("keydown", press);
 
   const picture = {
-    about, box, bar, canvas, view, names, threads, cpus, total, second, selection: null, range: null,
+    about, box, bar, canvas, view, names, threads, cpus, orders, total, second, selection: null, range: null,
     on, thread, title, when, best, over, show, arrange, go, between, whole, select, outline, setRange, complain, stepped,
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
