@@ -689,7 +689,7 @@ def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: 
 
 def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
-    both = "[...document.querySelectorAll('canvas')].map(c => c.timeline)"
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
     first, second = worst(trace), worst(other)
     starts = first["ts_ready"] - trace.window[0], second["ts_ready"] - other.window[0]
     shown = f"{both}.map(t => t.view.first * t.view.scale)"
@@ -734,6 +734,66 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
         press(browser, "align at the starts")
         browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
+
+
+def test_two_traces_are_stretched_and_their_differences_marked(
+    browser: Any, trace: ss.Trace
+) -> None:
+    other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
+    bars = "document.querySelector('canvas').balance()"
+    first, second = (0, trace.duration), (other.duration // 4, other.duration // 2)
+    with server(trace, other) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.run(f"{both}[1].picture.setRange({list(second)})")
+        browser.key("x")
+        pace = (second[1] - second[0]) / trace.duration
+        browser.wait(f"Math.abs({both}[1].view.scale - {both}[0].view.scale * {pace}) <= 1")
+        browser.wait("location.hash.includes('match=')")
+        for key in ("w", "d", ""):
+            if key:
+                browser.key(key)
+            else:  # a colleague sees both as they are
+                time.sleep(0.5)
+                visit(browser, browser.run("location.href"))
+                browser.wait(f"{both}[0].picture.match")
+            browser.run(FRAMES)
+            views = browser.run(f"{both}.map(t => t.view)")
+            middles = [(v["first"] + v["bins"] / 2) * v["scale"] for v in views]
+            there = second[0] + (middles[0] - first[0]) * pace
+            assert abs(middles[1] - there) <= 2 * views[1]["scale"]
+        # A bar is the mean number of threads in its pixels, in each of the two.
+        browser.wait(f"{bars}?.step && !{both}[0].state().asking")
+        time.sleep(0.5)
+        views, step = browser.run(f"{both}.map(t => t.view)"), browser.run(f"{bars}.step")
+        shown = browser.run(bars)
+        at = len(shown[0]) // 2
+        for side, (of, view) in enumerate(zip((trace, other), views, strict=True)):
+            low = of.window[0] + (view["first"] + at * step) * view["scale"]
+            high = low + step * view["scale"]
+            inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), high) - pl.max_horizontal(
+                "ts", low
+            )
+            time_in = of.states.filter(
+                pl.col("utid") >= of.ncpu, pl.col("ts") < high, pl.col("ts") + pl.col("dur") > low
+            ).select("state", time=inside)
+            for row, state in enumerate(("running", "runnable")):
+                spent = time_in.filter(pl.col("state") == state).select("time").sum().collect()
+                threads = spent["time"][0] / (high - low)
+                assert shown[row][at][side] == pytest.approx(threads, abs=0.01)
+        # Threads whose name the other one has not are marked, and the table says so.
+        browser.key("c")
+        table = "document.querySelector('.sst-between').innerText"
+        browser.wait(f"{table}.includes('only in the second')")
+        rows = [row.split("\t") for row in browser.run(table).splitlines() if "\tonly in" in row]
+        names = [set(t.threads.collect()["comm"]) for t in (trace, other)]
+        for row in rows:
+            here, there_too = (row[0] in found for found in names)
+            assert (row[-1] == "only in the first") == (here and not there_too)
+            assert (row[-1] == "only in the second") == (there_too and not here)
+        assert "◆ a name" in browser.run("document.body.innerText")
+        press(browser, "align at the starts")
+        browser.wait(f"!location.hash.includes('match=') && !{both}[0].picture.match")
 
 
 def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None:
