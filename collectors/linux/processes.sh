@@ -76,7 +76,8 @@ host_processes() {
         }'
 }
 
-# Rows of groups.tsv for the control groups in processes.tsv, each with $1 in column `seen`.  Times
+# Rows of groups.tsv for the control groups in processes.tsv and those that they lie in, whose quotas
+# and weights hold for them, too (cgroup 2 has no process there); $1 is column `seen`.  Times
 # are in us: `usage` CPU time, `throttled` time in which threads were held back by the quota,
 # `pressure` time in which some thread of the group waited for a CPU.
 host_groups() {
@@ -86,7 +87,15 @@ host_groups() {
         type == "cgroup2" { two = $5 }
         END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
     [ -n "$host_group_root" ] || return 0
-    cut -f 5 processes.tsv | sed 1d | sort -u | grep '^/' | while read -r host_group; do
+    cut -f 5 processes.tsv | sed 1d | awk '
+        /^\// {
+            path = $0
+            while (path != "" && !(path in told)) {
+                told[path]
+                print path
+                sub("/[^/]*$", "", path)
+            }
+        }' | sort | while read -r host_group; do
         # A name that was escaped is left out rather than guessed.
         case $host_group in *\\*) continue ;; esac
         for host_file in cpu.weight cpu.max cpu.shares cpu.cfs_quota_us cpu.cfs_period_us cpu.stat cpu.pressure; do
