@@ -94,11 +94,10 @@ def main() -> None:
             *(one / 1e6 for one in total)
         ))  # fmt: skip
         for kind, name in (("hard", "irq"), ("soft", "softirq")):
-            told = trace.irqs.filter(pl.col("kind").cast(pl.String) == kind).select("dur").collect()
+            irqs = trace.irqs.filter(pl.col("kind").cast(pl.String) == kind)
+            told = int(irqs.select(pl.col("dur").sum()).collect().item())
             counted = sum(int(row[name] or 0) for row in trace.info["cpu_time"])
-            print(
-                f"{kind}: {told['dur'].sum() / 1e6:.2f} ms recorded, {counted / 1e6:.0f} ms counted"
-            )
+            print(f"{kind}: {told / 1e6:.2f} ms recorded, {counted / 1e6:.0f} ms counted")
         stolen = sum(int(row["steal"] or 0) for row in trace.info["cpu_time"])
         print(f"steal: {stolen / 1e6:.0f} ms counted, of {trace.duration / 1e6:.0f} ms on each CPU")
 

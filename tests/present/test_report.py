@@ -17,16 +17,18 @@ import pytest
 from ledgers import ledger, played
 
 import schedscope as ss
-from schedscope import cli
+from schedscope import cli, units
 from schedscope.analysis.findings.finding import ADVICE
+from schedscope.analysis.findings.starved import EPISODES
 from schedscope.errors import UsageError
+from schedscope.plot.starvation import TOP
 from schedscope.report.figures import write_figures
 from schedscope.report.findings import ABOUT
 from schedscope.report.focus import focus
 from schedscope.report.page import SECTIONS, page
 from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
-from schedscope.report.waiting import bucket_for
+from schedscope.report.waiting import THRESHOLD, bucket_for
 
 WORLD = """
     web  wake    100000 -> 200000 cpu0
@@ -94,6 +96,28 @@ def starved(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 def whole(starved: ss.Trace) -> str:
     """The page of a real capture, timeline included."""
     return page(Subject(starved), focus(Subject(starved)))
+
+
+def test_every_name_of_a_starvation_figure_is_listed_also_the_grey_ones(
+    starved: ss.Trace, whole: str
+) -> None:
+    found = ss.starvation(starved, threshold=THRESHOLD, top=EPISODES)
+    shown = ss.starvation_timeline(starved, found, found["episode"][0])
+    ran = shown.filter(pl.col("kind").cast(pl.String) == "thread")
+    (listed,) = re.findall(r"<details><summary>All .*?</details>", whole, flags=re.DOTALL)
+    rows = re.findall(r"<tr><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>", listed)
+    expected = {
+        units.printable(str(comm)): (
+            units.duration(part.filter("waited")["dur"].sum()),
+            units.duration(part["dur"].sum()),
+        )
+        for (comm,), part in ran.group_by("comm")
+    }
+    assert {html.unescape(name): times for name, *times in rows}.keys() == expected.keys()
+    assert len(rows) == len(expected) > TOP
+    assert f"All {len(rows)} names in the figure" in listed
+    for name, _, drawn in rows:
+        assert drawn == expected[html.unescape(name)][1]
 
 
 def test_a_page_without_a_timeline_has_no_script_at_all() -> None:

@@ -486,7 +486,11 @@ QUESTIONS = {
         affinity | | count | moved because the mask forbids the CPU before
         unknown  | | count | of unknown cause
     """,
-    "starvation_timeline": "waited | | text | whether the waiting thread was on the CPU's queue",
+    "starvation_timeline": """
+        waited | | text | whether the waiting thread was on the CPU's queue
+        held_back | while it waited there | time | time on a CPU for which the thread waited then
+        drawn | on all CPUs drawn | time | time that ran on the CPUs of the figure
+    """,
     "migration_list": "waited | | text | whether the thread waited anyway",
     "compare": """
         measure    |            | text  | what is compared

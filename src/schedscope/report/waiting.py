@@ -12,6 +12,7 @@ from schedscope.analysis.starvation.starvation import starvation
 from schedscope.analysis.starvation.timeline import starvation_timeline
 from schedscope.analysis.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
+from schedscope.plot.starvation import TOP, names_drawn
 from schedscope.plot.style import short
 from schedscope.present.columns import Column, choose
 from schedscope.present.html_table import html_table
@@ -33,8 +34,10 @@ def starved(subject: Subject) -> Section:
     if frame.height:
         shown = starvation_timeline(trace, frame, frame["episode"][0])
         drawn = plot.starvation(shown, origin=trace.origin)
-        body = figure(drawn, "the CPUs during the longest wait", "starved") + html_table(
-            frame.head(15), columns, "starved"
+        body = (
+            figure(drawn, "the CPUs during the longest wait", "starved")
+            + _names(shown)
+            + html_table(frame.head(15), columns, "starved")
         )
     return Section(
         "starved",
@@ -43,6 +46,18 @@ def starved(subject: Subject) -> Section:
         " Unfinished waits count with the time observed. The figure shows the longest.",
         body,
         subject.commands("starvation") if frame.height else (),
+    )
+
+
+def _names(shown: pl.DataFrame) -> str:
+    """Everyone in the figure, also those whom it draws in grey."""
+    names = names_drawn(shown)
+    if names.height <= TOP:
+        return ""
+    columns = choose(names, ["comm", "held_back", "drawn"], question="starvation_timeline")
+    return (
+        f"<details><summary>All {names.height} names in the figure, and how long each ran; the"
+        f" first {TOP} have a colour</summary>{html_table(names, columns)}</details>"
     )
 
 
