@@ -93,8 +93,21 @@ def throttling(trace: Trace) -> Throttling:
             found += [
                 of_group.with_columns(group=pl.lit(paths.index(path), pl.UInt32)) for path in inside
             ]
-    stretches = pl.concat(found).sort("ts")
-    return Throttling(groups is not None, stretches, group, held, quota_of)
+    return Throttling(groups is not None, _once(pl.concat(found)), group, held, quota_of)
+
+
+def _once(stretches: pl.DataFrame) -> pl.DataFrame:
+    """Time in which a quota and that of a group around it are both used up counts once."""
+    key, end = ["group", "cpu"], pl.col("ts") + pl.col("dur")
+    apart = pl.col("ts") > end.cum_max().shift(1).over(key)
+    return (
+        stretches.sort("ts")
+        .with_columns(nth=apart.fill_null(value=True).cum_sum().over(key))
+        .group_by(*key, "nth", maintain_order=True)
+        .agg(pl.col("ts").first(), dur=end.max() - pl.col("ts").first())
+        .select(*_STRETCHES.names())
+        .sort("ts", maintain_order=True)
+    )
 
 
 def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Series:

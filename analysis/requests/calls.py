@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 _READS = (*READS, "recvmmsg")
 _WRITES = (*WRITES, "sendmmsg", "sendfile")
 _POLLS = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6")
-_KINDS = {"read": _READS, "write": _WRITES, "poll": _POLLS, "close": ("close",)}
+_KINDS = {
+    **{"read": _READS, "write": _WRITES, "poll": _POLLS},
+    **{"close": ("close",), "accept": ("accept", "accept4"), "connect": ("connect",)},
+}
+_CONNECTS = (0, -4, -115)
+"""What `connect` returns if there will be a connection: also EINTR and EINPROGRESS."""
 
 
 def _calls(trace: Trace) -> pl.DataFrame:
-    """Calls that returned something, and closes: `utid`, `pid`, `entered`, `returned`, `fd`,
-    `what`."""
+    """Calls that returned something, closes, and connects that did not fail: `utid`, `pid`,
+    `entered`, `returned`, `fd` (of an accept the new one), `what`."""
     known = names(trace.info.get("machine"))
     kinds = {
         number: what
@@ -46,9 +51,17 @@ def _calls(trace: Trace) -> pl.DataFrame:
                 list(kinds), list(kinds.values()), default=None, return_dtype=pl.String
             )
         )
-        .filter((pl.col("value") > 0) | (pl.col("what") == "close"))
+        .filter(
+            pl.when(pl.col("what") == "connect")
+            .then(pl.col("value").is_in(_CONNECTS))
+            .otherwise((pl.col("value") > 0) | (pl.col("what") == "close"))
+        )
         .join(trace.threads.select("utid", "pid"), on="utid", how="left")
-        .select("utid", "pid", "returned", "what", entered="ts", fd="arg0")
+        .select(
+            *("utid", "pid", "returned", "what"),
+            entered="ts",
+            fd=pl.when(pl.col("what") == "accept").then("value").otherwise("arg0"),
+        )
         .sort("returned", "entered", maintain_order=True)
         .collect()
     )
@@ -61,22 +74,26 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
     `wrote` (when the last write was entered), `at_least` (the data was there before the thread
     asked), `handed` (when the reader woke the writer; null if they are one or that was not seen),
     `censored` (no answer when last observed), `lost` (events are missing meanwhile). `same`:
-    answers go to the descriptor that was read.
+    answers go to the descriptor that was read, and what a process reads from a connection that it
+    opened itself is no request.
     """
     calls = _calls(trace)
     ends = calls.filter(pl.col("what") != "poll").filter(
         pl.col("pid").is_not_null() & pl.col("fd").is_not_null()
     )
     if same:
-        # A number that was closed and given again is another connection.
-        closes = pl.col("what") == "close"
+        # A number that was closed and given again is another connection; so is one that an accept
+        # returns, if that was closed in a way that is not looked for.
+        bounds = pl.col("what").is_in(["close", "accept"])
         key = ["pid", "fd"]
-        ends = ends.with_columns(life=closes.cum_sum().over(key), last_life=closes.sum().over(key))
+        ends = ends.with_columns(life=bounds.cum_sum().over(key), last_life=bounds.sum().over(key))
         conn = [*key, "life"]
+        # Who opened the connection asks on it, and is asked nothing.
+        ends = ends.filter(~(pl.col("what") == "connect").any().over(conn))
     else:
         ends = ends.with_columns(life=pl.lit(0), last_life=pl.lit(0))
         conn = ["utid"]
-    ends = ends.filter(pl.col("what") != "close")
+    ends = ends.filter(pl.col("what").is_in(["read", "write"]))
     begins = (pl.col("what") == "read") & (
         pl.col("what").shift(1).over(conn).fill_null("write") == "write"
     )

@@ -55,8 +55,9 @@ def requests(
 
     `by="request"`: a row for each of the `top` slowest requests instead, with `ts` (its begin),
     `comm` and `tid` of the thread that read, `by_comm` of the one that wrote, `fd` and `at_least`.
-    A client that reads answers and then asks again is no different from a server: select the
-    server with `where`, an expression over the columns of `threads` (of the thread that read).
+    A client that reads answers and then asks again is no different from a server, unless its
+    `connect` was recorded (with `reply="same"`): select the server with `where`, an expression
+    over the columns of `threads` (of the thread that read).
 
     Definition: docs/definitions/requests.md. Raises `UsageError` for an unknown column or
     `reply`, and for `top` below 1.

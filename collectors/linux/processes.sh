@@ -76,7 +76,8 @@ host_processes() {
         }'
 }
 
-# Rows of groups.tsv for the control groups in processes.tsv, each with $1 in column `seen`.  Times
+# Rows of groups.tsv for the control groups in processes.tsv and those that they lie in, whose quotas
+# and weights hold for them, too (cgroup 2 has no process there); $1 is column `seen`.  Times
 # are in us: `usage` CPU time, `throttled` time in which threads were held back by the quota,
 # `pressure` time in which some thread of the group waited for a CPU.
 host_groups() {
@@ -87,7 +88,15 @@ host_groups() {
         END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
     [ -n "$host_group_root" ] || return 0
     {
-        cut -f 5 processes.tsv | sed 1d
+        cut -f 5 processes.tsv | sed 1d | awk '
+            /^\// {
+                path = $0
+                while (path != "" && !(path in told)) {
+                    told[path]
+                    print path
+                    sub("/[^/]*$", "", path)
+                }
+            }'
         # Those without a process, too: COMMAND may enter one and have left it at the end.
         find "$host_group_root" -type d 2>/dev/null | head -n 1000 |
             awk -v root="$host_group_root" '{ path = substr($0, length(root) + 1); print path == "" ? "/" : path }'

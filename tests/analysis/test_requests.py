@@ -177,6 +177,32 @@ def test_a_closed_descriptor_is_another_connection() -> None:
     assert frame.select("n", "total", "n_censored").row(0) == (2, 2 + 28, 0)
 
 
+CONNECT, ACCEPT = 42, 43
+ASKED: list[Call] = [
+    # An answer read, and the next question asked; then the number is that of a connection to it.
+    (S, RECV, 9, 27, 5, 3),
+    (S, SEND, 46, 48, 5, 3),
+    (S, ACCEPT, 76, 79, 4, 5),
+    (S, RECV, 80, 81, 5, 1),
+    (S, SEND, 82, 84, 5, 1),
+]
+
+
+@pytest.mark.parametrize("value", [0, -4, -115])
+def test_who_opened_the_connection_is_asked_nothing_on_it(value: int) -> None:
+    opened: list[Call] = [(S, CONNECT, 2, 4, 5, value), *ASKED]
+    # An accept that returns the number ends that, though no close was seen.
+    assert singles(traced(opened)).select("ts", "fd").rows() == [(80, 5)]
+    assert singles(traced(ASKED)).select("ts", "fd").rows() == [(20, 5), (80, 5)]
+    # Consumers of a queue read their work from a connection that they open.
+    assert singles(traced(opened), reply="any")["ts"].to_list() == [20, 80]
+
+
+def test_a_connect_that_failed_says_nothing() -> None:
+    failed: list[Call] = [(S, CONNECT, 2, 4, 5, -111), *ASKED]
+    assert singles(traced(failed)).select("ts", "fd").rows() == [(20, 5), (80, 5)]
+
+
 def test_answers_to_another_descriptor() -> None:
     calls = [(S, READ, 9, 27, 0, 3), (S, WRITE, 46, 48, 1, 3)]
     assert ss.requests(traced(calls)).is_empty()
@@ -223,6 +249,15 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert int(since) <= float(when[:-2]) * 1e9 + 1000
         assert int(since) < int(at) < int(until)
     assert cli.main(["requests", path, "--cpu", "1"]) == 2
+
+
+def test_no_request_of_threads_whose_calls_were_not_recorded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["requests", str(FIXTURES / "linux-requests.capture"), "--tid", "15"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no request of this selection" in said
+    assert "the system calls of the command were recorded, and of what it started" in said
 
 
 def test_the_figure_divides_the_mean_request() -> None:

@@ -16,6 +16,7 @@ import schedscope as ss
 from schedscope import cli
 from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.throttling import throttling
 
 CAPTURE = ROOT / "collectors" / "capture"
 # A child that changes neither name nor group, and one that calls exec; the second outlives both.
@@ -222,6 +223,36 @@ def test_a_quota_is_named_with_the_kernels_own_figure(
         share = row["throttled"] * periods / row["n_periods"]
         assert part["throttled"] + unknown >= 0.6 * share
     assert part["throttled"] <= 1.1 * row["throttled"]
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_a_quota_of_the_group_around_is_the_cause(tmp_path: Path, group: Path) -> None:
+    """As of a pod: the loop is in a group without a quota, inside the one that has it."""
+    inner = group / "inner"
+    inner.mkdir()
+    if (group / "cgroup.subtree_control").exists():
+        (group / "cgroup.subtree_control").write_text("+cpu")
+    script = 'echo $$ >"$1/cgroup.procs"; while :; do :; done'
+    loop = subprocess.Popen(["sh", "-c", script, "sh", str(inner)])
+    target = tmp_path / "x.capture"
+    try:
+        eventually(lambda: "nr_throttled 0" not in (group / "cpu.stat").read_text(), 30)
+        subprocess.run(
+            ["sh", str(CAPTURE), "-q", "-d", "0.5", "-o", str(target)],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    finally:
+        loop.kill()
+        loop.wait()
+        eventually(lambda: not (inner / "cgroup.procs").read_text(), 30)
+        inner.rmdir()
+    trace = ss.open(target)
+    [outer] = [row for row in trace.info["groups"] if row["cgroup"].endswith(group.name)]
+    assert outer["n_throttled"] > 0
+    found = ss.findings(trace).filter(topic="quota")
+    assert any(outer["cgroup"] in text for text in found["text"])
+    mine = trace.threads.filter(pl.col("pid") == loop.pid).collect()
+    assert throttling(trace).quota_of[mine["utid"].item()] == outer["cgroup"]
 
 
 @pytest.mark.needs("root", "tracefs")

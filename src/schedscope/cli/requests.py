@@ -4,7 +4,7 @@ A request is what a thread reads from a socket or pipe until the answer is writt
 calls show it. Each is divided, exactly, into running, waiting for a CPU, throttling, interrupts,
 locks, I/O, timers and other sleep; a second row does so for the slowest 1 % alone. Needs
 `capture --with syscalls`. Choose the server with --process, --comm or --pid: a client that asks
-again after each answer looks the same.
+again after each answer looks the same, unless it was seen to open the connection.
 """
 
 from __future__ import annotations
@@ -77,6 +77,13 @@ def run(args: argparse.Namespace) -> Answer:
             "no request of this selection: a request is read from a descriptor and answered by a"
             " write to the same one (--reply any: to any)"
         )
+        recorded = trace.metadata("ftrace", "calls_of")
+        if recorded not in (None, "all"):
+            whose = "the command" if recorded == "command" else f"process {recorded}"
+            notes.append(
+                f"the system calls of {whose} were recorded, and of what it started: for a server"
+                " elsewhere, capture with --of PID, or --of all"
+            )
     seen = [part for part in PARTS if frame[part].sum()]
     if single:
         notes += _views(trace, shown, args.input)

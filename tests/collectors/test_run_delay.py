@@ -1,0 +1,26 @@
+"""How long processes waited for a CPU, beside what the kernel counted for each meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_accounts import accounts
+
+ROUNDING = 1_000_000
+"""Between reading the clock and the kernel's file, and at each switch (ns)."""
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_each_waited_as_long_as_the_kernel_counted(tmp_path: Path) -> None:
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel has no /proc/PID/schedstat (CONFIG_SCHED_INFO)")
+    _, rows = accounts(tmp_path, 0.5)
+    assert rows.height >= 3
+    for what, pid, kernel, ours, unknown in rows.iter_rows():
+        doubt = ROUNDING + kernel // 50
+        # Where the kernel left a switch out, the time is unknown, and not guessed.
+        assert ours - doubt <= kernel <= ours + unknown + doubt, (what, pid, kernel, ours, unknown)
+    # Three to a CPU: there was something to compare.
+    assert rows["kernel"].sum() > 300_000_000
+    assert rows["ours"].sum() > rows["unknown"].sum()
