@@ -20,6 +20,8 @@ AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 # Facts of one time come in this order; within a table the order is the table's.
 # The least time in which a waiting thread runs elsewhere and is back on its queue.
 ROUND_TRIP = 250_000
+# So long after one step of a wakeup the other has come.
+HALF_A_WAKE = 20_000_000
 ORDER = ["switches", "wakeups", "migrations", "yields", "losses"]
 
 
@@ -75,6 +77,7 @@ class Oracle:
     # Threads that take CPUs off line.
     stoppers: set[int] = field(default_factory=set)
     has_waking: bool = False
+    has_enqueued: bool = False
     moves_recorded: bool = False
     # Nothing counts what was lost: where a switch is missing, moves may be, too.
     uncounted: bool = False
@@ -577,11 +580,25 @@ class Oracle:
                 self.close_idle(cpu, c, w, "window")
         for thread in self.threads.values():
             self.settle(thread, w + 1)
-            if thread.state != "running" and thread.since < w and self.unsure(thread.utid):
+            doubtful = self.unsure(thread.utid) or self.half_woken(thread, w)
+            if thread.state != "running" and thread.since < w and doubtful:
                 self.lose_sight(thread)
             self.close(thread, w, "window")
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
         self.waits += [story.held for story in self.stories.values() if story.held]
+
+    def half_woken(self, thread: Thread, w: int) -> bool:
+        """Rule Half a wake: one step of the wakeup that began its wait does not come any more."""
+        wait = thread.wait
+        return (
+            self.has_waking
+            and self.has_enqueued
+            and w - thread.since > HALF_A_WAKE
+            and wait is not None
+            and wait["cause"] == "wake"
+            and (wait["begun_before"] or wait["ts_enqueued"] is None)
+            and thread.last_event == thread.since
+        )
 
     def close_idle(self, cpu: Cpu, c: int, t: int, end: str) -> None:
         idle = Thread(cpu.current or 0, since=cpu.since, state="running", cpu=c)
@@ -634,6 +651,7 @@ def reconstruct(
     oracle = Oracle(ncpu, clocks=clocks, uncounted=uncounted)
     kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []
     oracle.has_waking = "waking" in list(kinds)
+    oracle.has_enqueued = "enqueued" in list(kinds)
     if "threads" in tables:
         oracle.masks = _masks(tables["threads"], ncpu)
         classes = tables["threads"].to_dicts()

@@ -153,8 +153,9 @@ damage that leaves no trace in the file, or too little:
   them;
 * a CPU that falls silent and is handed no thread until the end of the recording;
 * a bit flipped in a time stamp, a CPU number or a thread id, if the result is possible and the
-  file has no checksum, as `trace.dat` and captures of earlier collectors. A time stamp
-  more than 1 ms out of the order of sub-buffers is noticed, and the file refused;
+  file has no checksum, as `trace.dat` and captures of earlier collectors. Noticed, and the file
+  refused, are time stamps more than 1 ms out of the order of sub-buffers, thread ids and states
+  that no kernel writes, and switches away from another thread than the one that was running;
 * clocks that step or drift by more than that doubt, but in a stretch in which no thread is woken
   across CPUs fast enough to show it;
 * two recordings of one kernel mixed, with their times shifted to match and all counts made to

@@ -106,11 +106,17 @@ impl Error {
                     "check the permissions, or copy the file where you may read it".into()
                 }
                 std::io::ErrorKind::NotFound => "check the path".into(),
+                _ if error.raw_os_error() == Some(EMFILE) => {
+                    "allow more open files (ulimit -n)".into()
+                }
                 _ => String::new(),
             },
         }
     }
 }
+
+/// "Too many open files", on Linux and FreeBSD.
+const EMFILE: i32 = 24;
 
 /// What a sentence quotes of a file may be anything, and of any length.
 fn sentence(text: &str) -> String {

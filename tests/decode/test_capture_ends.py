@@ -184,6 +184,20 @@ def test_a_recording_that_was_switched_off_late_is_read_as_far_as_the_kernel_cou
         schedscope.read_tables(late, "switches")
 
 
+def test_a_window_whose_events_were_all_overwritten_is_told_from_a_mixture(tmp_path: Path) -> None:
+    """Whoever switches it off waits for a CPU, and the buffer is too small to keep so much."""
+    late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
+    begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
+    rewrite(late, window={"begin": begin - 60_000_000_000, "end": begin - 58_000_000_000})
+    with pytest.raises(schedscope.FormatError, match=r"two recordings were mixed"):
+        schedscope.read_tables(late, "switches")
+    for stats in (late / "stats").iterdir():
+        stats.write_text(stats.read_text().replace("overrun: 0", "overrun: 70000", 1))
+    with pytest.raises(schedscope.FormatError, match=r"58\.\d s after the end .* overwritten"):
+        schedscope.read_tables(late, "switches")
+    assert schedscope.read_tables(late, "switches", options={"salvage": "1"})
+
+
 def test_what_a_ring_overwrote_is_where_a_cpu_begins(capture: Path) -> None:
     """A flight recorder's snapshot: no loss, nothing outside its window, and no time invented."""
     there = [record for record in records(LOSSY) if record.cpu == 0]

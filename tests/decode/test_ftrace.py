@@ -266,3 +266,43 @@ def test_the_sub_buffers_of_a_trace_dat_are_those_of_a_capture(
     expected, _ = decode(source)
     assert found["switches"].equals(expected["switches"])
     assert found["wakeups"].equals(expected["wakeups"])
+
+
+def _first(capture: Path, event: str, cpu: int = 0) -> tuple[Path, int]:
+    """Where the first record of an event begins in a CPU's file."""
+    path = capture / "raw" / f"cpu{cpu}"
+    text = (capture / "events" / "sched" / event / "format").read_text()
+    number = int(text.split("ID: ")[1].split()[0])
+    content = path.read_bytes()
+    at = content.index(struct.pack("<H", number), 20)
+    while at % 4:
+        at = content.index(struct.pack("<H", number), at + 1)
+    return path, at
+
+
+@pytest.mark.parametrize(
+    ("event", "byte", "bit"),
+    # prev_pid is not common_pid; next_pid and pid are beyond all thread ids; two states at once,
+    # and one that no kernel has.
+    [
+        ("sched_switch", 24, 3),
+        ("sched_switch", 59, 6),
+        ("sched_waking", 27, 0),
+        ("sched_switch", 32, 3),
+        ("sched_switch", 38, 0),
+    ],
+)
+def test_a_record_that_no_kernel_writes_is_damage(
+    capture: Path, event: str, byte: int, bit: int
+) -> None:
+    whole, _ = decode(capture)
+    path, at = _first(capture, event)
+    content = bytearray(path.read_bytes())
+    content[at + byte] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="a thread or state that cannot be"):
+        decode(capture)
+    tables, about = decode(capture, salvage="yes")
+    assert any("damaged sub-buffers were left out" in text for text in about["warnings"])
+    assert 0 < tables["switches"].height < whole["switches"].height
+    assert "truncated" in tables["losses"]["reason"].cast(pl.String).to_list()

@@ -121,6 +121,22 @@ def test_a_packet_that_grows_beyond_all_traces_is_refused(tmp_path: Path) -> Non
         _native.decode(path)
 
 
+def test_more_files_than_may_be_open_is_said_with_what_to_do(tmp_path: Path) -> None:
+    path = copy_of("linux-slice-default-1.capture", tmp_path)
+    for cpu in range(2, 80):
+        (path / "raw" / f"cpu{cpu}.zst").write_bytes((path / "raw" / "cpu1.zst").read_bytes())
+    code = (
+        "import resource, sys; from schedscope import _native\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "_native.decode(sys.argv[1])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "allow more open files (ulimit -n)" in done.stderr.splitlines()[-1]
+
+
 def test_a_capture_of_8192_cpus_takes_one_descriptor_and_little_memory(tmp_path: Path) -> None:
     path = copy_of("linux-bpftrace.capture", tmp_path)
     about = json.loads((path / "capture.json").read_text())

@@ -79,7 +79,7 @@ def streams(draw: st.DrawFn) -> tuple[int, Tables]:
     """Rows that a trace.dat can hold, in time order, of a few threads and CPUs."""
     ncpu = draw(st.integers(1, 4))
     tids = draw(
-        st.lists(st.integers(1, 1 << 22), min_size=1, max_size=6, unique=True), label="tids"
+        st.lists(st.integers(1, (1 << 22) - 1), min_size=1, max_size=6, unique=True), label="tids"
     )
     comm = st.text(st.characters(codec="ascii", exclude_characters="\0\n"), min_size=1, max_size=15)
     comms = draw(st.lists(comm, min_size=len(tids), max_size=len(tids)))
@@ -198,6 +198,17 @@ def test_what_is_written_is_what_is_read(
     assert sum(counted(about).values()) == sum(
         tables[name].height for name in ("switches", "wakeups", "migrations")
     )
+
+
+def test_a_thread_that_linux_cannot_have_is_not_written(tmp_path: Path) -> None:
+    """Readers take such a number for damage."""
+    tables = {
+        "wakeups": pl.DataFrame({"ts": [1], "cpu": [0], "kind": ["waking"], "utid": [1]}),
+        "threads": pl.DataFrame({"utid": [0, 1], "tid": [0, 1 << 22]}),
+    }
+    with pytest.raises(UsageError, match="number 4194304; expected numbers below 4194304"):
+        _native.write_trace_dat(tables, tmp_path / "trace.dat", 1, {})
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda f: "-".join(f.values()))

@@ -523,6 +523,54 @@ def test_a_migration_from_another_queue_tells_of_one_that_is_missing(
     )
 
 
+# -- half a wake ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until", [20_000_100, 20_000_101])
+def test_who_was_woken_by_one_step_of_two_is_not_known_to_wait_to_the_end(
+    engine: Engine, until: int
+) -> None:
+    """Its `enqueued` is missing, and with it whatever came after: or nobody has that number."""
+    rows = answer(
+        engine,
+        """
+         0 cpu0: waking B on 0
+         5 cpu0: enqueued B on 0
+        10 cpu0: idle -> B
+       100 cpu0: waking A on 0
+        """,
+        "A",
+        until=until,
+    )
+    if until - 100 > 20_000_000:
+        assert rows == lines(
+            f"""
+            A unknown 100..{until} window
+            A wake waking=100 ready=100 by ?@0 cpu -/0/-: -+-=0 right
+            """
+        )
+    else:
+        assert rows[0] == f"A runnable@0 100..{until} window"
+        assert rows[1].endswith("=20000000 right")
+
+
+def test_who_was_enqueued_without_a_waking_is_not_known_to_wait_to_the_end(
+    engine: Engine,
+) -> None:
+    rows = answer(
+        engine,
+        """
+         0 cpu0: waking B on 0
+         5 cpu0: enqueued B on 0
+        10 cpu0: idle -> B
+       100 cpu0: enqueued A on 0
+        """,
+        "A",
+        until=30_000_000,
+    )
+    assert rows[0] == "A unknown 100..30000000 window"
+
+
 # -- wakeups without their first step ---------------------------------------------------------
 
 

@@ -284,6 +284,10 @@ pub struct Party {
 /// no tid.
 pub const UNKNOWN_TID: u32 = u32::MAX;
 
+/// Linux gives threads numbers below this, whatever `pid_max` says; so, in practice, does FreeBSD,
+/// which takes the lowest free one from 100,000 on.
+pub const TIDS: u32 = 1 << 22;
+
 impl Party {
     pub fn unknown() -> Self {
         Self {

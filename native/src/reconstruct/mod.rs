@@ -20,6 +20,9 @@ use apart::{Apart, Clocks};
 use holes::Holes;
 use thread::{OpenWait, PendingWake, Thread};
 
+/// So long after one step of a wakeup the other has come, where both are recorded.
+const HALF_A_WAKE: i64 = 20_000_000;
+
 /// No thread.
 const NOBODY: u32 = u32::MAX;
 
@@ -76,6 +79,8 @@ pub struct Reconstructor {
     holes: Holes,
     /// Every wakeup has its `waking`: one without had an earlier one, unseen.
     expects_waking: bool,
+    /// Wakeups are recorded when they put the thread on a queue: one was.
+    enqueues: bool,
     /// There is no `waking`, and each wake of a sleeper raises one `enqueued`.
     enqueues_once: bool,
     uncounted: bool,
@@ -110,6 +115,7 @@ impl Reconstructor {
             threads: Vec::new(),
             holes: Holes::new(u32::from(ncpu)),
             expects_waking: false,
+            enqueues: false,
             enqueues_once: false,
             uncounted: false,
             apart: None,
@@ -697,6 +703,7 @@ impl Reconstructor {
     }
 
     pub fn wakeup(&mut self, row: &Wakeup) {
+        self.enqueues |= row.kind == WakeKind::Enqueued;
         if let Some(current) = row.current_utid {
             self.evidence(row.cpu, current, row.ts);
         }
@@ -956,6 +963,20 @@ impl Reconstructor {
         }
     }
 
+    /// Rule Half a wake, at the end of the window: of the wakeup that began the thread's wait, one
+    /// step is missing for so long that it does not come any more.
+    fn half_woken(&self, utid: u32, end: i64) -> bool {
+        let thread = &self.threads[utid as usize];
+        self.expects_waking
+            && self.enqueues
+            && end.saturating_sub(thread.since) > HALF_A_WAKE
+            && thread.wait.as_ref().is_some_and(|wait| {
+                wait.cause == Cause::Wake
+                    && (wait.begun_before || wait.ts_enqueued.is_none())
+                    && thread.last_event == thread.since
+            })
+    }
+
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
         for utid in self.ncpu..self.threads.len() as u32 {
@@ -972,7 +993,8 @@ impl Reconstructor {
             if !self.threads[utid as usize].born {
                 continue;
             }
-            let doubtful = self.apart.as_ref().is_some_and(|apart| apart.unsure(utid));
+            let unsure = self.apart.as_ref().is_some_and(|apart| apart.unsure(utid));
+            let doubtful = unsure || self.half_woken(utid, end);
             if doubtful && self.threads[utid as usize].since < end {
                 self.lose_sight(utid);
             }

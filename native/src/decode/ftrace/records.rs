@@ -13,7 +13,7 @@ use crate::decode::ftrace::states::StateTable;
 use crate::error::Result;
 use crate::model::event::{
     CallStep, DiskStep, Event, EventSink, GroupMove, IrqKind, LockKind, LockStep, Party,
-    PriorityCause, State, ToldBy, UNKNOWN_TID, WakeKind,
+    PriorityCause, State, TIDS, ToldBy, UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -126,6 +126,7 @@ pub enum Action {
 
 #[derive(Debug, Clone)]
 pub struct Switch {
+    running: Int,
     prev_comm: Name,
     prev_pid: Int,
     prev_prio: Int,
@@ -227,6 +228,7 @@ impl Action {
         match self {
             Self::Switch(switch) => {
                 let numbers = [
+                    switch.running,
                     switch.prev_pid,
                     switch.prev_prio,
                     switch.next_pid,
@@ -248,6 +250,28 @@ impl Action {
                 to,
             } => who(moved) && from.is_i32() && to.is_i32(),
             _ => false,
+        }
+    }
+
+    /// Can a kernel have written these threads and this state? The thread that a switch takes off
+    /// the CPU is the one that ran there. `USUAL` promises [`Plan::usual`].
+    #[inline(always)]
+    fn can_be<const BIG: bool, const USUAL: bool>(&self, data: &[u8]) -> bool {
+        let tid = |pid: Int| pid.tid::<BIG, USUAL>(data);
+        // UNKNOWN_TID is the word of files that do not know.
+        let given = |tid: u32| tid < TIDS || tid == UNKNOWN_TID;
+        match self {
+            Self::Switch(switch) => {
+                let (running, prev) = (tid(switch.running), tid(switch.prev_pid));
+                given(prev)
+                    && (running == prev || running == UNKNOWN_TID)
+                    && given(tid(switch.next_pid))
+                    && switch
+                        .states
+                        .can_be(switch.prev_state.read::<BIG>(data) as u64)
+            }
+            Self::Wake { who, .. } | Self::Migrate { who, .. } => given(tid(who.pid)),
+            _ => true,
         }
     }
 
@@ -281,6 +305,7 @@ fn action(
 ) -> Result<Action> {
     let action = match (system, format.name.as_str()) {
         ("sched", "sched_switch") => Action::Switch(Box::new(Switch {
+            running: layout.int("common_pid")?,
             prev_comm: layout.name("prev_comm")?,
             prev_pid: layout.int("prev_pid")?,
             prev_prio: layout.int("prev_prio")?,
@@ -476,6 +501,8 @@ pub enum Mapped {
     Done,
     /// A dynamic field points outside the record.
     BadName,
+    /// No kernel writes this thread or state.
+    CannotBe,
 }
 
 /// task_newtask without sched_process_fork fills `announced`; a fork follows
@@ -504,6 +531,13 @@ impl Mapper {
         data: &[u8],
         sink: &mut dyn EventSink,
     ) -> Result<Mapped> {
+        let fit = match plan.usual {
+            true => plan.action.can_be::<BIG, true>(data),
+            false => plan.action.can_be::<BIG, false>(data),
+        };
+        if !fit {
+            return Ok(Mapped::CannotBe);
+        }
         if plan.usual {
             self.send::<BIG, true>(&plan.action, ts, cpu, data, sink)?;
         } else if plan.action.names_fit::<BIG>(data) {

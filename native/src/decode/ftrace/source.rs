@@ -137,7 +137,8 @@ impl FtraceTrace {
             false => self.extents::<false>()?,
         };
         for (part, extent) in extents {
-            let counted = self.stats_of(part).and_then(|stats| stats.now);
+            let stats = self.stats_of(part);
+            let counted = stats.and_then(|stats| stats.now);
             let counted = counted.map(|now| part.clock.apply(now));
             let beyond = counted.is_some_and(|now| extent.last > now.saturating_add(APART.1));
             let outside = self
@@ -152,6 +153,26 @@ impl FtraceTrace {
                         || extent.first > end.saturating_add(LATE)
                         || extent.last > counted.unwrap_or(end).max(end.saturating_add(apart))
                 });
+            let overwritten = stats.map_or(0, |stats| stats.overrun);
+            let end = self.info.window.1.filter(|&end| extent.first > end);
+            if let Some(end) = end
+                && outside
+                && !beyond
+                && overwritten > 0
+            {
+                return Err(Error::format(
+                    format!(
+                        "{}: of CPU {} only events from {:.1} s after the end of the recording: \
+                         the {overwritten} before were overwritten",
+                        part.pages.place(0),
+                        extent.cpu,
+                        (extent.first - end) as f64 / 1e9,
+                    ),
+                    "events of the recording",
+                    "what ends a recording waited that long for a CPU: record with larger buffers \
+                     (-b KB), or read what is there with -O salvage=yes",
+                ));
+            }
             if outside || beyond {
                 return Err(Error::format(
                     format!(

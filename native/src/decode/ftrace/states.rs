@@ -18,6 +18,8 @@ pub struct StateTable {
     plus: u64,
     /// Values below 9 are numbers of letters (Linux 4.14), not bits.
     numbered: bool,
+    /// Values have one bit or none: Linux 4.15 and later report a single state.
+    single: bool,
     /// Decoded values of the low bits: every value a real kernel writes.
     cache: Vec<(State, bool)>,
 }
@@ -58,6 +60,7 @@ impl StateTable {
         let report = flags.contains(&(0x80, b'I'));
         let numbered = report && !matches!(plus, 0 | 0x100);
         let mut table = Self::new(flags, plus);
+        table.single = report && plus == 0x100;
         if numbered {
             table = table.numbered();
         }
@@ -100,6 +103,7 @@ impl StateTable {
             mask,
             plus,
             numbered: false,
+            single: false,
             cache: Vec::new(),
         };
         table.fill();
@@ -132,6 +136,13 @@ impl StateTable {
         }
         let value = low_bits(text)?;
         Some(self.decode(value).0)
+    }
+
+    /// Can a kernel have written this? One bit more than its `+` says in `trace.dat` of
+    /// schedscope that nobody knows.
+    #[inline]
+    pub fn can_be(&self, value: u64) -> bool {
+        !self.single || (value & value.wrapping_sub(1) == 0 && value <= self.plus << 1)
     }
 
     /// The state, and whether `+` was set.

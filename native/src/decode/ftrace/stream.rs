@@ -629,17 +629,26 @@ impl<const BIG: bool> Stream for CpuStream<BIG> {
         let data = &self.window[record.start..record.start + record.len];
         let plan = &self.plan.catalogue.events()[usize::from(record.event)].plan;
         let ts = record.head.ts;
-        match shared.mapper.map::<BIG>(plan, ts, self.cpu, data, sink)? {
-            Mapped::Done => {}
-            Mapped::BadName => self.damage(Error::format(
-                format!(
-                    "{}: a name that stands outside its record",
-                    self.pages.place(self.base + record.start as u64)
-                ),
+        let (found, expected) = match shared.mapper.map::<BIG>(plan, ts, self.cpu, data, sink)? {
+            Mapped::Done => return self.advance(shared, sink),
+            Mapped::BadName => (
+                "a name that stands outside its record",
                 format!("an offset below {}", record.len),
-                "the file is damaged: copy it again, or read what is intact with -O salvage=yes",
-            ))?,
-        }
+            ),
+            Mapped::CannotBe => (
+                "a thread or state that cannot be",
+                "thread ids below 4194304, and switches away from the running thread, in one state"
+                    .to_owned(),
+            ),
+        };
+        self.damage(Error::format(
+            format!(
+                "{}: {found}",
+                self.pages.place(self.base + record.start as u64)
+            ),
+            expected,
+            "the file is damaged: copy it again, or read what is intact with -O salvage=yes",
+        ))?;
         self.advance(shared, sink)
     }
 }

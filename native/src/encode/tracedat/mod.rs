@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::decode::tracedat::compression::Kind;
 use crate::error::{Error, Result};
-use crate::model::event::{Comm, Event, EventSink};
+use crate::model::event::{Comm, Event, EventSink, TIDS, UNKNOWN_TID};
 
 use pages::Pages;
 use records::{Destination, Encoder};
@@ -152,11 +152,35 @@ impl Writer {
     }
 }
 
+/// The threads that an event names.
+fn named(event: &Event) -> [Option<u32>; 2] {
+    match event {
+        Event::Switch { prev, next, .. } => [Some(prev.tid), Some(next.tid)],
+        Event::Wakeup { who, .. } | Event::Migrate { who, .. } => [Some(who.tid), None],
+        _ => [None; 2],
+    }
+}
+
+fn writable(tid: u32) -> bool {
+    tid < TIDS || tid == UNKNOWN_TID
+}
+
 impl EventSink for Writer {
     fn event(&mut self, event: &Event) -> Result<()> {
         if let Event::Loss { cpu, count, .. } = *event {
             self.lost(cpu, count);
             return Ok(());
+        }
+        if let Some(tid) = named(event)
+            .into_iter()
+            .flatten()
+            .find(|&tid| !writable(tid))
+        {
+            return Err(Error::usage(
+                format!("a thread with the number {tid}"),
+                format!("numbers below {TIDS}, as Linux gives: readers take others for damage"),
+                "write another format",
+            ));
         }
         let mut records = std::mem::take(&mut self.encoder.records);
         let place = self.encoder.encode(event, &mut records, &mut self.names);
