@@ -110,7 +110,10 @@ def search(browser: Any, text: str, option: str = "") -> None:
     browser.key("/")
     type_text(browser, text)
     options = "[...document.querySelectorAll('.sst-found [role=option]')]"
-    browser.wait(f"{options}.some(o => o.innerText.startsWith({json.dumps(option)}))")
+    browser.wait(
+        "!document.querySelector('.sst-found[aria-busy]')"
+        f" && {options}.some(o => o.innerText.startsWith({json.dumps(option)}))"
+    )
     number = browser.run(f"{options}.findIndex(o => o.innerText.startsWith({json.dumps(option)}))")
     for _ in range(number):
         browser.key("ArrowDown")
