@@ -188,7 +188,8 @@ def _stretches(
     wanting = trace.states.filter(pl.col("state").is_in(["running", "runnable"])).select(
         "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
     )
-    states = wanting.join(members.select("utid").lazy(), on="utid", how="semi").collect()
+    own = wanting.join(members.select("utid").lazy(), on="utid", how="semi")
+    states = own.collect(engine="streaming")  # of a long trace a part is held
     if spans.height:
         states = pl.concat([states, _inside(wanting, spans)])
     best: tuple[float, pl.DataFrame] | None = None

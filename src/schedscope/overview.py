@@ -135,6 +135,11 @@ class Overview:
             chosen |= there
         return self._stretches(chosen)
 
+    def rows_within(self, begin: int, end: int) -> int:
+        """How many rows must be read for everything in `[begin, end)`, at most."""
+        chosen = (self.reach[:, 0] < end) & (self.reach[:, 1] > begin)
+        return sum(many for _, many in self._stretches(chosen))
+
     def _stretches(self, chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
         edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
         chunk, rows = int(self.head["chunk"]), int(self.head["rows"])

@@ -263,6 +263,21 @@ def test_sql_asks_the_tables_and_its_rows_lead_to_instants(trace: ss.Trace) -> N
     assert long["title"] == "the first 1,000 rows"
 
 
+def test_sql_that_is_wrong_is_told_without_the_plan_and_its_files(trace: ss.Trace) -> None:
+    for text, said in (
+        ("select foo from states", 'unable to find column "foo"; valid columns'),
+        ("delete from states", "begins with 'delete'; expected SELECT or WITH"),
+        ("-- nothing", "no query; expected SELECT or WITH"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            query(trace, text)
+        message = str(refused.value)
+        assert said in message
+        assert str(trace.path) not in message
+        assert "plan" not in message
+        assert "\n" not in message
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -110,7 +110,10 @@ def search(browser: Any, text: str, option: str = "") -> None:
     browser.key("/")
     type_text(browser, text)
     options = "[...document.querySelectorAll('.sst-found [role=option]')]"
-    browser.wait(f"{options}.some(o => o.innerText.startsWith({json.dumps(option)}))")
+    browser.wait(
+        "!document.querySelector('.sst-found[aria-busy]')"
+        f" && {options}.some(o => o.innerText.startsWith({json.dumps(option)}))"
+    )
     number = browser.run(f"{options}.findIndex(o => o.innerText.startsWith({json.dumps(option)}))")
     for _ in range(number):
         browser.key("ArrowDown")
@@ -953,6 +956,43 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
                     assert found == wanted.sums["sum"].tolist()
     finally:
         may.set()
+
+
+def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LEAST", 0), ("_CHUNK", 32), ("_LEAST_BINS", 1)):
+        monkeypatch.setattr(overview, name, value)
+    monkeypatch.setattr(overview, "_ROWS_PER_STRETCH", 1)
+    monkeypatch.setattr(lanes_module, "MOST_ROWS", 3_000)
+    names = ("linux-ftrace-mixed", "linux-ftrace-starved")
+    one, two = (ss.open(ROOT / f"fixtures/{name}.capture", cache=tmp_path) for name in names)
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
+    bars = "document.querySelector('canvas').balance()"
+    with server(one, two) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        grains = browser.run(f"{both}.map(t => t.about.grain)")
+        assert None not in grains
+        assert grains[0] != grains[1]
+        for key in "wwdws":
+            browser.key(key)
+            browser.run(FRAMES)
+            views = browser.run(f"{both}.map(t => t.view)")
+            assert views[0]["scale"] == views[1]["scale"]
+            assert views[0]["first"] == views[1]["first"]
+        assert browser.run(bars) is None
+        browser.key("0")
+        press(browser, "show what differs, pixel by pixel", ".sst-picture button")
+        browser.wait(f"{bars} && !{bars}.refining && {bars}[1].some(pair => pair[0] !== null)")
+        browser.run(FRAMES)
+        # All of the first trace: its threads waited that long together.
+        step, view = browser.run(f"{bars}.step"), browser.run(f"{both}[0].view")
+        waiting = [pair[0] for pair in browser.run(bars)[1] if pair[0] is not None]
+        runnable = one.states.filter(
+            pl.col("state") == "runnable", pl.col("utid") >= one.ncpu
+        ).select(pl.col("dur").sum())
+        found = sum(waiting) * step * view["scale"]
+        assert found == pytest.approx(runnable.collect().item(), rel=0.02)
 
 
 # -- a page that carries its data -----------------------------------------------------------

@@ -15,11 +15,11 @@ import pytest
 
 import schedscope as ss
 from schedscope import overview
-from schedscope.errors import SchedscopeError
+from schedscope.errors import SchedscopeError, UsageError
 from schedscope.parsers.schema import TABLES
-from schedscope.timelines import lanes as lanes_module, level_sums, levels
+from schedscope.timelines import lanes as lanes_module, level_sums, levels, questions
 from schedscope.timelines.answer import Timeline
-from schedscope.timelines.questions import Questions
+from schedscope.timelines.questions import Questions, opened
 from schedscope.timelines.slice import slice_at
 from schedscope.timelines.threads import thread_list
 
@@ -332,3 +332,40 @@ def test_lanes_with_a_height_are_those_of_the_whole_tables(
             found, wanted_step = (each.levels.at(key, at) for each in (near, whole))
             if not found.get("least"):
                 assert found == wanted_step
+
+
+def test_quotas_are_offered_while_the_intervals_of_their_threads_fit(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(trace.info, "groups", [{"cgroup": "/", "n_throttled": 1}])
+    limited = trace.threads.filter(pl.col("cgroup").is_not_null()).select("utid")
+    rows = trace.states.join(limited, on="utid", how="semi").select(pl.len()).collect().item()
+    for room, fits in ((rows, True), (rows - 1, False)):
+        monkeypatch.setattr(levels, "ROOM", room)
+        answers = Questions(trace)
+        (name,) = (each for each in answers.about()["more"] if "quota" in each["name"])
+        assert name["lanes"] == (["quota:0"] if fits else [])
+        assert ("--since" in name["name"]) == (not fits)
+        request = {"lanes": ["quota:0"], "first": 0, "bins": 1, "scale": trace.duration}
+        answer, _ = answers.reply(request)
+        assert (answer["kind"] == "answer") == fits
+        assert fits or "--since" in answer["text"]
+
+
+def test_a_long_part_is_shown_in_the_whole_and_a_short_one_by_itself(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, length = trace.window[0] - trace.origin, trace.duration
+    since = f"{begin + length // 4}ns"
+    found, view = opened(trace, since, None)
+    assert found.timeline.lanes.trace is trace
+    assert view == f"view={begin + length // 4}-{begin + length}"
+    monkeypatch.setattr(overview, "LEAST", 1_000_000_000)
+    part, view = opened(trace, since, None)
+    assert (part.timeline.lanes.duration, view) == (length - length // 4, "")
+    assert part.timeline.lanes.overview is None
+    # Without an overview what does not fit is refused, with what to do.
+    monkeypatch.setattr(questions, "MOST_HELD", 10)
+    for wanted in (None, since):
+        with pytest.raises(UsageError, match="--since"):
+            opened(trace, wanted, None)

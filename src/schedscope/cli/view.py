@@ -56,20 +56,22 @@ def run(args: argparse.Namespace) -> int:
     with door:
         since, until = args.since, args.until
         args.since = args.until = None
-        from schedscope.timelines.questions import Questions
+        from schedscope.timelines.questions import opened
 
-        sides = []
+        sides, views = [], []
         for path in [args.input, args.other] if args.other else [args.input]:
             args.input = path
-            whole = _options.open_input(args)
-            part = whole if since is None and until is None else whole.between(since, until)
-            sides.append(Questions(part, whole=whole))
+            side, view = opened(_options.open_input(args), since, until)
+            sides.append(side)
+            views.append(view)
         token = secrets.token_urlsafe(24)
         app = application(sides[0], token, *sides[1:])
         address = f"http://127.0.0.1:{door.getsockname()[1]}/{token}/"
-        if args.at:
-            address += "#" + args.at.lstrip("#")
+        if at := args.at or views[0]:
+            address += "#" + at.lstrip("#")
         _output.say(f"{address}", "Ctrl-C ends it.")
+        if any(views):
+            _output.say("That part is long: the whole trace is shown, at that stretch.")
         sys.stdout.flush()
         if not args.no_browser:
             _open(address)

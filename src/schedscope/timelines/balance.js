@@ -7,7 +7,10 @@ function balance(one, two, asks) {
   const canvas = h("canvas", { role: "img", "aria-label": "difference" }), said = h("div", { class: "sst-faint", role: "status" });
   const box = h("div", { class: "sst-picture" }, canvas, said);
   const ROWS = [["running", RUNNING], ["waiting for a CPU", RUNNABLE]];
-  let bars = null, asking = false, again = false, off = false, later = 0;
+  let bars = null, asking = false, again = false, later = 0;
+  // Of a long trace the sums take a pass over it: only for who asks.
+  let off = Boolean(one.about.grain || two.about.grain);
+  if (off) said.append(link("show what differs, pixel by pixel", () => { off = false; said.textContent = "Reading …"; renew(); }));
 
   /** Mean number of threads that run, and that wait, in each bar of one side; null where not known. */
   async function sums(picture, ask, step) {
@@ -50,7 +53,8 @@ function balance(one, two, asks) {
       bars = [[a.running, b.running], [a.waiting, b.waiting]].map(([x, y]) =>
         Array.from({ length: Math.ceil(one.view.bins / step) }, (_, i) => [x[i] ?? null, y[i] ?? null]));
       bars.step = step;
-      if (a.refining || b.refining) later = setTimeout(renew, 500);
+      bars.refining = a.refining || b.refining;
+      if (bars.refining) later = setTimeout(renew, 500);
       draw();
     } catch (error) {
       said.textContent = String(error.message || error);
@@ -112,7 +116,7 @@ function balance(one, two, asks) {
   const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
   function tell(x) {
     const [ran, waited] = bars.map(mean);
-    const whole = ran === null || waited === null ? "The two have no time in common here." : `Above the line the second trace has more threads, below it fewer: on average ${signed(ran)} running, ${signed(waited)} waiting.`;
+    const whole = bars.refining ? "Some of this is still being read." : ran === null || waited === null ? "The two have no time in common here." : `Above the line the second trace has more threads, below it fewer: on average ${signed(ran)} running, ${signed(waited)} waiting.`;
     said.textContent = x === null ? whole : `Here: ${words(x)}.`;
     canvas.setAttribute("aria-label", `Differences of the two traces. ${whole}`);
   }

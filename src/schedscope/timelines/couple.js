@@ -83,6 +83,7 @@ function couple(one, two, asks) {
   one.strokes["="] = two.strokes["="] = together;
   one.strokes.c = two.strokes.c = compare;
   one.strokes.x = two.strokes.x = stretch;
+  for (const side of [one, two]) side.explain([["=", "align at the selected intervals"], ["x", "stretch to the same length"], ["c", "list the differences"]]);
   ask({ kind: "absent" }).then(({ answer }) => {
     [one, two].forEach((side, i) => side.apart(new Set(answer.names[i])));
     if (answer.names.flat().length) said.after(h("span", { class: "sst-faint" }, "◆ a name that the other trace does not have"));

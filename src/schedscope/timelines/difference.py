@@ -102,7 +102,7 @@ def _table(one: pl.DataFrame, two: pl.DataFrame, only: Mapping[str, str]) -> dic
         "python": "",
         "heads": [
             ["name", False], ["waited, first", True], ["waited, second", True],
-            ["difference", True], ["ran, first", True], ["ran, second", True], ["", False],
+            ["difference", True], ["ran, first", True], ["ran, second", True], ["occurs", False],
         ],
         "rows": [
             [

@@ -68,6 +68,7 @@ function finder(picture, source) {
     entered = false; // what is asked now is another question
     if (!text) return close();
     asking = true;
+    list.setAttribute("aria-busy", "true"); // what it shows is of the text before
     let answer;
     try {
       answer = await ask({ text });
@@ -76,6 +77,7 @@ function finder(picture, source) {
     }
     if (mine !== last) return;
     asking = false;
+    list.removeAttribute("aria-busy");
     entries = [];
     const when = instant(text);
     if (when !== null) entries.push({ text: `go to ${text}`, note: "a time, as tables print it", act: () => picture.go(when, 0) });
@@ -135,6 +137,7 @@ function finder(picture, source) {
   function close() {
     last++; // an answer that is still under way opens nothing
     asking = entered = false;
+    list.removeAttribute("aria-busy");
     entries = [];
     list.replaceChildren();
     list.hidden = true;

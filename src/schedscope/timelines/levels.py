@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.memberships import memberships
 from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis._base.throttling import within
 from schedscope.errors import UsageError
-from schedscope.timelines.lanes import MOST_ROWS, around
+from schedscope.timelines.lanes import MOST_ROWS, ROOM, around
 from schedscope.timelines.level_sums import Sums
 from schedscope.timelines.steps import UNKNOWN, Heights, Ints, Reader, Steps, throttled
 from schedscope.units import duration, printable
@@ -61,6 +63,7 @@ class Levels:
         self._lanes: dict[str, Heights] = {}
         self._near: dict[str, tuple[int, int, dict[str, Heights]]] = {}
         self._sums: dict[str, Sums] = {}
+        self._limited: bool | None = None
 
     @staticmethod
     def names(key: Any) -> bool:
@@ -79,8 +82,9 @@ class Levels:
         if self.trace.irqs.head(1).collect().height:
             found.append(("interrupts on each CPU", [f"irq:{cpu}" for cpu in self._cpus]))
         if groups := throttled(self.trace):
-            quotas = [f"quota:{number}" for number in range(len(groups))]
-            found.append(("control groups held back by a CPU quota", quotas))
+            quotas = [f"quota:{n}" for n in range(len(groups))] if self._quotas_fit() else []
+            name = "control groups held back by a CPU quota"
+            found.append((name if quotas else f"{name}: of a part only (--since, --until)", quotas))
         return [
             {"name": name, "lanes": keys, "titles": [self.title(key) for key in keys]}
             for name, keys in found
@@ -153,6 +157,12 @@ class Levels:
         own: Container[int] = self._cpus
         if kind == "quota":
             own = range(len(throttled(self.trace)))
+            if int(rest) in own and not self._quotas_fit():
+                raise UsageError(
+                    f"lane {key!r:.40} of threads with more than {ROOM:,} intervals",
+                    "a part of the trace",
+                    "open one with --since and --until",
+                )
         elif kind == "lag" and self._overview is None:
             own = self.trace.threads.select("utid").collect()["utid"].to_list()
         elif kind == "lag":
@@ -160,6 +170,19 @@ class Levels:
         if rest != "all" and int(rest) not in own:
             raise UsageError(f"lane {key!r:.40}", "a lane that this trace has")
         return kind
+
+    def _quotas_fit(self) -> bool:
+        """May the intervals of all threads with a quota be held? Their periods are compared."""
+        if self._overview is None:
+            return True
+        if self._limited is None:
+            paths = [str(group["cgroup"]) for group in throttled(self.trace)]
+            threads = self.trace.threads.select("utid", "cgroup").drop_nulls().collect().rows()
+            utids = {utid for utid, own in threads if any(within(own, path) for path in paths)}
+            utids |= set(memberships(self.trace)["utid"])
+            rows = sum(map(self._overview.rows_of, utids))
+            self._limited = rows <= ROOM
+        return self._limited
 
     def _inside(self, ts: int) -> int:
         return min(max(0, ts), self.end - self.begin)

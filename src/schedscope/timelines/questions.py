@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from schedscope import overview
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
@@ -13,8 +15,6 @@ from schedscope.timelines.levels import Levels
 from schedscope.timelines.notes import Notes
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from schedscope.trace import Trace
 
 KINDS = (
@@ -26,6 +26,42 @@ KINDS = (
 
 _THREADS = 12
 """Lanes of threads at first: as many as fit a window beside those of a few CPUs."""
+
+
+MOST_HELD = 20_000_000
+"""Intervals of a trace without an overview that are held, about 60 bytes each."""
+
+
+def opened(whole: Trace, since: str | None, until: str | None) -> tuple[Questions, str]:
+    """The questions about a trace, or a part of it, and what the address says of the view.
+
+    A part that is itself long has no overview: instead the whole trace is shown, at that stretch.
+    Raises `UsageError` for more intervals than can be held.
+    """
+    known = overview.of(whole)
+    if since is None and until is None:
+        if known is None and _rows(whole) > MOST_HELD:
+            raise UsageError(
+                f"{_rows(whole):,} intervals in tables that schedscope did not write",
+                f"at most {MOST_HELD:,}",
+                "convert the recording with this version, or select a part with --since, --until",
+            )
+        return Questions(whole), ""
+    part = whole.between(since, until)
+    begin, end = (ts - whole.window[0] for ts in part.window)
+    if known is not None and known.rows_within(begin, end) > overview.LEAST:
+        return Questions(whole), f"view={'-'.join(str(ts - whole.origin) for ts in part.window)}"
+    if known is None and _rows(part) > MOST_HELD:
+        raise UsageError(
+            f"{_rows(part):,} intervals in the part",
+            f"at most {MOST_HELD:,}",
+            "select a shorter part with --since and --until",
+        )
+    return Questions(part, whole=whole), ""
+
+
+def _rows(trace: Trace) -> int:
+    return int(trace.states.select(pl.len()).collect(engine="streaming").item())
 
 
 class Questions:

@@ -30,7 +30,10 @@ def query(trace: Trace, text: Any) -> dict[str, Any]:
         raise UsageError("this query", "a SELECT of at most 10,000 characters")
     bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL).strip().rstrip(";")
     if not _ASKS.match(bare):
-        raise UsageError("this query", "a query that begins with SELECT or WITH")
+        raise UsageError(
+            f"a query that begins with {bare.split(maxsplit=1)[0]!r:.40}" if bare else "no query",
+            "SELECT or WITH",
+        )
     if found := _OUTSIDE.search(bare):
         raise UsageError(
             f"{found[0]} in a query", "tables of this trace", "one of " + ", ".join(TABLES)
@@ -42,7 +45,8 @@ def query(trace: Trace, text: Any) -> dict[str, Any]:
             _only_ours(lazy, trace)
             frame = lazy.head(MOST + 1).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
-        message = " ".join(str(error).split())[:300]
+        # What follows is Polars' plan, with the names of files.
+        message = " ".join(str(error).partition("Resolved plan")[0].split())[:300]
         raise UsageError(f"SQL: {message}", "a query that Polars' SQL knows") from error
     frames = ", ".join(f"{name}=trace.{name}" for name in used)
     return table(

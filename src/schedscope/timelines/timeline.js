@@ -1184,7 +1184,9 @@ export function mount(root, about, source, home = "page") {
     ["e E", "save the picture as PNG, as SVG"], ["u U", "undo, redo"], ["Delete", "remove the selected lane"], ["Escape", "close, then clear"], ["?", "this list"],
     ["click", "select an interval"], ["drag", "pan"], ["drag the axis, Shift and drag", "select a range"], ["wheel, Shift and wheel", "zoom, pan"]];
   const help = h("div", { class: "sst-help", role: "dialog", "aria-label": "keys", hidden: true }, h("h2", {}, "Keys"),
-    h("table", {}, KEYS.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))));
+    h("table", {}));
+  const explain = (rows) => help.lastChild.append(...rows.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text))));
+  explain(KEYS);
 
   function press(event) {
     if (event.altKey || gone || event.defaultPrevented) return;
@@ -1213,7 +1215,7 @@ export function mount(root, about, source, home = "page") {
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
     expand: (pid) => find.expand(pid),
-    strokes, place: settle, reach: () => [low, high], shift: 0, match: null,
+    strokes, explain, place: settle, reach: () => [low, high], shift: 0, match: null,
     extend: (from, to) => { [low, high] = [from, to]; settle(view.first, view.scale); },
     turn: (by, match = null) => { [picture.shift, picture.match] = [by, match]; tell("shift"); },
     colour: () => colour, apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
