@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from campaign_cells import INTERVENTIONS, WORKLOADS, Cell, Intervention, Workload, cells
-from campaign_record import matching, record
-from campaign_table import NULL_MODEL, put_into, read, summary, write
+from campaign.cells import INTERVENTIONS, WORKLOADS, Cell, Intervention, Workload, cells
+from campaign.record import matching, record
+from campaign.table import NULL_MODEL, put_into, read, summary, write
 from quiet import Quiet
 
 import schedscope as ss

@@ -118,7 +118,8 @@ def measure(trace: Path) -> None:
             page.key("0")
             begin, before = time.monotonic(), server.cpu()
             page.run(f"{HANDLE}.picture.arrange({{chosen: {LEVELS}}})")
-            page.wait(f"{HANDLE}.state().exact")
+            levels = f"{HANDLE}.state().kinds.every(kind => kind === 'levels')"
+            page.wait(f"{levels} && {HANDLE}.state().exact && !{HANDLE}.state().refining")
             spent = server.cpu() - before
             print(f"{'queue depth, switches':<28}{time.monotonic() - begin:8.2f} s  "
                   f"CPU {spent:.2f} s  {server.memory()}")  # fmt: skip

@@ -175,7 +175,7 @@ _THREADS = Table(
         _maybe("exit_ts", _TIME, "When it began to exit, ns; null if that was not seen."),
         _maybe("ppid", _TID, "The process that created its process."),
         _maybe("process_name", _TEXT, "Its process's name: that of the thread whose tid is `pid`."),
-        _maybe("cgroup", _TEXT, "Control group of its process, as the recorder found it (Linux)."),
+        _maybe("cgroup", _TEXT, "Control group of its process, the last one known (Linux)."),
         _maybe("cmdline", _TEXT, "Command line of its process, as far as the recorder saw it."),
     ),
 )

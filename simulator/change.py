@@ -99,7 +99,7 @@ def change(
     if cpus is not None:
         workload = fitted(workload, way, shape.ncpu)
     if slice is not None:
-        settings.update(_slice(name, slice))
+        settings.update(_slice(name, slice, settings))
         words.append(f"a slice of {duration(nanoseconds(slice))}")
     for key, value in (set or {}).items():
         settings[key] = value
@@ -260,13 +260,24 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
     )
 
 
-def _slice(policy: str, value: str | int) -> dict[str, Any]:
+def _slice(policy: str, value: str | int, settings: Mapping[str, Any]) -> dict[str, Any]:
     ns = nanoseconds(value)
     if ns <= 0:
         raise UsageError(f"a slice of {value}", "a time above 0")
-    known = tunables(policy)["name"].to_list()
+    rows = tunables(policy).select("name", "default", "unit").iter_rows()
+    known = {name: (default, unit) for name, default, unit in rows}
     for name in SLICES:
         if name in known:
+            if known[name][1] == "stat ticks":
+                hz = int(settings.get("stathz", known["stathz"][0]))
+                ticks = round(ns * hz / 1e9)
+                if not ticks:
+                    tick = duration(round(1e9 / hz))
+                    raise UsageError(
+                        f"a slice of {value} for {policy}",
+                        f"a multiple of {tick}, the ticks in which it counts slices",
+                    )
+                return {name: ticks}
             # What is asked for is what a thread gets, whatever the number of CPUs.
             whole = {"scaling": "off"} if "scaling" in known else {}
             return {name: f"{ns}ns", **whole}

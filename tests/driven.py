@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +33,11 @@ class Driven:
         program = tool(name)
         assert program is not None
         self._program = program
-        self._profile = Path(tempfile.mkdtemp(prefix=f"schedscope-{name}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"schedscope-{name}-"))
+        # What it writes beside its profile (Chromium's socket) is there, too, and removed with it.
+        self._profile, self._scratch = self._folder / "profile", self._folder / "tmp"
+        for folder in (self._profile, self._scratch):
+            folder.mkdir()
         self._stack = ExitStack()
         self.errors: list[str] = []
         self.fetched: list[str] = []
@@ -39,7 +45,11 @@ class Driven:
 
     def _start(self, *words: str) -> None:
         self._process = subprocess.Popen(
-            [*self._program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*self._program, *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(self._scratch)},
+            start_new_session=True,
         )
         try:
             options = {"max_size": None, "compression": None}
@@ -85,12 +95,15 @@ class Driven:
     def close(self) -> None:
         self._stack.close()
         self._process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._profile, ignore_errors=True)
+        # Its children outlive it for a moment, and write into the folder that is removed.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        end = time.monotonic() + 10
+        while self._folder.exists():
+            shutil.rmtree(self._folder, ignore_errors=time.monotonic() < end)
 
     def wait(self, condition: str) -> None:
         """Until an expression is true."""

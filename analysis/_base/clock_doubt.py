@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
+
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
@@ -14,7 +16,9 @@ PARTS = 128
 """Equal parts of the window that wakeups are sorted into: no duration is told more exactly."""
 
 SHOWN = 2
-"""So many threads must run before they are woken, and a difference of clocks is noticed."""
+"""So many threads must run before they are woken, and a difference of clocks is noticed.
+
+As many times of each way are kept (native/src/python/quickest.rs)."""
 
 WAY = ("one", "other", "up")
 
@@ -59,19 +63,17 @@ def clock_doubt(trace: Trace) -> ClockDoubt:
 
 def _quickest(trace: Trace) -> pl.DataFrame:
     """Per pair of CPUs that can be compared, way, and part of the window: its quickest wakeups."""
-    begin, end = trace.window
-    across = pl.col("waker_cpu") != pl.col("cpu")
-    part = (pl.col("ts_run") - begin) * PARTS // max(1, end - begin)
-    found = (
-        trace.waits.filter(across, pl.col("censored") == "none")
-        .group_by(
-            one=pl.min_horizontal("waker_cpu", "cpu"),
-            other=pl.max_horizontal("waker_cpu", "cpu"),
-            up=pl.col("cpu") > pl.col("waker_cpu"),
-            part=part.clip(0, PARTS - 1),
-        )
-        .agg(took=(pl.col("ts_run") - pl.coalesce("ts_waking", "ts_ready")).bottom_k(SHOWN))
-        .explode("took")
+    from schedscope import _native
+
+    columns = ("waker_cpu", "cpu", "ts_waking", "ts_ready", "ts_run", "censored")
+    waits = coded(trace, "waits", *columns)
+    found = pl.DataFrame(_native.quickest_wakeups(waits, trace.window, PARTS)).lazy()
+    found = found.select(
+        one=pl.min_horizontal("waker_cpu", "cpu"),
+        other=pl.max_horizontal("waker_cpu", "cpu"),
+        up=pl.col("cpu") > pl.col("waker_cpu"),
+        part=pl.col("part").cast(pl.Int64),
+        took=pl.col("took"),
     )
     return (
         found.filter(pl.len().over(WAY) >= SHOWN)

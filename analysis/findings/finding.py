@@ -45,6 +45,14 @@ def option(name: str, thread: str | None, value: object) -> str | None:
     return f"--{name} {shlex.quote(f'{thread}={value}')}" if thread else None
 
 
+def listed(names: list[str]) -> str:
+    """At most three names, as in a sentence."""
+    shown = names[:3]
+    if len(names) > 3:
+        return ", ".join(shown) + f" and {len(names) - 3} more"
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
 MACHINE = frozenset({"sums", "recorder", "data quality", "steal", "interrupts", "overload"})
 """Topics about the machine or the recording, whichever threads are asked about."""
 

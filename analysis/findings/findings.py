@@ -10,8 +10,9 @@ from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE, MACHINE, Finding
-from schedscope.analysis.findings.rules import FindingRules
+from schedscope.analysis.findings.rules import found
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -87,8 +88,9 @@ def findings(
         affected = programs.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"]
         room = trace.duration * max(min(trace.ncpu, len(affected)), 1)
     with reading_once(trace):
-        found = list(FindingRules(trace, threshold, affected)) if capacity else []
-    rows = [row for row in (_row(finding, capacity, room) for finding in found) if row is not None]
+        facts = Facts(trace, threshold, affected)
+        wrong = list(found(facts)) if capacity else []
+    rows = [row for row in (_row(finding, capacity, room) for finding in wrong) if row is not None]
     rows.sort(key=lambda row: (LEVELS.index(row["level"]), -row["cost"]))
     if where is not None:
         rows.sort(key=lambda row: row["about"] == "machine" and row["level"] != "violated")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.levels import linux_priorities
-from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.finding import Finding, option
 from schedscope.units import duration, printable, several
 
 if TYPE_CHECKING:
@@ -157,7 +157,19 @@ def priority_inversion(trace: Trace, where: pl.Expr | None = None) -> Iterator[F
     )
     if rows.height > 1:
         text += f" With other threads it is {duration(total)}."
+    # The holder as if it had the priority of who waits, which a lock can lend it.
+    own = trace.waits.filter(pl.col("utid") == worst["utid"]).select(pl.col("prio").min())
+    lent = option(
+        "set-class", names.get(worst["waker"]), f"fifo:{min(99, 99 - own.collect().item())}"
+    )
     command = f"off-cpu --comm {shlex.quote(names.get(worst['utid']) or '?')}"
     yield Finding(
-        "priority inversion", total, text, command, worst["ts"], utid=worst["utid"], always=True
+        "priority inversion",
+        total,
+        text,
+        command,
+        worst["ts"],
+        utid=worst["utid"],
+        always=True,
+        whatif=lent,
     )

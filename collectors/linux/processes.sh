@@ -86,7 +86,12 @@ host_groups() {
         type == "cgroup2" { two = $5 }
         END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
     [ -n "$host_group_root" ] || return 0
-    cut -f 5 processes.tsv | sed 1d | sort -u | grep '^/' | while read -r host_group; do
+    {
+        cut -f 5 processes.tsv | sed 1d
+        # Those without a process, too: COMMAND may enter one and have left it at the end.
+        find "$host_group_root" -type d 2>/dev/null | head -n 1000 |
+            awk -v root="$host_group_root" '{ path = substr($0, length(root) + 1); print path == "" ? "/" : path }'
+    } | sort -u | grep '^/' | while read -r host_group; do
         # A name that was escaped is left out rather than guessed.
         case $host_group in *\\*) continue ;; esac
         for host_file in cpu.weight cpu.max cpu.shares cpu.cfs_quota_us cpu.cfs_period_us cpu.stat cpu.pressure; do

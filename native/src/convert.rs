@@ -52,6 +52,7 @@ pub fn convert<S: Store>(
                 }
             };
             pipeline.last_names(&end.last_names);
+            pipeline.group_moves(&end.group_moves);
             let summary = pipeline.finish(&info)?;
             let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
             let inferred = summary.reconstruction.is_some();

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
-use crate::model::event::{Comm, Event, EventSink, Function, SourceInfo, State};
+use crate::model::event::{Comm, Event, EventSink, Function, GroupMove, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, DiskRequest, DiskRequests, Irq, Irqs, Lock, Locks, Loss, Losses, Migration,
     Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep,
@@ -23,6 +23,7 @@ use crate::store::Store;
 
 pub struct Pipeline<'a, S: Store> {
     identity: Identity,
+    moves: Vec<GroupMove>,
     /// Made at the first event, when the window's begin is known.
     reconstruction: Option<Reconstructor>,
     /// Nothing is inferred: no states, no waits, no losses.
@@ -95,6 +96,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
     pub fn new(info: &SourceInfo, store: &'a mut S, progress: &'a mut Progress<'a>) -> Self {
         Self {
             identity: Identity::new(info.ncpu, info),
+            moves: Vec::new(),
             reconstruction: None,
             facts_only: false,
             clocks: None,
@@ -204,6 +206,11 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self.identity.name_unnamed(names);
     }
 
+    /// Moves into control groups, which only the trace's end tells.
+    pub fn group_moves(&mut self, moves: &[GroupMove]) {
+        self.moves = moves.to_vec();
+    }
+
     /// Writes what is left; `info` adds the `cpus` table.
     pub fn finish(mut self, info: &SourceInfo) -> Result<Summary> {
         let mut window = None;
@@ -239,8 +246,10 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.locks, Locks);
         emit_batch!(self.disk_requests, DiskRequests);
         emit_batch!(self.sleep_reasons, SleepReasons);
-        self.store
-            .write("threads", self.identity.finish(self.linux).take())?;
+        self.store.write(
+            "threads",
+            self.identity.finish(self.linux, &self.moves).take(),
+        )?;
         self.store.write("renames", self.identity.renames.take())?;
         let mut cpus = Cpus::default();
         for cpu in 0..self.ncpu {

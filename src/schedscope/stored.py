@@ -15,7 +15,6 @@ checks each value again as it reads (native/src/store/range.rs).
 from __future__ import annotations
 
 import stat
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from schedscope.parsers.plausible import check_frame
 METADATA = "trace.json"
 
 _REWRITE = "convert the capture again"
-_BLOCK = 1 << 20
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -165,15 +163,9 @@ def record(folder: Path) -> dict[str, dict[str, Any]]:
 
 def checksum(path: Path, offset: int = 0, length: int | None = None) -> str:
     """CRC-32 of a file's bytes, or of some of them, in hexadecimal digits."""
-    crc = 0
-    left = path.stat().st_size - offset if length is None else length
-    block = memoryview(bytearray(min(_BLOCK, max(left, 1))))
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        while left > 0 and (n := file.readinto(block[:left])):
-            crc = zlib.crc32(block[:n], crc)
-            left -= n
-    return f"{crc:08x}"
+    from schedscope import _native
+
+    return f"{_native.crc32(path, offset, length):08x}"
 
 
 def _metadata(path: Path) -> tuple[int, int]:

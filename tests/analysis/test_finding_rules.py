@@ -152,6 +152,15 @@ def test_a_waker_behind_a_priority_between_the_two() -> None:
     assert found["cost"] == 5 * MS
     assert "high, a real-time thread, slept until low woke it" in found["text"]
     assert "kept off its CPU by mid" in found["text"]
+    # FIFO 20 is the kernel's priority 79.
+    assert found["whatif"] == "whatif --set-class low=fifo:20"
+
+
+def test_a_thread_outside_its_mask_is_tried_within() -> None:
+    found = row(ss.open(FIXTURES / "linux-ftrace-placement.capture"), "affinity")
+    assert found is not None
+    mask = ss.runs_outside_affinity(ss.open(FIXTURES / "linux-ftrace-placement.capture"))
+    assert found["whatif"] == f"whatif --pin {mask['comm'][0]}={mask['affinity'][0]}"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ledgers import played
 import schedscope as ss
 from schedscope.analysis.findings.findings import LEVELS, SCHEMA
 from schedscope.present.headline import headline
+from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
 
 SECOND = 1_000_000_000
@@ -114,7 +115,7 @@ def test_overload_is_no_fault_and_comes_last() -> None:
 def test_a_simulated_trace_in_which_nobody_waits_has_nothing_wrong() -> None:
     run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", cpus=8)
     assert ss.findings(run).is_empty()
-    assert summary(run)[0] == (
+    assert summary(Subject(run))[0] == (
         "No thread had to wait for a CPU within 500 ms on 8 CPUs: each of 4 found one free."
     )
 

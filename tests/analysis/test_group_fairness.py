@@ -10,7 +10,8 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
-from schedscope.analysis.findings.rules import FindingRules
+from schedscope.analysis.findings import unfair as rule
+from schedscope.analysis.findings.facts import Facts
 
 SECOND = 1000
 
@@ -59,7 +60,7 @@ def lags(trace: ss.Trace) -> dict[str, float]:
 
 def unfair(trace: ss.Trace) -> list[str]:
     """What findings say of fairness."""
-    return [found.text for found in FindingRules(trace, "100ms")._unfair()]
+    return [found.text for found in rule.unfair(Facts(trace, "100ms"))]
 
 
 def test_what_a_groups_weight_gives_is_due() -> None:

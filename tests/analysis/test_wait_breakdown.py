@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis.findings.rules import FindingRules
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.rules import found
 from schedscope.analysis.wait_breakdown import PARTS
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import conform
@@ -292,7 +293,7 @@ def test_starvation_and_findings_name_the_quota_and_no_bystander() -> None:
         "web (prio 120) waited 90.0 ms on CPU 0, 80.0 ms of it throttled by the CPU quota of /web",
         "web (prio 120) waited 70.0 ms on CPU 0, all of it throttled by the CPU quota of /web",
     ]
-    texts = {one.topic: one.text for one in FindingRules(trace, "50ms")}
+    texts = {one.topic: one.text for one in found(Facts(trace, "50ms"))}
     assert "starvation" not in texts
     assert "fairness" not in texts
     assert "Throttling accounts for 150 ms of the 160 ms that they waited" in texts["quota"]

@@ -163,6 +163,12 @@ def test_a_move_into_a_control_group_is_seen_with_its_time(tmp_path: Path, group
     later = (pl.col("ppid") == pid) & (pl.col("pid") != pid) & (pl.col("start_ts") > move["ts"])
     of_child = rows.filter(later)
     assert set(of_child["cgroup"]) == {move["cgroup"]}
+    # Both ended in it, and nothing was in it when recording began and ended.
+    last = trace.threads.select("tid", "pid", "ppid", "start_ts", "cgroup").collect()
+    mine = last.filter(later | (pl.col("tid") == pid))
+    assert mine.height >= 2
+    assert set(mine["cgroup"]) == {move["cgroup"]}
+    assert move["cgroup"] in {row["cgroup"] for row in trace.info["groups"]}
 
 
 @pytest.mark.needs("root", "tracefs")

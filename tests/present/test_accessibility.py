@@ -19,6 +19,7 @@ import schedscope as ss
 from schedscope import cli
 from schedscope.report.focus import focus
 from schedscope.report.page import page as report_page
+from schedscope.report.subject import Subject
 
 pytestmark = pytest.mark.needs("chromium", "axe-core")
 
@@ -128,7 +129,7 @@ def test_two_traces_in_the_viewer(browser: Any, trace: ss.Trace) -> None:
 def test_the_report(browser: Any, tmp_path: Path) -> None:
     starved = ss.open(STARVED, cache=tmp_path)
     path = tmp_path / "report.html"
-    path.write_text(report_page(starved, focus(starved)), encoding="utf-8")
+    path.write_text(report_page(Subject(starved), focus(Subject(starved))), encoding="utf-8")
     browser.open(path.as_uri())
     drawn(browser)
     assert complaints(browser) == []

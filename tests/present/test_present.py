@@ -212,6 +212,17 @@ def test_text_and_html_show_the_same_cells() -> None:
     assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == ["a&lt;b", "1.50 µs", "50.0 %", "yes"]
 
 
+def test_a_sentence_that_stands_last_goes_on_below() -> None:
+    said = "clocks that differ by up to 21.1 µs, or by more for up to 2.15 s, would not show"
+    frame = pl.DataFrame({"level": ["ok", "note"], "text": [said, "short"]})
+    lines = text_table(frame, choose(frame, ["level", "text"]), width=50)[1:]
+    assert all(len(line) <= 50 for line in lines)
+    assert " ".join(line[7:] for line in lines[:-1]) == said
+    assert [line[:7].strip() for line in lines] == ["ok", "", "note"]
+    # Where there is no room to read it, it is shortened.
+    assert text_table(frame, choose(frame, ["level", "text"]), width=20)[1].endswith("…")
+
+
 def test_words_in_place_of_numbers_stand_right() -> None:
     [column] = choose(pl.DataFrame({"max": [">=4.00 ms"]}), ["max"])
     assert column == Column("max", "max", "right")

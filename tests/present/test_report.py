@@ -12,17 +12,23 @@ from contextlib import chdir, redirect_stdout
 from html.parser import HTMLParser
 from pathlib import Path
 
+import polars as pl
 import pytest
 from ledgers import ledger, played
 
 import schedscope as ss
-from schedscope import cli
+from schedscope import cli, units
+from schedscope.analysis.findings.finding import ADVICE
+from schedscope.analysis.findings.starved import EPISODES
 from schedscope.errors import UsageError
+from schedscope.plot.starvation import TOP
 from schedscope.report.figures import write_figures
+from schedscope.report.findings import ABOUT
 from schedscope.report.focus import focus
-from schedscope.report.page import page
+from schedscope.report.page import SECTIONS, page
+from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
-from schedscope.report.waiting import bucket_for
+from schedscope.report.waiting import THRESHOLD, bucket_for
 
 WORLD = """
     web  wake    100000 -> 200000 cpu0
@@ -89,11 +95,33 @@ def starved(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 @pytest.fixture(scope="module")
 def whole(starved: ss.Trace) -> str:
     """The page of a real capture, timeline included."""
-    return page(starved, focus(starved))
+    return page(Subject(starved), focus(Subject(starved)))
+
+
+def test_every_name_of_a_starvation_figure_is_listed_also_the_grey_ones(
+    starved: ss.Trace, whole: str
+) -> None:
+    found = ss.starvation(starved, threshold=THRESHOLD, top=EPISODES)
+    shown = ss.starvation_timeline(starved, found, found["episode"][0])
+    ran = shown.filter(pl.col("kind").cast(pl.String) == "thread")
+    (listed,) = re.findall(r"<details><summary>All .*?</details>", whole, flags=re.DOTALL)
+    rows = re.findall(r"<tr><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>", listed)
+    expected = {
+        units.printable(str(comm)): (
+            units.duration(part.filter("waited")["dur"].sum()),
+            units.duration(part["dur"].sum()),
+        )
+        for (comm,), part in ran.group_by("comm")
+    }
+    assert {html.unescape(name): times for name, *times in rows}.keys() == expected.keys()
+    assert len(rows) == len(expected) > TOP
+    assert f"All {len(rows)} names in the figure" in listed
+    for name, _, drawn in rows:
+        assert drawn == expected[html.unescape(name)][1]
 
 
 def test_a_page_without_a_timeline_has_no_script_at_all() -> None:
-    text = page(ledger(WORLD, window=WINDOW))
+    text = page(Subject(ledger(WORLD, window=WINDOW)))
     found = audit(text)
     assert (found.open, found.loads, found.scripts) == ([], [], [])
     assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
@@ -130,7 +158,7 @@ def test_every_link_leads_somewhere_and_every_name_stands_once(whole: str) -> No
 )
 def test_every_finding_leads_to_its_table_and_figure_and_names_its_command(name: str) -> None:
     trace = ss.open(FIXTURES / name)
-    text = page(trace)
+    text = page(Subject(trace))
     names = set(audit(text).names)
     (wrong,) = re.findall(r"<ol class=wrong>(.*?)</ol>", text)
     items = wrong.split("<li ")[1:]
@@ -156,7 +184,7 @@ def runs(command: str) -> bool:
 
 
 def test_every_section_names_commands_that_run(starved: ss.Trace) -> None:
-    text = page(starved)
+    text = page(Subject(starved))
     lists = re.findall(r"<p class=how>(.*?)</p>", text)
     commands = [html.unescape(c) for part in lists for c in re.findall("schedscope (.*?)<", part)]
     assert len(commands) >= 12
@@ -165,8 +193,39 @@ def test_every_section_names_commands_that_run(starved: ss.Trace) -> None:
         assert runs(command), command
 
 
+def test_a_page_about_selected_threads_has_their_numbers_and_commands(starved: ss.Trace) -> None:
+    name = ss.latency(starved, by="comm")["comm"][0]
+    where, words = pl.col("comm") == name, f"--comm {name}"
+    text = page(Subject(starved, where, words))
+    n = starved.threads.filter(where).select(pl.len()).collect().item()
+    assert f"About {n} selected thread" in text
+    theirs = ss.latency(starved, where=where).row(0, named=True)
+    every = ss.latency(starved).row(0, named=True)
+    assert theirs["n"] < every["n"]
+    assert f"<dt>waits</dt><dd>{theirs['n']:,}</dd>" in text
+    assert "The selected threads waited for a CPU" in text
+    lists = re.findall(r"<p class=how>(.*?)</p>", text)
+    commands = [html.unescape(c) for part in lists for c in re.findall("schedscope (.*?)<", part)]
+    about_all = [command for command in commands if words not in command]
+    assert [command.split()[0] for command in about_all] == [
+        *("timeline", "efficiency", "queue-depth", "latency", "work-conservation", "check")
+    ][-len(about_all) :]
+    for command in commands:
+        assert runs(command), command
+
+
+def test_the_page_has_a_place_for_every_topic(starved: ss.Trace) -> None:
+    assert set(ABOUT) == set(ADVICE)
+    anchors = {section(Subject(starved)).anchor for section in SECTIONS} | {
+        "bounced",
+        "outside",
+        "",
+    }
+    assert {anchor for place in ABOUT.values() for anchor in place} <= anchors
+
+
 def test_the_timeline_shows_the_worst_finding(starved: ss.Trace, whole: str) -> None:
-    chosen = focus(starved)
+    chosen = focus(Subject(starved))
     worst = ss.worst_waits(starved, n=1).row(0, named=True)
     assert chosen.since <= worst["ts_ready"]
     assert worst["ts_ready"] + worst["wait"] <= chosen.until
@@ -177,17 +236,17 @@ def test_the_timeline_shows_the_worst_finding(starved: ss.Trace, whole: str) -> 
 
 
 def test_the_timeline_can_be_had_around_any_time(starved: ss.Trace) -> None:
-    chosen = focus(starved, "1s")
+    chosen = focus(Subject(starved), "1s")
     assert (chosen.since - starved.origin, chosen.until - starved.origin) == (
         900_000_000,
         1_100_000_000,
     )
     with pytest.raises(UsageError, match=r"expected 0\.000000 s to 2\.2"):
-        focus(starved, "5s")
+        focus(Subject(starved), "5s")
 
 
 def test_the_page_says_the_numbers() -> None:
-    words = " ".join(audit(page(ledger(WORLD, window=WINDOW))).words).replace("\xa0", " ")
+    words = " ".join(audit(page(Subject(ledger(WORLD, window=WINDOW)))).words).replace("\xa0", " ")
     assert "Threads waited for a CPU 2 times, 120 µs in total, within 1.00 ms on 2 CPUs." in words
     assert "started 0.000400 s into the trace and was unfinished after 600 µs" in words
     assert "longest at least 600 µs" in words
@@ -204,7 +263,7 @@ def test_the_page_says_the_numbers() -> None:
 def test_figures_as_files_are_those_of_the_page(
     starved: ss.Trace, whole: str, tmp_path: Path
 ) -> None:
-    assert len(write_figures(starved, tmp_path)) == whole.count("<figure")
+    assert len(write_figures(Subject(starved), tmp_path)) == whole.count("<figure")
     assert len(list(tmp_path.glob("*.png"))) == whole.count("<figure")
 
 
@@ -218,14 +277,14 @@ def test_the_worst_stretches_are_in_the_page_with_cpus_threads_and_causes(whole:
 def test_what_weights_rest_on_is_said_in_the_page(whole: str) -> None:
     """On FreeBSD none are known: shares due are then of equal threads, and that is no fact."""
     assert "Weights are those of Linux's nice levels" in html.unescape(whole)
-    text = page(ss.open(FIXTURES / "freebsd-ule-synthetic.capture"))
+    text = page(Subject(ss.open(FIXTURES / "freebsd-ule-synthetic.capture")))
     assert "None are known for FreeBSD" in text
 
 
 def test_a_hostile_name_stays_text() -> None:
     """A thread may call itself anything; fifteen bytes of markup among it."""
     trace = ledger("<script>x wake 100 -> 200 cpu0", window=WINDOW)
-    text = page(trace, focus(trace))
+    text = page(Subject(trace), focus(Subject(trace)))
     assert "<script>x" not in text
     assert "&lt;script&gt;x" in text
     assert audit(text).scripts == ["application/json", "module"]
@@ -233,7 +292,7 @@ def test_a_hostile_name_stays_text() -> None:
 
 def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is() -> None:
     trace = ledger("$\\frac$ wake 100000 -> 300000 cpu0\n$x_1$ preempt 1 -> 2 cpu1", window=WINDOW)
-    text = page(trace)
+    text = page(Subject(trace))
     assert "$\\frac$ (1)" in text.replace("  ", " ")
     assert "$x_1$ (1)" in text.replace("  ", " ")
 
@@ -249,7 +308,7 @@ def test_summary_of_a_whole_trace() -> None:
         ncpu=1,
         window=WINDOW,
     )
-    assert summary(trace) == [
+    assert summary(Subject(trace)) == [
         "Threads waited for a CPU 2 times, 400 µs in total, within 1.00 ms on one CPU. Half of the"
         " waits lasted at most 100 µs, the longest 300 µs.",
         "The longest wait, 300 µs, was that of web; it started 0.000100 s into the trace.",
@@ -263,19 +322,21 @@ def test_summary_of_a_whole_trace() -> None:
 
 def test_a_trace_without_waits_says_so() -> None:
     trace = ledger("", window=WINDOW)
-    assert summary(trace) == ["No wait for a CPU was recorded from start to end."]
-    assert audit(page(trace)).open == []
+    assert summary(Subject(trace)) == ["No wait for a CPU was recorded from start to end."]
+    assert audit(page(Subject(trace))).open == []
 
 
 def test_a_trace_in_memory_gives_the_same_page(starved: ss.Trace) -> None:
     held = starved.in_memory("states")
     assert held.name == starved.name
-    assert page(held) == page(starved)
+    assert page(Subject(held)) == page(Subject(starved))
 
 
 def test_the_same_trace_gives_the_same_page() -> None:
     """Byte for byte: no dates, no random identifiers."""
-    assert page(ledger(WORLD, window=WINDOW)) == page(ledger(WORLD, window=WINDOW))
+    assert page(Subject(ledger(WORLD, window=WINDOW))) == page(
+        Subject(ledger(WORLD, window=WINDOW))
+    )
 
 
 @pytest.mark.parametrize("duration", [0, 1, 124, 999, 5_370_000_000, 10**15])

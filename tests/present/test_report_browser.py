@@ -12,6 +12,7 @@ import pytest
 import schedscope as ss
 from schedscope.report.focus import focus
 from schedscope.report.page import page
+from schedscope.report.subject import Subject
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -23,7 +24,7 @@ TIMELINE = "document.querySelector('.schedscope-timeline canvas').timeline"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = ss.open(FIXTURE, cache=tmp_path_factory.mktemp("cache"))
     path = tmp_path_factory.mktemp("report") / "starved.html"
-    path.write_text(page(trace, focus(trace)), encoding="utf-8")
+    path.write_text(page(Subject(trace), focus(Subject(trace))), encoding="utf-8")
     return path
 
 

@@ -28,6 +28,7 @@ from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.places import places
+from schedscope.timelines.threads import as_rows, thread_list
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
@@ -271,6 +272,44 @@ def test_lanes_are_pinned_removed_filtered_and_ordered(page: Any, trace: ss.Trac
     )
     page.wait(f"{HANDLE}.lanes().includes('head:CPU 1')")
     assert settled(page)["note"]
+
+
+def test_lanes_are_grouped_by_cache_and_node(browser: Any, trace: ss.Trace) -> None:
+    names = [name for name in trace.info["rows"] if name != "cpus"]
+    tables = {name: getattr(trace, name).collect() for name in names}
+    topology = trace.cpus.collect().with_columns(
+        llc=pl.col("cpu").cast(pl.Int32), numa_node=pl.when(pl.col("cpu") == 0).then(3)
+    )
+    apart = ss.Trace.from_tables({**tables, "cpus": topology}, trace.info)
+    ran = {row["utid"]: row["cpu"] for row in as_rows(thread_list(apart))["rows"]}
+    with server(apart) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        shown = browser.run(f"{HANDLE}.lanes()")
+        for by, heads in (
+            ("llc", {0: "LLC 0, CPUs 0", 1: "LLC 1, CPUs 1"}),
+            ("node", {0: "node 3, CPUs 0", 1: "node unknown"}),
+        ):
+            browser.run(
+                f"{{const o = document.querySelector('.sst-order'); o.value = '{by}';"
+                " o.dispatchEvent(new Event('change'));}"
+            )
+            browser.wait(f"{HANDLE}.lanes().includes('head:{heads[0]}')")
+            expected: dict[str, list[str]] = {}
+            for lane in shown:
+                kind, number = lane.split(":")
+                cpu = int(number) if kind == "cpu" else ran[int(number)]
+                expected.setdefault(f"head:{heads[cpu]}", []).append(lane)
+            rows = [row for head, lanes in expected.items() for row in (head, *lanes)]
+            assert browser.run(f"{HANDLE}.lanes()") == rows
+        # A colleague sees the same; a trace without a topology does not offer it.
+        browser.wait("location.hash.includes('by=node')")
+        visit(browser, browser.run("location.href"))
+        assert browser.run(f"{HANDLE}.lanes()") == rows
+    with server(ss.Trace.from_tables(tables, trace.info)) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/#by=node")
+        offered = browser.run("[...document.querySelector('.sst-order').options].map(o => o.value)")
+        assert offered == ["none", "process", "cgroup", "cpu"]
+        assert browser.run(f"{HANDLE}.lanes()") == shown
 
 
 def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> None:
@@ -650,7 +689,7 @@ def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: 
 
 def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
-    both = "[...document.querySelectorAll('canvas')].map(c => c.timeline)"
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
     first, second = worst(trace), worst(other)
     starts = first["ts_ready"] - trace.window[0], second["ts_ready"] - other.window[0]
     shown = f"{both}.map(t => t.view.first * t.view.scale)"
@@ -695,6 +734,66 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
         press(browser, "align at the starts")
         browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
+
+
+def test_two_traces_are_stretched_and_their_differences_marked(
+    browser: Any, trace: ss.Trace
+) -> None:
+    other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
+    bars = "document.querySelector('canvas').balance()"
+    first, second = (0, trace.duration), (other.duration // 4, other.duration // 2)
+    with server(trace, other) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.run(f"{both}[1].picture.setRange({list(second)})")
+        browser.key("x")
+        pace = (second[1] - second[0]) / trace.duration
+        browser.wait(f"Math.abs({both}[1].view.scale - {both}[0].view.scale * {pace}) <= 1")
+        browser.wait("location.hash.includes('match=')")
+        for key in ("w", "d", ""):
+            if key:
+                browser.key(key)
+            else:  # a colleague sees both as they are
+                time.sleep(0.5)
+                visit(browser, browser.run("location.href"))
+                browser.wait(f"{both}[0].picture.match")
+            browser.run(FRAMES)
+            views = browser.run(f"{both}.map(t => t.view)")
+            middles = [(v["first"] + v["bins"] / 2) * v["scale"] for v in views]
+            there = second[0] + (middles[0] - first[0]) * pace
+            assert abs(middles[1] - there) <= 2 * views[1]["scale"]
+        # A bar is the mean number of threads in its pixels, in each of the two.
+        browser.wait(f"{bars}?.step && !{both}[0].state().asking")
+        time.sleep(0.5)
+        views, step = browser.run(f"{both}.map(t => t.view)"), browser.run(f"{bars}.step")
+        shown = browser.run(bars)
+        at = len(shown[0]) // 2
+        for side, (of, view) in enumerate(zip((trace, other), views, strict=True)):
+            low = of.window[0] + (view["first"] + at * step) * view["scale"]
+            high = low + step * view["scale"]
+            inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), high) - pl.max_horizontal(
+                "ts", low
+            )
+            time_in = of.states.filter(
+                pl.col("utid") >= of.ncpu, pl.col("ts") < high, pl.col("ts") + pl.col("dur") > low
+            ).select("state", time=inside)
+            for row, state in enumerate(("running", "runnable")):
+                spent = time_in.filter(pl.col("state") == state).select("time").sum().collect()
+                threads = spent["time"][0] / (high - low)
+                assert shown[row][at][side] == pytest.approx(threads, abs=0.01)
+        # Threads whose name the other one has not are marked, and the table says so.
+        browser.key("c")
+        table = "document.querySelector('.sst-between').innerText"
+        browser.wait(f"{table}.includes('only in the second')")
+        rows = [row.split("\t") for row in browser.run(table).splitlines() if "\tonly in" in row]
+        names = [set(t.threads.collect()["comm"]) for t in (trace, other)]
+        for row in rows:
+            here, there_too = (row[0] in found for found in names)
+            assert (row[-1] == "only in the first") == (here and not there_too)
+            assert (row[-1] == "only in the second") == (there_too and not here)
+        assert "◆ a name" in browser.run("document.body.innerText")
+        press(browser, "align at the starts")
+        browser.wait(f"!location.hash.includes('match=') && !{both}[0].picture.match")
 
 
 def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None:

@@ -14,6 +14,7 @@ import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import MissingEventsError, UsageError
 from schedscope.simulator.builder import Builder
+from schedscope.simulator.change import _slice
 from schedscope.simulator.run import simulate
 from schedscope.simulator.services import NOTHING
 from schedscope.simulator.whatif import BOUND, REFUSED, AsItWas, Asked, combine
@@ -235,6 +236,7 @@ def test_kernel_threads_of_a_cpu_go_with_it() -> None:
         ("--cpus 0", "from 1 to 4096"),
         ("--slice 0", "above 0"),
         ("--slice 1ms --policy fifo", "a policy with one slice"),
+        ("--slice 1ms --policy ule-14", "a multiple of 7.87 ms, the ticks in which it counts"),
         ("--policy nope", "no policy is called 'nope'"),
         ("--set nope=1", "tunable"),
         ("--replays 0 --cpus 4", "from 1 to 100"),
@@ -253,6 +255,13 @@ def test_what_cannot_be_asked_is_one_sentence(
     found = capsys.readouterr()
     assert (found.out, found.err.count("\n")) == ("", 1)
     assert said in found.err
+
+
+def test_a_slice_of_policies_that_count_ticks() -> None:
+    """ULE counts slices in ticks of 1/127 s: 24 ms are three of them."""
+    assert _slice("ule-14", "24ms", {}) == {"slice": 3}
+    assert _slice("4bsd", "100ms", {"stathz": 100}) == {"slice": 10}
+    assert _slice("eevdf-6.18", "2ms", {})["base_slice"] == "2000000ns"
 
 
 def test_python_refuses_the_same(hogs: Trace) -> None:

@@ -1,9 +1,11 @@
 //! The trace model: what decoders yield, what tables hold, who is who.
 //!
 //! `event` is the source-neutral, tid-level event; `threads` turns tids into
-//! utids; `tables` declares every table and fills it. See docs/trace-model.md.
+//! utids; `membership` follows processes through control groups; `tables` declares every table and
+//! fills it. See docs/trace-model.md.
 
 pub mod event;
+mod membership;
 pub mod tables;
 pub mod threads;
 pub mod time;

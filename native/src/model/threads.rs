@@ -7,7 +7,10 @@ use rustc_hash::FxHashMap;
 
 use std::sync::Arc;
 
-use crate::model::event::{Comm, KnownProcess, Party, SchedClass, SourceInfo, UNKNOWN_TID};
+use crate::model::event::{
+    Comm, GroupMove, KnownProcess, Party, SchedClass, SourceInfo, UNKNOWN_TID,
+};
+use crate::model::membership::{Lifetime, last_groups};
 use crate::model::tables::{Rename, Renames, Thread, Threads};
 
 /// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
@@ -362,9 +365,10 @@ impl Identity {
 
     /// The `threads` table. Classes that no event named follow from Linux's
     /// priority numbers where `linux` says they are such, else from what was
-    /// known at the start.
-    pub fn finish(&mut self, linux: bool) -> Threads {
+    /// known at the start. `moves`: those of processes into control groups.
+    pub fn finish(&mut self, linux: bool, moves: &[GroupMove]) -> Threads {
         let mut threads = Threads::default();
+        let moved = self.moved(moves);
         let mains = self.main_threads();
         for (utid, (sight, record)) in self.sights.iter().zip(&self.records).enumerate() {
             let process = sight.pid.filter(|_| utid >= self.ncpu as usize);
@@ -392,6 +396,7 @@ impl Identity {
                     .filter(|name| !name.is_empty()),
                 cgroup: last
                     .and_then(|row| row.cgroup.as_deref())
+                    .or(moved.get(&(utid as u32)).map(|group| &**group))
                     .or(record.cgroup.as_deref())
                     .map(str::to_string),
                 cmdline: last
@@ -401,6 +406,31 @@ impl Identity {
             });
         }
         threads
+    }
+
+    /// The last group of each thread that moves concern, by utid.
+    fn moved(&self, moves: &[GroupMove]) -> FxHashMap<u32, Arc<str>> {
+        if moves.is_empty() {
+            return FxHashMap::default();
+        }
+        let lifetime = |(sight, record): (&Sight, &Record)| Lifetime {
+            tid: record.tid,
+            pid: sight.pid,
+            parent: record.parent,
+            start: record.start_ts,
+            exit: record.exit_ts,
+        };
+        let threads: Vec<_> = self
+            .sights
+            .iter()
+            .zip(&self.records)
+            .map(lifetime)
+            .collect();
+        last_groups(
+            &threads,
+            |utid| self.records[utid as usize].cgroup.clone(),
+            moves,
+        )
     }
 
     /// The threads whose tid is their process's number, by that number.

@@ -3,6 +3,7 @@
 mod accounting;
 mod arrow;
 mod check_table;
+mod checksum;
 mod count_events;
 mod cpu_history;
 mod critical_path;
@@ -21,6 +22,7 @@ mod perfetto;
 mod policies;
 mod policy;
 mod queues;
+mod quickest;
 mod reconstruct;
 mod run_lengths;
 mod run_sums;
@@ -49,6 +51,8 @@ mod _native {
     #[pymodule_export]
     use super::check_table::check_table;
     #[pymodule_export]
+    use super::checksum::crc32;
+    #[pymodule_export]
     use super::count_events::count_events;
     #[pymodule_export]
     use super::cpu_history::CpuHistory;
@@ -70,6 +74,8 @@ mod _native {
     use super::perfetto::write_perfetto;
     #[pymodule_export]
     use super::policies::policies;
+    #[pymodule_export]
+    use super::quickest::quickest_wakeups;
     #[pymodule_export]
     use super::reconstruct::reconstruct;
     #[pymodule_export]

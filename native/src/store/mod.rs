@@ -1,6 +1,7 @@
 //! Where finished batches go: memory, or Parquet files. And back from those.
 
 mod bodies;
+pub mod checksum;
 mod columns;
 mod description;
 pub mod groups;

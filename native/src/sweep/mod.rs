@@ -22,6 +22,7 @@ pub mod list;
 pub mod matching;
 pub mod overview;
 pub mod path;
+pub mod quickest;
 #[cfg(test)]
 mod random_states;
 pub mod run_sums;

@@ -196,6 +196,27 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     return pl.all_horizontal(chosen) if chosen else None
 
 
+def where_affected(args: argparse.Namespace, trace: Trace, answer: str) -> pl.Expr | None:
+    """The threads that a finding should be about; raises `UsageError` for `--cpu`."""
+    if args.cpu:
+        raise UsageError(f"{answer} with --cpu", "threads", "a finding is not about a single CPU")
+    return where_threads(args, trace)
+
+
+def words(args: argparse.Namespace) -> str:
+    """The options of `add_selection` that were given, to be given again to another command."""
+    import shlex
+
+    found = []
+    for option in ("comm", "pid", "tid", *_OF_PROCESSES):
+        value = getattr(args, option)
+        if value is True:
+            found.append(f"--{option}")
+        elif value:
+            found += [f"--{option} {shlex.quote(str(one))}" for one in value]
+    return " ".join(found)
+
+
 def where_comm(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     """The threads of `--comm NAME` alone, for commands without the other selections."""
     if not args.comm:

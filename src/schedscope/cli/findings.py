@@ -8,7 +8,8 @@ simulation. `schedscope report` shows the same on a page, with figures.
 
 With a selection, findings are about those threads as the ones that are affected, and so
 are their costs; whom they waited behind may be anyone. What concerns the machine or the
-recording follows them, and is marked so.
+recording follows them, and is marked so. The commands below a finding about threads
+ask about the same selection.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 
@@ -49,14 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     """A few lines for each finding."""
     from schedscope.analysis.findings.findings import findings
+    from schedscope.present.selection import narrowed
     from schedscope.timelines.places import places
 
     _options.check_top(args, "findings")
-    if args.cpu:
-        raise UsageError("findings with --cpu", "threads", "a finding is not about a single CPU")
     trace = _options.open_input(args)
-    where = _options.where_threads(args, trace)
+    where = _options.where_affected(args, trace, "findings")
     frame = findings(trace, threshold=args.threshold, where=where)
+    frame = narrowed(frame, _options.words(args))
     shown = frame.head(args.top) if args.top else frame
     chosen = where is not None
     lines = [""]

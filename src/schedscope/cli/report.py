@@ -4,6 +4,10 @@ The page needs no network; send it to anyone. It ranks the findings, and answers
 who waited for a CPU, how long, why, when, and how far the trace can be trusted. Its
 timeline shows the worst case, to zoom and pan; everything else works without scripts.
 With an option that changes something it also says what `whatif` answers.
+
+With a selection the page is about those threads: its findings are what affects them, its
+tables and figures have their waits, and its commands select the same ones. What concerns
+the CPUs and the recording stays as it is.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ GROUP = "everything on one page"
 HELP = "write a self-contained HTML page about a trace"
 EXAMPLE = """\
   schedscope report web.capture -o web.html
+  schedscope report web.capture --service nginx.service
   schedscope report web.capture --set-nice 'batch*=10'
 """
 
@@ -45,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the time that the timeline shows first, as in 2.5s (default: the worst finding)",
     )
     shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
+    _options.add_selection(parser, what="what affects, and waits of")
     _change.add_change(
         parser, "a section more: what if this were changed? (as in `schedscope whatif`)"
     )
@@ -60,32 +66,33 @@ def run(args: argparse.Namespace) -> Facts:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
     change = _change.asked(args)
     trace = _options.open_input(args)
+    where = _options.where_affected(args, trace, "a report")
     import polars as pl
 
     # A dozen answers are read from the ledger, and others in one reading of the states.
     if trace.waits.select(pl.len()).collect().item() <= _HELD:
         trace = trace.in_memory("waits")
-    from schedscope.analysis._base.memo import once
     from schedscope.analysis._base.occupancy import reading_once
-    from schedscope.analysis.findings.findings import findings
     from schedscope.report.focus import focus
     from schedscope.report.page import page
+    from schedscope.report.subject import Subject
     from schedscope.report.summary import summary
 
+    subject = Subject(trace, where, _options.words(args))
     with reading_once(trace):
-        shown = None if args.no_timeline else focus(trace, args.timeline_around)
+        shown = None if args.no_timeline else focus(subject, args.timeline_around)
         more = []
         if _change.is_asked(args):
             from schedscope.report.whatif import changed
 
             more = [changed(trace, change, _change.words(args))]
-        _output.write_whole(target, page(trace, shown, more))
+        _output.write_whole(target, page(subject, shown, more))
         written = [str(target)]
         if args.figures:
             from schedscope.report.figures import write_figures
 
-            written += map(str, write_figures(trace, Path(args.figures)))
-        said, found = summary(trace), once(findings, trace)
+            written += map(str, write_figures(subject, Path(args.figures)))
+        said, found = summary(subject), subject.findings
     lines = [*headline.headline(trace), ""]
     lines += [f"- {text}" for text in said]
     lines += ["", "Findings, the worst first:" if found.height else "No findings."]

@@ -28,8 +28,12 @@ _CPU, _THREAD = 0.72, 0.5
 _LINE, _SYMBOL = 84, 6
 
 
+TOP = 6
+"""Names with a colour."""
+
+
 def starvation(
-    frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None = None
+    frame: pl.DataFrame, *, origin: int = 0, top: int = TOP, ax: Axes | None = None
 ) -> Axes:
     """Draw what `schedscope.starvation_timeline` returned, in s after `origin`.
 
@@ -45,16 +49,11 @@ def starvation(
     begin = int(frame["ts"].min() or 0)  # type: ignore[arg-type]
     end = int((frame["ts"] + frame["dur"]).max() or 0)  # type: ignore[arg-type]
     ran = frame.filter(pl.col("kind").cast(pl.String) == "thread")
-    spent = (
-        ran.group_by("comm")
-        .agg(pl.col("dur").filter(pl.col("waited")).sum().alias("held"), pl.col("dur").sum())
-        .with_columns(share=pl.max_horizontal(pl.col("held", "dur") / pl.col("held", "dur").sum()))
-        .sort("share", "held", "comm", descending=[True, True, False])
-    )
+    spent = names_drawn(frame)
     names = spent["comm"].to_list()
     colors = dict(zip(names[:top], _CULPRITS, strict=False))
     greys = {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(names[top:])}
-    drawn = spent["dur"].to_list()
+    drawn = spent["drawn"].to_list()
     rest = sum(drawn[top:]) / max(1, sum(drawn))
     with canvas(ax, height=1.9 + 0.55 * (len(order) + 1)) as axes:
         mine = frame.filter(pl.col("lane") == "thread")
@@ -90,6 +89,24 @@ def starvation(
         axes.set_title(f"Who ran while {labels[0] or 'it'} waited", pad=14 + 15 * rows_of_legend)
         axes.title.set_color(INK)
     return axes
+
+
+def names_drawn(frame: pl.DataFrame) -> pl.DataFrame:
+    """Who ran in the figure, in the order in which names get their colours.
+
+    * `comm`: the name; null where it is not known;
+    * `held_back`: time that they ran on a CPU while the thread was on its queue;
+    * `drawn`: time that they ran on any of the CPUs that are drawn.
+    """
+    both = pl.col("held_back", "drawn")
+    return (
+        frame.filter(pl.col("kind").cast(pl.String) == "thread")
+        .group_by("comm")
+        .agg(held_back=pl.col("dur").filter(pl.col("waited")).sum(), drawn=pl.col("dur").sum())
+        .with_columns(share=pl.max_horizontal(both / both.sum()))
+        .sort("share", "held_back", "comm", descending=[True, True, False])
+        .drop("share")
+    )
 
 
 def _legend(

@@ -316,7 +316,7 @@ text            | finding           | text  | the finding as a sentence
 level           |                   | text  | how serious it is
 check           |                   | text  | what was checked
 topic           |                   | text  | what the finding is about
-about           |                   | text  | whether it concerns the `threads` (those asked about) or the whole `machine`
+about           |                   | text  | about `threads` (those selected) or the `machine`
 command         |                   | text  | command that shows the details
 advice          |                   | text  | what to try
 whatif          | what-if           | text  | command that tests the advice
@@ -486,7 +486,11 @@ QUESTIONS = {
         affinity | | count | moved because the mask forbids the CPU before
         unknown  | | count | of unknown cause
     """,
-    "starvation_timeline": "waited | | text | whether the waiting thread was on the CPU's queue",
+    "starvation_timeline": """
+        waited | | text | whether the waiting thread was on the CPU's queue
+        held_back | while it waited there | time | time on a CPU for which the thread waited then
+        drawn | on all CPUs drawn | time | time that ran on the CPUs of the figure
+    """,
     "migration_list": "waited | | text | whether the thread waited anyway",
     "compare": """
         measure    |            | text  | what is compared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from schedscope import units
@@ -10,6 +11,10 @@ from schedscope.present.columns import Column
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_SENTENCE = 30
+"""A last column of text with so much room, in characters, has lines enough to be read."""
 
 
 class HeadingLine(str):
@@ -21,7 +26,11 @@ class HeadingLine(str):
 def text_table(
     frame: pl.DataFrame, columns: Sequence[Column], *, width: int | None = None
 ) -> list[str]:
-    """The lines of a table at most `width` wide (None: as wide as needed)."""
+    """The lines of a table at most `width` wide (None: as wide as needed).
+
+    Columns of lower rank are left out for that, then the widest text is shortened; a sentence that
+    stands last goes on below.
+    """
     shown = [column for column in columns if column.name in frame.columns]
     texts = {column.name: cells(frame, column) for column in shown}
     widths = {column.name: max(map(len, [column.title, *texts[column.name]])) for column in shown}
@@ -44,6 +53,9 @@ def text_table(
         widest = max(wide, key=lambda column: widths[column.name])
         widths[widest.name] = max(8, widths[widest.name] - (total() - width))
 
+    last = shown[-1].name if shown and shown[-1].kind == "text" else ""
+    wrapped = widths.get(last, 0) >= _SENTENCE
+
     def line(values: Iterable[str]) -> str:
         fields = []
         for column, value in zip(shown, values, strict=True):
@@ -55,7 +67,12 @@ def text_table(
 
     lines: list[str] = [HeadingLine(line(column.title for column in shown))]
     rows = zip(*(texts[column.name] for column in shown), strict=True)
-    lines += [line(row) for row in rows]
+    for row in rows:
+        parts = [row[-1]]
+        if wrapped and len(row[-1]) > widths[last]:
+            parts = wrap(row[-1], widths[last], break_on_hyphens=False)
+        lines.append(line([*row[:-1], parts[0]]))
+        lines += [line([*("" for _ in row[:-1]), part]) for part in parts[1:]]
     if dropped:
         lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
     return lines

@@ -11,7 +11,7 @@ from schedscope import plot
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.fairness import fairness, jain_of
-from schedscope.analysis.findings.rules import EPISODES
+from schedscope.analysis.findings.starved import EPISODES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.migration.migrations import migration_matrix
 from schedscope.analysis.residency import residency
@@ -22,17 +22,17 @@ from schedscope.analysis.work_conservation import work_conservation
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import StorageError
 from schedscope.report.machine import depth
+from schedscope.report.subject import Subject
 from schedscope.report.summary import WORST
 from schedscope.report.waiting import THRESHOLD, bucket_for
-from schedscope.trace import Trace
 
 
-def write_figures(trace: Trace, folder: Path) -> list[Path]:
+def write_figures(subject: Subject, folder: Path) -> list[Path]:
     """Write one PNG per figure of the page into `folder`; returns the paths."""
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, axes in _figures(trace).items():
+        for name, axes in _figures(subject).items():
             path = folder / f"{name}.png"
             assert isinstance(axes.figure, Figure)
             axes.figure.savefig(path, dpi=144)
@@ -42,30 +42,31 @@ def write_figures(trace: Trace, folder: Path) -> list[Path]:
     return written
 
 
-def _figures(trace: Trace) -> dict[str, Axes]:
+def _figures(subject: Subject) -> dict[str, Axes]:
     """By name; only those that the page has, too."""
+    trace, where = subject.trace, subject.where
     origin = trace.origin
-    over_time = latency(trace, every=bucket_for(trace.duration))
+    over_time = latency(trace, every=bucket_for(trace.duration), where=where)
     figures = {
-        "latency-by-comm": plot.latency(once(latency, trace, by="comm"), top=15),
+        "latency-by-comm": plot.latency(subject.ask(latency, by="comm"), top=15),
         "latency-over-time": plot.latency(over_time, origin=origin),
-        "latency-survival": plot.survival(survival(trace, by="cause")),
-        "worst-waits": plot.worst_waits(once(worst_waits, trace, n=WORST), origin=origin),
+        "latency-survival": plot.survival(survival(trace, by="cause", where=where)),
+        "worst-waits": plot.worst_waits(subject.ask(worst_waits, n=WORST), origin=origin),
         "cpu-time": plot.efficiency(once(efficiency, trace)),
         "queue-depth": depth(trace),
-        "residency": plot.residency(residency(trace, by="comm"), top=15),
+        "residency": plot.residency(residency(trace, by="comm", where=where), top=15),
     }
-    starved = once(starvation, trace, threshold=THRESHOLD, top=EPISODES)
+    starved = subject.ask(starvation, threshold=THRESHOLD, top=EPISODES)
     if starved.height:
         shown = starvation_timeline(trace, starved, starved["episode"][0])
         figures["starvation"] = plot.starvation(shown, origin=origin)
-    waited = once(work_conservation, trace, by="comm")
+    waited = subject.ask(work_conservation, by="comm")
     if (waited["avoidable"] > 0).any():
         figures["idle"] = plot.work_conservation(waited, top=15)
-    matrix = migration_matrix(trace)
+    matrix = migration_matrix(trace, where=where)
     if matrix["n"].sum():
         figures["migrations"] = plot.migration_matrix(matrix)
-    shares = once(fairness, trace)
+    shares = subject.ask(fairness)
     if jain_of(shares)["jain"].count():
         figures["fairness"] = plot.fairness(shares, top=12)
     return figures

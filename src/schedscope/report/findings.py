@@ -6,26 +6,24 @@ import shlex
 from html import escape
 
 from schedscope import units
-from schedscope.analysis._base.memo import once
-from schedscope.analysis.findings.findings import findings
 from schedscope.analysis.latency import latency
 from schedscope.report.section import Section, call, prose
+from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
 from schedscope.timelines.places import places
-from schedscope.trace import Trace
 
-# Where the page shows what a finding is about: the sections with its table and with its figure.
-_ABOUT = {
+ABOUT = {
     "starvation": ("starved", "starved"),
     "overload": ("cpus", "cpus"),
-    "quota": ("latency", "latency"),
+    "quota": ("who", "who"),
     "avoidable idle time": ("idle", "idle"),
     "mask": ("idle", "idle"),
     "crowding": ("kept", "kept"),
     "weight": ("fair", "fair"),
-    "priority inversion": ("latency", "latency"),
-    "interrupts": ("latency", "latency"),
-    "lock convoy": ("latency", "latency"),
+    "priority inversion": ("starved", "starved"),
+    "interrupts": ("time", "time"),
+    "lock convoy": ("", ""),
+    "disk": ("", ""),
     "steal": ("trust", "time"),
     "wakeup migration": ("moved", "moved"),
     "fairness": ("fair", "fair"),
@@ -37,21 +35,23 @@ _ABOUT = {
     "data quality": ("trust", "time"),
     "sums": ("trust", "time"),
 }
+"""Where the page shows what a finding is about, by topic: the sections with its table and with
+its figure, which it has not for sleeps."""
 _WORDS = {"violated": "do not trust", "context": "explains others"}
 
 
-def wrong(trace: Trace, anchors: set[str], shown: tuple[int, int] | None) -> Section:
+def wrong(subject: Subject, anchors: set[str], shown: tuple[int, int] | None) -> Section:
     """The ranked findings; links lead to those of `anchors` that the page has.
 
     `shown` is the stretch of time that the page's timeline holds, if it has one: findings within
     lead there.
     """
     items = []
+    trace, found = subject.trace, subject.findings
     name = units.printable(trace.name)
-    found = once(findings, trace)
     for row, place in zip(found.iter_rows(named=True), places(trace, found), strict=True):
         topic, level = row["topic"], row["level"]
-        table, figure = _ABOUT[topic]
+        table, figure = ABOUT[topic]
         links = [("table", f"{table}-table"), ("figure", f"{figure}-figure")]
         where = " · ".join(
             f'<a href="#{anchor}">{word}</a>' for word, anchor in links if anchor in anchors
@@ -86,9 +86,9 @@ def wrong(trace: Trace, anchors: set[str], shown: tuple[int, int] | None) -> Sec
     )
 
 
-def short(trace: Trace) -> Section:
+def short(subject: Subject) -> Section:
     """The trace in a few sentences."""
-    items = "".join(f"<li>{prose(text)}</li>" for text in summary(trace))
+    items = "".join(f"<li>{prose(text)}</li>" for text in summary(subject))
     return Section(
         "short",
         "Summary",
@@ -98,9 +98,10 @@ def short(trace: Trace) -> Section:
     )
 
 
-def tiles(trace: Trace) -> str:
+def tiles(subject: Subject) -> str:
     """The most important numbers."""
-    whole = once(latency, trace).row(0, named=True)
+    trace = subject.trace
+    whole = subject.ask(latency).row(0, named=True)
     per_cpu = trace.info.get("per_cpu") or []
     capacity = trace.duration * trace.ncpu
     found = [("waits", units.count(whole["n"]))]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schedscope import units
-from schedscope.analysis._base.memo import once
-from schedscope.analysis.findings.findings import findings
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import UsageError
+from schedscope.report.subject import Subject
 from schedscope.trace import Trace
 
 _AROUND = 100_000_000
@@ -26,11 +25,12 @@ class Focus:
     why: str
 
 
-def focus(trace: Trace, around: str | float | None = None) -> Focus:
+def focus(subject: Subject, around: str | float | None = None) -> Focus:
     """The time around an instant, else around the worst finding, else around the longest wait.
 
     Raises `UsageError` for an instant outside the trace.
     """
+    trace = subject.trace
     begin, end = trace.window
     if around is not None:
         at = trace.instant(around)
@@ -40,11 +40,11 @@ def focus(trace: Trace, around: str | float | None = None) -> Focus:
                 f"{units.instant(begin, trace.origin)} to {units.instant(end, trace.origin)}",
             )
         return _cut(trace, at - _AROUND, at + _AROUND, f"around {around}, as requested")
-    for number, row in enumerate(once(findings, trace).iter_rows(named=True), 1):
+    for number, row in enumerate(subject.findings.iter_rows(named=True), 1):
         if row["ts"] is not None and row["dur"]:
             what = f"of finding {number} ({row['topic']})"
             return _around(trace, row["ts"], row["dur"], f"around the worst case {what}")
-    worst = once(worst_waits, trace, n=15)
+    worst = subject.ask(worst_waits, n=15)
     if worst.height:
         row = worst.row(0, named=True)
         name = units.printable(row["comm"] or "?")

@@ -55,6 +55,8 @@ figure svg {{
 figure.square svg {{ max-width: 30rem; min-width: 18rem; }}
 figure svg text {{ font-family: system-ui, -apple-system, "DejaVu Sans", sans-serif !important; }}
 .live {{ margin: 1.2rem 0; }}
+details {{ margin: -0.6rem 0 1.2rem; }}
+summary {{ cursor: pointer; }}
 .table {{ overflow-x: auto; margin: 1rem 0; }}
 table {{ border-collapse: collapse; font-size: 0.9rem; line-height: 1.4; }}
 th, td {{ padding: 0.28rem 0.8rem; text-align: left; white-space: nowrap; vertical-align: top; }}

@@ -11,13 +11,14 @@ from schedscope import plot, units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.efficiency import efficiency
-from schedscope.analysis.findings.rules import STRETCHES
+from schedscope.analysis.findings.avoidable_idle import STRETCHES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
+from schedscope.report.subject import Subject
 from schedscope.report.waiting import latency_columns
 from schedscope.trace import Trace
 
@@ -25,9 +26,9 @@ _MANY, _COLUMNS = 200_000, 1200
 """With more states than this, queues are drawn from sums, not from every step."""
 
 
-def time(trace: Trace) -> Section:
+def time(subject: Subject) -> Section:
     """Busy, idle and unknown time; switches."""
-    frame = once(efficiency, trace)
+    frame = once(efficiency, subject.trace)
     names = ["cpu", "busy", "idle", "unknown", "busy_frac", "switches", "switches_hz"]
     names += ["n_voluntary", "n_involuntary", "n_ambiguous?", "irq_hard?", "irq_soft?"]
     columns = choose(frame, names)
@@ -43,8 +44,9 @@ def time(trace: Trace) -> Section:
     )
 
 
-def cpus(trace: Trace) -> Section:
+def cpus(subject: Subject) -> Section:
     """How many threads wanted each CPU, and how long they waited for it."""
+    trace = subject.trace
     frame = latency(trace, by="cpu").sort("cpu")
     return Section(
         "cpus",
@@ -66,10 +68,11 @@ def depth(trace: Trace) -> Axes:
     return plot.queue_depth(steps, origin=trace.origin)
 
 
-def idle(trace: Trace) -> Section:
+def idle(subject: Subject) -> Section:
     """CPU time that was idle although a thread waited."""
+    trace = subject.trace
     machine = once(work_conservation, trace).row(0, named=True)
-    every = once(work_conservation, trace, by="comm")
+    every = subject.ask(work_conservation, by="comm")
     names = every.filter(pl.col("avoidable") > 0).head(15)
     columns = choose(
         names,
@@ -101,7 +104,7 @@ def idle(trace: Trace) -> Section:
         " waited elsewhere. A thread's wait is avoidable while its CPU was busy and another one"
         " that it may use was free.",
         body,
-        ("work-conservation", "work-conservation --episodes"),
+        (*subject.commands("work-conservation"), "work-conservation --episodes"),
     )
 
 
@@ -119,9 +122,9 @@ def _episodes(trace: Trace) -> str:
     )
 
 
-def trust(trace: Trace) -> Section:
+def trust(subject: Subject) -> Section:
     """What is missing from the trace."""
-    found = once(check, trace)
+    found = once(check, subject.trace)
     open_points = found.filter(pl.col("level") != "ok")
     columns = choose(open_points, ["level", "check", "text"])
     body = f"<p><strong>{escape(verdict(found))}</strong></p>"

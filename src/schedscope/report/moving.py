@@ -15,14 +15,15 @@ from schedscope.analysis.weights import weight_notes
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure, prose
-from schedscope.trace import Trace
+from schedscope.report.subject import Subject
 
 _ROWS = 15
 
 
-def moved(trace: Trace) -> Section:
+def moved(subject: Subject) -> Section:
     """Migrations: who, from where to where, why and how far."""
-    frame = migration_summary(trace, by="comm").filter(pl.col("n") > 0).head(_ROWS)
+    trace, where = subject.trace, subject.where
+    frame = migration_summary(trace, by="comm", where=where).filter(pl.col("n") > 0).head(_ROWS)
     intro = (
         "A migration is a run on another CPU than the one before. The thread loses what it had in"
         " its caches; that pays off if it would have waited longer where it was."
@@ -31,12 +32,12 @@ def moved(trace: Trace) -> Section:
     if frame.is_empty():
         return Section("moved", title, intro, "<p>No thread migrated.</p>")
     numbers = ["n", "rate_hz", "moved_frac", "n_waited", "queued"]
-    causes = migration_summary(trace, by=["cause", "distance"])
+    causes = migration_summary(trace, by=["cause", "distance"], where=where)
     by_name = choose(frame, ["comm", *numbers], question="migrations")
     by_cause = [name for name in numbers if name != "moved_frac"]
     kinds = choose(causes, ["cause", "distance", *by_cause], question="migrations")
     body = figure(
-        plot.migration_matrix(migration_matrix(trace)),
+        plot.migration_matrix(migration_matrix(trace, where=where)),
         "migrations from CPU to CPU",
         "moved",
         square=True,
@@ -45,27 +46,28 @@ def moved(trace: Trace) -> Section:
     body += "<p>What chose the new CPU, and how far away it was:</p>"
     body += html_table(causes, kinds)
     commands = ["migrations", "migrations --matrix"]
-    back = once(ping_pong, trace).filter(pl.col("n") > 1).head(8)
+    back = subject.ask(ping_pong).filter(pl.col("n") > 1).head(8)
     if back.height:
         names = ["comm", "tid", "cpu_a", "cpu_b", "n", "away_p50", "wait"]
         columns = choose(back, names, question="ping_pong")
         body += "<p>Back and forth between two CPUs, within 10 ms:</p>"
         body += html_table(back, columns, "bounced")
         commands.append("migrations --ping-pong")
-    return Section("moved", title, intro, body, commands)
+    return Section("moved", title, intro, body, subject.commands(*commands))
 
 
-def kept(trace: Trace) -> Section:
+def kept(subject: Subject) -> Section:
     """Residency and returns; runs outside the mask."""
-    frame = affinity(trace).head(_ROWS)
+    trace, where = subject.trace, subject.where
+    frame = affinity(trace, where=where).head(_ROWS)
     names = ["comm", "threads", "running", "effective_cpus", "top_cpu", "top_frac"]
     columns = choose(frame, [*names, "same_cpu_frac", "same_llc_frac?", "allowed"])
-    spread = residency(trace, by="comm")
+    spread = residency(trace, by="comm", where=where)
     body = figure(plot.residency(spread, top=_ROWS), "share of running time per CPU", "kept")
     body += html_table(frame, columns, "kept")
     commands = ["affinity", "affinity --residency cpu"]
     masks = trace.threads.select(pl.col("affinity").is_not_null().any()).collect().item()
-    outside = once(runs_outside_affinity, trace).head(8) if masks else pl.DataFrame()
+    outside = subject.ask(runs_outside_affinity).head(8) if masks else pl.DataFrame()
     if outside.height:
         names = ["comm", "tid", "affinity", "cpu", "running", "runs", "ts_first"]
         columns = choose(outside, names, origin=trace.origin)
@@ -79,13 +81,14 @@ def kept(trace: Trace) -> Section:
         " (the exponential of its entropy). A thread that returns to the CPU on which it last ran"
         " may find its data still in the cache.",
         body,
-        commands,
+        subject.commands(*commands),
     )
 
 
-def fair(trace: Trace) -> Section:
+def fair(subject: Subject) -> Section:
     """Shares due and received."""
-    frame = once(fairness, trace)
+    trace = subject.trace
+    frame = subject.ask(fairness)
     classes = jain_of(frame).filter(pl.col("jain").is_not_null())
     intro = (
         "While threads compete for a CPU, each is due a part of the service in proportion to its"
@@ -122,5 +125,5 @@ def fair(trace: Trace) -> Section:
         + html_table(classes, columns)
         + figure(drawn, "shares due and received", "fair")
         + html_table(behind, rows, "fair"),
-        ("fairness",),
+        subject.commands("fairness"),
     )

@@ -10,16 +10,16 @@ from schedscope import units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis.check.check import check, verdict
-from schedscope.analysis.findings.findings import findings as findings_of
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.document import document
 from schedscope.report.focus import Focus
 from schedscope.report.section import Section
+from schedscope.report.subject import Subject
 from schedscope.timelines.page import timeline_html
 from schedscope.trace import Trace
 
-SECTIONS: Sequence[Callable[[Trace], Section]] = (
+SECTIONS: Sequence[Callable[[Subject], Section]] = (
     waiting.starved,
     waiting.who,
     waiting.why,
@@ -38,34 +38,37 @@ _WHOLE = 60_000
 """A trace with at most this many events is included whole; the timeline first shows a part."""
 
 
-def page(trace: Trace, focus: Focus | None = None, more: Sequence[Section] = ()) -> str:
-    """The whole HTML document about `trace`; with a timeline of the stretch in `focus`.
+def page(subject: Subject, focus: Focus | None = None, more: Sequence[Section] = ()) -> str:
+    """The whole HTML document about `subject`; with a timeline of the stretch in `focus`.
 
     `more`: sections that were asked for, ahead of the one about trust.
     """
-    with reading_once(trace):
-        return _page(trace, focus, more)
+    with reading_once(subject.trace):
+        return _page(subject, focus, more)
 
 
-def _page(trace: Trace, focus: Focus | None, more: Sequence[Section]) -> str:
-    sections = [make(trace) for make in SECTIONS]
+def _page(subject: Subject, focus: Focus | None, more: Sequence[Section]) -> str:
+    trace = subject.trace
+    sections = [make(subject) for make in SECTIONS]
     sections[-1:-1] = more
     if focus is not None:
-        sections.insert(0, _timeline(trace, focus))
-    sections.insert(0, findings.short(trace))
+        sections.insert(0, _timeline(subject, focus))
+    sections.insert(0, findings.short(subject))
     name = units.printable(trace.name)
     body = "".join(section.html(name) for section in sections)
     anchors = set(re.findall(r' id="([^"]+)"', body))
-    first = findings.wrong(trace, anchors, _held(trace, focus) if focus else None)
+    first = findings.wrong(subject, anchors, _held(trace, focus) if focus else None)
     sections.insert(0, first)
     body = first.html(name) + body
     facts = " · ".join(escape(part) for part in headline.headline(trace)[0].split(" · ")[1:])
+    if subject.where is not None:
+        facts += f"</p><p class=facts>{_selected(subject)}"
     trusted = escape(verdict(once(check, trace)).partition(". ")[0].rstrip(".") + ".")
     return document(
         name,
         "who waited for a CPU",
         f'<p class=facts>{facts}</p><p class=facts><a href="#trust">{trusted}</a></p>'
-        f"{findings.tiles(trace)}",
+        f"{findings.tiles(subject)}",
         sections,
         body,
         f"Written by {escape(str(trace.info.get('generator') or 'schedscope'))}. Times are"
@@ -74,12 +77,21 @@ def _page(trace: Trace, focus: Focus | None, more: Sequence[Section]) -> str:
     )
 
 
+def _selected(subject: Subject) -> str:
+    return (
+        f"About {units.several(subject.threads or 0, 'selected thread')}"
+        f" (<code>{escape(subject.words)}</code>); whom they waited behind may be anyone. What"
+        " concerns CPUs and the recording is about the whole machine."
+    )
+
+
 def _held(trace: Trace, focus: Focus) -> tuple[int, int]:
     """The stretch of time that the page's timeline holds."""
     return trace.window if trace.events <= _WHOLE else (focus.since, focus.until)
 
 
-def _timeline(trace: Trace, focus: Focus) -> Section:
+def _timeline(subject: Subject, focus: Focus) -> Section:
+    trace = subject.trace
     start, end = (units.instant(ts, trace.origin) for ts in (focus.since, focus.until))
     shown = trace.seconds(focus.since), trace.seconds(focus.until)
     whole = _held(trace, focus) == trace.window
@@ -89,7 +101,7 @@ def _timeline(trace: Trace, focus: Focus) -> Section:
         until=None if whole else shown[1],
         show=shown if whole else None,
         max_bytes=TIMELINE_BYTES,
-        found=once(findings_of, trace),
+        found=subject.findings,
     )
     return Section(
         "timeline",

@@ -7,9 +7,9 @@ from typing import Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis._base.memo import once
 from schedscope.analysis.latency import latency
 from schedscope.analysis.worst_waits import worst_waits
+from schedscope.report.subject import Subject
 from schedscope.trace import Trace
 
 WORST = 15
@@ -24,27 +24,31 @@ _CAUSES = {
 }
 
 
-def summary(trace: Trace) -> list[str]:
+def summary(subject: Subject) -> list[str]:
     """A few sentences, the plainest first; each says a number and what it means."""
-    whole = once(latency, trace).row(0, named=True)
+    trace = subject.trace
+    whole = subject.ask(latency).row(0, named=True)
+    who = "Threads" if subject.where is None else "The selected threads"
     if not whole["n"]:
-        return ["No wait for a CPU was recorded from start to end."]
+        of = "" if subject.where is None else " of the selected threads"
+        return [f"No wait{of} for a CPU was recorded from start to end."]
     text = units.duration
     if not whole["max"] and not whole["n_censored"]:
+        no = "No" if subject.where is None else "No selected"
         return [
-            f"No thread had to wait for a CPU within {text(trace.duration)} on"
+            f"{no} thread had to wait for a CPU within {text(trace.duration)} on"
             f" {_cpus(trace.ncpu)}: each of {units.count(whole['n'])} found one free.",
             *_busy(trace),
         ]
     found = [
-        f"Threads waited for a CPU {units.several(whole['n'], 'time')}, {text(whole['total'])} in"
+        f"{who} waited for a CPU {units.several(whole['n'], 'time')}, {text(whole['total'])} in"
         f" total, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
         f" Half of the waits lasted at most {text(whole['p50'])},"
         f" {_tail(whole)}."
     ]
-    found += _worst(trace)
-    found += _most(trace, whole["total"])
-    found += _causes(trace, whole["total"])
+    found += _worst(subject)
+    found += _most(subject, whole["total"])
+    found += _causes(subject, whole["total"])
     found += _busy(trace)
     found += _unseen(whole)
     return found
@@ -61,7 +65,8 @@ def _unseen(row: dict[str, Any]) -> list[str]:
     still, before = row["n_censored"], row["n_excluded"]
     parts = []
     if still:
-        parts.append(f"{units.several(still, 'wait')} were unfinished when last observed")
+        were = "was" if still == 1 else "were"
+        parts.append(f"{units.several(still, 'wait')} {were} unfinished when last observed")
     if before:
         parts.append(f"the start of {units.several(before, 'wait')} was not recorded")
     if not parts:
@@ -71,9 +76,9 @@ def _unseen(row: dict[str, Any]) -> list[str]:
     return [f"{text[0].upper()}{text[1:]}; {end} in the numbers above."]
 
 
-def _worst(trace: Trace) -> list[str]:
-    row = once(worst_waits, trace, n=WORST).row(0, named=True)
-    at = units.instant(row["ts_ready"], trace.origin)
+def _worst(subject: Subject) -> list[str]:
+    row = subject.ask(worst_waits, n=WORST).row(0, named=True)
+    at = units.instant(row["ts_ready"], subject.trace.origin)
     length = units.duration(row["wait"])
     name = units.printable(row["comm"])
     if row["censored"] == "right":
@@ -84,8 +89,8 @@ def _worst(trace: Trace) -> list[str]:
     return [f"The longest wait, {length}, was that of {name}; it started {at} into the trace."]
 
 
-def _most(trace: Trace, total: int) -> list[str]:
-    by_comm = once(latency, trace, by="comm")
+def _most(subject: Subject, total: int) -> list[str]:
+    by_comm = subject.ask(latency, by="comm")
     if by_comm.height < 2 or not total:
         return []
     first = by_comm.row(0, named=True)
@@ -96,8 +101,8 @@ def _most(trace: Trace, total: int) -> list[str]:
     ]
 
 
-def _causes(trace: Trace, total: int) -> list[str]:
-    by_cause = once(latency, trace, by="cause").filter(pl.col("total") > 0)
+def _causes(subject: Subject, total: int) -> list[str]:
+    by_cause = subject.ask(latency, by="cause").filter(pl.col("total") > 0)
     if by_cause.is_empty():
         return []
     parts = [

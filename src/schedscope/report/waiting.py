@@ -5,18 +5,19 @@ from __future__ import annotations
 import polars as pl
 
 from schedscope import plot
-from schedscope.analysis._base.memo import once
-from schedscope.analysis.findings.rules import EPISODES
+from schedscope.analysis.findings.starved import EPISODES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.preemption_loss import preemption_loss
 from schedscope.analysis.starvation.starvation import starvation
 from schedscope.analysis.starvation.timeline import starvation_timeline
 from schedscope.analysis.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
+from schedscope.plot.starvation import TOP, names_drawn
 from schedscope.plot.style import short
 from schedscope.present.columns import Column, choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
+from schedscope.report.subject import Subject
 from schedscope.report.summary import WORST
 from schedscope.trace import Trace
 
@@ -24,16 +25,19 @@ THRESHOLD = "100ms"
 """From this length on a wait is starvation."""
 
 
-def starved(trace: Trace) -> Section:
+def starved(subject: Subject) -> Section:
     """The longest waits of all, and what the CPUs did during the worst."""
-    frame = once(starvation, trace, threshold=THRESHOLD, top=EPISODES)
+    trace = subject.trace
+    frame = subject.ask(starvation, threshold=THRESHOLD, top=EPISODES)
     columns = choose(frame, ["ts", "wait", "story"], origin=trace.origin)
     body = "<p>No wait of 100 ms or more.</p>"
     if frame.height:
         shown = starvation_timeline(trace, frame, frame["episode"][0])
         drawn = plot.starvation(shown, origin=trace.origin)
-        body = figure(drawn, "the CPUs during the longest wait", "starved") + html_table(
-            frame.head(15), columns, "starved"
+        body = (
+            figure(drawn, "the CPUs during the longest wait", "starved")
+            + _names(shown)
+            + html_table(frame.head(15), columns, "starved")
         )
     return Section(
         "starved",
@@ -41,13 +45,25 @@ def starved(trace: Trace) -> Section:
         "Waits of 100 ms or more, the longest first: behind whom, and what was idle meanwhile."
         " Unfinished waits count with the time observed. The figure shows the longest.",
         body,
-        ("starvation",) if frame.height else (),
+        subject.commands("starvation") if frame.height else (),
     )
 
 
-def who(trace: Trace) -> Section:
+def _names(shown: pl.DataFrame) -> str:
+    """Everyone in the figure, also those whom it draws in grey."""
+    names = names_drawn(shown)
+    if names.height <= TOP:
+        return ""
+    columns = choose(names, ["comm", "held_back", "drawn"], question="starvation_timeline")
+    return (
+        f"<details><summary>All {names.height} names in the figure, and how long each ran; the"
+        f" first {TOP} have a colour</summary>{html_table(names, columns)}</details>"
+    )
+
+
+def who(subject: Subject) -> Section:
     """Waits by thread name."""
-    frame = once(latency, trace, by="comm")
+    frame = subject.ask(latency, by="comm")
     drawn = plot.latency(frame, top=15)
     return Section(
         "who",
@@ -55,19 +71,20 @@ def who(trace: Trace) -> Section:
         "One line for each thread name, most waiting time first. Half of the waits do"
         " not exceed p50; one in a hundred exceeds p99. The scale is logarithmic.",
         figure(drawn, "quantiles of the wait by thread name", "who")
-        + html_table(frame.head(20), latency_columns(frame, "comm", trace), "who"),
-        ("latency --by comm",),
+        + html_table(frame.head(20), latency_columns(frame, "comm", subject.trace), "who"),
+        subject.commands("latency --by comm"),
     )
 
 
-def why(trace: Trace) -> Section:
+def why(subject: Subject) -> Section:
     """Waits by cause, and the time that preemption cost."""
-    frame = once(latency, trace, by="cause").filter(pl.col("n") + pl.col("n_censored") > 0)
-    drawn = plot.survival(survival(trace, by="cause"))
+    trace, where = subject.trace, subject.where
+    frame = subject.ask(latency, by="cause").filter(pl.col("n") + pl.col("n_censored") > 0)
+    drawn = plot.survival(survival(trace, by="cause", where=where))
     body = figure(drawn, "share of waits that last longer", "why")
     body += html_table(frame, latency_columns(frame, "cause", trace), "why")
     commands = ["latency --by cause"]
-    lost = preemption_loss(trace).head(6)
+    lost = preemption_loss(trace, where=where).head(6)
     if lost.height:
         names = ["sched_class", "by_class", "n", "n_ambiguous?", "lost", "lost_frac", "max"]
         columns = choose(lost, names, question="preemption_loss")
@@ -85,16 +102,17 @@ def why(trace: Trace) -> Section:
         " created. The curve shows which share of the waits lasted longer than a given time;"
         " unfinished waits are taken into account (Kaplan-Meier).",
         body,
-        commands,
+        subject.commands(*commands),
     )
 
 
-def when(trace: Trace) -> Section:
+def when(subject: Subject) -> Section:
     """Waits over time, and the longest one by one."""
+    trace = subject.trace
     origin = trace.origin
     bucket = bucket_for(trace.duration)
-    over_time = plot.latency(latency(trace, every=bucket), origin=origin)
-    worst = once(worst_waits, trace, n=WORST)
+    over_time = plot.latency(latency(trace, every=bucket, where=subject.where), origin=origin)
+    worst = subject.ask(worst_waits, n=WORST)
     names = ["comm", "tid", "wait", "ts_ready", "cause", "cpu", "waker_comm"]
     columns = choose(worst, names, origin=origin)
     return Section(
@@ -105,7 +123,7 @@ def when(trace: Trace) -> Section:
         figure(over_time, "quantiles of the wait over time", "when")
         + figure(plot.worst_waits(worst, origin=origin), "the longest waits in time")
         + html_table(worst, columns, "when"),
-        (f"latency --every {short(bucket).replace(' ', '').replace('µ', 'u')}",),
+        subject.commands(f"latency --every {short(bucket).replace(' ', '').replace('µ', 'u')}"),
     )
 
 

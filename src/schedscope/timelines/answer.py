@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schedscope.analysis._base.topology import cpu_text, places
 from schedscope.errors import UsageError
 from schedscope.overview import worst
 from schedscope.parsers.schema import TABLES
@@ -94,6 +95,7 @@ class Timeline:
             "duration": self.lanes.duration,
             "grain": self.lanes.overview.width if self.lanes.overview else None,
             "cpus": self.lanes.cpus(),
+            "places": self._places(),
             "states": list(STATES),
             "lanes": self.first,
             "waits": self.waits,
@@ -163,6 +165,20 @@ class Timeline:
         utids |= {int(str(key)[5:]) for key in keys if str(key).startswith("utid:")}
         names = {str(utid): self.lanes.name(utid) for utid in sorted(utids - {NOBODY})}
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers
+
+    def _places(self) -> dict[str, dict[str, str]]:
+        """What CPUs are grouped by beside their numbers, and each CPU's group, where known."""
+        found = {}
+        for by, over, word in (("llc", "llc", "LLC"), ("node", "numa_node", "node")):
+            of = places(self.lanes.trace, over)
+            texts = {
+                number: f"{word} {number}, CPUs {cpu_text(cpu for cpu in of if of[cpu] == number)}"
+                for number in set(of.values())
+                if number is not None
+            }
+            if texts:
+                found[by] = {str(cpu): texts[n] for cpu, n in of.items() if n is not None}
+        return found
 
     def _far(self, keys: Sequence[str], first: int, bins: int, scale: int) -> dict[str, _Far]:
         """What the overview knows of lanes that are too long to be read now."""

@@ -1,34 +1,50 @@
-// Two traces below each other: what one shows, the other shows, too, aligned at an instant.
+// Two traces below each other: what one shows, the other shows, too, aligned at an instant or stretched.
 
-function couple(one, two, ask) {
+function couple(one, two, asks) {
+  const ask = asks[0];
   const said = h("span", { role: "status" }), extra = h("div", { class: "sst sst-between" });
   const button = (text, hint, act) => h("button", { type: "button", title: hint, click: act }, text);
   const bar = h("div", { class: "sst-bar", role: "toolbar", "aria-label": "comparison" },
     button("align at the selected intervals", "select one interval in each (key =)", () => together()),
-    button("align at the starts", "as at first", () => shift(0)),
+    button("align at the starts", "as at first", () => turn(0)),
+    button("stretch to the same length", "the range of each, or all of it (key x)", () => stretch()),
     button("differences", "who waited longer, in what is shown or in the range (key c)", () => compare()), said);
-  const outer = h("div", { class: "sst" }, bar, extra);
+  const between = balance(one, two, asks);
+  const outer = h("div", { class: "sst" }, between.box, bar, extra);
   one.box.parentElement.after(outer);
   let leading = false;
+  // Where the steps of their overviews differ, both may show any: sums are then in proportion.
+  if (one.about.grain !== two.about.grain) [one, two].forEach((side) => side.freely());
+
+  /** How long a ns of the first is in the second, and which instant of one is which of the other. */
+  const pace = () => (one.match ? (one.match[1][1] - one.match[1][0]) / (one.match[0][1] - one.match[0][0]) : 1);
+  const there = (at) => (one.match ? one.match[1][0] + (at - one.match[0][0]) * pace() : at + (one.shift || 0));
+  const back = (at) => (one.match ? one.match[0][0] + (at - one.match[1][0]) / pace() : at - (one.shift || 0));
 
   /** Both may show what either has. */
   function extend() {
-    const by = one.shift || 0; // an instant of the first, and this much later in the second, are one
-    const low = Math.min(0, -by), high = Math.max(one.total, two.total - by);
+    const low = Math.min(0, back(0)), high = Math.max(one.total, back(two.total)), by = one.shift || 0;
     one.extend(low, high);
-    two.extend(low + by, high + by);
-    said.textContent = by ? `the second is shown ${duration(Math.abs(by))} ${by > 0 ? "earlier" : "later"} than from its start` : "aligned at the starts";
-    follow(one, two, 1);
+    two.extend(there(low), there(high));
+    if (one.match) said.textContent = `stretched: ${one.match.map(([a, b]) => duration(b - a)).join(" of the first above ")} of the second`;
+    else said.textContent = by ? `the second is shown ${duration(Math.abs(by))} ${by > 0 ? "earlier" : "later"} than from its start` : "aligned at the starts";
+    follow(one, two, there, pace());
   }
-  function follow(from, to, sign) {
+  function follow(from, to, where, factor) {
     if (leading) return;
     leading = true;
-    const { first, scale } = from.view;
-    to.place((first * scale + sign * (one.shift || 0)) / scale, scale);
+    const { first, scale, bins } = from.view;
+    if (factor === 1) to.place(where(first * scale) / scale, scale);
+    else {
+      // Pixels are whole ns long: what is in the middle stands above each other.
+      const own = Math.max(1, Math.round(scale * factor)), middle = where((first + bins / 2) * scale);
+      to.place(middle / own - bins / 2, own);
+    }
     leading = false;
+    between.renew();
   }
-  function shift(by) {
-    one.shift = by;
+  function turn(by, match = null) {
+    [one.shift, one.match] = [by, match];
     extend();
     one.place(one.view.first, one.view.scale);
   }
@@ -38,28 +54,40 @@ function couple(one, two, ask) {
       said.textContent = "Select an interval in each of the two first.";
       return;
     }
-    shift((b.begin ?? b.at) - (a.begin ?? a.at));
+    turn((b.begin ?? b.at) - (a.begin ?? a.at));
     one.between(Math.min(a.begin ?? a.at, one.view.first * one.view.scale), Math.max(a.end ?? a.at + 1, (one.view.first + one.view.bins) * one.view.scale));
   }
+  function stretch() {
+    const spans = [one, two].map((side) => side.range || [0, side.total]);
+    turn(0, spans);
+    one.between(...spans[0]);
+  }
   async function compare() {
-    const by = one.shift || 0, range = one.range || (two.range && two.range.map((at) => at - by));
+    // Stretched, each has a range of its own; else one of them is both's.
+    const range = one.range || (two.range && two.range.map(back));
     const [begin, end] = range || [one.view.first * one.view.scale, (one.view.first + one.view.bins) * one.view.scale];
+    const other = one.match && one.range && two.range ? two.range : [there(begin), there(end)];
     extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
     try {
-      const { answer } = await ask({ kind: "difference", spans: [[begin, end], [begin + by, end + by]].map((span) => span.map(Math.round)) });
+      const { answer } = await ask({ kind: "difference", spans: [[begin, end], other].map((span) => span.map(Math.round)) });
       const said = (picture, from, to) => [from, to].map((at) => picture.when(Math.min(picture.total, Math.max(0, at)))).join(" to ");
-      extra.replaceChildren(h("p", {}, `${said(one, begin, end)} of the first, ${said(two, begin + by, end + by)} of the second`),
+      extra.replaceChildren(h("p", {}, `${said(one, begin, end)} of the first, ${said(two, ...other)} of the second`),
         ...answer.tables.map((data) => table(data, () => {})));
     } catch (error) {
       extra.replaceChildren(h("p", { role: "alert" }, String(error.message || error)));
     }
   }
-  one.on("move", () => follow(one, two, 1));
-  two.on("move", () => follow(two, one, -1));
+  one.on("move", () => follow(one, two, there, pace()));
+  two.on("move", () => follow(two, one, back, 1 / pace()));
   one.on("shift", extend);
   one.strokes["="] = two.strokes["="] = together;
   one.strokes.c = two.strokes.c = compare;
+  one.strokes.x = two.strokes.x = stretch;
+  ask({ kind: "absent" }).then(({ answer }) => {
+    [one, two].forEach((side, i) => side.apart(new Set(answer.names[i])));
+    if (answer.names.flat().length) said.after(h("span", { class: "sst-faint" }, "◆ a name that the other trace does not have"));
+  }).catch(() => {});
   extend();
   if (!location.hash.startsWith("#view=")) one.whole();
-  else follow(one, two, 1);
+  else follow(one, two, there, pace());
 }

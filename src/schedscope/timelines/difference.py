@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from schedscope.timelines.questions import Questions
 
 _MOST = 30
+_MOST_NAMES = 5_000
 
 
 def differences(one: Questions, two: Questions, request: Mapping[str, Any]) -> Answer:
@@ -27,10 +28,27 @@ def differences(one: Questions, two: Questions, request: Mapping[str, Any]) -> A
         frames = [
             _sums(side.timeline.lanes, span) for side, span in zip((one, two), spans, strict=True)
         ]
-        data = _table(*frames)
+        here, there = (set(_names(side.timeline.lanes)) for side in (one, two))
+        only = dict.fromkeys(here - there, "only in the first")
+        data = _table(
+            frames[0], frames[1], {**only, **dict.fromkeys(there - here, "only in the second")}
+        )
         return {"kind": "answer", "id": request.get("id"), "tables": [data]}, []
     except SchedscopeError as error:
         return {"kind": "error", "id": request.get("id"), "text": str(error)}, []
+
+
+def absent(one: Questions, two: Questions, request: Mapping[str, Any]) -> Answer:
+    """The names of threads that only the first trace has, and only the second."""
+    here, there = (set(_names(side.timeline.lanes)) for side in (one, two))
+    names = [sorted(here - there)[:_MOST_NAMES], sorted(there - here)[:_MOST_NAMES]]
+    return {"kind": "answer", "id": request.get("id"), "names": names}, []
+
+
+def _names(lanes: Lanes) -> list[str]:
+    trace = lanes.trace
+    known = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("comm").collect()["comm"]
+    return [units.printable(name) for name in known.unique().to_list() if name]
 
 
 def _sums(lanes: Lanes, span: Any) -> pl.DataFrame:
@@ -61,7 +79,7 @@ def _sums(lanes: Lanes, span: Any) -> pl.DataFrame:
     )
 
 
-def _table(one: pl.DataFrame, two: pl.DataFrame) -> dict[str, Any]:
+def _table(one: pl.DataFrame, two: pl.DataFrame, only: Mapping[str, str]) -> dict[str, Any]:
     both = (
         one.join(two, on="comm", how="full", coalesce=True, suffix="_two")
         .with_columns(pl.col("waited", "ran", "waited_two", "ran_two").fill_null(0))
@@ -84,12 +102,13 @@ def _table(one: pl.DataFrame, two: pl.DataFrame) -> dict[str, Any]:
         "python": "",
         "heads": [
             ["name", False], ["waited, first", True], ["waited, second", True],
-            ["difference", True], ["ran, first", True], ["ran, second", True],
+            ["difference", True], ["ran, first", True], ["ran, second", True], ["", False],
         ],
         "rows": [
             [
                 units.printable(name), time(row["waited"]), time(row["waited_two"]),
                 signed(row["off"]), time(row["ran"]), time(row["ran_two"]),
+                only.get(units.printable(name), ""),
             ]
             for name, row in rows
         ],

@@ -13,8 +13,7 @@ function finder(picture, source) {
   list.id = `sst-found-${Math.random().toString(36).slice(2)}`;
   input.setAttribute("aria-controls", list.id);
   const order = h("select", { class: "sst-order", "aria-label": "order of the lanes", title: "order of the lanes", change: () => regroup(order.value) },
-    ["lanes as chosen", "by process", "by cgroup", "by CPU"].map((text, i) =>
-      h("option", { value: ["none", "process", "cgroup", "cpu"][i] }, text)));
+    picture.orders.map(([by, text]) => h("option", { value: by }, text)));
   const kinds = about.more || [];
   const more = h("select", { class: "sst-more", "aria-label": "add lanes", title: "add lanes", change: () => {
     const one = kinds[Number(more.value)];

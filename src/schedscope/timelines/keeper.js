@@ -15,7 +15,8 @@ function keeper(picture, source, home) {
     if (picture.pinned().length) parts.set("pin", picture.pinned().map(short).join("."));
     if (picture.by() !== "none") parts.set("by", picture.by());
     if (picture.folded().length) parts.set("fold", JSON.stringify(picture.folded()));
-    if (picture.shift) parts.set("shift", String(picture.shift));
+    if (picture.match) parts.set("match", picture.match.map((span) => span.join("-")).join("_"));
+    else if (picture.shift) parts.set("shift", String(picture.shift));
     if (picture.selection) parts.set("select", `${short(picture.selection.lane)}@${picture.selection.at + about.origin}`);
     if (picture.range) parts.set("range", picture.range.map((at) => at + about.origin).join("-"));
     if (home === "page" && rows.length) parts.set("notes", JSON.stringify(rows.map(({ at, lane, text }) => [at, lane && short(lane), text])));
@@ -32,7 +33,7 @@ function keeper(picture, source, home) {
     quiet = true;
     try {
       const chosen = parts.has("lanes") ? lanes("lanes") : [...about.lanes];
-      const by = ["process", "cgroup", "cpu"].includes(parts.get("by")) ? parts.get("by") : "none";
+      const by = picture.orders.some(([name]) => name === parts.get("by")) ? parts.get("by") : "none";
       let folded = [];
       try { folded = JSON.parse(parts.get("fold") || "[]").map(String); } catch { /* not ours */ }
       await learn([...chosen, ...lanes("pin")].filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5))));
@@ -40,7 +41,9 @@ function keeper(picture, source, home) {
       const [lane, at] = (parts.get("select") || "").split("@"), selected = long(lane) && /^\d+$/.test(at || "");
       if (selected && !chosen.includes(long(lane))) chosen.push(long(lane));
       picture.arrange({ chosen, pinned: lanes("pin"), by, folded });
-      picture.turn(/^-?\d+$/.test(parts.get("shift") || "") ? Number(parts.get("shift")) : 0);
+      const match = /^(\d+)-(\d+)_(\d+)-(\d+)$/.exec(parts.get("match") || "")?.slice(1).map(Number);
+      picture.turn(/^-?\d+$/.test(parts.get("shift") || "") ? Number(parts.get("shift")) : 0,
+        match && match[1] > match[0] && match[3] > match[2] ? [match.slice(0, 2), match.slice(2)] : null);
       const view = numbers(parts.get("view"));
       if (view && view[1] > view[0]) picture.between(...view);
       else picture.whole();

@@ -15,6 +15,7 @@ PARTS = (
     "finder",
     "panel",
     "keeper",
+    "balance",
     "couple",
     "sources",
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope.errors import StorageError, UsageError
 from schedscope.extras import missing
 from schedscope.timelines.content_policy import policy
-from schedscope.timelines.difference import differences
+from schedscope.timelines.difference import absent, differences
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.script import script
 from schedscope.units import printable
@@ -137,8 +137,10 @@ def application(questions: Questions, token: str, other: Questions | None = None
         except (ValueError, RecursionError):
             return answer(400, b"Refused: the request is no JSON.\n", "text/plain")
         number = asked.get("side", 0) if isinstance(asked, dict) else 0
-        if other is not None and isinstance(asked, dict) and asked.get("kind") == "difference":
-            content, buffers = await run_in_threadpool(differences, questions, other, asked)
+        kind = asked.get("kind") if isinstance(asked, dict) else None
+        if other is not None and kind in ("difference", "absent"):
+            answer_both = differences if kind == "difference" else absent
+            content, buffers = await run_in_threadpool(answer_both, questions, other, asked)
         else:
             side = sides[1] if number == 1 and other is not None else questions
             content, buffers = await run_in_threadpool(side.reply, asked)

@@ -106,5 +106,5 @@ export async function mountAll(page) {
     }
   }
   const [one, two] = [...page.querySelectorAll(".schedscope-timeline[data-served] canvas")].map((canvas) => canvas.timeline.picture);
-  if (two) couple(one, two, served());
+  if (two) couple(one, two, [served(0), served(1)]);
 }

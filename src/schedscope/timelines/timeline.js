@@ -255,7 +255,8 @@ export function mount(root, about, source, home = "page") {
   const view = { first: 0, scale: 1, bins: 1 };
   let wait = -1, told = "", ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
-  let notes = [], sketch = null;
+  let notes = [], sketch = null, grain = about.grain;
+  let strangers = null; // beside another trace: names of threads that it has not
   let refining = false, later = 0; // of a long trace: whether lanes are still being read, and when to ask again
 
   const ears = new Map();
@@ -267,6 +268,8 @@ export function mount(root, about, source, home = "page") {
   const titles = new Map((about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]])));
   const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
   const when = (ns) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(view.scale * view.bins + 1)))))} s`;
+
+  const strange = (lane) => isThread(lane) && !!strangers && strangers.has(threads.get(Number(lane.slice(5)))?.comm ?? thread(Number(lane.slice(5))).replace(/ \d+$/, ""));
 
   function button(text, hint, act) {
     bar.append(h("button", { type: "button", title: hint, click: () => { act(); canvas.focus({ preventScroll: true }); } }, text));
@@ -280,9 +283,19 @@ export function mount(root, about, source, home = "page") {
 
   // ---- lanes ----
 
+  /** Ways to group lanes: the places of CPUs only where the trace knows them. */
+  const orders = [["none", "lanes as chosen"], ["process", "by process"], ["cgroup", "by cgroup"], ["cpu", "by CPU"],
+    ["llc", "by LLC"], ["node", "by node"]].filter(([name]) => !["llc", "node"].includes(name) || about.places?.[name]);
+  const placed = () => ["cpu", "llc", "node"].includes(by);
+
   /** The group of a lane, and what its heading says. */
   function groupOf(lane) {
-    const row = threads.get(Number(lane.slice(5))) || {};
+    const own = isThread(lane) || lane.startsWith("lag:"), row = (own && threads.get(Number(lane.split(":")[1]))) || {};
+    if (placed()) {
+      const cpu = own ? row.cpu : cpuOf(lane);
+      if (cpu === null || cpu === undefined) return own ? "CPU unknown" : "all CPUs";
+      return by === "cpu" ? `CPU ${cpu}` : about.places[by][cpu] || `${by === "llc" ? "LLC" : "node"} unknown`;
+    }
     if (by === "process") return row.process ? `${row.process} ${row.pid ?? ""}`.trim() : row.pid ? `process ${row.pid}` : "process unknown";
     return row.cgroup || "no control group known";
   }
@@ -292,12 +305,9 @@ export function mount(root, about, source, home = "page") {
     const heads = (groups) => [...groups].flatMap(([name, its]) => [`head:${name}`, ...(folded.includes(name) ? [] : its)]);
     const groups = new Map();
     const into = (name, lane) => groups.set(name, [...(groups.get(name) || []), lane]);
-    if (by === "cpu") {
-      for (const lane of rest.filter((key) => !isThread(key))) into(cpuOf(lane) === null ? "all CPUs" : `CPU ${cpuOf(lane)}`, lane);
-      for (const lane of rest.filter(isThread)) {
-        const cpu = (threads.get(Number(lane.slice(5))) || {}).cpu;
-        into(cpu === null || cpu === undefined ? "CPU unknown" : `CPU ${cpu}`, lane);
-      }
+    if (placed()) {
+      // What a CPU does stands above its threads.
+      for (const lane of [...rest.filter((key) => !isThread(key)), ...rest.filter(isThread)]) into(groupOf(lane), lane);
       return [...pinned, ...heads(groups)];
     }
     if (by === "none") return [...pinned, ...rest];
@@ -335,7 +345,7 @@ export function mount(root, about, source, home = "page") {
     if (fresh.length) {
       await learn(fresh);
       // Unless its group is folded, where it would not be seen.
-      arrange({ chosen: [...chosen, ...fresh], folded: folded.filter((name) => !fresh.some((key) => key.startsWith("utid:") && by !== "none" && by !== "cpu" && groupOf(key) === name)) });
+      arrange({ chosen: [...chosen, ...fresh], folded: folded.filter((name) => !fresh.some((key) => by !== "none" && (placed() || isThread(key)) && groupOf(key) === name)) });
     }
     const row = lanes.indexOf(keys[0]);
     if (row < 0) return;
@@ -373,7 +383,7 @@ export function mount(root, about, source, home = "page") {
   }
   /** Of a long trace: a scale of whole stretches of its overview, so that sums stay exact. */
   function even(scale) {
-    return about.grain && scale > about.grain ? Math.ceil(scale / about.grain) * about.grain : scale;
+    return grain && scale > grain ? Math.ceil(scale / grain) * grain : scale;
   }
   function settle(first, scale) {
     scale = Math.min(even(Math.max(1, Math.round(scale))), fit());
@@ -396,10 +406,10 @@ export function mount(root, about, source, home = "page") {
       const steps = factor > 1 ? Math.ceil(scale / about.finest) : Math.floor(scale / about.finest);
       scale = Math.min(fit(), Math.max(1, steps) * about.finest);
     }
-    if (about.grain && scale > about.grain) {
+    if (grain && scale > grain) {
       // A step out or in moves by one stretch at least, and not past where single rows begin.
-      const steps = factor > 1 ? Math.ceil(scale / about.grain) : Math.floor(scale / about.grain);
-      scale = Math.min(fit(), steps * about.grain);
+      const steps = factor > 1 ? Math.ceil(scale / grain) : Math.floor(scale / grain);
+      scale = Math.min(fit(), steps * grain);
     }
     settle(time / scale - x, scale);
   }
@@ -542,6 +552,7 @@ export function mount(root, about, source, home = "page") {
     const next = few.matches && !paper ? (colour.forced ? colour : forced(box)) : 0.3 * r + 0.6 * g + 0.1 * b > 128 && !paper ? DARK : LIGHT;
     if (next === colour && keys.childElementCount) return;
     colour = next;
+    tell("theme");
     tip.style.background = colour.text;
     tip.style.color = colour.back;
     const patch = (background, word) => h("span", {}, h("i", { style: `background: ${background}` }), word);
@@ -612,7 +623,7 @@ export function mount(root, about, source, home = "page") {
       paint.fillStyle = colour.lane;
       paint.fillRect(left + there, top, Math.max(0, until - there), tall);
       paint.fillStyle = colour.text;
-      clipped(title(lane), 4 * ratio, top + tall / 2, left - 8 * ratio, isThread(lane) || lane.startsWith("lag:"));
+      clipped(`${strange(lane) ? "◆ " : ""}${title(lane)}`, 4 * ratio, top + tall / 2, left - 8 * ratio, isThread(lane) || lane.startsWith("lag:"));
       if (isHead(lane)) {
         paint.font = `bold ${12 * ratio}px system-ui, sans-serif`;
         paint.fillStyle = colour.back;
@@ -1197,14 +1208,15 @@ export function mount(root, about, source, home = "page") {
   ear.addEventListener("keydown", press);
 
   const picture = {
-    about, box, bar, canvas, view, names, threads, cpus, total, second, selection: null, range: null,
+    about, box, bar, canvas, view, names, threads, cpus, orders, total, second, selection: null, range: null,
     on, thread, title, when, best, over, show, arrange, go, between, whole, select, outline, setRange, complain, stepped,
     chosen: () => chosen, pinned: () => pinned, by: () => by, folded: () => folded, lanes: () => [...lanes],
     setNotes: (rows) => { notes = rows; draw(); }, learn: (utids) => find.learn(utids),
     expand: (pid) => find.expand(pid),
-    strokes, place: settle, reach: () => [low, high], shift: 0,
+    strokes, place: settle, reach: () => [low, high], shift: 0, match: null,
     extend: (from, to) => { [low, high] = [from, to]; settle(view.first, view.scale); },
-    turn: (by) => { picture.shift = by; tell("shift"); },
+    turn: (by, match = null) => { [picture.shift, picture.match] = [by, match]; tell("shift"); },
+    colour: () => colour, apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);

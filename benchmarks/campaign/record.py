@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from campaign_cells import CLASSES, Intervention, Workload
 from quiet import Quiet
 
+from campaign.cells import CLASSES, Intervention, Workload
 from schedscope.units import nanoseconds
 
 CAPTURE = Path(__file__).resolve().parent.parent / "collectors" / "capture"

@@ -1,0 +1,83 @@
+"""Did CPUs idle while threads waited elsewhere?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis.affinity import affinity
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding, listed
+from schedscope.analysis.work_conservation import idle_episodes, work_conservation
+from schedscope.units import duration, percent, printable, several
+
+STRETCHES = 8
+"""Stretches of wasted time that the report lists."""
+_STAYED = 0.99
+"""A thread with this share of its time on one CPU may well be pinned there."""
+
+
+def wasted(facts: Facts) -> Iterator[Finding]:
+    """CPUs that idled while threads that may use them waited for others."""
+    row = facts.machine
+    # Threads that only seem to wait cannot have been run elsewhere.
+    if not row["wasted"] or facts.phantoms:
+        return
+    every = facts.ask(work_conservation, by="thread").filter(pl.col("avoidable") > 0)
+    if facts.where is not None and every.is_empty():
+        return
+    threads = every.head(20)
+    stayed = _stayed(facts, threads)
+    sure = "that may use them " if not stayed else ""
+    if facts.where is None:
+        cost = row["wasted"]
+        text = (
+            f"CPUs were idle for {duration(cost)} while threads {sure}waited elsewhere,"
+            f" {percent(row['wasted_idle_frac'])} of all idle time."
+        )
+    else:
+        cost = int(every["avoidable"].sum())
+        which = "that they may use " if not stayed else ""
+        text = (
+            f"{several(every.height, 'selected thread')} waited for {duration(cost)}, all"
+            f" together, while other CPUs {which}were idle."
+        )
+    worst = facts.ask(work_conservation, by="comm")
+    if worst.height and worst["avoidable"][0]:
+        name, time = worst.select("comm", "avoidable").row(0)
+        text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
+    if stayed:
+        text += (
+            f" But {listed(stayed)} ran on one CPU only: if they were pinned there"
+            " after their mask was recorded, or by a mask that was not recorded, no other"
+            " CPU could have run them."
+        )
+    yield Finding("avoidable idle time", cost, text, "work-conservation", *_idle_longest(facts))
+
+
+def _idle_longest(facts: Facts) -> tuple[Any, ...]:
+    """When, who and where it was while CPUs idled: `ts`, `dur`, `utid`, `cpu`."""
+    if facts.where is None:
+        found = once(idle_episodes, facts.trace, longer_than=0, top=STRETCHES)
+    else:
+        # All of them, since the worst ones may be about others.
+        found = idle_episodes(facts.trace, top=None, where=facts.where)
+        found = found.sort("waited", "ts", descending=[True, False])
+    return found.select("ts", "dur", "utid", "cpu").row(0) if found.height else ()
+
+
+def _stayed(facts: Facts, threads: pl.DataFrame) -> list[str]:
+    """Names of threads that may well be pinned, if they are most of the avoidable waiting."""
+    if threads.is_empty():
+        return []
+    asked = pl.col("utid").is_in(threads["utid"].to_list())
+    kept = affinity(facts.trace, by="utid", where=asked).filter(
+        (pl.col("top_frac") >= _STAYED) & (pl.col("n") >= 10)
+    )
+    these = threads.join(kept.select("utid"), on="utid", how="semi", maintain_order="left")
+    if 2 * int(these["avoidable"].sum()) < int(threads["avoidable"].sum()):
+        return []
+    return list(dict.fromkeys(printable(name or "?") for name in these["comm"]))

@@ -1,0 +1,66 @@
+"""Which locks did threads queue for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from schedscope.analysis._base.lock_convoys import Convoy, convoys
+from schedscope.analysis._base.memo import once
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding
+from schedscope.units import duration, percent, printable, several
+
+_CONVOY = 0.01
+"""Of the window: nobody misses less time, and a lock that is wanted at all is taken at times."""
+_QUEUED = 0.1
+"""Of the time in which anyone waited for a lock: below this there was no queue for it."""
+
+
+def lock_convoys(facts: Facts) -> Iterator[Finding]:
+    """Locks that threads queued for."""
+    for convoy in _queues(facts):
+        if convoy.waited < _CONVOY * facts.trace.duration:
+            continue
+        if convoy.queued < _QUEUED * convoy.waited:
+            continue
+        lock = f"the {convoy.kind} {convoy.address:#x}"
+        if convoy.pid is not None:
+            lock += f" of process {convoy.pid}"
+        text = (
+            f"{several(convoy.threads, 'thread')} queued for {lock}:"
+            f" {several(convoy.n, 'wait')}, {duration(convoy.total)} together, the longest"
+            f" {duration(convoy.dur)}. Anyone waited for {duration(convoy.waited)}, two or"
+            f" more for {duration(convoy.queued)}. {_holder(facts, convoy)}"
+        )
+        if convoy.own != convoy.total:
+            text += f" The selected threads waited {duration(convoy.own)} of that."
+        place = (convoy.ts, convoy.dur, convoy.utid)
+        yield Finding("lock convoy", convoy.own, text, "off-cpu", *place)
+
+
+def _queues(facts: Facts) -> list[Convoy]:
+    if facts.affected is None:
+        return once(convoys, facts.trace)
+    return convoys(facts.trace, affected=facts.affected)
+
+
+def _holder(facts: Facts, convoy: Convoy) -> str:
+    if convoy.holder is None:
+        return "Who held it is unknown: nobody was seen to release it."
+    who = facts.trace.threads.filter(pl.col("utid") == convoy.holder)
+    name, tid = who.select("comm", "tid").collect().row(0)
+    asleep = convoy.held - convoy.held_running - convoy.held_runnable
+    unknown = f", {duration(convoy.unproved)} unknown" if convoy.unproved else ""
+    text = (
+        f"{printable(name or '?')} ({tid}) released it at the end of"
+        f" {percent(convoy.held / convoy.waited)} of this time{unknown}; in that it ran"
+        f" {duration(convoy.held_running)}, slept {duration(asleep)} and itself waited"
+        f" {duration(convoy.held_runnable)} for a CPU."
+    )
+    if 2 * convoy.held_runnable > convoy.held:
+        return text + " The holder lacks a CPU: give it a better priority, or more CPUs."
+    if 2 * asleep > convoy.held:
+        return text + " It sleeps with the lock: let it give the lock back before it does."
+    return text + " Hold the lock for less work, or divide what it protects."

@@ -1,0 +1,133 @@
+"""Do masks make threads wait, or do threads run outside of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.topology import cpu_text, cpus_of
+from schedscope.analysis.affinity import affinity
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding, listed, option
+from schedscope.analysis.interference import interference
+from schedscope.analysis.isolation import isolated_cpus, isolation_leaks
+from schedscope.analysis.work_conservation import work_conservation
+from schedscope.units import duration, printable, several
+
+
+def masked(facts: Facts) -> Iterator[Finding]:
+    """Threads that may use one CPU only and waited there while another one was spare."""
+    pinned = facts.machine["pinned"]
+    if not pinned or facts.phantoms:
+        return
+    outside = facts.outside["utid"].unique().to_list()
+    masks = (
+        facts.trace.threads.filter(
+            pl.col("affinity").str.contains(r"^\d+$"), pl.col("kernel").eq(False)
+        )
+        .filter(~pl.col("utid").is_in(outside))
+        .select(pl.col("utid").cast(pl.UInt32), "affinity")
+        .collect()
+    )
+    everyone = once(work_conservation, facts.trace, by="thread").join(masks, on="utid")
+    everyone = everyone.filter(pl.col("waiting") > 0)
+    waited = facts.mine(everyone).sort("waiting", "utid", descending=[True, False])
+    # The time beside an idle CPU is known of all pinned threads together.
+    most = "at most " if waited.height < everyone.height else ""
+    cost = min(pinned, int(waited["waiting"].sum()))
+    if waited.is_empty() or not cost:
+        return
+    cpu = waited["affinity"][0]
+    names = [printable(name or "?") for name in waited["comm"].unique(maintain_order=True)]
+    text = (
+        f"{several(waited.height, 'thread')} whose mask allows one CPU only waited for it"
+        f" {most}{duration(cost)} while another CPU was idle and no other thread could use"
+        " that."
+        f" Most on CPU {cpu}: {listed(names)}."
+    )
+    every = option("pin", waited["comm"][0], cpu_text(cpus_of(facts.trace)))
+    worst = waited["utid"][0]
+    yield Finding("mask", cost, text, "affinity --by utid", utid=worst, whatif=every)
+
+
+def crowded(facts: Facts) -> Iterator[Finding]:
+    """Programs that may use one CPU only, behind threads that are seen to run elsewhere."""
+    outside = facts.outside["utid"].unique().to_list()
+    programs = facts.trace.threads.filter(pl.col("kernel").eq(False))
+    masked = programs.filter(
+        pl.col("affinity").str.contains(r"^\d+$"), ~pl.col("utid").is_in(outside)
+    )
+    pinned = facts.mine(masked.select("utid").collect())["utid"]
+    if pinned.is_empty() or facts.trace.ncpu < 2:
+        return
+    rows = interference(facts.trace, where=pl.col("utid").is_in(pinned.to_list()), by="thread")
+    roaming = once(affinity, facts.trace, by="utid").filter(pl.col("cpus") > 1).select("utid")
+    behind = (
+        rows.filter(pl.col("kind") == "thread")
+        .join(roaming, on="utid", how="semi")
+        .join(programs.select("utid").collect(), on="utid", how="semi")
+    )
+    if behind.is_empty():
+        return
+    victims = (
+        behind.group_by("victim_utid", "victim_comm")
+        .agg(pl.col("time").sum(), by=pl.col("comm").sort_by("time").last())
+        .sort("time", "victim_utid", descending=[True, False])
+    )
+    worst, total = victims.row(0, named=True), int(victims["time"].sum())
+    one = victims.height == 1
+    text = (
+        f"{several(victims.height, 'thread')} that may use only one CPU waited for it"
+        f" {duration(total)} behind threads that also ran elsewhere."
+        f" {'It is' if one else 'Worst affected:'} {printable(worst['victim_comm'] or '?')},"
+        f" {'' if one else duration(worst['time']) + ', '}"
+        f"most of it behind {printable(worst['by'] or '?')}."
+    )
+    command = f"interference --comm '{worst['victim_comm']}'"
+    mask = facts.trace.threads.filter(pl.col("utid") == worst["victim_utid"])
+    own = mask.select("affinity").collect().item()
+    rest = [cpu for cpu in cpus_of(facts.trace) if str(cpu) != own]
+    whatif = option("pin", worst["by"], cpu_text(rest))
+    utid = worst["victim_utid"]
+    yield Finding("crowding", total, text, command, utid=utid, whatif=whatif)
+
+
+def outside(facts: Facts) -> Iterator[Finding]:
+    """Threads that ran on CPUs that their recorded mask excludes."""
+    frame = facts.mine(facts.outside)
+    if frame.is_empty():
+        return
+    worst, n = frame.row(0, named=True), frame["utid"].n_unique()
+    them, their = ("it", "its") if n == 1 else ("them", "their")
+    text = (
+        f"{several(n, 'thread')} ran outside the CPUs recorded for {them}, longest"
+        f" {printable(worst['comm'] or '?')} on CPU {worst['cpu']}"
+        f" ({duration(worst['running'])}); or {their} mask changed after it was recorded."
+    )
+    cost = int(frame["running"].sum())
+    place = (worst["ts_first"], None, worst["utid"], worst["cpu"])
+    kept = option("pin", worst["comm"], worst["affinity"])
+    yield Finding("affinity", cost, text, "affinity --outside", *place, whatif=kept)
+
+
+def leaks(facts: Facts) -> Iterator[Finding]:
+    """Threads on isolated CPUs that may run elsewhere."""
+    cpus = isolated_cpus(facts.trace)
+    if not cpus:
+        return
+    frame = facts.mine(isolation_leaks(facts.trace, cpus)).filter("leak")
+    if frame.is_empty():
+        return
+    worst = frame.sort("running", descending=True).row(0, named=True)
+    text = (
+        f"{several(frame['utid'].n_unique(), 'thread')} that may run elsewhere ran on isolated"
+        f" CPUs, longest {printable(worst['comm'] or '?')} on CPU {worst['cpu']}"
+        f" ({duration(worst['running'])})."
+    )
+    cost = int(frame["running"].sum())
+    rest = [cpu for cpu in cpus_of(facts.trace) if cpu not in cpus]
+    whatif = option("pin", worst["comm"], cpu_text(rest)) if rest else None
+    place = (worst["ts_first"], None, worst["utid"], worst["cpu"])
+    yield Finding("isolation", cost, text, "affinity --isolated", *place, whatif=whatif)

@@ -1,0 +1,78 @@
+"""Did migrations and returns cost more than they brought?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.of_recorder import of_recorder
+from schedscope.analysis.findings.cold_caches import kept_in_place
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.migration.migrations import WAITED, moves, ping_pong
+from schedscope.units import count, duration, printable, several
+
+_MUCH = 0.2
+"""Names that have this part of a cost are named."""
+_BOUNCES = 10
+"""Fewer returns to a CPU are no ping-pong."""
+
+
+def moved(facts: Facts) -> Iterator[Finding]:
+    """Not on a machine with too much to do: its threads wait wherever they go."""
+    if facts.overloaded or facts.phantoms:
+        return
+    # What records is not there when nobody does.
+    others = (
+        facts.trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm")
+        .collect()
+        .join(once(of_recorder, facts.trace), on="utid", how="anti")
+    )
+    all_moves = facts.mine(moves(facts.trace, None, WAITED)).join(others, on="utid")
+    waited = all_moves.filter("waited")
+    if waited.is_empty():
+        return
+    cost = int(waited["queued"].sum())
+    worst = (
+        waited.group_by("comm")
+        .agg(pl.col("queued").sum())
+        .sort("queued", "comm", descending=[True, False])
+    )
+    text = (
+        f"{count(waited.height)} of {several(all_moves.height, 'migration')} led to another"
+        f" queue: the threads moved and then waited anyway, {duration(cost)} in total."
+    )
+    names = [
+        f"{printable(name or '?')} {duration(time)}"
+        for name, time in worst.filter(pl.col("queued") >= _MUCH * cost).iter_rows()
+    ]
+    if names:
+        text += f" Most of it: {', '.join(names)}."
+    longest = waited.sort("queued", "utid", descending=[True, False]).row(0, named=True)
+    most = waited.filter(pl.col("comm").eq_missing(pl.lit(worst["comm"][0], pl.String)))
+    utid = most.sort("queued", "utid", descending=[True, False])["utid"][0]
+    whatif = kept_in_place(facts.trace, utid, worst["comm"][0]) if worst["comm"][0] else None
+    place = (longest["arrived"], longest["queued"], longest["utid"], longest["to_cpu"])
+    yield Finding("migration", cost, text, "migrations", *place, whatif=whatif)
+
+
+def bounced(facts: Facts) -> Iterator[Finding]:
+    """Threads that go back and forth between two CPUs."""
+    frame = facts.mine(once(ping_pong, facts.trace)).filter(pl.col("n") >= _BOUNCES)
+    if frame.is_empty():
+        return
+    worst = frame.row(0, named=True)
+    who = f"{printable(worst['comm'] or '?')}, {count(worst['n'])} times"
+    where = f"between CPU {worst['cpu_a']} and CPU {worst['cpu_b']}"
+    n = frame["utid"].n_unique()
+    text = (
+        f"{several(n, 'thread')} moved back and forth between two CPUs"
+        f" {several(int(frame['n'].sum()), 'time')}; most of all {who} {where}."
+        f" They waited {duration(int(frame['wait'].sum()))} when moving back."
+    )
+    cost = int(frame["wait"].sum())
+    whatif = option("pin", worst["comm"], worst["cpu_a"])
+    utid, command = worst["utid"], "migrations --ping-pong"
+    yield Finding("ping-pong", cost, text, command, utid=utid, whatif=whatif)

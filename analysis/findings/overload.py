@@ -1,0 +1,27 @@
+"""Were there too few CPUs for the load?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding
+from schedscope.units import duration, percent, several
+
+
+def overload(facts: Facts) -> Iterator[Finding]:
+    """More threads than CPUs for most of the time: it explains the others."""
+    row = facts.overloaded
+    if row is None or facts.phantoms:
+        return
+    text = (
+        "More threads wanted to run than there are CPUs for"
+        f" {percent(row['overload_frac'])} of the time, on average {row['mean']:.1f} for"
+        f" {several(facts.trace.ncpu, 'CPU')}. No scheduler can avoid waiting then:"
+        f" threads waited {duration(row['waiting'])}."
+    )
+    cost = int(row["waiting"])
+    enough = f"--cpus {max(ceil(row['mean']), facts.trace.ncpu + 1)}"
+    most = int(row["ts_max"])
+    yield Finding("overload", cost, text, "queue-depth --by all", most, context=True, whatif=enough)

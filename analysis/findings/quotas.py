@@ -1,0 +1,91 @@
+"""Who was held back by a quota?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.units import count, duration, printable, several
+
+
+def throttled(facts: Facts) -> Iterator[Finding]:
+    """What the kernel counted of quotas, and the waits that they explain."""
+    held = [group for group in facts.trace.info.get("groups") or [] if group.get("throttled")]
+    for group in sorted(held, key=lambda group: -group["throttled"]):
+        if facts.where is not None and not _held_by(facts, group):
+            continue
+        name = printable(group["cgroup"])
+        quota, period = group.get("quota"), group.get("period")
+        limit = f" of {duration(quota)} per {duration(period)}" if quota and period else ""
+        often = ""
+        if group.get("n_throttled") and group.get("n_periods"):
+            periods = several(group["n_periods"], "period")
+            often = f" in {count(group['n_throttled'])} of {periods}"
+        text = (
+            f"The CPU quota{limit} of control group {name} held its threads back for"
+            f" {duration(group['throttled'])}{often}, as the kernel counted."
+            f"{_throttled_waits(facts, group)}"
+        )
+        command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
+        place = _held_longest(facts, group)
+        whatif = option("quota", group["cgroup"], "none")
+        cost = _throttled_cost(facts, group)
+        yield Finding("quota", cost, text, command, *place, whatif=whatif)
+
+
+def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
+    """How much of its threads' waiting that was."""
+    own = _held_by(facts, group)
+    found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
+    waited, seen = int(found["wait"].sum()), int(found["throttled"].sum() or 0)
+    if not seen:
+        return " This trace does not show when; the waits of these threads include it."
+    least = "at least " if facts.throttling.held[own[0]] else ""
+    return (
+        f" Throttling accounts for {least}{duration(seen)} of the {duration(waited)} that they"
+        " waited for a CPU, whatever ran meanwhile."
+    )
+
+
+def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
+    """What the kernel counted; of a part of the group's threads at most what they waited."""
+    counted, own = int(group["throttled"]), _held_by(facts, group)
+    if len(own) == list(facts.throttling.quota_of.values()).count(group["cgroup"]):
+        return counted
+    found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
+    seen = int(found["throttled"].sum() or 0)
+    return min(counted, seen or int(found["wait"].sum()))
+
+
+def _held_by(facts: Facts, group: dict[str, Any]) -> list[int]:
+    """The affected threads that this group's quota held back."""
+    quota_of = facts.throttling.quota_of
+    kept = None if facts.affected is None else set(facts.affected)
+    return [
+        utid
+        for utid, quota in quota_of.items()
+        if quota == group["cgroup"] and (kept is None or utid in kept)
+    ]
+
+
+def _held_longest(
+    facts: Facts, group: dict[str, Any]
+) -> tuple[int | None, int | None, int | None, int | None]:
+    """When and where the quota held the group back longest, and who of it waited longest."""
+    own = _held_by(facts, group)
+    if not own:
+        return None, None, None, None
+    found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
+    utid = found.sort("wait")["utid"][-1] if found.height else None
+    numbers = {facts.throttling.group[utid] for utid in own} - {None}
+    stretches = facts.throttling.stretches.filter(pl.col("group").is_in(list(numbers)))
+    if stretches.is_empty():
+        return None, None, utid, None
+    ts, dur, cpu = stretches.top_k(1, by="dur").select("ts", "dur", "cpu").row(0)
+    return ts, dur, utid, cpu

@@ -1,0 +1,84 @@
+"""What does the trace not show, or contradict?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from schedscope.analysis._base.needs import NEEDS, has
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding
+from schedscope.units import duration
+
+_RECORDER = 0.01
+"""Of the running time: what every recorder takes to start and to end is no finding."""
+
+
+def trust(facts: Facts) -> Iterator[Finding]:
+    """Sums that are off, the recorder's share, and what the trace does not show."""
+    warnings = []
+    unknown, share, without = 0, "", False
+    for row in facts.checked:
+        name, text, found = str(row["check"]), str(row["text"]), row["found"]
+        number = found if isinstance(found, int) else 0
+        total = row["total"] if isinstance(row["total"], int) else 0
+        if row["level"] == "violated":
+            said = f"The trace cannot be trusted: {name}: {text}."
+            cost = number if row["unit"] == "ns" else 0
+            yield Finding("sums", cost, said, "check", level="violated")
+        elif name == "recorder" and number > _RECORDER * total:
+            yield Finding("recorder", number, f"The recorder used CPU time: {text}.", "check")
+        elif name == "unknown time":
+            unknown, share = number if row["level"] == "warning" else 0, text
+        elif name == "missing wakeups" and not has(facts.trace, "wakeup_events"):
+            without = True
+        elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
+            warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
+    sentences = []
+    if unknown:
+        sentences.append(f"The trace does not show what ran in {share}.")
+    if without:
+        sentences.append(
+            "No wakeups were recorded: it is not known when sleeping threads could run again,"
+            " nor how long they then waited."
+        )
+    if warnings:
+        sentences.append(f"Events are missing: {'; '.join(warnings)}.")
+    if facts.phantoms:
+        idle = duration(facts.machine["dispatch"])
+        sentences.append(
+            f"CPUs were idle for {idle} with a thread on their own queue: either those threads"
+            " may be throttled by a cgroup quota, or switches to them were not recorded and"
+            " their waits were shorter than shown."
+        )
+    if not sentences:
+        return
+    cost = max(unknown, facts.machine["dispatch"] if facts.phantoms else 0)
+    longest = _longest_hole(facts)
+    record = NEEDS["wakeups"].record
+    yield Finding(
+        "data quality",
+        cost,
+        " ".join(sentences),
+        "check",
+        *longest,
+        always=without or bool(warnings),
+        advice=f"{record[0].upper()}{record[1:]}." if without else None,
+    )
+
+
+def _longest_hole(facts: Facts) -> tuple[int | None, int | None]:
+    begin, end = facts.trace.window
+    rows = (
+        facts.trace.losses.filter(pl.col("reason") != "chain_break")
+        .select(
+            ts=pl.max_horizontal("ts_begin", pl.lit(begin)),
+            until=pl.min_horizontal("ts_end", pl.lit(end)),
+        )
+        .filter(pl.col("until") > pl.col("ts"))
+        .with_columns(dur=pl.col("until") - pl.col("ts"))
+        .top_k(1, by="dur")
+        .collect()
+    )
+    return (rows["ts"][0], rows["dur"][0]) if rows.height else (None, None)

@@ -1,0 +1,54 @@
+"""Who received less CPU time than its weight promises?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis.fairness import fairness, group_weights, jain_of
+from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.heavier import heavier
+from schedscope.units import duration, nanoseconds, printable, several
+
+_LAG = 0.1
+"""Shortfalls of service below this share of the window are in the table only, as are those
+below the threshold of starvation: over a few turns nobody gets exactly what is due."""
+
+
+def unfair(facts: Facts) -> Iterator[Finding]:
+    """Only where weights are known: elsewhere nothing is due by them."""
+    frame = once(fairness, facts.trace)
+    known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
+    # What is due by weight is due below the quota.
+    known = known.filter(~pl.col("utid").is_in(list(facts.throttling.quota_of)))
+    mine = facts.mine(known)
+    if mine.is_empty():
+        return
+    # In unknown time it may have caught up.
+    behind = pl.col("lag") - pl.col("unknown")
+    worst = mine.sort(behind, descending=True).row(0, named=True)
+    lag = round(worst["lag"] - worst["unknown"])
+    if lag < max(_LAG * facts.trace.duration, nanoseconds(facts.threshold)):
+        return
+    jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
+    text = (
+        f"{printable(worst['comm'] or '?')} ({worst['tid']}) received"
+        f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due by"
+        " weight."
+    )
+    if worst["unknown"]:
+        text += f" What it did in {duration(worst['unknown'])} more is unknown."
+    if jain["jain"] is not None:
+        text += (
+            f" Jain's index of the {several(jain['n'], 'thread')} of class"
+            f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
+        )
+    if once(group_weights, facts.trace) is None:
+        text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
+    else:
+        text += " Weights of control groups and sessions are counted."
+    more = heavier(facts.trace, worst["utid"])
+    yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note", whatif=more)

@@ -1,0 +1,1 @@
+"""The campaign of `whatif`: its cells, how they are recorded, and their tables."""
