@@ -100,7 +100,8 @@ impl Error {
             expected: String::new(),
             hint: match error.kind() {
                 std::io::ErrorKind::StorageFull => {
-                    "free some space, or write elsewhere with --output".into()
+                    "free some space, or write elsewhere (--output; converted traces: --cache)"
+                        .into()
                 }
                 std::io::ErrorKind::PermissionDenied => {
                     "check the permissions, or copy the file where you may read it".into()
