@@ -83,7 +83,10 @@ impl StateTable {
         match version {
             // Unknown: the layout in use since 2017.
             (0, _) => Self::new(letters("SDTtXZPI"), 0x100),
-            v if v >= (4, 15) => Self::new(letters("SDTtXZPI"), 0x100),
+            v if v >= (4, 15) => Self {
+                single: true,
+                ..Self::new(letters("SDTtXZPI"), 0x100)
+            },
             // Whether a release of 4.14 logs numbers or bits, each value tells,
             // but for 8: t is rare, I is what every idle kernel worker leaves in.
             (4, 14) => Self::new(letters("SDTtXZPI"), 0x1100).numbered(),
