@@ -16,9 +16,7 @@ PARTS = 128
 """Equal parts of the window that wakeups are sorted into: no duration is told more exactly."""
 
 SHOWN = 2
-"""So many threads must run before they are woken, and a difference of clocks is noticed.
-
-As many times of each way are kept (native/src/python/quickest.rs)."""
+"""So many threads must run before they are woken, and a difference of clocks is noticed."""
 
 WAY = ("one", "other", "up")
 
@@ -67,7 +65,7 @@ def _quickest(trace: Trace) -> pl.DataFrame:
 
     columns = ("waker_cpu", "cpu", "ts_waking", "ts_ready", "ts_run", "censored")
     waits = coded(trace, "waits", *columns)
-    found = pl.DataFrame(_native.quickest_wakeups(waits, trace.window, PARTS)).lazy()
+    found = pl.DataFrame(_native.quickest_wakeups(waits, trace.window, PARTS, SHOWN)).lazy()
     found = found.select(
         one=pl.min_horizontal("waker_cpu", "cpu"),
         other=pl.max_horizontal("waker_cpu", "cpu"),

@@ -30,6 +30,12 @@ def threads_with(
     return trace.threads.join(services, on="cgroup", how="left", maintain_order="left")
 
 
+def chosen_threads(trace: Trace, where: pl.Expr) -> pl.Series:
+    """The utids of the threads that fit `where`, without the idle ones."""
+    chosen = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
+    return chosen.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"]
+
+
 def with_threads(trace: Trace, frame: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
     """`frame` with those columns of each row's thread that it does not have yet."""
     wanted = [name for name in dict.fromkeys(names) if name not in frame.columns]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -31,7 +31,7 @@ class Facts:
         self.trace, self.threshold, self.affected = trace, threshold, affected
         self.where = None if affected is None else pl.col("utid").is_in(affected.implode())
 
-    def ask(self, analysis: Callable[..., pl.DataFrame], /, **options: object) -> pl.DataFrame:
+    def ask(self, analysis: Callable[..., pl.DataFrame], /, **options: Any) -> pl.DataFrame:
         """The answer about the affected threads; one about everybody is computed once."""
         if self.where is None:
             return once(analysis, self.trace, **options)

@@ -9,7 +9,7 @@ import polars as pl
 from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE, MACHINE, Finding
 from schedscope.analysis.findings.rules import found
@@ -84,8 +84,7 @@ def findings(
     check_where(where, ("utid",))
     affected, room = None, capacity
     if where is not None:
-        programs = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
-        affected = programs.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"]
+        affected = chosen_threads(trace, where)
         room = trace.duration * max(min(trace.ncpu, len(affected)), 1)
     with reading_once(trace):
         facts = Facts(trace, threshold, affected)

@@ -77,7 +77,8 @@ host_processes() {
 }
 
 # Rows of groups.tsv for the control groups in processes.tsv and those that they lie in, whose quotas
-# and weights hold for them, too (cgroup 2 has no process there); $1 is column `seen`.  Times
+# and weights hold for them, too (cgroup 2 has no process there); $1 is column `seen`.  With $2 also
+# for others, of which COMMAND may enter one and have left it at the end.  Times
 # are in us: `usage` CPU time, `throttled` time in which threads were held back by the quota,
 # `pressure` time in which some thread of the group waited for a CPU.
 host_groups() {
@@ -97,8 +98,7 @@ host_groups() {
                     sub("/[^/]*$", "", path)
                 }
             }'
-        # Those without a process, too: COMMAND may enter one and have left it at the end.
-        find "$host_group_root" -type d 2>/dev/null | head -n 1000 |
+        [ -z "${2:-}" ] || find "$host_group_root" -type d 2>/dev/null | head -n 1000 |
             awk -v root="$host_group_root" '{ path = substr($0, length(root) + 1); print path == "" ? "/" : path }'
     } | sort -u | grep '^/' | while read -r host_group; do
         # A name that was escaped is left out rather than guessed.

@@ -55,7 +55,9 @@ def decode(
     only: list[str] | None = None,
     jobs: int | None = None,
 ) -> tuple[dict[str, ArrowTable], str]: ...
-def quickest_wakeups(waits: _ArrowStream, window: tuple[int, int], parts: int) -> ArrowTable: ...
+def quickest_wakeups(
+    waits: _ArrowStream, window: tuple[int, int], parts: int, shown: int
+) -> ArrowTable: ...
 def reconstruct(
     facts: Mapping[str, _ArrowStream],
     ncpu: int,

@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 use crate::model::event::{
-    Comm, GroupMove, KnownProcess, Party, SchedClass, SourceInfo, UNKNOWN_TID,
+    Comm, GroupMove, KnownProcess, Party, SchedClass, SourceInfo, TIDS, UNKNOWN_TID,
 };
 use crate::model::membership::{Lifetime, last_groups};
 use crate::model::tables::{Rename, Renames, Thread, Threads};
 
-/// Tids below this are looked up in a plain array (Linux's pid_max is 2^22).
-const DIRECT: u32 = 1 << 22;
+/// Tids below this are looked up in a plain array.
+const DIRECT: u32 = TIDS;
 
 /// What nearly every event touches of a thread: one line of cache.
 #[derive(Debug, Clone, Default)]

@@ -6,20 +6,18 @@ use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, ints, source_of, table};
 use crate::sweep::quickest::Quickest;
 
-/// Times that are kept of each way and part: `SHOWN` of `analysis/_base/clock_doubt.py`.
-const SHOWN: usize = 2;
-
 /// Of the whole waits in `waits` that another CPU's wakeup began, by that CPU, the one that ran the
-/// thread and the equal part of the window in which it did: the two shortest times (ns) from
-/// waking to running. `waits` has `waker_cpu`, `cpu`, `ts_waking`, `ts_ready`, `ts_run`, `censored`.
+/// thread and the equal part of the window in which it did: the `shown` shortest times (ns)
+/// from waking to running. `waits` has `waker_cpu`, `cpu`, `ts_waking`, `ts_ready`, `ts_run`, `censored`.
 #[pyfunction]
 pub fn quickest_wakeups(
     waits: &Bound<'_, PyAny>,
     window: (i64, i64),
     parts: u32,
+    shown: usize,
 ) -> PyResult<ArrowTable> {
     let source = source_of(waits, "waits")?;
-    let mut quickest = Quickest::<SHOWN>::new(window, parts.max(1));
+    let mut quickest = Quickest::new(window, parts.max(1), shown);
     waits.py().detach(|| {
         source
             .batches()

@@ -12,18 +12,20 @@ use crate::model::event::Censored;
 /// The CPU that woke, the one that ran the thread, and the part of the window in which it ran.
 pub type Way = (u16, u16, u32);
 
-/// Goes through the rows of `waits`, batch by batch: `SHOWN` numbers a way are held.
-pub struct Quickest<const SHOWN: usize> {
+/// Goes through the rows of `waits`, batch by batch: `shown` numbers a way are held.
+pub struct Quickest {
     window: (i64, i64),
     parts: u32,
-    of: FxHashMap<Way, [i64; SHOWN]>,
+    shown: usize,
+    of: FxHashMap<Way, Vec<i64>>,
 }
 
-impl<const SHOWN: usize> Quickest<SHOWN> {
-    pub fn new(window: (i64, i64), parts: u32) -> Self {
+impl Quickest {
+    pub fn new(window: (i64, i64), parts: u32, shown: usize) -> Self {
         Self {
             window,
             parts,
+            shown,
             of: FxHashMap::default(),
         }
     }
@@ -54,12 +56,12 @@ impl<const SHOWN: usize> Quickest<SHOWN> {
             };
             let run = runs.value(i);
             let way = (wakers.value(i), cpus.value(i), self.part(run));
-            let least = self.of.entry(way).or_insert([i64::MAX; SHOWN]);
+            let least = self.of.entry(way).or_default();
             let took = run.saturating_sub(begun);
             let place = least.partition_point(|other| *other <= took);
-            if place < SHOWN {
-                least.copy_within(place..SHOWN - 1, place + 1);
-                least[place] = took;
+            if place < self.shown {
+                least.truncate(self.shown - 1);
+                least.insert(place, took);
             }
         }
         Ok(())
@@ -80,8 +82,7 @@ impl<const SHOWN: usize> Quickest<SHOWN> {
         let mut rows: Vec<_> = self
             .of
             .into_iter()
-            .flat_map(|(way, least)| least.map(|took| (way, took)))
-            .filter(|(_, took)| *took != i64::MAX)
+            .flat_map(|(way, least)| least.into_iter().map(move |took| (way, took)))
             .collect();
         rows.sort_unstable();
         rows
@@ -135,7 +136,7 @@ mod tests {
             ("censored", censored),
         ])
         .expect("columns of one length");
-        let mut quickest = Quickest::<2>::new((0, 100), 2);
+        let mut quickest = Quickest::new((0, 100), 2, 2);
         quickest.read(&batch).expect("waits");
         let expected = [
             ((0, 1, 0), 2),

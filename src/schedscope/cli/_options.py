@@ -190,9 +190,7 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
         chosen.append(of_processes(trace, **of))
     if chosen and trace.threads.filter(*chosen).select(pl.len()).collect().item() == 0:
-        raise UsageError(
-            f"no thread of {trace.name} matches {_words(args)}", *_nearest(args, trace)
-        )
+        raise UsageError(f"no thread of {trace.name} matches {_said(args)}", *_nearest(args, trace))
     return pl.all_horizontal(chosen) if chosen else None
 
 
@@ -208,12 +206,8 @@ def words(args: argparse.Namespace) -> str:
     import shlex
 
     found = []
-    for option in ("comm", "pid", "tid", *_OF_PROCESSES):
-        value = getattr(args, option)
-        if value is True:
-            found.append(f"--{option}")
-        elif value:
-            found += [f"--{option} {shlex.quote(str(one))}" for one in value]
+    for option, values in _given(args):
+        found += [f"--{option} {shlex.quote(value)}" for value in values] or [f"--{option}"]
     return " ".join(found)
 
 
@@ -256,14 +250,17 @@ def _as_regex(name: str) -> str:
     return re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
 
 
-def _words(args: argparse.Namespace) -> str:
-    parts = [
-        f"--{option} {' '.join(map(str, values))}"
+def _said(args: argparse.Namespace) -> str:
+    return " and ".join(" ".join([f"--{option}", *values]) for option, values in _given(args))
+
+
+def _given(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
+    """The options that select threads, and what was given for each; nothing for a flag."""
+    return [
+        (option, [] if values is True else [str(value) for value in values])
         for option in ("comm", "pid", "tid", *_OF_PROCESSES)
-        if (values := getattr(args, option)) and values is not True
+        if (values := getattr(args, option))
     ]
-    parts += ["--workload"] if args.workload else []
-    return " and ".join(parts)
 
 
 def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:

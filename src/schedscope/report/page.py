@@ -9,6 +9,7 @@ from html import escape
 from schedscope import units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import reading_once
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis.check.check import check, verdict
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
@@ -62,7 +63,12 @@ def _page(subject: Subject, focus: Focus | None, more: Sequence[Section]) -> str
     body = first.html(name) + body
     facts = " · ".join(escape(part) for part in headline.headline(trace)[0].split(" · ")[1:])
     if subject.where is not None:
-        facts += f"</p><p class=facts>{_selected(subject)}"
+        chosen = units.several(len(chosen_threads(trace, subject.where)), "selected thread")
+        facts += (
+            f"</p><p class=facts>About {chosen} (<code>{escape(subject.words)}</code>); whom they"
+            " waited behind may be anyone. What concerns CPUs and the recording is about the whole"
+            " machine."
+        )
     trusted = escape(verdict(once(check, trace)).partition(". ")[0].rstrip(".") + ".")
     return document(
         name,
@@ -74,14 +80,6 @@ def _page(subject: Subject, focus: Focus | None, more: Sequence[Section]) -> str
         f"Written by {escape(str(trace.info.get('generator') or 'schedscope'))}. Times are"
         " exact; quantiles are order statistics over the waits recorded from start to end."
         " Run the commands in the folder that holds the trace.",
-    )
-
-
-def _selected(subject: Subject) -> str:
-    return (
-        f"About {units.several(subject.threads or 0, 'selected thread')}"
-        f" (<code>{escape(subject.words)}</code>); whom they waited behind may be anyone. What"
-        " concerns CPUs and the recording is about the whole machine."
     )
 
 

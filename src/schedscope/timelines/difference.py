@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from schedscope.timelines.answer import Answer
     from schedscope.timelines.lanes import Lanes
     from schedscope.timelines.questions import Questions
+    from schedscope.trace import Trace
 
 _MOST = 30
 _MOST_NAMES = 5_000
@@ -25,14 +26,12 @@ def differences(one: Questions, two: Questions, request: Mapping[str, Any]) -> A
         spans = request.get("spans")
         if not (isinstance(spans, list) and len(spans) == 2):
             raise UsageError("this comparison", "two stretches of time")
-        frames = [
+        first, second = (
             _sums(side.timeline.lanes, span) for side, span in zip((one, two), spans, strict=True)
-        ]
-        here, there = (set(_names(side.timeline.lanes)) for side in (one, two))
-        only = dict.fromkeys(here - there, "only in the first")
-        data = _table(
-            frames[0], frames[1], {**only, **dict.fromkeys(there - here, "only in the second")}
         )
+        here, there = _apart(one, two)
+        only = dict.fromkeys(here, "only in the first")
+        data = _table(first, second, {**only, **dict.fromkeys(there, "only in the second")})
         return {"kind": "answer", "id": request.get("id"), "tables": [data]}, []
     except SchedscopeError as error:
         return {"kind": "error", "id": request.get("id"), "text": str(error)}, []
@@ -40,15 +39,18 @@ def differences(one: Questions, two: Questions, request: Mapping[str, Any]) -> A
 
 def absent(one: Questions, two: Questions, request: Mapping[str, Any]) -> Answer:
     """The names of threads that only the first trace has, and only the second."""
-    here, there = (set(_names(side.timeline.lanes)) for side in (one, two))
-    names = [sorted(here - there)[:_MOST_NAMES], sorted(there - here)[:_MOST_NAMES]]
+    names = [sorted(only)[:_MOST_NAMES] for only in _apart(one, two)]
     return {"kind": "answer", "id": request.get("id"), "names": names}, []
 
 
-def _names(lanes: Lanes) -> list[str]:
-    trace = lanes.trace
+def _apart(one: Questions, two: Questions) -> tuple[set[str], set[str]]:
+    here, there = (_names(side.timeline.lanes.trace) for side in (one, two))
+    return here - there, there - here
+
+
+def _names(trace: Trace) -> set[str]:
     known = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("comm").collect()["comm"]
-    return [units.printable(name) for name in known.unique().to_list() if name]
+    return {units.printable(name) for name in known.unique().to_list() if name}
 
 
 def _sums(lanes: Lanes, span: Any) -> pl.DataFrame:
