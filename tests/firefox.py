@@ -61,7 +61,10 @@ class Firefox(Driven):
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         steps: list[dict[str, Any]] = []
-        if kind != "mouseWheel" and ((x, y) != self._at or kind == "mouseMoved"):
+        # Before a press always: a page that was left takes with it where the mouse was.
+        if kind in ("mouseMoved", "mousePressed") or (
+            kind == "mouseReleased" and (x, y) != self._at
+        ):
             # Whole pixels: the protocol of this browser knows no others.
             place = {"x": int(x), "y": int(y)}
             steps.append({"type": "pointerMove", **place, "duration": 0})

@@ -133,9 +133,11 @@ def press(browser: Any, text: str, kind: str = "button") -> None:
         f" && b.innerText.trim().startsWith({json.dumps(text)}))"
     )
     browser.wait(found)
+    browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
+    browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
     x, y = browser.run(
-        f"(b => {{ b.scrollIntoView({{block: 'center'}}); const r = b.getBoundingClientRect();"
-        f" return [r.left + Math.min(20, r.width / 2), r.top + r.height / 2]; }})({found})"
+        "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
+        f"({found}.getBoundingClientRect())"
     )
     click(browser, x, y)
 
