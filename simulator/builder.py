@@ -34,6 +34,30 @@ class Builder:
         self._pipes: list[dict[str, int | None]] = []
         self._groups: list[dict[str, Any]] = []
         self._moves: list[dict[str, Any]] = []
+        self._locks = dict.fromkeys(("mutex", "condition", "barrier"), 0)
+
+    def _lock(self, kind: str) -> int:
+        self._locks[kind] += 1
+        return self._locks[kind] - 1
+
+    def mutex(self) -> int:
+        """Add a mutex and answer its number, for `lock`, `unlock` and `cond_wait`.
+
+        >>> b = Builder()
+        >>> m = b.mutex()
+        >>> _ = b.threads("locker", 2).run("1ms").lock(m).run("1ms").unlock(m).repeat(5)
+        >>> b.workload()
+        Workload of 2 threads, 5 steps
+        """
+        return self._lock("mutex")
+
+    def condition(self) -> int:
+        """Add a condition and answer its number, for `cond_wait`, `cond_signal`, ..."""
+        return self._lock("condition")
+
+    def barrier(self) -> int:
+        """Add a barrier and answer its number, for `barrier`."""
+        return self._lock("barrier")
 
     def pipe(
         self,
@@ -225,6 +249,30 @@ class Program:
     def take(self, pipe: int, amount: int = 1) -> Program:
         """Take `amount` out of a pipe, sleeping whenever it is empty."""
         return self._add("take", pipe=pipe, count=amount, disk=False)
+
+    def lock(self, mutex: int) -> Program:
+        """Take a mutex, sleeping while another thread has it."""
+        return self._add("lock", mutex=mutex)
+
+    def unlock(self, mutex: int) -> Program:
+        """Release a mutex; the first that sleeps for it is woken, and looks whether it is free."""
+        return self._add("unlock", mutex=mutex)
+
+    def cond_wait(self, condition: int, mutex: int) -> Program:
+        """Release a mutex, sleep until the condition is signalled, and take the mutex again."""
+        return self._add("cond_wait", condition=condition, mutex=mutex)
+
+    def cond_signal(self, condition: int) -> Program:
+        """Wake the first thread that waits on a condition, if there is one."""
+        return self._add("cond_signal", condition=condition)
+
+    def cond_broadcast(self, condition: int) -> Program:
+        """Wake all threads that wait on a condition."""
+        return self._add("cond_broadcast", condition=condition)
+
+    def barrier(self, barrier: int, count: int) -> Program:
+        """Sleep until `count` threads have come to a barrier, this one among them."""
+        return self._add("barrier", barrier=barrier, count=count)
 
     def fork(self, child: Program | int) -> Program:
         """Start a thread whose `start` is None."""

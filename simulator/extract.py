@@ -37,6 +37,15 @@ The rules, each counted in the extraction report:
   A switch costs what being preempted by one's own wakee adds to a wake. It is taken out of all
   running times (`switch_cost`, `switch_time`), and replays charge it for each switch. At least
   20 calls of each kind must show it, of threads whose calls take about the same time.
+* Where futex calls were recorded (`capture --with locks` or `syscalls`), a mutex that threads
+  waited for is a mutex (`mutexes`): `lock` where a thread began to want it, `unlock` where it
+  released it (`holds`, of which `holds_waited_for` found it held). Who took it without a call,
+  because it was free, and was then waited for, is taken to have had it for as long as it usually
+  has, but since no later than the first that found it held. What was taken and released with nobody
+  waiting is not seen. A mutex is left out (`mutexes_left_out`) if more than 1 in 20 of its holds
+  contain a wait for another thread, or have no place. What a thread did to find a mutex held, and
+  to come back, is what its sleep costs. Only words of memory that all who wait for expect to hold 2
+  are taken for mutexes: those of glibc, musl and Rust while somebody waits.
 * CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is part of the
   `signal`, and what a sleep costs is part of the `wait_for`: used only if a thread is woken, or
   does sleep (`wake_time`, `sleep_time`). A sleep costs twice what a wake does in the median, since
@@ -91,7 +100,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
-from schedscope.simulator.recorded_calls import reads_and_writes
+from schedscope.simulator.recorded_calls import futexes, reads_and_writes
 from schedscope.simulator.recorded_groups import lacking, recorded_groups
 from schedscope.simulator.tick_phase import measured_clock
 from schedscope.simulator.workload import CLASSES, OPS, PIPES, STEPS, THREADS, Workload
@@ -177,7 +186,13 @@ def extract_with_utids(
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}
     calls = reads_and_writes(trace, known)
     made, columns, pipes, report = _native.extract(
-        {"switches": switches, "wakeups": wakeups, "yields": yields, "calls": calls},
+        {
+            "switches": switches,
+            "wakeups": wakeups,
+            "yields": yields,
+            "calls": calls,
+            "futexes": futexes(trace),
+        },
         trace.ncpu,
         trace.window,
         external == "absolute",

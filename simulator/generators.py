@@ -150,6 +150,59 @@ def web(
     return b.workload(generator="web", workers=workers, seed=seed)
 
 
+def locks(
+    n: int,
+    *,
+    free: Time = "600us",
+    held: Time = "200us",
+    times: int = 100,
+    seed: int = 1,
+) -> Workload:
+    """`n` threads and one mutex: each computes about `free` without it, then about `held` with it.
+
+    Both are drawn, from half to one and a half of that, `times` times.
+    """
+    rng = random.Random(seed)
+    without, within = nanoseconds(free), nanoseconds(held)
+    b = Builder()
+    mutex = b.mutex()
+    for i in range(_count("n", n)):
+        thread = b.thread(f"locker-{i}")
+        for _ in range(_count("times", times)):
+            thread.run(rng.randint(without // 2, without + without // 2)).lock(mutex)
+            thread.run(rng.randint(within // 2, within + within // 2)).unlock(mutex)
+    return b.workload(generator="locks", n=n, seed=seed)
+
+
+def pool(
+    workers: int,
+    *,
+    requests: int = 500,
+    service: Time = "1ms",
+    every: Time = "400us",
+    seed: int = 1,
+) -> Workload:
+    """A dispatcher that puts a request into a queue `every` so often, and `workers` that serve it.
+
+    As a thread pool does it: the queue is guarded by a mutex, and who finds it empty sleeps until
+    something is put in. A service takes about `service` (drawn, half to one and a half of that).
+    """
+    rng = random.Random(seed)
+    work = nanoseconds(service)
+    b = Builder()
+    mutex, queue = b.mutex(), b.pipe()
+    dispatcher = b.thread("dispatcher")
+    for i in range(_count("requests", requests)):
+        dispatcher.wait_until((i + 1) * nanoseconds(every))
+        dispatcher.run("5us").lock(mutex).run("2us").unlock(mutex).put(queue, sync=False)
+    for i in range(_count("workers", workers)):
+        worker = b.thread(f"worker-{i}")
+        for _ in range(i, requests, workers):
+            worker.take(queue).lock(mutex).run("2us").unlock(mutex)
+            worker.run(rng.randint(work // 2, work + work // 2))
+    return b.workload(generator="pool", workers=workers, seed=seed)
+
+
 def cascade(n: int = 512, *, run: Time = "1s", setup: Time = "100us") -> Workload:
     """Threads that start one another through a chain of barriers, then compute (c-ray).
 
@@ -214,6 +267,8 @@ GENERATORS: dict[str, Callable[..., Workload]] = {
         make,
         requests,
         web,
+        locks,
+        pool,
         cascade,
         spinners,
         hackbench,

@@ -1,17 +1,20 @@
-"""The reads and writes of a trace, where system calls were recorded: for messages that woke nobody.
+"""The system calls of a trace that tell of messages and of mutexes, where they were recorded.
 
-Only calls on a file descriptor that may be a pipe or a socket, and that say how much they moved.
-Which of them go through one pipe the engine finds (`native/src/sim/extract/pipes.rs`).
+Reads and writes: only calls on a file descriptor that may be a pipe or a socket, and that say how
+much they moved. Which of them go through one pipe the engine finds
+(`native/src/sim/extract/pipes.rs`). Futex calls: those on the words of mutexes, from which it finds
+who held which (`native/src/sim/extract/mutexes.rs`).
 """
 
 from __future__ import annotations
 
 import polars as pl
 
+from schedscope.analysis._base.lock_waits import futex_calls, futex_numbers
 from schedscope.analysis._base.system_calls import READS, WRITES, names
 from schedscope.trace import Trace
 
-_EMPTY = pl.Schema(
+_CALLS = pl.Schema(
     {
         "ts": pl.Int64(),
         "utid": pl.UInt32(),
@@ -22,6 +25,58 @@ _EMPTY = pl.Schema(
     }
 )
 
+_FUTEXES = pl.Schema(
+    {
+        "ts": pl.Int64(),
+        "utid": pl.UInt32(),
+        "process": pl.UInt32(),
+        "enters": pl.Boolean(),
+        "waits": pl.Boolean(),
+        "address": pl.Int64(),
+    }
+)
+
+
+def futexes(trace: Trace) -> pl.DataFrame:
+    """Both ends of futex calls on words that all who waited for expected to be a held mutex's."""
+    numbers = list(futex_numbers(trace).values())
+    entries = futex_calls(trace).filter(pl.col("waits") | pl.col("wakes")).collect()
+    words = (
+        entries.filter("waits")
+        .group_by("pid", "address")
+        .agg(pl.col("mutex").all())
+        .filter("mutex")
+        .select("pid", "address")
+    )
+    if words.is_empty():
+        return pl.DataFrame(schema=_FUTEXES)
+    entries = entries.join(words, on=["pid", "address"]).select(
+        "ts",
+        "utid",
+        process="pid",
+        enters=pl.lit(True),
+        waits="waits",
+        address=pl.col("address").reinterpret(signed=True),
+    )
+    returns = (
+        trace.system_calls.filter(
+            pl.col("number").is_in(numbers),
+            pl.col("step").cast(pl.String) == "exit",
+            pl.col("utid").is_in(entries["utid"].unique().implode()),
+        )
+        .select(
+            "ts",
+            "utid",
+            process=pl.lit(0),
+            enters=pl.lit(False),
+            waits=pl.lit(False),
+            address=pl.lit(0),
+        )
+        .collect()
+    )
+    ends = [frame.cast(_FUTEXES) for frame in (returns, entries)]
+    return pl.concat(ends).sort("ts", maintain_order=True)
+
 
 def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     """The ends of such calls in time order; `process` tells tables of descriptors apart.
@@ -31,7 +86,7 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     known = names(trace.info.get("machine"))
     numbers = {number: name in WRITES for number, name in known.items() if name in READS + WRITES}
     if not numbers:
-        return pl.DataFrame(schema=_EMPTY)
+        return pl.DataFrame(schema=_CALLS)
     of_process = threads.select(
         "utid",
         process=pl.coalesce(pl.col("pid").cast(pl.Int64), -1 - pl.col("utid").cast(pl.Int64))
@@ -55,5 +110,5 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
         .collect()
     )
     if calls.filter("enters")["value"].is_null().all():
-        return pl.DataFrame(schema=_EMPTY)
-    return calls.with_columns(pl.col("value").fill_null(-1)).select(_EMPTY.names()).cast(_EMPTY)
+        return pl.DataFrame(schema=_CALLS)
+    return calls.with_columns(pl.col("value").fill_null(-1)).select(_CALLS.names()).cast(_CALLS)

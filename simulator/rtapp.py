@@ -10,6 +10,10 @@ Linux host from a JSON file; its times are microseconds. What is translated:
 | signal, wait_for | `resume` and `suspend`, one name for each pair |
 | wait_for any thread | `suspend` under the waiter's own name |
 | cost of a signal, wait_for | `runtime` after it |
+| lock, unlock | `lock` and `unlock` of `mutex0`, ... |
+| cond_wait | `wait` with `ref` and `mutex` |
+| cond_signal, cond_broadcast | `signal`, `broad`; read also from `sync`, with the wait that it is |
+| barrier | `barrier`: as many threads as name it |
 | yield | `sched_yield` (written as a phase of its own) |
 | repeat over the whole program | `loop` |
 | class, nice, rt_prio | `policy`, `priority` |
@@ -126,6 +130,16 @@ def _phase(
             return {"suspend": names[me]}
         case "wait_for" if me not in hear_anyone:
             return {"suspend": f"{names[step['thread']]}->{names[me]}"}
+        case "lock" | "unlock":
+            return {step["op"]: f"mutex{step['mutex']}"}
+        case "cond_wait":
+            mutex = f"mutex{step['mutex']}"
+            return {"wait": {"ref": f"condition{step['condition']}", "mutex": mutex}}
+        case "cond_signal" | "cond_broadcast":
+            event = "signal" if step["op"] == "cond_signal" else "broad"
+            return {event: f"condition{step['condition']}"}
+        case "barrier":
+            return {"barrier": f"barrier{step['barrier']}"}
         case "yield":
             return {"yield": ""}
         case "fork":
@@ -134,8 +148,8 @@ def _phase(
 
 
 def _cost(step: Mapping[str, Any]) -> dict[str, int]:
-    """What a signal or a wait takes beside, as rt-app can say it: always."""
-    if step["op"] not in ("signal", "wait_for") or not step["ns"]:
+    """What a wake or a wait takes beside, as rt-app can say it: always."""
+    if step["op"] in ("run", "sleep", "wait_until", "put", "take") or not step["ns"]:
         return {}
     return {"runtime": max(1, round(step["ns"] / 1000))}
 
@@ -145,8 +159,9 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
 
     Understood: tasks with `instance`, `loop`, `policy`, `priority`, `cpus`, `delay` and the events
     `run`, `runtime`, `sleep`, `timer` (the rest of its period is slept, counted from the last
-    release if all runs fit), `suspend`/`resume`, `yield`, `fork`, alone or in `phases` with
-    `loop`. Locks, barriers, memory and I/O events raise `UsageError`, naming the task, as do
+    release if all runs fit), `suspend`/`resume`, `lock`/`unlock`, `wait`, `signal`, `broad`,
+    `sync`, `barrier`, `yield`, `fork`, alone or in `phases` with `loop`. Memory and I/O events
+    raise `UsageError`, naming the task, as do
     values that are not numbers; `FormatError` if it is not an rt-app document at all.
 
     >>> from_rtapp('{"tasks": {"t": {"loop": 3, "run": 1000, "sleep": 4000}}}').cpu_time
@@ -198,14 +213,71 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
         for program in made[name]:
             for suspend in dict.fromkeys(_events(task, "suspend")):
                 channels.setdefault(suspend or name, []).append(program)
+    locks = _Locks(b, _at_barriers(tasks, made))
     resumers: dict[str, list[Program]] = {}
     for name, task in tasks.items():
         for resumed in dict.fromkeys(_events(task, "resume")):
             resumers.setdefault(resumed, []).extend(made[name])
     for name, task in tasks.items():
         for program in made[name]:
-            _fill(program, name, task, made, channels, resumers)
+            _fill(program, name, task, made, channels, resumers, locks)
     return b.workload(source="rt-app")
+
+
+class _Locks:
+    """Mutexes, conditions and barriers by the names that a file gives them."""
+
+    def __init__(self, builder: Builder, at_barriers: Mapping[str, int]) -> None:
+        self._make = {
+            "mutex": builder.mutex,
+            "condition": builder.condition,
+            "barrier": builder.barrier,
+        }
+        self._known: dict[tuple[str, str], int] = {}
+        self._at_barriers = at_barriers
+
+    def number(self, kind: str, name: str) -> int:
+        key = (kind, name)
+        if key not in self._known:
+            self._known[key] = self._make[kind]()
+        return self._known[key]
+
+    def add(self, program: Program, task: str, key: str, value: Any) -> None:
+        """The steps of an event, such as `"lock": "m"` or `"wait": {"ref": "c", "mutex": "m"}`."""
+        event = _kind(key)
+        if event in ("wait", "sync"):
+            if not isinstance(value, Mapping) or not {"ref", "mutex"} <= value.keys():
+                raise UsageError(
+                    f"task {task}: {key} {shown(value)}",
+                    "an object with `ref`, a condition, and `mutex`",
+                )
+            condition = self.number("condition", str(value["ref"]))
+            if event == "sync":
+                program.cond_signal(condition)
+            program.cond_wait(condition, self.number("mutex", str(value["mutex"])))
+            return
+        if not isinstance(value, str):
+            raise UsageError(f"task {task}: {key} {shown(value)}", "a name")
+        match event:
+            case "lock":
+                program.lock(self.number("mutex", value))
+            case "unlock":
+                program.unlock(self.number("mutex", value))
+            case "signal":
+                program.cond_signal(self.number("condition", value))
+            case "broad":
+                program.cond_broadcast(self.number("condition", value))
+            case _:
+                program.barrier(self.number("barrier", value), self._at_barriers[value])
+
+
+def _at_barriers(tasks: Mapping[str, Any], made: Mapping[str, list[Program]]) -> dict[str, int]:
+    """How many threads come to each barrier: those whose tasks name it."""
+    found: dict[str, int] = {}
+    for name, task in tasks.items():
+        for barrier in dict.fromkeys(_events(task, "barrier")):
+            found[barrier] = found.get(barrier, 0) + len(made[name])
+    return found
 
 
 def _check_shape(name: str, task: Any) -> None:
@@ -269,6 +341,7 @@ def _fill(
     made: Mapping[str, list[Program]],
     channels: Mapping[str, list[Program]],
     resumers: Mapping[str, list[Program]],
+    locks: _Locks,
 ) -> None:
     phases = task.get("phases")
     loop = _number(name, "loop", task.get("loop", -1 if phases is None else 1))
@@ -305,6 +378,8 @@ def _fill(
                         )
                     for other in waiting:
                         program.signal(other)
+                case "lock" | "unlock" | "wait" | "signal" | "broad" | "sync" | "barrier":
+                    locks.add(program, name, key, value)
                 case "yield":
                     program.yield_()
                 case "fork":
@@ -313,7 +388,8 @@ def _fill(
                 case _:
                     raise UsageError(
                         f"task {name}: event {key!r}",
-                        "run, runtime, sleep, timer, suspend, resume, yield or fork",
+                        "run, runtime, sleep, timer, suspend, resume, lock, unlock, wait, signal, "
+                        "broad, sync, barrier, yield or fork",
                         "leave the event out, or write the workload with schedscope.workload",
                     )
         _repeat(program, _number(name, "loop", phase.get("loop", 1)), begin)

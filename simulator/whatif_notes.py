@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from schedscope.analysis._base.needs import has
 from schedscope.simulator.replay import recorded_policy, replay, version_of
 from schedscope.simulator.whatif import BOUND, REFUSED
 from schedscope.trace import Trace
@@ -68,6 +69,12 @@ def unrecorded(trace: Trace) -> list[str]:
     elif report["pipes_left_out"]:
         left = several(report["pipes_left_out"], "pipe or socket", "pipes or sockets")
         found.append(f"all that was written into {left}")
+    of_threads = report["wakes_by_threads"] > report["wakes_external"]
+    if linux and of_threads and not report["mutexes"] and not has(trace, "system_calls"):
+        found.append(
+            "who had which mutex, if the threads use any (`capture --with locks` records those that"
+            " were waited for)"
+        )
     unknown = report["wakes_unknown_waker"] + report["wakes_missing"]
     if unknown * 20 > report["wakes_by_threads"] + report["wakes_external"]:
         found.append(f"the waker of {several(unknown, 'wakeup')}")

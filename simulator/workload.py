@@ -45,6 +45,12 @@ OPS = (
     "exit",
     "put",
     "take",
+    "lock",
+    "unlock",
+    "cond_wait",
+    "cond_signal",
+    "cond_broadcast",
+    "barrier",
 )
 CLASSES = ("fifo", "rr", "fair", "batch", "idle")
 
@@ -81,6 +87,9 @@ STEPS = pl.Schema(
         "rt_prio": pl.UInt8(),
         "cpus": pl.String(),
         "pipe": pl.UInt32(),
+        "mutex": pl.UInt32(),
+        "condition": pl.UInt32(),
+        "barrier": pl.UInt32(),
     }
 )
 
@@ -154,8 +163,8 @@ class Workload:
         Steps inside a `repeat` count once; what a signal or wait takes only if it
         wakes or sleeps counts.
         """
-        uses = self.steps.filter(pl.col("op").is_in(["run", "signal", "wait_for", "put", "take"]))
-        per_program = uses.group_by("program").agg(pl.col("ns").sum())
+        timed = pl.col("op").is_in(["sleep", "wait_until"])
+        per_program = self.steps.filter(~timed).group_by("program").agg(pl.col("ns").sum())
         joined = self.threads.join(per_program, on="program", how="left")
         return int(joined["ns"].fill_null(0).sum())
 
@@ -262,8 +271,9 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         )
     try:
         threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
-        if "pipe" not in steps.columns:  # written before there were pipes
-            steps = steps.with_columns(pipe=None)
+        # Written before there were pipes, or locks.
+        lacking = [c for c in ("pipe", "mutex", "condition", "barrier") if c not in steps.columns]
+        steps = steps.with_columns(pl.lit(None).alias(c) for c in lacking)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
         pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
         groups = pl.DataFrame(about.get("groups") or [], schema=GROUPS)
@@ -347,6 +357,9 @@ def engine_tables(
             "nice",
             "rt_prio",
             "pipe",
+            "mutex",
+            "condition",
+            "barrier",
         ),
         codes("op").alias("op"),
         codes("class").alias("class"),

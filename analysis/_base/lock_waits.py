@@ -109,10 +109,15 @@ def _of_kernel(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
+def futex_numbers(trace: Trace) -> dict[str, int]:
+    """The numbers of the futex calls on the recorded machine, by name."""
+    known = names(trace.info.get("machine"))
+    return {name: number for number, name in known.items() if name.startswith("futex")}
+
+
 def futex_calls(trace: Trace) -> pl.LazyFrame:
     """Entries into futex calls: `utid`, `pid`, `ts`, `address`, `waits`, `wakes`, `mutex`."""
-    known = names(trace.info.get("machine"))
-    numbers = {name: number for number, name in known.items() if name.startswith("futex")}
+    numbers = futex_numbers(trace)
     number = pl.col("number")
     command = pl.col("arg1") & _COMMAND
     futex = number == numbers.get("futex", -2)

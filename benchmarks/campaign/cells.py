@@ -28,7 +28,7 @@ WORKLOADS = {
     "build": Workload("work forks 4 16 20000", ("job*", "part*")),
     "pipes": Workload("work pipes 5 700", ("writer*", "reader*")),
     "sockets": Workload("hackbench -g 1 -f 8 -l 150", ("hackbench", "hackbench"), "syscalls"),
-    "locks": Workload("work mutex 6 100 200 600", ("long*", "short*")),
+    "locks": Workload("work mutex 6 100 200 600", ("long*", "short*"), "locks"),
 }
 
 

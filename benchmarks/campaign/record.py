@@ -25,7 +25,7 @@ from quiet import Quiet
 from campaign.cells import CLASSES, Intervention, Workload
 from schedscope.units import nanoseconds
 
-CAPTURE = Path(__file__).resolve().parent.parent / "collectors" / "capture"
+CAPTURE = Path(__file__).resolve().parents[2] / "collectors" / "capture"
 
 
 def matching(workload: Workload, who: int | None) -> tuple[str, ...]:

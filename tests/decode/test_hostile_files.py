@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import struct
@@ -226,3 +227,24 @@ def test_counts_of_lost_events_that_add_up_to_more_than_fits(tmp_path: Path) -> 
     (path / "capture.json").write_text(json.dumps(about))
     _, text = _native.decode(path)
     assert f"dtrace dropped {2**64 - 1} records" in text
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "other"),
+    [
+        ("raw", "cpu1.zst", "cpu1"),
+        ("raw", "cpu1.zst", "cpu01.zst"),
+        ("raw", "cpu1.zst", "cpu+1"),
+        ("stats", "cpu1", "cpu001"),
+    ],
+)
+def test_two_files_of_one_cpu_are_refused(
+    tmp_path: Path, folder: str, name: str, other: str
+) -> None:
+    """Nothing says which of them is of the recording."""
+    path = copy_of("linux-ftrace-placement.capture", tmp_path)
+    shutil.copy(path / folder / name, path / folder / other)
+    one, two = sorted([name, other])
+    said = f"{folder} has two files of CPU 1, {one} and {two}; expected one file for each CPU"
+    with pytest.raises(FormatError, match=re.escape(said)):
+        _native.decode(path)

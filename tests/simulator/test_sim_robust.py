@@ -54,7 +54,7 @@ def sent_nowhere(b: Builder) -> None:
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (never_signalled, '1 thread waits for a signal that no thread will send: 0 ("asker")'),
+        (never_signalled, '1 thread waits for what no thread will do: 0 ("asker")'),
         (never_ending, 'thread 0 ("ever") repeats for ever and no time limit is given'),
         (spinning, "simulated time stopped at 0 ns"),
         (nowhere, 'thread 0 ("lost") may run on none of the 2 CPUs'),

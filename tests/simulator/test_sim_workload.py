@@ -65,6 +65,24 @@ def test_rtapp_there_and_back() -> None:
     assert first.switches.collect().equals(second.switches.collect())
 
 
+def test_rtapp_locks_there_and_back() -> None:
+    b = w.Builder()
+    m, c, gate = b.mutex(), b.condition(), b.barrier()
+    b.thread("waiter").lock(m).cond_wait(c, m).run("1ms").unlock(m).barrier(gate, 2).run("1ms")
+    signaller = b.thread("signaller").run("2ms").lock(m).run("1ms").cond_signal(c).unlock(m)
+    signaller.cond_broadcast(c).barrier(gate, 2).run("1ms")
+    load = b.workload()
+    document, lost = w.to_rtapp(load)
+    assert lost == {}
+    again = w.from_rtapp(json.dumps(document))
+    first, second = (simulate(x, policy="rr", cpus=2) for x in (load, again))
+    assert first.switches.collect().equals(second.switches.collect())
+    # `sync` signals and waits.
+    task = {"loop": 1, "lock": "m", "sync": {"ref": "c", "mutex": "m"}, "unlock": "m"}
+    ops = w.from_rtapp({"tasks": {"t": task}}).steps["op"].cast(pl.String).to_list()
+    assert ops == ["lock", "cond_signal", "cond_wait", "unlock"]
+
+
 def test_rtapp_names_what_it_cannot_say() -> None:
     b = w.Builder()
     b.thread("t").wait_until("5ms").set_affinity("0")
@@ -72,8 +90,12 @@ def test_rtapp_names_what_it_cannot_say() -> None:
 
 
 def test_rtapp_errors_name_the_task() -> None:
-    with pytest.raises(UsageError, match=r"task t: event 'barrier'"):
-        w.from_rtapp({"tasks": {"t": {"barrier": "b", "run": 5}}})
+    with pytest.raises(UsageError, match=r"task t: event 'iorun'"):
+        w.from_rtapp({"tasks": {"t": {"iorun": 10, "run": 5}}})
+    with pytest.raises(UsageError, match=r"task t: wait .*`ref`, a condition, and `mutex`"):
+        w.from_rtapp({"tasks": {"t": {"wait": "c", "run": 5}}})
+    with pytest.raises(UsageError, match=r"task t: lock 3: a name"):
+        w.from_rtapp({"tasks": {"t": {"lock": 3, "run": 5}}})
     with pytest.raises(FormatError):
         w.from_rtapp("// no JSON")
 

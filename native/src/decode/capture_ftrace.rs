@@ -74,8 +74,11 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         for (cpu, file) in numbered(&folder.join("raw"))? {
             files.push((cpu, buffer, file));
         }
-        for (cpu, file) in numbered(&folder.join("stats")).unwrap_or_default() {
-            counts.push((cpu, buffer, file));
+        let counted = folder.join("stats");
+        if counted.is_dir() {
+            for (cpu, file) in numbered(&counted)? {
+                counts.push((cpu, buffer, file));
+            }
         }
     }
     make_room_for_files(files.len());
@@ -220,7 +223,7 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// The files `cpuN` of a folder, in order of N.
+/// The files `cpuN` of a folder, in order of N; an error if two are of the same CPU.
 fn numbered(path: &Path) -> Result<Vec<(u16, PathBuf)>> {
     let mut found: Vec<(u16, PathBuf)> = entries(path)?
         .into_iter()
@@ -231,5 +234,22 @@ fn numbered(path: &Path) -> Result<Vec<(u16, PathBuf)>> {
         })
         .collect();
     found.sort();
+    for pair in found.windows(2) {
+        if let [(cpu, one), (next, other)] = pair
+            && cpu == next
+        {
+            let name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
+            return Err(Error::format(
+                format!(
+                    "{} has two files of CPU {cpu}, {} and {}",
+                    path.display(),
+                    name(one),
+                    name(other)
+                ),
+                "one file for each CPU",
+                "remove the one that is not of this recording, or copy the capture again",
+            ));
+        }
+    }
     Ok(found)
 }

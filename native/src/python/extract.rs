@@ -6,7 +6,7 @@ use super::arrow::ArrowTable;
 use super::tables::{Frames, rows_in};
 use crate::error::Result;
 use crate::reconstruct::facts::{self, Facts, TableIn};
-use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, call_rows, steps_of};
+use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, call_rows, futex_rows, steps_of};
 
 type Pipes = Vec<(Option<u64>, u64, u64, Option<u64>)>;
 
@@ -14,8 +14,9 @@ type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>
 
 /// A workload's steps and threads out of a trace's fact tables.
 ///
-/// `facts`: switches, wakeups and, where recorded, yields and `calls`, the ends of reads
-/// and writes: `ts, utid, process, enters, writes, value`. Answers (steps, threads by
+/// `facts`: switches, wakeups and, where recorded, yields, `calls`, the ends of reads and
+/// writes: `ts, utid, process, enters, writes, value`, and `futexes`, those of futex calls
+/// on the words of mutexes: `ts, utid, process, enters, waits, address`. Answers (steps, threads by
 /// column, pipes, report): steps in order of `program`, which is the thread's row; of
 /// each pipe its capacity, the level at which writers are woken, what is in it, and the
 /// size of its pages. `page` is that of the recorded machine.
@@ -36,7 +37,7 @@ pub fn extract<'py>(
 ) -> PyResult<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
-    let calls = read("calls")?;
+    let (calls, futexes) = (read("calls")?, read("futexes")?);
     let (out, steps) = py.detach(|| -> Result<_> {
         let facts = Facts {
             switches: facts::switches(TableIn::new("switches", &switches))?,
@@ -45,6 +46,7 @@ pub fn extract<'py>(
             ..Facts::default()
         };
         let calls = call_rows(&TableIn::new("calls", &calls))?;
+        let futexes = futex_rows(&TableIn::new("futexes", &futexes))?;
         facts.check_order()?;
         facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX))?;
         let rules = Rules {
@@ -53,8 +55,8 @@ pub fn extract<'py>(
             linux_priorities,
             page: page.max(1),
         };
-        let out =
-            Extractor::new(ncpu, window.0, rules, has_waking, &drop).run(&facts, &calls, window.1);
+        let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop)
+            .run(&facts, &calls, &futexes, window.1);
         let steps = steps_of(&out)?;
         Ok((out, steps))
     })?;

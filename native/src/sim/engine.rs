@@ -7,6 +7,7 @@ use std::mem::discriminant;
 
 use super::error::{Error, Result};
 use super::heap::SlotHeap;
+use super::locks::Locks;
 use super::machine::CpuSet;
 use super::machine::{Cpu, Machine};
 use super::output::Sink;
@@ -79,6 +80,7 @@ pub struct Engine<'a> {
     pub(super) pipes: Vec<Pipe>,
     /// What each thread has yet to put or take in its present step; 0: all of it.
     pub(super) left: Vec<u32>,
+    pub(super) locks: Locks,
     /// For each channel the sender that waits for its reader to wait.
     pub(super) meeting: Vec<Option<Tid>>,
     /// Counters of `Repeat` steps: a thread's start at `counter_base[t]`.
@@ -224,6 +226,7 @@ impl<'a> Engine<'a> {
             waiting: vec![None; n],
             pipes: load.pipes.iter().map(Pipe::new).collect(),
             left: vec![0; if load.pipes.is_empty() { 0 } else { n }],
+            locks: Locks::default(),
             meeting: vec![None; load.channels.len()],
             counters: vec![0; counters as usize],
             counter_base,
@@ -351,19 +354,20 @@ impl<'a> Engine<'a> {
         if self.limits.until.is_none() {
             // With an end, who reads from a pipe sleeps there to the end, as in a recording.
             blocked.extend(self.in_pipes());
+            blocked.extend(self.in_locks());
         }
         if blocked.is_empty() {
             return Ok(Progress::Finished);
         }
         Err(Error::usage(
             format!(
-                "deadlock at {} ns: {} for a signal that no thread will send: {}",
+                "deadlock at {} ns: {} for what no thread will do: {}",
                 self.world.now,
                 waits(blocked.len()),
                 list(&blocked, 5)
             ),
-            "a sender for every signal that a thread waits for",
-            "check the signal steps of the threads named; a thread that may wait for ever ends in a `park` step",
+            "a sender for every signal, and a release of every mutex, that a thread waits for",
+            "check the steps of the threads named; a thread that may wait for ever ends in a `park` step",
         ))
     }
 
@@ -515,7 +519,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether the thread on `c` is on its way out of the kernel, where a request that
-    /// was made on that CPU preempts it before it gets to its next call through a pipe.
+    /// was made on that CPU preempts it before it gets to its next call through a pipe or lock.
     fn is_about_to_choose(&self, c: Cpu) -> bool {
         let slot = 3 * self.world.cpus.len() as u32 + u32::from(c);
         let cpu = &self.world.cpus[c as usize];
@@ -526,7 +530,7 @@ impl<'a> Engine<'a> {
         next < self.world.threads[t as usize].end
             && matches!(
                 self.load.steps[next as usize],
-                Step::Put { .. } | Step::Take { .. }
+                Step::Put { .. } | Step::Take { .. } | Step::Lock { .. } | Step::Unlock { .. }
             )
             && self.world.cpu_events.is_armed(slot)
     }

@@ -272,6 +272,11 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
                     nice: rng.between(-20, 19) as i8,
                     rt_prio: 0,
                 }),
+                5 => steps.extend([
+                    Step::Lock { mutex: 0, cost: 0 },
+                    Step::Run(rng.between(1, span)),
+                    Step::Unlock { mutex: 0, cost: 0 },
+                ]),
                 _ => {}
             }
         }

@@ -36,11 +36,35 @@ enum Col {
     Cpu,
     Pipe,
     Group,
+    Mutex,
+    Condition,
+    Barrier,
 }
 
-const NAMES: [&str; 20] = [
-    "program", "op", "ns", "thread", "count", "step", "disk", "sync", "meet", "class", "nice",
-    "rt_prio", "mask", "tid", "pid", "start", "asleep", "cpu", "pipe", "group",
+const NAMES: [&str; 23] = [
+    "program",
+    "op",
+    "ns",
+    "thread",
+    "count",
+    "step",
+    "disk",
+    "sync",
+    "meet",
+    "class",
+    "nice",
+    "rt_prio",
+    "mask",
+    "tid",
+    "pid",
+    "start",
+    "asleep",
+    "cpu",
+    "pipe",
+    "group",
+    "mutex",
+    "condition",
+    "barrier",
 ];
 
 /// A table of whole numbers. A million steps are
@@ -154,6 +178,12 @@ pub mod op {
     pub const EXIT: u8 = 11;
     pub const PUT: u8 = 12;
     pub const TAKE: u8 = 13;
+    pub const LOCK: u8 = 14;
+    pub const UNLOCK: u8 = 15;
+    pub const COND_WAIT: u8 = 16;
+    pub const COND_SIGNAL: u8 = 17;
+    pub const COND_BROADCAST: u8 = 18;
+    pub const BARRIER: u8 = 19;
 }
 
 /// The channel from one thread to another.
@@ -387,12 +417,35 @@ impl Input {
                 cost: cost()?,
                 disk: flag(Col::Disk),
             },
+            op::LOCK => Step::Lock {
+                mutex: s.need("step", Col::Mutex, row)?,
+                cost: cost()?,
+            },
+            op::UNLOCK => Step::Unlock {
+                mutex: s.need("step", Col::Mutex, row)?,
+                cost: cost()?,
+            },
+            op::COND_WAIT => Step::CondWait {
+                condition: s.need("step", Col::Condition, row)?,
+                mutex: s.need("step", Col::Mutex, row)?,
+                cost: cost()?,
+            },
+            code @ (op::COND_SIGNAL | op::COND_BROADCAST) => Step::CondSignal {
+                condition: s.need("step", Col::Condition, row)?,
+                all: code == op::COND_BROADCAST,
+                cost: cost()?,
+            },
+            op::BARRIER => Step::Barrier {
+                barrier: s.need("step", Col::Barrier, row)?,
+                count: s.need("step", Col::Count, row)?,
+                cost: cost()?,
+            },
             op::PARK => Step::Park,
             op::EXIT => Step::Exit,
             other => {
                 return Err(Error::usage(
                     format!("step {row}: operation {other}"),
-                    "an operation number below 14",
+                    "an operation number below 20",
                     "",
                 ));
             }

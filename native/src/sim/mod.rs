@@ -9,6 +9,7 @@ pub mod heap;
 mod invariants;
 pub mod kendall;
 pub mod load;
+mod locks;
 pub mod machine;
 pub mod output;
 mod pipe;

@@ -154,6 +154,55 @@ impl Engine<'_> {
                         return;
                     }
                 }
+                Step::Lock { mutex, cost } => {
+                    if !self.lock(t, mutex) {
+                        self.sleep_in_lock(c, t, cost);
+                        return;
+                    }
+                }
+                Step::CondWait {
+                    condition,
+                    mutex,
+                    cost,
+                } => {
+                    if !self.wait_on(c, t, condition, mutex) {
+                        self.sleep_in_lock(c, t, cost);
+                        return;
+                    }
+                }
+                Step::Barrier {
+                    barrier,
+                    count,
+                    cost,
+                } => {
+                    if !self.arrive(c, t, barrier, count) {
+                        self.sleep_in_lock(c, t, cost);
+                        return;
+                    }
+                    self.policy.back_from_kernel(&mut self.world, t);
+                }
+                Step::Unlock { mutex, cost } => {
+                    if self.unlock(c, t, mutex) {
+                        self.policy.back_from_kernel(&mut self.world, t);
+                        if cost > 0 {
+                            self.burst(t, cost);
+                            break;
+                        }
+                    }
+                }
+                Step::CondSignal {
+                    condition,
+                    all,
+                    cost,
+                } => {
+                    if self.notify(c, t, condition, all) {
+                        self.policy.back_from_kernel(&mut self.world, t);
+                        if cost > 0 {
+                            self.burst(t, cost);
+                            break;
+                        }
+                    }
+                }
                 Step::Fork(child) => {
                     if self.world.threads[child as usize].state == State::Unborn {
                         self.start(child, Some(t), c);
@@ -211,6 +260,13 @@ impl Engine<'_> {
             }
         }
         self.arm_completion(c);
+    }
+
+    fn sleep_in_lock(&mut self, c: Cpu, t: Tid, cost: u32) {
+        if cost > 0 {
+            self.burst(t, cost);
+        }
+        self.block(c, t, false);
     }
 
     pub(super) fn fail_fork(&mut self, t: Tid, child: Tid) {

@@ -46,6 +46,14 @@ impl Engine<'_> {
                 after = *cost;
                 (None, None, *disk)
             }
+            Some(Step::Lock { mutex, cost }) => {
+                if !self.asleep_for_mutex(t, *mutex) {
+                    return false;
+                }
+                again = true;
+                after = *cost;
+                (None, None, false)
+            }
             Some(Step::Park) => (None, None, false),
             _ => return false,
         };
@@ -58,7 +66,7 @@ impl Engine<'_> {
         if disk {
             th.sleep_kind = SleepKind::Disk;
         }
-        // Woken in a pipe it looks again.
+        // Woken in a pipe, or for a mutex, it looks again.
         self.next_step[t as usize] += u32::from(!again);
         self.waiting[t as usize] = wait;
         if let Some(at) = until {

@@ -54,6 +54,36 @@ pub enum Step {
         cost: u32,
         disk: bool,
     },
+    /// Take a mutex, sleeping while another thread has it. `cost`: CPU time of going to
+    /// sleep and coming back, used each time that it does sleep.
+    Lock {
+        mutex: u32,
+        cost: u32,
+    },
+    /// Release a mutex and wake the first that sleeps for it. `cost`: CPU time that
+    /// raising the wake takes, used only if one is raised.
+    Unlock {
+        mutex: u32,
+        cost: u32,
+    },
+    /// Release a mutex, sleep until the condition is signalled, and take the mutex again.
+    CondWait {
+        condition: u32,
+        mutex: u32,
+        cost: u32,
+    },
+    /// Wake the first thread that waits on a condition, or all.
+    CondSignal {
+        condition: u32,
+        all: bool,
+        cost: u32,
+    },
+    /// Sleep until `count` threads have come here, this one among them.
+    Barrier {
+        barrier: u32,
+        count: u32,
+        cost: u32,
+    },
     /// Start a thread that has no start time of its own.
     Fork(Tid),
     /// Give up the CPU but stay runnable.
@@ -379,6 +409,12 @@ impl Workload {
             Step::Put { pipe, amount, .. } | Step::Take { pipe, amount, .. } => {
                 (pipe as usize) < self.pipes.len() && amount > 0
             }
+            Step::Lock { mutex, .. } | Step::Unlock { mutex, .. } => mutex < MAX_LOCKS,
+            Step::CondWait {
+                condition, mutex, ..
+            } => condition < MAX_LOCKS && mutex < MAX_LOCKS,
+            Step::CondSignal { condition, .. } => condition < MAX_LOCKS,
+            Step::Barrier { barrier, count, .. } => barrier < MAX_LOCKS && count > 0,
             Step::Fork(t) => t < n && self.threads[t as usize].start.is_none(),
             Step::SetPriority {
                 of,
@@ -442,6 +478,18 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
             format!("it moves {amount} through pipe {pipe}"),
             "a pipe of the workload, and an amount above 0",
         ),
+        Step::Barrier { count: 0, .. } => (
+            "its barrier is for 0 threads".to_string(),
+            "as many threads as come to the barrier",
+        ),
+        Step::Lock { .. }
+        | Step::Unlock { .. }
+        | Step::CondWait { .. }
+        | Step::CondSignal { .. }
+        | Step::Barrier { .. } => (
+            format!("its mutex, condition or barrier has a number of {MAX_LOCKS} or more"),
+            "numbers that count from 0",
+        ),
         Step::Signal { .. } | Step::WaitFor { .. } => (
             "its signal has no channel".to_string(),
             "a sender and a receiver for every signal",
@@ -449,6 +497,9 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
         _ => (format!("{step:?} is out of range"), "a step as documented"),
     }
 }
+
+/// Numbers of mutexes, conditions and barriers: more are a slip of the pen.
+const MAX_LOCKS: u32 = 1 << 20;
 
 /// Of a group: kernel/sched/sched.h, MAX_SHARES.
 const MAX_SHARES: i64 = 1 << 18;

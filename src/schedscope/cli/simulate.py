@@ -396,6 +396,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("meetings", "signal", "held for the reader"),
             n("waits_for_anyone", "wait", "for any waker"),
             n("messages", "message", "through pipes and sockets"),
+            n("holds", "hold", "of mutexes that threads waited for"),
             n("wakes_external", "sleep", "ended by external wakeups"),
             n("periodic_threads", "thread", "with a periodic timer"),
             n("yields", "yield"),

@@ -92,7 +92,8 @@ impl Extractor {
         let wake = quantile(&mut self.charges.wakes, 50);
         for th in &mut self.threads {
             for step in th.steps.iter_mut().filter(|s| s.ns == UNPAID) {
-                step.ns = if step.op == op::PUT { wake } else { cost };
+                let wakes = matches!(step.op, op::PUT | op::UNLOCK);
+                step.ns = if wakes { wake } else { cost };
             }
             if cost == 0 {
                 continue;

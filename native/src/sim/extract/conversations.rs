@@ -67,9 +67,18 @@ impl Extractor {
         }
         for (w, th) in self.threads.iter_mut().enumerate() {
             let partner = partners[w];
-            for step in th.steps.iter_mut().filter(|s| s.meet) {
-                step.meet = partner == step.thread;
-                self.report.meetings += u64::from(step.meet);
+            let mut held = 0;
+            for step in &mut th.steps {
+                match step.op {
+                    op::LOCK => held += 1,
+                    op::UNLOCK => held -= 1,
+                    _ if step.meet => {
+                        // Who has a mutex does not wait for a reader, who may want it first.
+                        step.meet = held == 0 && partner == step.thread;
+                        self.report.meetings += u64::from(step.meet);
+                    }
+                    _ => {}
+                }
             }
             if wakers[w] < 2 || partner != NOBODY {
                 continue;

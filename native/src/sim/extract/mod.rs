@@ -9,6 +9,7 @@
 mod call_costs;
 mod charges;
 mod conversations;
+mod mutexes;
 mod pipes;
 mod report;
 mod table;
@@ -20,6 +21,8 @@ use super::load::op;
 use crate::model::event::{State, WakeKind};
 use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::Facts;
+pub use mutexes::{FutexRow, futex_rows};
+use mutexes::{Hold, Locking, release_all, sleeps_for_mutex};
 pub use pipes::{CallRow, Pipe, call_rows};
 use pipes::{push_call, sleeps_in_pipe};
 pub use report::Report;
@@ -32,7 +35,7 @@ pub struct Made {
     pub disk: bool,
     /// Of a signal: the sender waits for its reader.
     pub meet: bool,
-    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`; or the pipe.
+    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`; or the pipe or mutex.
     pub thread: u32,
     /// ns, or the priority number of `set_priority`.
     pub ns: i64,
@@ -101,6 +104,7 @@ pub struct ThreadOut {
     /// How often it came onto a CPU since its last `run` was written.
     comes: u32,
     cycle: Option<call_costs::Cycle>,
+    locking: Locking,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +145,7 @@ pub struct Extractor {
     dropped: Vec<bool>,
     charges: charges::Charges,
     calls: Vec<pipes::Call>,
+    holds: Vec<Hold>,
     call_costs: call_costs::CallCosts,
     pub pipes: Vec<Pipe>,
     pub report: Report,
@@ -167,6 +172,7 @@ impl Extractor {
             dropped,
             charges: charges::Charges::default(),
             calls: Vec::new(),
+            holds: Vec::new(),
             call_costs: call_costs::CallCosts::default(),
             pipes: Vec::new(),
             report: Report::default(),
@@ -179,9 +185,10 @@ impl Extractor {
     }
 
     /// Feeds all rows; `end` is that of the window.
-    pub fn run(mut self, facts: &Facts, calls: &[CallRow], end: i64) -> Self {
+    pub fn run(mut self, facts: &Facts, calls: &[CallRow], futexes: &[FutexRow], end: i64) -> Self {
         let ends = self.find_pipes(facts, calls);
-        let (mut s, mut w, mut y, mut c) = (0, 0, 0, 0);
+        let moments = self.find_mutexes(facts, futexes);
+        let (mut s, mut w, mut y, mut c, mut m) = (0, 0, 0, 0, 0);
         loop {
             let at = [
                 facts.switches.get(s).map_or(i64::MAX, |r| r.ts),
@@ -189,6 +196,13 @@ impl Extractor {
                 facts.yields.get(y).map_or(i64::MAX, |r| r.ts),
             ];
             // A thread is on its CPU at both ends of a call.
+            if let Some(&(ts, hold, what)) = moments.get(m)
+                && at.iter().all(|t| ts <= *t)
+            {
+                self.hold(ts, hold, what);
+                m += 1;
+                continue;
+            }
             if let Some(&(ts, call, entry)) = ends.get(c)
                 && at.iter().all(|t| ts <= *t)
             {
@@ -267,6 +281,7 @@ impl Extractor {
                 used: 0,
                 comes: 0,
                 cycle: None,
+                locking: Locking::default(),
             });
         }
         self.index[at]
@@ -367,6 +382,7 @@ impl Extractor {
             }
             State::Dead => {
                 self.report.exits += 1;
+                release_all(th, &mut self.report);
                 flush(th, &mut self.report);
                 push(th, op::EXIT, NOBODY, 0, 0, false);
                 th.now = Now::Gone;
@@ -381,6 +397,13 @@ impl Extractor {
                 // Woken on its way to sleep: only who has decided to sleep is woken,
                 // so that it waited already, and the rest is the cost of leaving.
                 let leaving = pending.map_or(0, |p| (t - p.at).clamp(0, th.ran));
+                if sleeps_for_mutex(th) {
+                    if pending.is_some() {
+                        self.report.wakes_before_sleep += 1;
+                        th.now = Now::Runnable;
+                    }
+                    return;
+                }
                 th.ran -= leaving;
                 flush(th, &mut self.report);
                 let in_pipe = th.call.is_some();
@@ -490,7 +513,7 @@ impl Extractor {
         }
         let begin = self.begin;
         let i = self.thread(row.utid);
-        if self.woken_in_pipe(row, i) {
+        if self.woken_in_pipe(row, i) || self.woken_for_mutex(row, i) {
             return;
         }
         match self.threads[i as usize].now {
@@ -637,6 +660,7 @@ impl Extractor {
                 flush(th, &mut self.report);
                 push(th, op::RUN, NOBODY, end - self.begin, 0, false);
             }
+            release_all(th, &mut self.report);
             flush(th, &mut self.report);
             push(th, op::PARK, NOBODY, 0, 0, false);
             if th.now == Now::Unseen {

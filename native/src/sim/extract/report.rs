@@ -15,6 +15,12 @@ pub struct Report {
     /// Writes into the former, and those of them that woke nobody.
     pub messages: u64,
     pub messages_unnoticed: u64,
+    /// Mutexes found in futex calls, and those left out.
+    pub mutexes: u64,
+    pub mutexes_left_out: u64,
+    /// How often a thread had one of the former, and how often it waited for it.
+    pub holds: u64,
+    pub holds_waited_for: u64,
     pub wakes_external: u64,
     /// Threads with a periodic timer, and the sleeps that it ended.
     pub periodic_threads: u64,
@@ -56,6 +62,10 @@ impl Report {
             ("pipes_left_out", n(self.pipes_left_out)),
             ("messages", n(self.messages)),
             ("messages_unnoticed", n(self.messages_unnoticed)),
+            ("mutexes", n(self.mutexes)),
+            ("mutexes_left_out", n(self.mutexes_left_out)),
+            ("holds", n(self.holds)),
+            ("holds_waited_for", n(self.holds_waited_for)),
             ("wakes_external", n(self.wakes_external)),
             ("periodic_threads", n(self.periodic_threads)),
             ("periodic_waits", n(self.periodic_waits)),

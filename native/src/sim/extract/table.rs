@@ -50,15 +50,17 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
     let mut meet = BooleanBuilder::with_capacity(n);
     let mut sync = BooleanBuilder::with_capacity(n);
     let mut pipe = Sparse::<UInt32Type>::with_capacity(n);
+    let mut mutex = Sparse::<UInt32Type>::with_capacity(n);
     let mut class = Sparse::<UInt8Type>::with_capacity(n);
     let mut nice = Sparse::<Int8Type>::with_capacity(n);
     let mut rt_prio = Sparse::<UInt8Type>::with_capacity(n);
     for (i, t) in out.threads.iter().enumerate() {
         for s in &t.steps {
             let piped = matches!(s.op, op::PUT | op::TAKE);
-            let costs = (piped || matches!(s.op, op::SIGNAL | op::WAIT_FOR)) && s.ns > 0;
+            let locks = matches!(s.op, op::LOCK | op::UNLOCK);
+            let costs = (piped || locks || matches!(s.op, op::SIGNAL | op::WAIT_FOR)) && s.ns > 0;
             let timed = costs || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
-            let named = (!piped && s.thread != u32::MAX).then_some(s.thread);
+            let named = (!piped && !locks && s.thread != u32::MAX).then_some(s.thread);
             let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
             program.push(i as u32);
             ops.push(s.op);
@@ -70,6 +72,7 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
             let sleeps = matches!(s.op, op::SLEEP | op::WAIT_FOR | op::TAKE);
             disk.append_option(sleeps.then_some(s.disk));
             pipe.push(piped.then_some(s.thread));
+            mutex.push(locks.then_some(s.thread));
             // pipe_write and sock_def_readable say that the writer is about to sleep.
             sync.append_option((s.op == op::PUT).then_some(true));
             meet.append_option((s.op == op::SIGNAL).then_some(s.meet));
@@ -88,6 +91,7 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
         ("meet", Arc::new(meet.finish())),
         ("sync", Arc::new(sync.finish())),
         ("pipe", pipe.finish()),
+        ("mutex", mutex.finish()),
         ("class", class.finish()),
         ("nice", nice.finish()),
         ("rt_prio", rt_prio.finish()),

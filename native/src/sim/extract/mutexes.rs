@@ -1,0 +1,536 @@
+//! Who held which mutex, and from when to when, as far as futex calls tell.
+//!
+//! A mutex in user space makes no call while nobody has to wait. A thread that finds it held
+//! calls futex-wait, again and again until it gets it; from then on its word says that somebody
+//! may wait, so that its release is a call as well: between the last return of the one call and
+//! the other lies what it held. Whoever took it without a call, and was then waited for,
+//! releases it with a call, too. When it took it is not recorded: it is set so long before as
+//! the thread usually holds it (the median of its other holds, of those of all threads where it
+//! has fewer than `ENOUGH`), but no later than the first that found it held, and no earlier than
+//! the thread's last sleep, the last call for this mutex, or its last release. What was taken
+//! and released without any call is not seen, and is running time.
+use rustc_hash::FxHashMap;
+
+use super::super::load::op;
+use super::charges::UNPAID;
+use super::{Extractor, NOBODY, Now, Pending, ThreadOut, flush, push};
+use crate::error::Result;
+use crate::model::event::State;
+use crate::model::tables::{Switch, Wakeup};
+use crate::reconstruct::facts::{Facts, TableIn};
+
+/// One end of a futex call on the word of a mutex, in time order.
+#[derive(Debug, Clone, Copy)]
+pub struct FutexRow {
+    pub ts: i64,
+    pub utid: u32,
+    /// Threads of one process share its addresses.
+    pub process: u32,
+    pub enters: bool,
+    /// On entry: it waits, and does not wake.
+    pub waits: bool,
+    pub address: i64,
+}
+
+/// The ends of calls out of the table `futexes`.
+pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
+    if table.rows() == 0 {
+        return Ok(Vec::new());
+    }
+    let column = |name: &str| -> Result<Vec<i64>> {
+        let values = table.ints(name)?.0;
+        Ok(values.into_iter().map(Option::unwrap_or_default).collect())
+    };
+    let (utid, process) = (column("utid")?, column("process")?);
+    let (enters, waits) = (column("enters")?, column("waits")?);
+    let address = column("address")?;
+    let rows = column("ts")?.into_iter().enumerate();
+    Ok(rows
+        .map(|(i, ts)| FutexRow {
+            ts,
+            utid: utid[i] as u32,
+            process: process[i] as u32,
+            enters: enters[i] != 0,
+            waits: waits[i] != 0,
+            address: address[i],
+        })
+        .collect())
+}
+
+/// So many holds of a thread tell how long it usually holds a mutex.
+const ENOUGH: usize = 5;
+
+/// A mutex is left out if more than this part (1 in so many) of its holds contain a wait for
+/// another thread, or cannot be placed: then it is not what the rules here take it for.
+const STRANGE: usize = 20;
+
+const NEVER: i64 = i64::MAX;
+
+/// A thread has, or wants, a mutex.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    pub utid: u32,
+    pub mutex: u32,
+    /// When it began to want it, by a call; `got` if it made none.
+    pub wanted: i64,
+    pub got: i64,
+    pub released: i64,
+    /// When it was back from the call that released it.
+    pub back: i64,
+}
+
+/// A moment of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Moment {
+    Wanted,
+    Got,
+    Released,
+}
+
+/// What the main pass knows of a thread and its mutexes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Locking {
+    /// It has called for one: the step, CPU time since, and how often it slept.
+    wanting: Option<(u32, u32, i64, i64)>,
+    held: Vec<u32>,
+    /// The mutex that it last released, until when it was in that call, and the step.
+    released: Option<(u32, i64, u32)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    mutex: u32,
+    wanted: i64,
+    /// When it came back from its last call; `NEVER` inside one.
+    got: i64,
+    /// CPU time used by then.
+    used: i64,
+    /// It waited for another thread since.
+    strange: bool,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    inside: Option<(u32, bool)>,
+    attempts: Vec<Attempt>,
+    running: Option<i64>,
+    used: i64,
+    /// When it came onto a CPU, and what it had used by then.
+    came: Vec<(i64, i64)>,
+    woken: bool,
+    /// Since when nothing is known that a hold cannot contain.
+    floor: i64,
+}
+
+impl Thread {
+    fn used_at(&self, ts: i64) -> i64 {
+        self.used + self.running.map_or(0, |since| ts - since)
+    }
+
+    /// The instant at which it had used so much.
+    fn when_used(&self, used: i64) -> i64 {
+        let at = self.came.partition_point(|(_, had)| *had <= used);
+        at.checked_sub(1)
+            .map_or(i64::MIN, |i| self.came[i].0 + used - self.came[i].1)
+    }
+}
+
+/// A release whose beginning is not known.
+struct Guess {
+    hold: Hold,
+    used: i64,
+    floor: i64,
+    bound: i64,
+}
+
+#[derive(Default)]
+struct Finder {
+    numbers: FxHashMap<(u32, i64), u32>,
+    threads: FxHashMap<u32, Thread>,
+    /// By mutex, when a thread first found it held since its last release, and that release.
+    found_held: Vec<Option<i64>>,
+    last_release: Vec<i64>,
+    holds: Vec<Hold>,
+    guesses: Vec<Guess>,
+    /// CPU time of holds whose beginning is known, by mutex and thread.
+    lengths: FxHashMap<(u32, u32), Vec<i64>>,
+    strange: Vec<usize>,
+    /// Releases that the main pass sees: their holds get the end of the call.
+    releasing: FxHashMap<u32, (bool, usize)>,
+}
+
+impl Finder {
+    fn mutex(&mut self, row: &FutexRow) -> u32 {
+        let next = self.numbers.len() as u32;
+        let number = *self
+            .numbers
+            .entry((row.process, row.address))
+            .or_insert(next);
+        if number == next {
+            self.found_held.push(None);
+            self.last_release.push(i64::MIN);
+            self.strange.push(0);
+        }
+        number
+    }
+
+    fn futex(&mut self, row: &FutexRow) {
+        if !row.enters {
+            self.returns(row);
+            return;
+        }
+        let m = self.mutex(row);
+        let th = self.threads.entry(row.utid).or_default();
+        th.inside = Some((m, row.waits));
+        let at = th.attempts.iter().position(|a| a.mutex == m);
+        if row.waits {
+            match at {
+                Some(at) => th.attempts[at].got = NEVER,
+                None => th.attempts.push(Attempt {
+                    mutex: m,
+                    wanted: row.ts,
+                    got: NEVER,
+                    used: 0,
+                    strange: false,
+                }),
+            }
+            self.found_held[m as usize].get_or_insert(row.ts);
+            return;
+        }
+        let used = th.used_at(row.ts);
+        let mut hold = Hold {
+            utid: row.utid,
+            mutex: m,
+            wanted: row.ts,
+            got: row.ts,
+            released: row.ts,
+            back: NEVER,
+        };
+        let known = at.map(|at| th.attempts.swap_remove(at));
+        let floor = th.floor.max(self.last_release[m as usize]);
+        match known {
+            Some(attempt) if attempt.got != NEVER => {
+                (hold.wanted, hold.got) = (attempt.wanted, attempt.got);
+                if attempt.strange {
+                    self.strange[m as usize] += 1;
+                } else {
+                    let held = used - attempt.used;
+                    self.lengths.entry((m, row.utid)).or_default().push(held);
+                    self.releasing.insert(row.utid, (true, self.holds.len()));
+                    self.holds.push(hold);
+                }
+            }
+            _ => {
+                let bound = self.found_held[m as usize].unwrap_or(row.ts);
+                self.releasing.insert(row.utid, (false, self.guesses.len()));
+                self.guesses.push(Guess {
+                    hold,
+                    used,
+                    floor,
+                    bound,
+                });
+            }
+        }
+        th.floor = row.ts;
+        self.found_held[m as usize] = None;
+        self.last_release[m as usize] = row.ts;
+    }
+
+    fn returns(&mut self, row: &FutexRow) {
+        let Some(th) = self.threads.get_mut(&row.utid) else {
+            return;
+        };
+        match th.inside.take() {
+            Some((m, true)) => {
+                let used = th.used_at(row.ts);
+                if let Some(attempt) = th.attempts.iter_mut().find(|a| a.mutex == m) {
+                    (attempt.got, attempt.used) = (row.ts, used);
+                }
+                th.floor = row.ts;
+            }
+            Some((_, false)) => match self.releasing.remove(&row.utid) {
+                Some((true, i)) => self.holds[i].back = row.ts,
+                Some((false, i)) => self.guesses[i].hold.back = row.ts,
+                None => {}
+            },
+            None => {}
+        }
+    }
+
+    fn switch(&mut self, row: &Switch) {
+        if let Some(th) = self.threads.get_mut(&row.prev_utid) {
+            if let Some(since) = th.running.take() {
+                th.used += row.ts - since;
+            }
+            if row.prev_state != State::Runnable {
+                th.woken = true;
+            }
+        }
+        if let Some(th) = self.threads.get_mut(&row.next_utid) {
+            th.running = Some(row.ts);
+            th.came.push((row.ts, th.used));
+            if std::mem::take(&mut th.woken) {
+                th.floor = row.ts;
+            }
+        }
+    }
+
+    fn wake(&mut self, row: &Wakeup, ncpu: u32) {
+        let Some(th) = self.threads.get_mut(&row.utid) else {
+            return;
+        };
+        if th.inside.is_some() || row.waker_utid.is_none_or(|w| w < ncpu) {
+            return;
+        }
+        for attempt in th.attempts.iter_mut().filter(|a| a.got != NEVER) {
+            attempt.strange = true;
+        }
+    }
+
+    /// When a hold began whose beginning is not recorded; none if there is no such moment.
+    fn began(&self, guess: &Guess, usual: &FxHashMap<u32, i64>) -> Option<i64> {
+        let Guess { hold, bound, .. } = guess;
+        let own = self.lengths.get(&(hold.mutex, hold.utid));
+        let own = own
+            .filter(|all| all.len() >= ENOUGH)
+            .and_then(|all| median(all));
+        let usual = own.or_else(|| usual.get(&hold.mutex).copied()).unwrap_or(0);
+        let floor = guess.floor;
+        let at = self.threads[&hold.utid].when_used(guess.used - usual);
+        (floor <= *bound).then(|| at.max(floor).min(*bound))
+    }
+
+    /// All holds that are told, and how many mutexes there are and were left out.
+    fn finish(mut self) -> (Vec<Hold>, u64, u64) {
+        let mut of_mutex: FxHashMap<u32, Vec<i64>> = FxHashMap::default();
+        for ((mutex, _), lengths) in &self.lengths {
+            of_mutex.entry(*mutex).or_default().extend(lengths);
+        }
+        let usual: FxHashMap<u32, i64> = of_mutex
+            .iter()
+            .filter_map(|(mutex, lengths)| Some((*mutex, median(lengths)?)))
+            .collect();
+        let mut placed = Vec::with_capacity(self.guesses.len());
+        for guess in &self.guesses {
+            match self.began(guess, &usual) {
+                Some(at) => placed.push(Hold {
+                    wanted: at,
+                    got: at,
+                    ..guess.hold
+                }),
+                None => self.strange[guess.hold.mutex as usize] += 1,
+            }
+        }
+        self.holds.extend(placed);
+        // Wanted, or held, to the end of the window.
+        for (utid, th) in &self.threads {
+            for a in th.attempts.iter().filter(|a| !a.strange) {
+                self.holds.push(Hold {
+                    utid: *utid,
+                    mutex: a.mutex,
+                    wanted: a.wanted,
+                    got: a.got,
+                    released: NEVER,
+                    back: NEVER,
+                });
+            }
+        }
+        let n = self.numbers.len();
+        let mut told = vec![0usize; n];
+        self.holds.iter().for_each(|h| told[h.mutex as usize] += 1);
+        let sound = |m: usize| told[m] > 0 && self.strange[m] * STRANGE <= told[m];
+        let mut number = vec![NOBODY; n];
+        let mut next = 0;
+        for (_, new) in number.iter_mut().enumerate().filter(|(m, _)| sound(*m)) {
+            *new = next;
+            next += 1;
+        }
+        let mut holds = self.holds;
+        holds.retain_mut(|h| {
+            h.mutex = number[h.mutex as usize];
+            h.mutex != NOBODY
+        });
+        (holds, u64::from(next), n as u64 - u64::from(next))
+    }
+}
+
+fn median(values: &[i64]) -> Option<i64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
+impl Extractor {
+    /// The holds of mutexes, and their moments in time order.
+    pub(super) fn find_mutexes(
+        &mut self,
+        facts: &Facts,
+        rows: &[FutexRow],
+    ) -> Vec<(i64, u32, Moment)> {
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let mut finder = Finder::default();
+        for row in rows {
+            finder.threads.entry(row.utid).or_default();
+        }
+        let (mut s, mut w) = (0, 0);
+        let wakeups: Vec<&Wakeup> = facts
+            .wakeups
+            .iter()
+            .filter(|r| r.kind == self.first_kind)
+            .collect();
+        let rest = |finder: &mut Finder, until: i64, s: &mut usize, w: &mut usize| loop {
+            let switch = facts.switches.get(*s).filter(|r| r.ts <= until);
+            let wake = wakeups.get(*w).filter(|r| r.ts <= until);
+            match (switch, wake) {
+                (Some(a), Some(b)) if b.ts < a.ts => {
+                    finder.wake(b, self.ncpu);
+                    *w += 1;
+                }
+                (Some(a), _) => {
+                    finder.switch(a);
+                    *s += 1;
+                }
+                (None, Some(b)) => {
+                    finder.wake(b, self.ncpu);
+                    *w += 1;
+                }
+                (None, None) => return,
+            }
+        };
+        for row in rows {
+            // A thread is on its CPU at both ends of a call.
+            rest(&mut finder, row.ts, &mut s, &mut w);
+            finder.futex(row);
+        }
+        rest(&mut finder, i64::MAX, &mut s, &mut w);
+        let (mut holds, mutexes, left_out) = finder.finish();
+        holds.retain(|h| self.counts(h.utid));
+        self.report.mutexes = mutexes;
+        self.report.mutexes_left_out = left_out;
+        self.report.holds = holds.len() as u64;
+        let slept = holds.iter().filter(|h| h.wanted < h.got);
+        self.report.holds_waited_for = slept.count() as u64;
+        let mut moments: Vec<(i64, u32, Moment)> = (0u32..)
+            .zip(&holds)
+            .flat_map(|(i, h)| {
+                [
+                    (h.wanted, i, Moment::Wanted),
+                    (h.got, i, Moment::Got),
+                    (h.released, i, Moment::Released),
+                ]
+            })
+            .filter(|(at, ..)| *at != NEVER)
+            .collect();
+        // Of one thread's holds the earlier ends before the next begins.
+        moments.sort_unstable_by_key(|(at, i, what)| (*at, holds[*i as usize].got, *what));
+        self.holds = holds;
+        moments
+    }
+
+    /// A thread wants, gets or releases a mutex.
+    pub(super) fn hold(&mut self, ts: i64, hold: u32, what: Moment) {
+        let h = self.holds[hold as usize];
+        let t = self.thread(h.utid);
+        match what {
+            Moment::Wanted => {
+                self.progress(t, ts);
+                let th = &mut self.threads[t as usize];
+                push(th, op::LOCK, h.mutex, UNPAID, 0, false);
+                th.locking.wanting = Some((h.mutex, th.steps.len() as u32 - 1, 0, 0));
+            }
+            Moment::Got => {
+                let th = &mut self.threads[t as usize];
+                th.locking.held.push(h.mutex);
+                let Some((_, step, spent, slept)) = th.locking.wanting.take() else {
+                    return;
+                };
+                if slept == 0 {
+                    return;
+                }
+                // What it did for nothing each time that it looked.
+                let ran = std::mem::take(&mut th.ran);
+                let now = match &mut th.now {
+                    Now::Running { since } => ts - std::mem::replace(since, ts),
+                    _ => 0,
+                };
+                th.used += now;
+                th.comes = 0;
+                let cost = (spent + ran + now) / slept;
+                th.steps[step as usize].ns = cost;
+                self.report.sleep_time += cost;
+                self.report.cpu_time += cost;
+            }
+            Moment::Released => {
+                self.progress(t, ts);
+                let th = &mut self.threads[t as usize];
+                th.locking.held.retain(|m| *m != h.mutex);
+                push(th, op::UNLOCK, h.mutex, UNPAID, 0, false);
+                let step = th.steps.len() as u32 - 1;
+                th.locking.released = Some((h.mutex, h.back, step));
+            }
+        }
+    }
+
+    /// A wake of a thread that wants a mutex; answers whether it was one. The mutex wakes it in
+    /// a replay, too, so that nothing is written.
+    pub(super) fn woken_for_mutex(&mut self, row: &Wakeup, wakee: u32) -> bool {
+        let Some((mutex, ..)) = self.threads[wakee as usize].locking.wanting else {
+            return false;
+        };
+        let waker = self.waker(row, wakee);
+        let through = waker.and_then(|w| {
+            let (of, back, step) = self.threads[w as usize].locking.released?;
+            (of == mutex && row.ts <= back).then_some((w, step))
+        });
+        let now = self.threads[wakee as usize].now;
+        if matches!(now, Now::Runnable | Now::Gone)
+            || (matches!(now, Now::Running { .. }) && through.is_none())
+        {
+            return false;
+        }
+        self.report.wakes_by_threads += u64::from(waker.is_some());
+        self.report.wakes_external += u64::from(waker.is_none());
+        if let Some((w, step)) = through {
+            self.progress(w, row.ts);
+            self.threads[w as usize].raising = Some((wakee, row.ts, step));
+        }
+        let th = &mut self.threads[wakee as usize];
+        if let Now::Running { .. } = now {
+            th.pending = Some(Pending {
+                waker: NOBODY,
+                count: 0,
+                at: row.ts,
+                step: 0,
+            });
+            return true;
+        }
+        th.now = Now::Runnable;
+        th.woken = true;
+        true
+    }
+}
+
+/// Whether `th`, which goes to sleep, wants a mutex: what it used for that is no running time.
+pub(super) fn sleeps_for_mutex(th: &mut ThreadOut) -> bool {
+    let Some((_, _, spent, slept)) = &mut th.locking.wanting else {
+        return false;
+    };
+    *spent += std::mem::take(&mut th.ran);
+    *slept += 1;
+    true
+}
+
+/// The thread's program ends here: nobody must wait for what it held in the recording.
+pub(super) fn release_all(th: &mut ThreadOut, report: &mut super::Report) {
+    let wanted = th.locking.wanting.take().map(|(mutex, ..)| mutex);
+    let held = std::mem::take(&mut th.locking.held);
+    if held.is_empty() && wanted.is_none() {
+        return;
+    }
+    flush(th, report);
+    for mutex in held.into_iter().chain(wanted) {
+        push(th, op::UNLOCK, mutex, UNPAID, 0, false);
+    }
+}

@@ -1,0 +1,161 @@
+//! Mutexes, conditions and barriers: what happens to threads that take them.
+//!
+//! A mutex is taken by whoever comes while it is free. Who finds it held sleeps behind those
+//! that came before, and its release wakes the first of them, which then looks again: a thread
+//! that runs may have taken it meanwhile, and the woken one sleeps once more, at the end. So do
+//! the mutexes of glibc, musl and Rust (nptl/lowlevellock.c of glibc 2.36).
+//!
+//! A thread that waits on a condition lets go of the mutex, sleeps until it is signalled, and
+//! takes the mutex again. A signal without a waiter is lost (POSIX, pthread_cond_signal).
+//!
+//! At a barrier each thread sleeps until as many have come as its step counts; the last wakes
+//! the others.
+
+use std::collections::VecDeque;
+
+use super::engine::Engine;
+use super::error::Error;
+use super::machine::Cpu;
+use super::pipes::woken_by;
+use super::workload::Tid;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mutex {
+    holder: Option<Tid>,
+    sleepers: VecDeque<Tid>,
+}
+
+/// The locks of a run, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    mutexes: Vec<Mutex>,
+    /// Who waits on each condition.
+    conditions: Vec<VecDeque<Tid>>,
+    /// Who waits at each barrier.
+    barriers: Vec<Vec<Tid>>,
+    /// By thread, whether it has waited on a condition and has yet to take its mutex again.
+    waited: Vec<bool>,
+}
+
+/// The lock of this number, which comes into being with its first use.
+fn of<T: Clone + Default>(all: &mut Vec<T>, number: u32) -> &mut T {
+    let at = number as usize;
+    if at >= all.len() {
+        all.resize(at + 1, T::default());
+    }
+    &mut all[at]
+}
+
+impl Engine<'_> {
+    /// `t` takes a mutex; false if it has to sleep until that is released, and then look again.
+    pub(super) fn lock(&mut self, t: Tid, mutex: u32) -> bool {
+        let m = of(&mut self.locks.mutexes, mutex);
+        if m.holder.is_none() {
+            m.holder = Some(t);
+            return true;
+        }
+        m.sleepers.push_back(t);
+        self.next_step[t as usize] -= 1;
+        false
+    }
+
+    /// `t`, on `c`, releases a mutex; answers whether it woke a sleeper.
+    pub(super) fn unlock(&mut self, c: Cpu, t: Tid, mutex: u32) -> bool {
+        let m = of(&mut self.locks.mutexes, mutex);
+        if m.holder != Some(t) {
+            let holder = m.holder;
+            self.release_of_others(t, mutex, holder);
+            return false;
+        }
+        m.holder = None;
+        let next = m.sleepers.pop_front();
+        if let Some(sleeper) = next {
+            self.wake(sleeper, woken_by(c, t, false));
+        }
+        next.is_some()
+    }
+
+    /// `t`, on `c`, lets go of a mutex, sleeps until a condition is signalled, and takes the mutex
+    /// again; false while it has to sleep for either, and then to look again.
+    pub(super) fn wait_on(&mut self, c: Cpu, t: Tid, condition: u32, mutex: u32) -> bool {
+        if std::mem::take(of(&mut self.locks.waited, t)) {
+            let taken = self.lock(t, mutex);
+            self.locks.waited[t as usize] = !taken;
+            return taken;
+        }
+        self.unlock(c, t, mutex);
+        self.locks.waited[t as usize] = true;
+        of(&mut self.locks.conditions, condition).push_back(t);
+        self.next_step[t as usize] -= 1;
+        false
+    }
+
+    /// `t`, on `c`, wakes the first thread that waits on a condition, or `all`; answers whether
+    /// there was one.
+    pub(super) fn notify(&mut self, c: Cpu, t: Tid, condition: u32, all: bool) -> bool {
+        let waiting = of(&mut self.locks.conditions, condition);
+        let n = if all { waiting.len() } else { 1 };
+        let woken: Vec<Tid> = waiting.drain(..n.min(waiting.len())).collect();
+        for thread in &woken {
+            self.wake(*thread, woken_by(c, t, false));
+        }
+        !woken.is_empty()
+    }
+
+    /// `t`, on `c`, comes to a barrier of `count` threads; false if it has to sleep there.
+    pub(super) fn arrive(&mut self, c: Cpu, t: Tid, barrier: u32, count: u32) -> bool {
+        let waiting = of(&mut self.locks.barriers, barrier);
+        if (waiting.len() + 1) < count as usize {
+            waiting.push(t);
+            return false;
+        }
+        for thread in std::mem::take(waiting) {
+            self.wake(thread, woken_by(c, t, false));
+        }
+        true
+    }
+
+    /// A thread that sleeps for a mutex from the beginning; false if it is free.
+    pub(super) fn asleep_for_mutex(&mut self, t: Tid, mutex: u32) -> bool {
+        let m = of(&mut self.locks.mutexes, mutex);
+        if m.holder.is_none() {
+            return false;
+        }
+        m.sleepers.push_back(t);
+        true
+    }
+
+    /// The threads that sleep for locks, each with what it sleeps for.
+    pub(super) fn in_locks(&self) -> impl Iterator<Item = String> {
+        let name = |t: Tid| format!("{t} ({:?})", self.load.threads[t as usize].name);
+        let mutexes = self.locks.mutexes.iter().enumerate();
+        let mutexes = mutexes.flat_map(move |(i, m)| {
+            let holder = m.holder.map_or("nobody".into(), name);
+            let what = move |t: &Tid| format!("{} for mutex {i}, held by {holder}", name(*t));
+            m.sleepers.iter().map(what)
+        });
+        let conditions = self.locks.conditions.iter().enumerate();
+        let conditions = conditions.flat_map(move |(i, waiting)| {
+            let what = move |t: &Tid| format!("{} for a signal of condition {i}", name(*t));
+            waiting.iter().map(what)
+        });
+        let barriers = self.locks.barriers.iter().enumerate();
+        let barriers = barriers.flat_map(move |(i, waiting)| {
+            let what = move |t: &Tid| format!("{} for the others at barrier {i}", name(*t));
+            waiting.iter().map(what)
+        });
+        mutexes.chain(conditions).chain(barriers)
+    }
+
+    fn release_of_others(&mut self, t: Tid, mutex: u32, holder: Option<Tid>) {
+        let name = |t: Tid| format!("thread {t} ({:?})", self.load.threads[t as usize].name);
+        let held = holder.map_or("nobody holds it".into(), |h| {
+            format!("{} holds it", name(h))
+        });
+        self.world.fault = Some(Error::usage(
+            format!("{} releases mutex {mutex}, and {held}", name(t)),
+            "a mutex released by the thread that took it",
+            "put a `lock` before each `unlock` and `cond_wait`",
+        ));
+    }
+}
