@@ -22,7 +22,12 @@ class StoredTable:
     """Columns of a table in a `.sched` folder, for native code to read."""
 
     @staticmethod
-    def open(folder: str | PathLike[str], table: str, columns: list[str]) -> StoredTable | None: ...
+    def open(
+        folder: str | PathLike[str],
+        table: str,
+        columns: list[str],
+        groups: tuple[int, int] | None = None,
+    ) -> StoredTable | None: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 def overview(

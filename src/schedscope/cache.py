@@ -25,7 +25,6 @@ import json
 import os
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from schedscope import stored
+from schedscope import looked_at, stored
 from schedscope.errors import StorageError, UsageError
 from schedscope.stored import METADATA
 
@@ -65,7 +64,10 @@ def find_or_build(
         _make_folder(explicit)
         places = [explicit / name]
     else:
-        places = [source.absolute().parent / name, _user_folder() / _distinct(source, name)]
+        places = [
+            source.absolute().parent / name,
+            looked_at.user_folder() / _distinct(source, name),
+        ]
     key = _key(source, options)
     if not refresh:
         for place in places:
@@ -125,6 +127,8 @@ def build(
                 os.replace(partial / METADATA, target / METADATA)
                 break
             _set_aside(target)
+        else:
+            looked_at.written(target, about["files"])
     return target
 
 
@@ -216,7 +220,7 @@ def served(source: Path, options: Mapping[str, str] | None = None) -> Path | Non
     """The converted copy that `find_or_build` would serve from where it looks by itself."""
     name = sched_name(source, options)
     explicit = _environment_folder()
-    places = [source.absolute().parent / name, _user_folder() / _distinct(source, name)]
+    places = [source.absolute().parent / name, looked_at.user_folder() / _distinct(source, name)]
     key = _key(source, options)
     for place in places if explicit is None else [explicit / name]:
         if _serves(place, source, key):
@@ -382,13 +386,6 @@ def _set_aside(target: Path) -> None:
 def _environment_folder() -> Path | None:
     text = os.environ.get("SCHEDSCOPE_CACHE")
     return Path(text) if text else None
-
-
-def _user_folder() -> Path:
-    if text := os.environ.get("XDG_CACHE_HOME"):
-        return Path(text) / "schedscope"
-    home = Path.home()
-    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "schedscope"
 
 
 def _distinct(source: Path, name: str) -> str:

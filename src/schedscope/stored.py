@@ -1,15 +1,16 @@
 """Is a `.sched` folder whole, and can its tables be a trace's? Asked once, when one is opened.
 
 * trace.json: every key has the type it should have (`parsers.trace_json`).
-* A table that trace.json has a checksum of is as it was written, to the bit. Whoever wrote it
-  (`convert`, `Trace.to_sched`) looked at its values then.
+* A table that trace.json has a checksum of is as it was written, to the bit.
 * Of a part in time only the row groups that hold some of it are compared, each with its own
   checksum: those stand in the file's metadata, and trace.json has a checksum of that.
-* A table without one was written by another program: its columns and all of its values
-  are looked at when it is first used. Those of `threads` and `cpus` are in any case.
+* All values of a table are looked at when it is first used, by the rules of
+  native/src/store/plausible.rs: a checksum reveals damage, not malice. Whoever writes one here
+  (`convert`, `Trace.to_sched`) looks at them then, and `looked_at` notes which were. Of a part in
+  time, those of its row groups are.
 
-A checksum reveals damage, not malice: native code that sizes its memory by the values in a table
-checks each value again as it reads (native/src/store/range.rs).
+Native code that sizes its memory by the values in a table checks each value again as it reads
+(native/src/store/range.rs).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any
 
 import polars as pl
 
+from schedscope import looked_at
 from schedscope.errors import FormatError, SchedscopeError, StorageError
 from schedscope.parsers import files, schema, trace_json
-from schedscope.parsers.plausible import check_frame
+from schedscope.parsers.plausible import check_frame, check_rows
 
 METADATA = "trace.json"
 
@@ -68,15 +70,16 @@ def table(folder: Path, name: str, about: Mapping[str, Any]) -> pl.LazyFrame:
     try:
         recorded = (about.get("files") or {}).get(path.name)
         _check_ends(path)
+        now = looked_at.identity(folder, path.name)
         if recorded is not None:
             _check_bytes(path, recorded)
         lazy = files.scan_parquet(path)
         _check_columns(path, name, lazy, about)
     except OSError as error:
         raise _unread(path, error) from error
-    # What a table of threads says decides how much memory others take.
-    if recorded is None or name in ("threads", "cpus"):
+    if recorded is None or not looked_at.known(now, folder):
         _check_values(path, name, lazy, about)
+        looked_at.note(now, folder)
     return lazy
 
 
@@ -111,12 +114,17 @@ def part(
         _check_groups(path, groups[low:high])
         lazy = files.scan_parquet(path)
         _check_columns(path, name, lazy, about)
+        strange = not looked_at.known(looked_at.identity(folder, path.name), folder)
+        if strange:
+            _check_values(path, name, lazy, about, groups=(low, high))
         row = sum(group[0] for group in groups[:low])
         rows = sum(group[0] for group in groups[low:high])
         inside = lazy.slice(row, rows)
         if not n_long:
             return inside
         long = _long_rows(path, about, n_long)
+        if strange:
+            _check_values(_beside(path), name, long, about)
     except OSError as error:
         raise _unread(path, error) from error
     columns = lazy.collect_schema().names()
@@ -125,9 +133,14 @@ def part(
     return pl.concat([before, inside, after])
 
 
+def _beside(path: Path) -> Path:
+    """The file of a table's rows that reach across several row groups."""
+    return path.with_name(f"long_{path.name}")
+
+
 def _long_rows(path: Path, about: Mapping[str, Any], rows: int) -> pl.LazyFrame:
     """The rows of the table in `path` that reach across several row groups, in order."""
-    beside = path.with_name(f"long_{path.name}")
+    beside = _beside(path)
     recorded = (about.get("files") or {}).get(beside.name)
     if recorded is None or not beside.exists():
         raise FormatError(f"{beside} does not exist", "the long rows of its table", _REWRITE)
@@ -256,12 +269,29 @@ def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str
         raise FormatError(f"{path} {said}", f"type {dtype}", _REWRITE)
 
 
-def _check_values(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str, Any]) -> None:
-    """Reads all of the table: a page may be damaged, too."""
+def _check_values(
+    path: Path,
+    name: str,
+    lazy: pl.LazyFrame,
+    about: Mapping[str, Any],
+    groups: tuple[int, int] | None = None,
+) -> None:
+    """Reads all of the table, or these row groups of it: a page may be damaged, too."""
+    from schedscope import _native
+
+    ncpu, window = about["ncpu"], about.get("window")
+    columns = schema.TABLES[name].schema
+    if path.name == f"{name}.parquet" and name != "threads":
+        numbers = [column for column, dtype in columns.items() if dtype != pl.String]
+        rows = _native.StoredTable.open(path.parent, name, numbers, groups)
+        if rows is not None:
+            threads = _threads(path, name, None, about)
+            check_rows(name, rows, str(path), ncpu=ncpu, threads=threads, window=window)
+            return
     try:
-        # In the columns' order, without any that other programs added.
         with files.no_panics():
-            frame = lazy.select(schema.TABLES[name].schema.names()).collect()
+            # In the columns' order, without any that other programs added.
+            frame = lazy.select(columns.names()).collect()
     except OSError:
         raise
     except Exception as error:
@@ -271,13 +301,12 @@ def _check_values(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str,
     except SchedscopeError as error:
         raise FormatError(f"{path}: {error.found}", error.expected, error.hint) from error
     threads = _threads(path, name, frame, about)
-    window = about.get("window")
-    check_frame(name, frame, str(path), ncpu=about["ncpu"], threads=threads, window=window)
+    check_frame(name, frame, str(path), ncpu=ncpu, threads=threads, window=window)
 
 
-def _threads(path: Path, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> int:
-    """One more than the highest utid of the threads beside `path`."""
-    if name == "threads":
+def _threads(path: Path, name: str, frame: pl.DataFrame | None, about: Mapping[str, Any]) -> int:
+    """One more than the highest utid of the threads beside `path`, or in their `frame`."""
+    if name == "threads" and frame is not None:
         utids = frame["utid"]
         # Nobody numbers threads with more holes than threads.
         if not (utids.is_sorted() and utids.n_unique() == len(utids)):

@@ -72,8 +72,8 @@ def change(folder: Path, table: str, row: int, forged: bool = False, **values: A
         ("states", 9, {"prev": None, "dur": 10**9}, "row "),
         ("waits", 3, {"wait": -1}, "wait holds -1 in row 3"),
         ("waits", 3, {"waker_utid": 4294967295}, "waker_utid holds 4294967295 in row 3"),
-        ("waits", 3, {"ts_run": 0}, "row 3: a wait at 0 ns"),
-        ("switches", 3, {"ts": 0}, "row 3: column ts holds 0 after"),
+        ("waits", 3, {"ts_run": 0}, "column ts_run holds 0 in row 3"),
+        ("switches", 3, {"ts": 0}, "column ts holds 0 in row 3"),
         ("irqs", 3, {"dur": -5}, "dur holds -5 in row 3"),
         ("threads", 3, {"utid": 2}, "not in order, or with duplicates"),
         ("threads", 3, {"parent_utid": 4294967295}, "parent_utid holds 4294967295 in row 3"),
@@ -311,3 +311,29 @@ def test_a_table_changed_after_the_trace_was_opened_is_one_sentence(
     for question in (lambda: trace.waits, lambda: ss.latency(trace)):
         with pytest.raises(FormatError, match=r"waits\.parquet has the checksum"):
             question()
+
+
+@pytest.mark.parametrize("column", ["wait", "queue", "placement", "ts_run", "ts_ready"])
+@pytest.mark.parametrize("value", [-(10**10), 10**10, 2**61])
+def test_forged_times_of_waits_are_refused_by_every_question(
+    folder: Path, column: str, value: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With right checksums they gave negative means."""
+    change(folder, "waits", 100, forged=True, **{column: value})
+    for command in ("latency", "off-cpu", "starvation", "virtual-lag", "events"):
+        assert cli.main([command, str(folder)]) == 1
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "waits.parquet" in said
+        assert "row 100" in said
+        assert column in said
+
+
+def test_tables_are_looked_at_once(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(stored, "check_rows", lambda name, *_, **__: looks.append(name))
+    ss.latency(ss.Trace.read(sound))
+    assert not looks  # written here
+    copy = shutil.copytree(sound, sound.parent / "copy.sched")
+    ss.latency(ss.Trace.read(copy))
+    assert looks

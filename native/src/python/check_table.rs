@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use super::tables::source_of;
 use crate::store::{MOST_THREADS, plausible};
 
-/// Raises `FormatError` unless the rows of `table` can be a trace's: numbers in range, facts in
-/// order of time, one state of a thread at a time, waits that end after they began.
+/// Raises `FormatError` unless the rows of `table` can be a trace's; `store/plausible.rs` has the
+/// rules.
 ///
 /// `table` has the columns of the trace model's table `name` but texts, categories as codes;
 /// `file` is how errors call it. `threads`: one more than the highest utid.

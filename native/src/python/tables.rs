@@ -21,9 +21,22 @@ pub struct StoredTable(Arc<Scan>);
 #[pymethods]
 impl StoredTable {
     /// None if something else than `convert` wrote the file: only its own pages are known here.
+    /// `groups`: the first row group that is read, and the first after it that is not.
     #[staticmethod]
-    fn open(folder: PathBuf, table: &str, columns: Vec<String>) -> PyResult<Option<Self>> {
-        Ok(Scan::open(&folder, table, &columns)?.map(|scan| Self(Arc::new(scan))))
+    #[pyo3(signature = (folder, table, columns, groups=None))]
+    fn open(
+        folder: PathBuf,
+        table: &str,
+        columns: Vec<String>,
+        groups: Option<(usize, usize)>,
+    ) -> PyResult<Option<Self>> {
+        let scan = Scan::open(&folder, table, &columns)?;
+        Ok(scan.map(|scan| {
+            Self(Arc::new(match groups {
+                Some((first, end)) => scan.within(first..end),
+                None => scan,
+            }))
+        }))
     }
 
     #[pyo3(signature = (requested_schema=None))]

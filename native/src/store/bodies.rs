@@ -5,7 +5,7 @@
 //! them all functions here say `None`.
 
 use arrow_array::ArrowPrimitiveType;
-use arrow_array::types::{Int16Type, Int64Type, UInt16Type, UInt32Type};
+use arrow_array::types::{Int16Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
 use super::pages::{BLOCK, MINIBLOCK};
@@ -99,7 +99,7 @@ macro_rules! narrow {
         }
     )+};
 }
-narrow!(Int16Type Int64Type UInt16Type UInt32Type);
+narrow!(Int16Type Int32Type Int64Type UInt16Type UInt32Type UInt64Type);
 
 /// DELTA_BINARY_PACKED: `len` values.
 pub fn deltas<T: Narrow>(body: &[u8], len: usize) -> Option<Vec<T::Native>> {

@@ -17,11 +17,12 @@ pub const MOST_CPUS: u16 = 1 << 14;
 /// Columns of lengths of time. Other columns of times are instants.
 const LENGTHS: [&str; 4] = ["dur", "wait", "placement", "queue"];
 
-/// What the numbers of a trace are below.
+/// What the numbers of a trace are below, and its times between.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub threads: u32,
     pub cpus: u16,
+    pub times: (i64, i64),
 }
 
 impl Default for Bounds {
@@ -29,6 +30,18 @@ impl Default for Bounds {
         Self {
             threads: MOST_THREADS,
             cpus: MOST_CPUS,
+            times: (-FAR, FAR),
+        }
+    }
+}
+
+impl Bounds {
+    fn expected_times(&self) -> String {
+        match self.times {
+            (begin, end) if (begin, end) != (-FAR, FAR) => {
+                format!("times in the trace's window, from {begin} to {end} ns")
+            }
+            _ => "times no farther from 0 than 2^62 ns".to_string(),
         }
     }
 }
@@ -45,11 +58,12 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    pub fn new(name: impl Into<String>, bounds: Bounds) -> Self {
+    /// `rows`: of the table before the first batch.
+    pub fn new(name: impl Into<String>, bounds: Bounds, rows: usize) -> Self {
         Self {
             name: name.into(),
             bounds,
-            rows: 0,
+            rows,
             sums: [0; LENGTHS.len()],
         }
     }
@@ -76,8 +90,9 @@ impl Ranges {
                     self.add(name, array.as_primitive())?;
                 }
                 DataType::Int64 if is_instant(name) => {
-                    let expected = "times no farther from 0 than 2^62 ns";
-                    self.within::<Int64Type>(name, array.as_primitive(), -FAR, FAR, expected)?;
+                    let (least, most) = self.bounds.times;
+                    let expected = self.bounds.expected_times();
+                    self.within::<Int64Type>(name, array.as_primitive(), least, most, &expected)?;
                 }
                 _ => {}
             }
@@ -148,15 +163,15 @@ impl Ranges {
         };
         let (begins, lengths) = (ts.values(), dur.values());
         // Neither is beyond 2^62, unless in the place of a null.
-        let late = |i: usize| begins[i].wrapping_add(lengths[i]) > FAR;
+        let (_, most) = self.bounds.times;
+        let late = |i: usize| begins[i].wrapping_add(lengths[i]) > most;
         if !(0..batch.num_rows()).fold(false, |any, i| any | late(i)) {
             return Ok(());
         }
         let row = (0..batch.num_rows()).find(|i| ts.is_valid(*i) && dur.is_valid(*i) && late(*i));
         row.map_or(Ok(()), |row| {
             let found = format!("{} ns from {} ns on", dur.value(row), ts.value(row));
-            let expected = "times no farther from 0 than 2^62 ns";
-            Err(self.wrong("dur", found, row, expected))
+            Err(self.wrong("dur", found, row, &self.bounds.expected_times()))
         })
     }
 
@@ -205,7 +220,7 @@ mod tests {
 
     fn told(columns: Vec<(&str, ArrayRef)>) -> String {
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        let mut ranges = Ranges::new("states.parquet", Bounds::default());
+        let mut ranges = Ranges::new("states.parquet", Bounds::default(), 0);
         match ranges.check(&batch) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
@@ -251,7 +266,7 @@ mod tests {
             let column: ArrayRef = Arc::new(UInt32Array::from(vec![0, utid]));
             RecordBatch::try_from_iter(vec![("utid", column)]).unwrap()
         };
-        let mut ranges = Ranges::new("t", Bounds::default());
+        let mut ranges = Ranges::new("t", Bounds::default(), 0);
         ranges.check(&batch(1)).unwrap();
         let error = ranges.check(&batch(MOST_THREADS)).unwrap_err().to_string();
         assert!(error.contains("in row 3"), "{error}");

@@ -1,11 +1,14 @@
 //! Some columns of a table's Parquet file, page by page, as `ParquetStore` wrote it.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::types::{Int16Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::types::{
+    Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -44,6 +47,8 @@ pub struct Scan {
     schema: SchemaRef,
     /// Utids are row numbers of the table of threads beside.
     threads: u32,
+    /// The row groups that are read.
+    groups: Range<usize>,
 }
 
 impl Scan {
@@ -76,6 +81,7 @@ impl Scan {
         }) {
             return Ok(None);
         }
+        let count = groups.len();
         let fields: Vec<Field> = wanted
             .iter()
             .map(|column| match column.field.data_type() {
@@ -94,7 +100,27 @@ impl Scan {
             wanted,
             schema: Arc::new(Schema::new(fields)),
             threads: threads(folder),
+            groups: 0..count,
         }))
+    }
+
+    /// Only these of its row groups.
+    #[must_use]
+    pub fn within(mut self, groups: Range<usize>) -> Self {
+        self.groups = groups.start..groups.end.min(self.metadata.num_row_groups());
+        self
+    }
+
+    /// Rows of the groups that are not read before those that are.
+    pub fn before(&self) -> usize {
+        self.rows_of(0..self.groups.start)
+    }
+
+    fn rows_of(&self, groups: Range<usize>) -> usize {
+        let groups = self.metadata.row_groups().get(groups).unwrap_or_default();
+        let rows = groups.iter().map(|group| group.num_rows());
+        rows.map(|rows| usize::try_from(rows).unwrap_or(0))
+            .fold(0, usize::saturating_add)
     }
 
     pub fn schema(&self) -> SchemaRef {
@@ -105,18 +131,18 @@ impl Scan {
     pub fn ranges(&self) -> Ranges {
         let mut bounds = Bounds::default();
         bounds.threads = bounds.threads.min(self.threads);
-        Ranges::new(self.path.display().to_string(), bounds)
+        Ranges::new(self.path.display().to_string(), bounds, self.before())
     }
 
     pub fn rows(&self) -> usize {
-        usize::try_from(self.metadata.file_metadata().num_rows()).unwrap_or(0)
+        self.rows_of(self.groups.clone())
     }
 
     /// The rows of every page, in order.
     pub fn batches(&self) -> Batches<'_> {
         Batches {
             scan: self,
-            group: 0,
+            group: self.groups.start,
             chunks: Vec::new(),
             left: 0,
         }
@@ -149,7 +175,11 @@ impl Batches<'_> {
     fn page(&mut self) -> Result<Option<RecordBatch>> {
         let scan = self.scan;
         while self.left == 0 {
-            let Some(group) = scan.metadata.row_groups().get(self.group) else {
+            let groups = scan.metadata.row_groups();
+            let Some(group) = groups
+                .get(..scan.groups.end)
+                .and_then(|g| g.get(self.group))
+            else {
                 return Ok(None);
             };
             self.group += 1;
@@ -220,10 +250,10 @@ fn wanted(metadata: &ParquetMetaData, table: &str, names: &[String]) -> Option<V
 
 /// Types of columns that `array` makes.
 fn is_known(data: &DataType) -> bool {
-    use DataType::{Boolean, Dictionary, Int16, Int64, UInt16, UInt32};
+    use DataType::{Boolean, Dictionary, Int16, Int32, Int64, UInt16, UInt32, UInt64};
     matches!(
         data,
-        Boolean | Dictionary(..) | Int16 | Int64 | UInt16 | UInt32
+        Boolean | Dictionary(..) | Int16 | Int32 | Int64 | UInt16 | UInt32 | UInt64
     )
 }
 
@@ -379,6 +409,9 @@ fn array(body: &[u8], len: usize, encoding: Encoding, field: &Field) -> Option<A
         (DataType::Int16, Encoding::DELTA_BINARY_PACKED) => {
             integers::<Int16Type>(body, kept, valid)?
         }
+        (DataType::Int32, Encoding::DELTA_BINARY_PACKED) => {
+            integers::<Int32Type>(body, kept, valid)?
+        }
         (DataType::Int64, Encoding::DELTA_BINARY_PACKED) => {
             integers::<Int64Type>(body, kept, valid)?
         }
@@ -387,6 +420,9 @@ fn array(body: &[u8], len: usize, encoding: Encoding, field: &Field) -> Option<A
         }
         (DataType::UInt32, Encoding::DELTA_BINARY_PACKED) => {
             integers::<UInt32Type>(body, kept, valid)?
+        }
+        (DataType::UInt64, Encoding::DELTA_BINARY_PACKED) => {
+            integers::<UInt64Type>(body, kept, valid)?
         }
         (DataType::Dictionary(..), Encoding::RLE_DICTIONARY) => {
             let codes = bodies::codes(body, kept)?;

@@ -23,6 +23,14 @@ impl Source<'_> {
         }
     }
 
+    /// Rows of the table before the first of these.
+    pub fn before(&self) -> usize {
+        match self {
+            Self::Stored(scan) => scan.before(),
+            Self::Held(..) => 0,
+        }
+    }
+
     pub fn rows(&self) -> usize {
         match self {
             Self::Stored(scan) => scan.rows(),
@@ -35,7 +43,7 @@ impl Source<'_> {
     pub fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {
         let mut ranges = match self {
             Self::Stored(scan) => scan.ranges(),
-            Self::Held(name, _) => Ranges::new(format!("table {name}"), Bounds::default()),
+            Self::Held(name, _) => Ranges::new(format!("table {name}"), Bounds::default(), 0),
         };
         Box::new(self.unchecked().map(move |batch| {
             let batch = batch?;

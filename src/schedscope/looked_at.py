@@ -1,0 +1,116 @@
+"""Which tables' values were looked at, or written, by this user's schedscope.
+
+A checksum reveals damage, not malice: whoever writes a table writes its checksum, too. So all
+values of a table are looked at before its rows are read, and that is noted, in the user's own cache
+folder, so that it is done once. A note is of files: of the table, and of what its values were
+compared with, trace.json and the threads. It holds as long as their inodes, sizes and times are the
+same; one of these, ctime, no program can set. Where no note can be written, a table is looked at
+each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+Identity = dict[str, list[int]]
+"""Of files by name: device, inode, size, mtime and ctime."""
+
+_BESIDE = ("trace.json", "threads.parquet")
+# Two writes within the file system's clock tick leave the same times.
+_SETTLED_NS = 2_000_000_000
+_KEPT_S = 90 * 24 * 3600
+
+
+def user_folder() -> Path:
+    """Where this user's programs keep what can be made again."""
+    if text := os.environ.get("XDG_CACHE_HOME"):
+        return Path(text) / "schedscope"
+    home = Path.home()
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "schedscope"
+
+
+def identity(folder: Path, name: str) -> Identity:
+    """What tells later whether the file `name` and those beside are still the same.
+
+    Empty if one of them is not there.
+    """
+    found = {}
+    try:
+        for file in {*_BESIDE, name}:
+            s = (folder / file).stat()
+            found[file] = [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
+    except OSError:
+        return {}
+    return found
+
+
+def known(now: Identity, folder: Path) -> bool:
+    """Were the values of these very files looked at?"""
+    if not now:
+        return False
+    try:
+        noted = _read(_note(folder))
+    except OSError:
+        return False
+    return all(noted.get(name) == files for name, files in now.items())
+
+
+def note(seen: Identity, folder: Path) -> None:
+    """The values of these files, as they were then, have been looked at."""
+    if seen and time.time_ns() - max(files[-1] for files in seen.values()) > _SETTLED_NS:
+        _write(seen, folder)
+
+
+def written(folder: Path, names: Iterable[str]) -> None:
+    """We wrote these files ourselves, just now."""
+    _write({file: now for name in names for file, now in identity(folder, name).items()}, folder)
+
+
+def _write(seen: Identity, folder: Path) -> None:
+    # Without a home, or on a full disk, it is looked at again.
+    with suppress(OSError, RuntimeError):
+        path = _note(folder)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _forget_old(path.parent)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps({"engine": _engine(), "files": _read(path) | seen}))
+        partial.replace(path)
+
+
+def _read(path: Path) -> Identity:
+    try:
+        said = json.loads(path.read_bytes())
+        files = said["files"] if said["engine"] == _engine() else {}
+    except (OSError, RuntimeError, ValueError, RecursionError, KeyError, TypeError):
+        return {}
+    return files if isinstance(files, dict) else {}
+
+
+def _note(folder: Path) -> Path:
+    s = folder.stat()
+    name = hashlib.sha256(f"{s.st_dev} {s.st_ino}".encode()).hexdigest()[:24]
+    return user_folder() / "looked-at" / f"{name}.json"
+
+
+@lru_cache(maxsize=1)
+def _engine() -> list[int]:
+    """The engine that looked: another one may ask for more."""
+    from schedscope import _native
+
+    s = os.stat(str(_native.__file__))
+    return [s.st_size, s.st_mtime_ns]
+
+
+def _forget_old(notes: Path) -> None:
+    for path in notes.iterdir():
+        if time.time() - path.stat().st_mtime > _KEPT_S:
+            path.unlink(missing_ok=True)
