@@ -19,7 +19,7 @@ from schedscope.simulator.machine import Machine, machine as _machine
 from schedscope.simulator.policy import tunables
 from schedscope.simulator.replay import Replay, resolve
 from schedscope.simulator.workload import Workload
-from schedscope.units import duration, nanoseconds
+from schedscope.units import duration, nanoseconds, several
 
 SLICES = ("base_slice", "quantum", "rr_interval", "slice")
 """What policies call the longest time that a thread runs while others of its kind wait."""
@@ -244,14 +244,14 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
         left = [cpu for cpu in _cpus(mask) if cpu < ncpu]
         if not left and utid is None:
             raise UsageError(
-                f"{ncpu} CPUs with only some threads replayed",
+                f"{several(ncpu, 'CPU')} with only some threads replayed",
                 "all threads",
                 "the others ran on CPUs that would not be there; leave out --comm",
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(
                 f"{name} may run only on CPUs {mask}",
-                f"one of the {ncpu} CPUs asked for",
+                f"one of {several(ncpu, 'CPU')}",
                 f"`whatif --pin {name}=0` pins it elsewhere",
             )
         masks.append(",".join(map(str, left)) or None)

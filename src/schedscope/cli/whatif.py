@@ -147,5 +147,6 @@ def _about(way: Replay) -> list[str]:
         if named
         else f"the kernel is not recorded: taken as {way.policy}"
     )
-    text = f"{trace.name}: {trace.ncpu} CPUs, {units.duration(trace.duration)}, {under}"
+    cpus = units.several(trace.ncpu, "CPU")
+    text = f"{trace.name}: {cpus}, {units.duration(trace.duration)}, {under}"
     return [text, *(headline(trace)[1:] if gaps(trace) else [])]
