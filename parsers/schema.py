@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -292,7 +292,11 @@ _LOCKS = Table(
         _always("cpu", _CPU, "CPU on which the thread ran."),
         _always("utid", _UTID, "The thread."),
         _always("step", LOCK_STEP, "`begin`: it found the lock taken; `end`: it waits no more."),
-        _always("address", pl.UInt64(), "Where the lock is in memory, as the source tells."),
+        _maybe(
+            "address",
+            pl.UInt64(),
+            "Where the lock is in memory, as the source tells; null where that names no lock.",
+        ),
         _maybe("kind", LOCK_KIND, "What kind of lock; null when the waiting ends."),
         _maybe(
             "value",

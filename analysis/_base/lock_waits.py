@@ -48,6 +48,7 @@ def lock_waits(trace: Trace, times: pl.LazyFrame | None = None) -> pl.DataFrame:
 
     `times` may be what `causes` made of it; without `times`: all sleeps. `pid`: the process whose
     futex it is; null for a lock of the kernel. `kind`: `futex`, or the kind of the kernel's lock.
+    `address`: null where the source tells the kind alone.
     `is_lock`: it is one that a single thread holds at a time, as far as that is proved.
     `releaser`: who released it, or null.
     """
@@ -102,7 +103,8 @@ def _of_kernel(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
             pid=pl.lit(None, pl.UInt32),
             kind="kind",
             address="address",
-            is_lock=pl.col("kind").is_in(["mutex", "rwsem", "rt-mutex", "percpu-rwsem"]),
+            is_lock=pl.col("kind").is_in(["mutex", "rwsem", "rt-mutex", "percpu-rwsem"])
+            & pl.col("address").is_not_null(),
             releaser="waker",
         )
         .collect()
@@ -212,7 +214,7 @@ def worded(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
     who = trace.threads.select("utid", "tid", "comm").collect()
     described = pl.format("{} ({})", pl.col("comm"), pl.col("tid"))
     named = who.select(releaser="utid", released_by=described)
-    address = pl.col("address").map_elements(hex, return_dtype=pl.String)
+    address = pl.col("address").map_elements(hex, return_dtype=pl.String).fill_null("(unknown)")
     return waits.join(named, on="releaser", how="left", maintain_order="left").with_columns(
         lock=pl.concat_str(
             "kind",

@@ -149,6 +149,38 @@ def test_system_calls_in_every_dialect(tmp_path: Path) -> None:
     assert arguments == [(0x7F, 0x80, 2), none, (0x7F, 0x80, 2), none, none, none]
 
 
+def test_locks_and_groups_in_every_dialect(tmp_path: Path) -> None:
+    """Names or numbers, in an interrupt or not; a group may be called like the fields behind it."""
+    path = tmp_path / "x.txt"
+    lines = [
+        "a-7 [000] d..2.  1.000001: sched_switch: prev_comm=a prev_pid=7 prev_prio=120 "
+        "prev_state=S ==> next_comm=b next_pid=9 next_prio=120",
+        "b-9 [000] d..2.  1.000002: contention_begin: 00000000f3431c60 (flags=READ|PERCPU)",
+        "b-9 [000] d.h2.  1.000003: contention_begin: 00000000f3431c60 (flags=SPIN)",
+        "b-9 [000] d..2.  1.000004: contention_end: 00000000f3431c60 (ret=-4)",
+        "b-9 [000] d..2.  1.000005: contention_begin: lock_addr=0xffff8881003c35ec flags=0x20",
+        "b-9 [000] d..2.  1.000006: contention_end: lock_addr=0xffff8881003c35ec ret=0",
+        "b-9 [000] d..2.  1.000007: contention_begin: 0xffff8881003c35ec (flags=)",
+        "b-9 [000] d..2.  1.000008: cgroup_attach_task: dst_root=0 dst_id=2 dst_level=1 "
+        "dst_path=/a pid=3 b pid=9 comm=b",
+        "b-9 [000] d..2.  1.000009: cgroup_transfer_tasks: dst_root=0 dst_level=1 dst_id=0x3 pid=7 "
+        "dst_path=/c comm=a",
+    ]
+    path.write_text("# tracer: nop\n" + "\n".join(lines) + "\n")
+    trace = decode(path)
+    hashed, plain = 0xF3431C60, 0xFFFF_8881_003C_35EC
+    assert trace.locks.select("ts", "step", "address", "kind", "value").collect().rows() == [
+        (1_000_002_000, "begin", hashed, "percpu-rwsem", None),
+        (1_000_004_000, "end", hashed, None, -4),
+        (1_000_005_000, "begin", plain, "mutex", None),
+        (1_000_006_000, "end", plain, None, 0),
+        (1_000_007_000, "begin", plain, "other", None),
+    ]
+    moves = [(one["tid"], one["cgroup"]) for one in trace.info["group_moves"]]
+    assert moves == [(9, "/a pid=3 b"), (7, "/c")]
+    assert not trace.info["warnings"]
+
+
 def test_requests_to_disks_of_old_and_new_kernels(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     path.write_text(

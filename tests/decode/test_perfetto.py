@@ -142,6 +142,49 @@ def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
     assert reasons.collect().rows() == [(155, 22, True, None)]
 
 
+def described(number: int, name: str, **fields: int) -> bytes:
+    """What a bundle says of events that have no message: their name, and their fields' numbers."""
+    parts = (field(2, field(1, of) + field(3, at)) for of, at in fields.items())
+    return field(11, field(1, number) + field(2, field(1, name) + b"".join(parts)))
+
+
+def test_events_that_the_bundle_describes_are_read_by_name(tmp_path: Path) -> None:
+    """A small number for a lock's address is a name for a moment; a true address is kept."""
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(
+        RELEASE
+        + bundle(
+            0,
+            switch(100, IDLE, 0, A),
+            event(110, 11, 65536, field(2, 0x20) + field(7, 3)),
+            event(120, 11, 65536, field(2, 2) + field(7, 0xFFFF_8888_0000_1000)),
+            event(125, 11, 65536, field(2, 1) + field(7, 4), flags=8),
+            event(130, 11, 65537, field(1, 3) + field(2, 0)),
+            event(140, 11, 65538, field(1, 24)),
+            event(145, 11, 65539, field(1, 22) + field(2, 77)),
+            event(150, 11, 65540, field(1, 1)),
+            event(160, 11, 67, field(1, 0) + field(3, 22) + field(7, "/a")),
+            described(65536, "contention_begin", lock_addr=7, flags=2),
+            described(65537, "contention_end", lock_addr=1, ret=2),
+            described(65538, "sys_enter_sched_yield", __syscall_nr=1),
+            described(65539, "sched_stat_iowait", pid=1, delay=2),
+            described(65540, "something_else", lock_addr=1),
+        )
+    )
+    trace = decode(path)
+    rows = trace.locks.select("ts", "step", "address", "kind", "value").collect().rows()
+    assert rows == [
+        (110, "begin", None, "mutex", None),
+        (120, "begin", 0xFFFF_8888_0000_1000, "rwsem", None),
+        (130, "end", None, None, 0),
+    ]
+    assert trace.yields.select("ts").collect()["ts"].to_list() == [140]
+    assert trace.sleep_reasons.select("ts", "io_wait").collect().rows() == [(145, True)]
+    moves = [{"ts": 160, "tid": 22, "from": None, "cgroup": "/a"}]
+    assert trace.info["group_moves"] == moves
+    assert sum(trace.info["events"]["other"].values()) == 1
+
+
 def test_entries_of_handlers_alone_do_not_make_every_waker_an_interrupt(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     events = [switch(100, IDLE, 0, A)]

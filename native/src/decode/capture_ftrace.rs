@@ -170,6 +170,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         stats,
         warnings,
         last_names: last_names(&path.join("saved_cmdlines"))?,
+        hierarchy: None,
     };
     trace.into_source()
 }

@@ -14,6 +14,7 @@ mod coverage;
 pub mod dtrace;
 pub mod ftrace;
 mod gaps;
+pub mod group_moves;
 pub mod input;
 pub mod ktr;
 pub mod merge;
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::decode::checksums::Stored;
+use crate::decode::group_moves::HIERARCHY;
 use crate::error::{Error, Result};
 use crate::model::event::Source;
 use crate::model::time::FAR;
@@ -112,7 +114,7 @@ pub const FORMATS: &[Format] = &[
         name: "trace.dat",
         about: "a file of trace-cmd record or trace-cmd extract, versions 6 and 7",
         recognise: tracedat::recognise,
-        options: &[BUFFER, SALVAGE, TSC_HZ],
+        options: &[BUFFER, SALVAGE, TSC_HZ, HIERARCHY],
         open: tracedat::open,
     },
     Format {
@@ -126,22 +128,36 @@ pub const FORMATS: &[Format] = &[
         name: "perf.data",
         about: "a file of perf record or perf sched record, also of perf record -o - (a pipe)",
         recognise: |_, head| perfdata::is_perf_data(head),
-        options: &[],
-        open: |path, _| Ok(Box::new(perfdata::PerfData::open(path)?)),
+        options: &[HIERARCHY],
+        open: |path, options| {
+            let hierarchy = group_moves::chosen(options)?;
+            Ok(Box::new(
+                perfdata::PerfData::open(path)?.of_hierarchy(hierarchy),
+            ))
+        },
     },
     Format {
         name: "perfetto",
         about: "a Perfetto trace with ftrace events",
         recognise: |_, head| perfetto::is_perfetto(head),
-        options: &[],
-        open: |path, _| Ok(Box::new(perfetto::Perfetto::open(path)?)),
+        options: &[HIERARCHY],
+        open: |path, options| {
+            let hierarchy = group_moves::chosen(options)?;
+            Ok(Box::new(
+                perfetto::Perfetto::open(path)?.of_hierarchy(hierarchy),
+            ))
+        },
     },
     Format {
         name: "ftrace text",
         about: "text of tracefs's trace file, trace-cmd report or perf script",
         recognise: |_, head| text::is_ftrace_text(head),
-        options: &[],
-        open: |path, _| Ok(Box::new(text::FtraceText::open(path, &read_head(path)?)?)),
+        options: &[HIERARCHY],
+        open: |path, options| {
+            let hierarchy = group_moves::chosen(options)?;
+            let text = text::FtraceText::open(path, &read_head(path)?)?;
+            Ok(Box::new(text.of_hierarchy(hierarchy)))
+        },
     },
 ];
 

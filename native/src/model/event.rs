@@ -413,8 +413,9 @@ pub enum Event {
         cpu: u16,
         tid: u32,
         step: LockStep,
-        /// Where the lock is in memory, or what the source prints instead.
-        address: u64,
+        /// Where the lock is in memory, or what the source prints instead; None where it tells
+        /// locks apart for a while only.
+        address: Option<u64>,
         /// What kind of lock it is; told when the waiting begins.
         kind: Option<LockKind>,
         /// 0 if the waiting ended with the lock, else a negative error; told then.

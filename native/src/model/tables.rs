@@ -25,7 +25,7 @@ use crate::model::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 8;
+pub const SCHEMA_VERSION: u32 = 9;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -543,7 +543,7 @@ table!(Locks, Lock, "locks" {
     cpu: U16,
     utid: U32,
     step: Cat<LockStep>,
-    address: U64,
+    address: U64Opt,
     kind: CatOpt<LockKind>,
     value: I32Opt,
 });

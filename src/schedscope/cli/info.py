@@ -138,12 +138,16 @@ _UNREAD = ("cgroup_", "page_fault_", "sched_stat_", "hrtimer_", "other", "unknow
 captures have of these what it let through, which is read."""
 
 
+_READ = ("cgroup_attach_task", "cgroup_transfer_tasks", "sched_stat_iowait")
+"""Of these, events that are read."""
+
+
 def _unread(trace: Trace) -> list[str]:
     """One sentence about events of another tracer that no answer uses."""
     if str(trace.metadata("source", "format")).endswith("capture"):
         return []
     names = [name.rpartition(":")[2] for name in trace.info["events"]]
-    found = [name for name in names if name.startswith(_UNREAD) and name != "sched_stat_iowait"]
+    found = [name for name in names if name.startswith(_UNREAD) and name not in _READ]
     if not found:
         return []
     listed = units.printable(", ".join(sorted(set(found))))

@@ -10,6 +10,7 @@ use crate::decode::ftrace::format::EventFormat;
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::stacks::{Stacks, Symbols};
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::group_moves::GroupMoves;
 use crate::error::Result;
 use crate::model::event::{
     CallStep, DiskStep, Event, EventSink, GroupMove, IrqKind, LockKind, LockStep, Party,
@@ -85,8 +86,9 @@ pub enum Action {
     QuotaRefill {
         timer: Int,
     },
-    /// Of the hierarchy that shares CPU time out, as the recorder chose it.
+    /// `hierarchy` None: that which shares CPU time out, as our recorder chose it.
     GroupMove {
+        hierarchy: Option<Int>,
         pid: Int,
         path: Name,
     },
@@ -184,6 +186,7 @@ impl Plan {
             "sleep" => name == "kernel_stack",
             // And for cgroup/cgroup_attach_task of the hierarchy that shares CPU time.
             "group" => true,
+            "cgroup" => matches!(name, "cgroup_attach_task" | "cgroup_transfer_tasks"),
             _ => false,
         }
     }
@@ -438,6 +441,14 @@ fn action(
             timer: layout.int("hrtimer")?,
         },
         ("group", "cgroup_attach_task") => Action::GroupMove {
+            hierarchy: None,
+            pid: layout.int("pid")?,
+            path: layout.name("dst_path")?,
+        },
+        // Old kernels tell the last part of the path alone.
+        ("cgroup", _) if format.field("dst_path").is_none() => Action::Ignore,
+        ("cgroup", _) => Action::GroupMove {
+            hierarchy: Some(layout.int("dst_root")?),
             pid: layout.int("pid")?,
             path: layout.name("dst_path")?,
         },
@@ -482,9 +493,7 @@ pub struct Mapper {
     cpus: Vec<CpuMemory>,
     /// sched_yield is recorded: at least one was seen.
     yields_recorded: bool,
-    /// Moves into control groups so far, and how many more there were than are kept.
-    pub group_moves: Vec<GroupMove>,
-    pub group_moves_dropped: u64,
+    pub group_moves: GroupMoves,
     stacks: Stacks,
 }
 
@@ -508,9 +517,6 @@ pub enum Mapped {
 /// task_newtask without sched_process_fork fills `announced`; a fork follows
 /// its newtask within microseconds, so old entries are of no use.
 const ANNOUNCED_MAX: usize = 4096;
-
-/// A container is started by a few moves: nobody makes as many.
-const GROUP_MOVES_MAX: usize = 100_000;
 
 impl Mapper {
     /// One that knows the kernel's functions.
@@ -759,19 +765,21 @@ impl Mapper {
                 cpu,
                 timer: timer.read::<BIG>(data) as u64,
             },
-            // What an interrupt's handler waits for is not the thread's.
-            Action::GroupMove { pid, path } => {
-                if self.group_moves.len() < GROUP_MOVES_MAX {
-                    self.group_moves.push(GroupMove {
-                        ts,
-                        tid: pid.tid::<BIG, false>(data),
-                        cgroup: path.text::<BIG>(data),
-                    });
-                } else {
-                    self.group_moves_dropped += 1;
-                }
+            Action::GroupMove {
+                hierarchy,
+                pid,
+                path,
+            } => {
+                let one = GroupMove {
+                    ts,
+                    tid: pid.tid::<BIG, false>(data),
+                    cgroup: path.text::<BIG>(data),
+                };
+                let hierarchy = hierarchy.map(|hierarchy| hierarchy.read::<BIG>(data));
+                self.group_moves.push(hierarchy, one);
                 return None;
             }
+            // What an interrupt's handler waits for is not the thread's.
             Action::Lock { common, .. } if common.flags.read::<BIG>(data) & IN_INTERRUPT != 0 => {
                 return None;
             }
@@ -786,7 +794,7 @@ impl Mapper {
                 cpu,
                 tid: common.running::<BIG, false>(data)?,
                 step,
-                address: address.read::<BIG>(data) as u64,
+                address: Some(address.read::<BIG>(data) as u64),
                 kind: flags.map(|flags| LockKind::of_flags(flags.read::<BIG>(data))),
                 value: value.map(|value| value.read::<BIG>(data) as i32),
             },
@@ -866,7 +874,7 @@ impl Mapper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::Event;
+    use crate::model::event::{Event, SourceEnd};
 
     const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
@@ -959,7 +967,9 @@ mod tests {
             .unwrap();
         assert!(heard.0.is_empty());
         let (ts, tid, cgroup) = (5, 42, long.to_string());
-        assert_eq!(mapper.group_moves, [GroupMove { ts, tid, cgroup }]);
+        let mut end = SourceEnd::default();
+        mapper.group_moves.finish(None, &mut end);
+        assert_eq!(end.group_moves, [GroupMove { ts, tid, cgroup }]);
     }
 
     #[test]
@@ -1116,7 +1126,7 @@ mod tests {
                     cpu: 1,
                     tid: 7,
                     step,
-                    address: 0xffff_0000_0000_0005,
+                    address: Some(0xffff_0000_0000_0005),
                     kind,
                     value,
                 } => (*ts, *step, *kind, *value),

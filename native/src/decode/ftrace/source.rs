@@ -42,6 +42,8 @@ pub struct FtraceTrace {
     pub warnings: Vec<String>,
     /// Names the kernel knew when the trace was saved.
     pub last_names: Vec<(u32, Comm)>,
+    /// Of the control groups, if it was chosen.
+    pub hierarchy: Option<i64>,
 }
 
 /// No event is farther from the window of its recording than that is long, however the CPUs'
@@ -367,14 +369,8 @@ impl FtraceTrace {
             ..SourceEnd::default()
         };
         done.last_names.clone_from(&self.last_names);
-        done.group_moves = std::mem::take(&mut shared.mapper.group_moves);
-        if shared.mapper.group_moves_dropped > 0 {
-            done.warnings.push(format!(
-                "{} moves of processes into control groups were left out, after the first {}",
-                shared.mapper.group_moves_dropped,
-                done.group_moves.len()
-            ));
-        }
+        let moves = std::mem::take(&mut shared.mapper.group_moves);
+        moves.finish(self.hierarchy, &mut done);
         for (part, stream) in self.cpus.iter().zip(&streams) {
             report(stream, &self.plan, self.stats_of(part), &mut done);
         }

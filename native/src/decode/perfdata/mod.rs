@@ -44,6 +44,8 @@ pub struct PerfData {
     file: Arc<File>,
     bytes: u64,
     warnings: Vec<String>,
+    /// Of the control groups, if it was chosen.
+    hierarchy: Option<i64>,
     /// As errors name it.
     name: String,
 }
@@ -174,12 +176,19 @@ impl PerfData {
             file,
             bytes,
             warnings,
+            hierarchy: None,
             name: name.to_owned(),
         })
     }
 }
 
 impl PerfData {
+    /// Whose moves into control groups are taken, if the caller chose.
+    #[must_use]
+    pub fn of_hierarchy(self, hierarchy: Option<i64>) -> Self {
+        Self { hierarchy, ..self }
+    }
+
     /// As part of a capture, which knows host, window and threads better.
     #[must_use]
     pub fn within_capture(mut self, capture: SourceInfo) -> Self {
@@ -263,6 +272,7 @@ impl Source for PerfData {
             warnings: self.warnings.clone(),
             ..SourceEnd::default()
         };
+        mapper.group_moves.finish(self.hierarchy, &mut end);
         if malformed > 0 {
             end.warnings.push(format!(
                 "{malformed} samples are too short for their event and were left out"

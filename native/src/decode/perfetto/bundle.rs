@@ -1,12 +1,15 @@
 //! One bundle of ftrace events of one CPU, decoded into events in time order.
 
+use super::by_name::{Described, LOCK_BEGIN, LOCK_END, STAT_IOWAIT, YIELD};
 use super::clocks::{Clocks, MONOTONIC_RAW};
 use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::group_moves::GroupMoves;
 use crate::decode::merge;
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, IrqKind, Party, PriorityCause, State, ToldBy, WakeKind,
+    CallStep, Comm, DiskStep, Event, GroupMove, IrqKind, LockKind, LockStep, Party, PriorityCause,
+    State, ToldBy, WakeKind,
 };
 use crate::model::time::FAR;
 
@@ -23,6 +26,8 @@ const SOFTIRQ_EXIT: u32 = 25;
 const IRQ_ENTRY: u32 = 36;
 const IRQ_EXIT: u32 = 37;
 const DISK_ISSUE: u32 = 45;
+const ATTACH: u32 = 67;
+const TRANSFER: u32 = 71;
 const WAKEUP_NEW: u32 = 114;
 const DISK_COMPLETE: u32 = 125;
 const NEWTASK: u32 = 235;
@@ -42,7 +47,7 @@ const DISK_START: u32 = 546;
 const UNKNOWN_STATE: u64 = 0x8000;
 
 /// Names by which events are counted, in the order of `Counts`.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 28] = [
     "sched:sched_switch",
     "sched:sched_wakeup",
     "sched:sched_waking",
@@ -64,9 +69,15 @@ pub const NAMES: [&str; 22] = [
     "block:block_rq_issue",
     "block:block_rq_complete",
     "sched:sched_blocked_reason",
+    "sched:sched_stat_iowait",
+    "lock:contention_begin",
+    "lock:contention_end",
+    "cgroup:cgroup_attach_task",
+    "cgroup:cgroup_transfer_tasks",
+    "syscalls:sys_enter_sched_yield",
     "other",
 ];
-const OTHER: usize = 21;
+const OTHER: usize = NAMES.len() - 1;
 
 /// What one CPU's stream carries from bundle to bundle.
 #[derive(Debug, Default)]
@@ -74,6 +85,9 @@ pub struct CpuState {
     /// Who runs, as far as the compact events tell: they name only the next.
     current: Option<u32>,
     interrupts: OpenInterrupts,
+    /// Events that the file itself describes.
+    described: Described,
+    pub group_moves: GroupMoves,
     pub counts: [u64; NAMES.len()],
     pub malformed: u64,
     /// Compact switches that do not tell who left.
@@ -329,6 +343,7 @@ pub fn decode(
             7 => boot_ts = Some(value.signed()),
             8 => state.parse_errors += 1,
             10 => head.previous_end = Some(value.signed()),
+            11 => state.described.add(value.bytes()),
             _ => {}
         }
     }
@@ -450,17 +465,14 @@ impl Decoder<'_> {
             return;
         };
         let tid = tid.and_then(|tid| u32::try_from(tid).ok());
-        let generic;
-        let (kind, message) = if kind == GENERIC {
-            match super::generic::rewrite(message) {
-                Some((kind, rewritten)) => {
-                    generic = rewritten;
-                    (kind, generic.as_slice())
-                }
-                None => (kind, message),
-            }
-        } else {
-            (kind, message)
+        let rewritten = match kind {
+            GENERIC => super::by_name::rewrite(message),
+            _ if self.state.described.any(kind) => self.state.described.rewrite(kind, message),
+            _ => None,
+        };
+        let (kind, message) = match &rewritten {
+            Some((kind, rewritten)) => (*kind, rewritten.as_slice()),
+            None => (kind, message),
         };
         if let WAKEUP | WAKING | WAKEUP_NEW = kind {
             if self.wake(kind, message, ts, tid, flags).is_none() {
@@ -685,6 +697,52 @@ impl Decoder<'_> {
                     told_by: ToldBy::Event,
                 },
             ),
+            STAT_IOWAIT => (
+                21,
+                Event::SleepReason {
+                    ts,
+                    cpu,
+                    tid: small.tid(1)?,
+                    io_wait: true,
+                    function: None,
+                    entry: None,
+                    told_by: ToldBy::Event,
+                },
+            ),
+            LOCK_BEGIN | LOCK_END => {
+                let count = if kind == LOCK_BEGIN { 22 } else { 23 };
+                self.state.counts[count] += 1;
+                // What an interrupt's handler waits for is not the thread's.
+                let waits = !self.in_interrupt(flags);
+                return Some(current.filter(|_| waits).map(|tid| Event::Lock {
+                    ts,
+                    cpu,
+                    tid,
+                    step: if kind == LOCK_BEGIN {
+                        LockStep::Begin
+                    } else {
+                        LockStep::End
+                    },
+                    address: kernel_address(small.number(1).cast_unsigned()),
+                    kind: (kind == LOCK_BEGIN).then(|| LockKind::of_flags(small.number(2))),
+                    value: (kind == LOCK_END).then(|| small.number(2) as i32),
+                }));
+            }
+            ATTACH | TRANSFER => {
+                let path = small.values[7].map(Value::bytes);
+                let one = GroupMove {
+                    ts,
+                    tid: small.tid(3)?,
+                    cgroup: String::from_utf8_lossy(path.unwrap_or_default()).into_owned(),
+                };
+                self.state.counts[if kind == ATTACH { 24 } else { 25 }] += 1;
+                // Old kernels tell the last part of the path alone.
+                if path.is_some() {
+                    self.state.group_moves.push(Some(small.number(1)), one);
+                }
+                return Some(None);
+            }
+            YIELD => (26, Event::Yield { ts, tid: current? }),
             _ => {
                 self.state.counts[OTHER] += 1;
                 return Some(None);
@@ -861,6 +919,12 @@ fn first_three(message: &[u8]) -> Option<[u64; 3]> {
         }
     }
     None
+}
+
+/// Where a lock is. Since Perfetto 50 the writer puts a small number in place of an address, which
+/// stands for another one in the next bundle.
+fn kernel_address(number: u64) -> Option<u64> {
+    Some(number).filter(|&number| number > u64::from(u32::MAX))
 }
 
 /// The kernel's number of a disk, from the one of `makedev(3)` that the writer makes of it.

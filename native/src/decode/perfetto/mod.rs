@@ -6,9 +6,9 @@
 //! `bundle`.
 
 mod bundle;
+mod by_name;
 mod clocks;
 mod expand;
-mod generic;
 mod input;
 mod scan;
 mod wire;
@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::decode::ftrace::states::StateTable;
+use crate::decode::group_moves::GroupMoves;
 use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
@@ -40,6 +41,8 @@ pub struct Perfetto {
     file: Arc<File>,
     states: StateTable,
     warnings: Vec<String>,
+    /// Of the control groups, if it was chosen.
+    hierarchy: Option<i64>,
 }
 
 /// Is this the beginning of a Perfetto trace: a packet (field 1) whose fields
@@ -138,9 +141,16 @@ impl Perfetto {
             scan: *scan,
             file,
             warnings,
+            hierarchy: None,
         };
         perfetto.which_wakes()?;
         Ok(perfetto)
+    }
+
+    /// Whose moves into control groups are taken, if the caller chose.
+    #[must_use]
+    pub fn of_hierarchy(self, hierarchy: Option<i64>) -> Self {
+        Self { hierarchy, ..self }
     }
 
     /// Which wake steps were recorded: asked of the first bundles of each CPU,
@@ -254,7 +264,13 @@ impl Source for Perfetto {
             late_starts(&late, begin, sink)?;
         }
         merge(&mut cursors, &mut shared, sink)?;
-        Ok(trace.end(&cursors))
+        let mut end = trace.end(&cursors);
+        let mut moves = GroupMoves::default();
+        for cursor in cursors {
+            moves.extend(cursor.state.group_moves);
+        }
+        moves.finish(trace.hierarchy, &mut end);
+        Ok(end)
     }
 }
 

@@ -4,14 +4,14 @@
 use crate::decode::coverage::MAX_CPUS;
 use crate::decode::ftrace::states::{StateTable, state_of_letters};
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, Function, IrqKind, Party, PriorityCause, State, ToldBy,
-    WakeKind,
+    CallStep, Comm, DiskStep, Event, Function, GroupMove, IrqKind, LockKind, LockStep, Party,
+    PriorityCause, State, ToldBy, WakeKind,
 };
 
 use super::line::Line;
 
 /// Events we read: first the scheduler's.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 27] = [
     "sched_switch",
     "sched_waking",
     "sched_wakeup",
@@ -34,6 +34,11 @@ pub const NAMES: [&str; 22] = [
     "block_rq_complete",
     "sched_blocked_reason",
     "sched_stat_iowait",
+    "contention_begin",
+    "contention_end",
+    "cgroup_attach_task",
+    "cgroup_transfer_tasks",
+    "sys_enter_sched_yield",
 ];
 /// From here on they are of interrupts.
 pub const INTERRUPTS: usize = 11;
@@ -47,14 +52,27 @@ pub const DISKS: usize = 17;
 pub const REASONS: usize = BLOCKED_REASON;
 const BLOCKED_REASON: usize = 20;
 const STAT_IOWAIT: usize = 21;
+/// From here on they are of locks of the kernel.
+pub const LOCKS: usize = LOCK_BEGIN;
+const LOCK_BEGIN: usize = 22;
+const LOCK_END: usize = 23;
+/// From here on they are of control groups.
+pub const GROUPS: usize = 24;
+/// From here on they are of single system calls.
+pub const SINGLE_CALLS: usize = YIELD;
+const YIELD: usize = 26;
 const DISK_STEPS: [DiskStep; 3] = [DiskStep::Start, DiskStep::Issue, DiskStep::Complete];
 
 /// What a line says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Said {
     Event(Event),
     Entered(IrqKind, u32),
     Left(IrqKind, u32),
+    /// With the number of the hierarchy.
+    Moved(i64, GroupMove),
+    /// Of what happens in an interrupt, nothing.
+    Nothing,
 }
 
 /// The event's number in `NAMES`.
@@ -71,6 +89,11 @@ pub fn said(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Said> {
         12 => Said::Left(IrqKind::Hard, id(b"irq=")?),
         13 => Said::Entered(IrqKind::Soft, id(b"vec=")?),
         14 => Said::Left(IrqKind::Soft, id(b"vec=")?),
+        LOCK_BEGIN | LOCK_END if line.interrupt => Said::Nothing,
+        GROUPS..SINGLE_CALLS => {
+            let (hierarchy, one) = group_move(line.ts, line.fields)?;
+            Said::Moved(hierarchy, one)
+        }
         _ => Said::Event(event(kind, line, states)?),
     })
 }
@@ -222,7 +245,31 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 told_by: ToldBy::Event,
             })
         }
-        DISKS.. => {
+        LOCK_BEGIN | LOCK_END => {
+            // `0xffff88818a92bf38 (flags=WRITE)`, `... (ret=0)`; -R prints the names of the fields.
+            let raw = text.strip_prefix(b"lock_addr=");
+            let (step, kind, value) = if kind == LOCK_BEGIN {
+                let flags = &text[find(text, b"flags=")? + 6..];
+                (
+                    LockStep::Begin,
+                    Some(LockKind::of_flags(lock_flags(flags)?)),
+                    None,
+                )
+            } else {
+                (LockStep::End, None, Some(value(text, b"ret=")? as i32))
+            };
+            Some(Event::Lock {
+                ts,
+                cpu,
+                tid: line.tid?,
+                step,
+                address: Some(hex(raw.unwrap_or(text))?),
+                kind,
+                value,
+            })
+        }
+        YIELD => Some(Event::Yield { ts, tid: line.tid? }),
+        DISKS..REASONS => {
             // `254,0 R 4096 () 123456 + 8 none,0,0 [cat]`, or with less behind the sectors.
             let step = *DISK_STEPS.get(kind - DISKS)?;
             let (major, minor) = (number(text)?, number(&text[find(text, b",")? + 1..])?);
@@ -475,6 +522,49 @@ fn function(text: &[u8]) -> Option<Function> {
     let named = name.first().is_some_and(|first| !first.is_ascii_digit());
     let address = name.iter().all(u8::is_ascii_hexdigit) && end >= 8;
     Function::new(name).filter(|_| named && !address)
+}
+
+/// The bits of `SPIN|READ)` (LCB_F_* of include/trace/events/lock.h), or of a number.
+fn lock_flags(text: &[u8]) -> Option<i64> {
+    const NAMES: [&[u8]; 6] = [b"SPIN", b"READ", b"WRITE", b"RT", b"PERCPU", b"MUTEX"];
+    let text = text.strip_suffix(b")").unwrap_or(text);
+    let bits = |part: &[u8]| match NAMES.iter().position(|name| *name == part) {
+        Some(bit) => Some(1 << bit),
+        None if part.is_empty() => Some(0),
+        None if part.starts_with(b"0x") => hex(part).map(u64::cast_signed),
+        None => whole(part),
+    };
+    let parts = text.split(|&byte| byte == b'|');
+    parts.map(bits).try_fold(0, |all, part| Some(all | part?))
+}
+
+/// `dst_root=0 dst_id=25 dst_level=1 dst_path=/a pid=7 comm=x`; with -R, the path stands behind
+/// the pid. A path may hold anything: the first reading that fits counts.
+fn group_move(ts: i64, text: &[u8]) -> Option<(i64, GroupMove)> {
+    const PATH: &[u8] = b" dst_path=";
+    const NAME_MAX: usize = 15;
+    let hierarchy = value(text, b"dst_root=")?;
+    let at = find(text, PATH)?;
+    let (before, rest) = (&text[..at], &text[at + PATH.len()..]);
+    let named = |rest: &[u8]| {
+        let name = rest.strip_prefix(b" comm=");
+        name.is_some_and(|name| name.len() <= NAME_MAX)
+    };
+    let moved = |tid, path: &[u8]| {
+        let cgroup = String::from_utf8_lossy(path).into_owned();
+        Some((hierarchy, GroupMove { ts, tid, cgroup }))
+    };
+    if let Some(pid) = find_last(before, b" pid=") {
+        let end = (0..rest.len()).find(|&end| named(&rest[end..]))?;
+        return moved(tid(&before[pid + 5..])?, &rest[..end]);
+    }
+    let fits = |end: usize| {
+        let pid = rest[end..].strip_prefix(b" pid=")?;
+        let digits = pid.iter().position(|byte| !byte.is_ascii_digit())?;
+        named(&pid[digits..]).then(|| tid(&pid[..digits]))?
+    };
+    let (end, tid) = (0..rest.len()).find_map(|end| Some((end, fits(end)?)))?;
+    moved(tid, &rest[..end])
 }
 
 /// A number behind `key`, in decimal or hexadecimal.

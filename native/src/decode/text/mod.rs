@@ -16,10 +16,14 @@ use serde_json::{Value, json};
 
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::{SeenStates, StateTable};
+use crate::decode::group_moves::GroupMoves;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
-use fields::{CALLS, DISKS, INTERRUPTS, NAMES, REASONS, Said, cpus_named, known, prev_state, said};
+use fields::{
+    CALLS, DISKS, GROUPS, INTERRUPTS, LOCKS, NAMES, REASONS, SINGLE_CALLS, Said, cpus_named, known,
+    prev_state, said,
+};
 use line::Bad;
 use lines::Lines;
 
@@ -39,6 +43,8 @@ pub struct FtraceText {
     extents: Vec<Extent>,
     /// (line of the report, cpu, begin, end, count), in order of begin.
     losses: Vec<Lost>,
+    /// Of the control groups, if it was chosen.
+    hierarchy: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -185,7 +191,14 @@ impl FtraceText {
             states,
             extents: scan.extents.into_iter().flatten().collect(),
             losses,
+            hierarchy: None,
         })
+    }
+
+    /// Whose moves into control groups are taken, if the caller chose.
+    #[must_use]
+    pub fn of_hierarchy(self, hierarchy: Option<i64>) -> Self {
+        Self { hierarchy, ..self }
     }
 }
 
@@ -407,6 +420,7 @@ impl Source for FtraceText {
         let mut counts = vec![vec![0u64; ncpu]; NAMES.len()];
         let mut interrupts = vec![OpenInterrupts::default(); ncpu];
         let mut last = vec![i64::MIN; ncpu];
+        let mut moves = GroupMoves::default();
         let (mut back, mut first_back) = (0u64, 0);
         let (mut good, mut bad) = (0u64, 0u64);
         let mut first_bad = String::new();
@@ -450,6 +464,11 @@ impl Source for FtraceText {
                             None
                         }
                         Said::Left(kind, id) => open.leave(kind, id, ts, cpu),
+                        Said::Moved(hierarchy, one) => {
+                            moves.push(Some(hierarchy), one);
+                            None
+                        }
+                        Said::Nothing => None,
                     };
                     if let Some(event) = event {
                         queue.push(ts, event, sink)?;
@@ -484,6 +503,7 @@ impl Source for FtraceText {
             ));
         }
         let mut end = SourceEnd::default();
+        moves.finish(self.hierarchy, &mut end);
         if bad > 0 {
             let (lines, were) = if bad == 1 {
                 ("line", "was")
@@ -508,6 +528,9 @@ impl Source for FtraceText {
         }
         for (kind, (name, counts)) in NAMES.iter().zip(&counts).enumerate() {
             let system = match name.split_once('_') {
+                _ if kind >= SINGLE_CALLS => "syscalls",
+                _ if kind >= GROUPS => "cgroup",
+                _ if kind >= LOCKS => "lock",
                 _ if kind >= REASONS => "sched",
                 _ if kind >= DISKS => "block",
                 _ if kind >= CALLS => "raw_syscalls",

@@ -21,6 +21,7 @@ use crate::decode::ftrace::pages::Pages;
 use crate::decode::ftrace::saved_cmdlines;
 use crate::decode::ftrace::source::{CpuPart, FtraceTrace};
 use crate::decode::ftrace::stream::Plan;
+use crate::decode::group_moves;
 use crate::decode::input::Input;
 use crate::decode::tracedat::compression::{Codec, Kind};
 use crate::decode::tracedat::header::{FormatText, Header, MAGIC};
@@ -157,6 +158,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         stats: stats.collect(),
         warnings,
         last_names: saved_cmdlines(&contents.cmdlines),
+        hierarchy: group_moves::chosen(options)?,
     };
     trace.sample_wakes()?;
     trace.into_source()
