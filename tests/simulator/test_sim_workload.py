@@ -94,7 +94,7 @@ def test_rtapp_errors_name_the_task() -> None:
         w.from_rtapp({"tasks": {"t": {"iorun": 10, "run": 5}}})
     with pytest.raises(UsageError, match=r"task t: wait .*`ref`, a condition, and `mutex`"):
         w.from_rtapp({"tasks": {"t": {"wait": "c", "run": 5}}})
-    with pytest.raises(UsageError, match=r"task t: lock 3: a name"):
+    with pytest.raises(UsageError, match=r"task t: lock 3; expected a name"):
         w.from_rtapp({"tasks": {"t": {"lock": 3, "run": 5}}})
     with pytest.raises(FormatError):
         w.from_rtapp("// no JSON")

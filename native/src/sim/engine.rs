@@ -7,7 +7,7 @@ use std::mem::discriminant;
 
 use super::error::{Error, Result};
 use super::heap::SlotHeap;
-use super::locks::Locks;
+use super::lock::Locks;
 use super::machine::CpuSet;
 use super::machine::{Cpu, Machine};
 use super::output::Sink;

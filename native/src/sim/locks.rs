@@ -11,40 +11,12 @@
 //! At a barrier each thread sleeps until as many have come as its step counts; the last wakes
 //! the others.
 
-use std::collections::VecDeque;
-
 use super::engine::Engine;
 use super::error::Error;
+use super::lock::of;
 use super::machine::Cpu;
 use super::pipes::woken_by;
 use super::workload::Tid;
-
-#[derive(Debug, Clone, Default)]
-pub(super) struct Mutex {
-    holder: Option<Tid>,
-    sleepers: VecDeque<Tid>,
-}
-
-/// The locks of a run, by their numbers.
-#[derive(Debug, Default)]
-pub(super) struct Locks {
-    mutexes: Vec<Mutex>,
-    /// Who waits on each condition.
-    conditions: Vec<VecDeque<Tid>>,
-    /// Who waits at each barrier.
-    barriers: Vec<Vec<Tid>>,
-    /// By thread, whether it has waited on a condition and has yet to take its mutex again.
-    waited: Vec<bool>,
-}
-
-/// The lock of this number, which comes into being with its first use.
-fn of<T: Clone + Default>(all: &mut Vec<T>, number: u32) -> &mut T {
-    let at = number as usize;
-    if at >= all.len() {
-        all.resize(at + 1, T::default());
-    }
-    &mut all[at]
-}
 
 impl Engine<'_> {
     /// `t` takes a mutex; false if it has to sleep until that is released, and then look again.

@@ -9,6 +9,7 @@ pub mod heap;
 mod invariants;
 pub mod kendall;
 pub mod load;
+mod lock;
 mod locks;
 pub mod machine;
 pub mod output;
