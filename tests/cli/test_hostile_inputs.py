@@ -22,8 +22,8 @@ LOSSY = FIXTURES / "linux-ftrace-lossy.capture"
     [
         ("linux-trace-cmd-yield.dat", "buffer .*salvage .*tsc_hz"),
         ("linux-ftrace-lossy.capture", "salvage .*tsc_hz"),
-        ("text-tracefs.txt", "this format has none"),
-        ("perf-sched.data", "this format has none"),
+        ("text-tracefs.txt", "hierarchy "),
+        ("perf-sched.data", "hierarchy "),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_names_there_are(name: str, known: str) -> None:
