@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -12,3 +13,10 @@ def unpack(archive: tarfile.TarFile, folder: Path) -> None:
         archive.extractall(folder, filter="data")
     else:
         archive.extractall(folder)
+
+
+def unpacked(archive: Path, folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
+    """The files of a recording that was packed, by the names that `files` gives them."""
+    with tarfile.open(archive) as packed:
+        unpack(packed, folder)
+    return {name: folder / file for name, file in files.items()}

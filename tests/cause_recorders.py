@@ -20,7 +20,6 @@ from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory
 
-from archives import unpack
 from tools import tool
 
 LOAD = Path(__file__).parents[1] / "fixtures" / "cause_load.c"
@@ -123,13 +122,6 @@ def record(folder: Path) -> dict[str, Path]:
         perfetto.end()
         perf.end()
         instance.end()
-    return {name: folder / file for name, file in FILES.items()}
-
-
-def unpacked(archive: Path, folder: Path) -> dict[str, Path]:
-    """The files of a recording that was packed."""
-    with tarfile.open(archive) as packed:
-        unpack(packed, folder)
     return {name: folder / file for name, file in FILES.items()}
 
 

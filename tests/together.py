@@ -22,7 +22,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
-from archives import unpack
 from tools import tool
 
 import schedscope as ss
@@ -74,13 +73,6 @@ def record(folder: Path, seconds: float) -> dict[str, Path]:
 def opened(paths: dict[str, Path], cache: Path) -> dict[str, ss.Trace]:
     """Every trace, converted below `cache`."""
     return {name: ss.open(path, cache=cache) for name, path in paths.items()}
-
-
-def unpacked(archive: Path, folder: Path) -> dict[str, Path]:
-    """The traces of a recording that was packed."""
-    with tarfile.open(archive) as packed:
-        unpack(packed, folder)
-    return {name: folder / trace for name, trace in TRACES.items()}
 
 
 def runs(trace: ss.Trace) -> pl.DataFrame:

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 import pytest
-from cause_recorders import FILES, PROGRAMS, hierarchy, record, unpacked
+from archives import unpacked
+from cause_recorders import FILES, PROGRAMS, hierarchy, record
 from decoded import FIXTURES
 
 import schedscope as ss
@@ -35,7 +36,7 @@ def opened(path: Path, chosen: int) -> ss.Trace:
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
     """The recording that is kept."""
-    paths = unpacked(FIXTURES / "causes.tar.xz", tmp_path_factory.mktemp("causes"))
+    paths = unpacked(FIXTURES / "causes.tar.xz", tmp_path_factory.mktemp("causes"), FILES)
     return {name: opened(path, 1) for name, path in paths.items()}
 
 
@@ -189,7 +190,7 @@ def test_a_lock_without_an_address_is_named_by_its_kind(packed: dict[str, ss.Tra
 
 
 def test_moves_are_of_the_hierarchy_that_was_chosen_or_of_none(tmp_path: Path) -> None:
-    paths = unpacked(FIXTURES / "causes.tar.xz", tmp_path)
+    paths = unpacked(FIXTURES / "causes.tar.xz", tmp_path, FILES)
     for name, path in paths.items():
         for number in (0, 1):
             trace = opened(path, number)

@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 import pytest
+from archives import unpacked
 from decoded import FIXTURES
-from together import BPF, PROGRAMS, TRACES, compare, markdown, opened, record, unpacked
+from together import BPF, PROGRAMS, TRACES, compare, markdown, opened, record
 
 import schedscope as ss
 
@@ -20,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "formats" / "together.md"
 def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
     """One such recording, as the recorders wrote it."""
     folder = tmp_path_factory.mktemp("together")
-    return opened(unpacked(FIXTURES / "together.tar.xz", folder), folder / "cache")
+    return opened(unpacked(FIXTURES / "together.tar.xz", folder, TRACES), folder / "cache")
 
 
 def assert_same_switches(table: pl.DataFrame) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from recorded import MS, recorded, runs
 
-from schedscope import _native, workload as w
+from schedscope import workload as w
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract
@@ -16,21 +17,9 @@ from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import read_workload
 from schedscope.trace import Trace
 
-MS = 1_000_000
 FUTEX = 202  # x86-64's number
 WAIT, WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE, private
 CONTENDED = 2
-
-
-def runs(trace: Trace) -> list[tuple[str, float, float]]:
-    """Who ran from when to when, ms."""
-    rows = (
-        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
-        .join(trace.threads.select("utid", "comm"), on="utid")
-        .sort("ts", "comm")
-        .select("comm", begin=pl.col("ts") / MS, end=(pl.col("ts") + pl.col("dur")) / MS)
-    )
-    return [tuple(row) for row in rows.collect().rows()]
 
 
 def test_who_finds_a_mutex_held_sleeps_until_it_is_released() -> None:
@@ -127,42 +116,17 @@ def test_locks_are_kept_with_the_workload_and_older_workloads_are_read(tmp_path:
 # --- Extraction. Utids 0 and 1 are idle; 2 is on CPU 0, 3 on CPU 1, of one process. ---
 
 
-def recorded(calls: list[tuple[Any, ...]], switches: list[Any], wakes: list[Any]) -> Trace:
-    """`calls`: ts, utid, and of an entry its command and word; a return has neither."""
-    empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
-    rows = [
+def calls_of(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Of ts, utid, and of an entry its command and word; a return has neither."""
+    return [
         {"ts": ts, "cpu": utid - 2, "utid": utid, "number": FUTEX}
         | (
             {"step": "enter", "arg0": rest[1], "arg1": rest[0], "arg2": CONTENDED}
             if rest
             else {"step": "exit", "value": 0}
         )
-        for ts, utid, *rest in calls
+        for ts, utid, *rest in rows
     ]
-    threads = {"utid": range(4), "comm": ["", "", "a", "b"], "pid": [0, 0, 12, 12]}
-    tables = {
-        "switches": pl.DataFrame(
-            [(ts, cpu, p, state, 120, None, n, 120) for ts, cpu, p, state, n in switches],
-            schema=empty["switches"].schema,
-            orient="row",
-        ),
-        "wakeups": pl.DataFrame(
-            [
-                {"ts": ts, "cpu": 0, "waker_utid": 2, "utid": 3, "kind": kind}
-                | {"target_cpu": 1, "prio": 120}
-                for ts, kind in wakes
-            ],
-            schema=empty["wakeups"].schema,
-        ),
-        "system_calls": pl.DataFrame(rows, schema=empty["system_calls"].schema),
-        "threads": pl.DataFrame(threads).select(
-            (pl.col(name) if name in threads else pl.lit(None).alias(name)).cast(dtype)
-            for name, dtype in empty["threads"].schema.items()
-        ),
-    }
-    return Trace.from_tables(
-        tables, {"ncpu": 2, "window": [0, 20 * MS], "os": "Linux", "machine": "x86_64"}
-    )
 
 
 def contended(*, woken_by_thread: bool = False) -> Trace:
@@ -186,7 +150,7 @@ def contended(*, woken_by_thread: bool = False) -> Trace:
         switches += [(6 * MS, 1, 3, "sleeping", 1), (7 * MS + 10, 1, 1, "runnable", 3)]
         wakes += [(7 * MS, "waking"), (7 * MS + 5, "enqueued")]
     switches += [(9 * MS, 0, 2, "dead", 0), (10 * MS, 1, 3, "dead", 1)]
-    return recorded(calls, switches, wakes)
+    return recorded({"a": 12, "b": 12}, calls_of(calls), switches, wakes)
 
 
 def steps(load: w.Workload, name: str) -> list[tuple[str, int]]:

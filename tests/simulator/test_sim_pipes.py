@@ -7,8 +7,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from recorded import MS, recorded, runs
 
-from schedscope import _native, workload as w
+from schedscope import workload as w
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract
@@ -16,20 +17,7 @@ from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import read_workload
 from schedscope.trace import Trace
 
-MS = 1_000_000
-
 READ, WRITE = 0, 1  # x86-64's numbers
-
-
-def runs(trace: Trace) -> list[tuple[str, float, float]]:
-    """Who ran from when to when, ms."""
-    rows = (
-        trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
-        .join(trace.threads.select("utid", "comm"), on="utid")
-        .sort("ts")
-        .select("comm", begin=pl.col("ts") / MS, end=(pl.col("ts") + pl.col("dur")) / MS)
-    )
-    return [tuple(row) for row in rows.collect().rows()]
 
 
 def pair(capacity: int | None, low: int | None = None) -> w.Workload:
@@ -116,47 +104,13 @@ def test_a_pipe_that_is_not_there_is_one_sentence() -> None:
 # --- Extraction. Utids 0 and 1 are idle, 2 writes on CPU 0, 3 reads on CPU 1. ---
 
 
-def system_calls(calls: list[tuple[Any, ...]], schema: Any) -> pl.DataFrame:
-    """The last of an entry is its first argument, of a return its value."""
-    frame = pl.DataFrame(calls, schema=schema.names()[: len(calls[0])], orient="row")
-    enters = pl.col("step") == "enter"
-    return frame.with_columns(
-        arg0=pl.when(enters).then("value"), value=pl.when(~enters).then("value")
-    ).select(
-        (pl.col(name) if name in {*frame.columns, "arg0"} else pl.lit(None).alias(name)).cast(dtype)
-        for name, dtype in schema.items()
-    )
-
-
-def recorded(calls: list[tuple[Any, ...]], switches: list[Any], wakes: list[Any]) -> Trace:
-    empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
-    threads = pl.DataFrame(
-        {"utid": range(4), "comm": ["", "", "writer", "reader"], "pid": [0, 0, 12, 13]}
-    ).with_columns(
-        pl.lit(None, dtype).alias(name)
-        for name, dtype in empty["threads"].schema.items()
-        if name not in ("utid", "comm", "pid")
-    )
-    tables = {
-        "switches": pl.DataFrame(
-            [(ts, cpu, p, state, 120, None, n, 120) for ts, cpu, p, state, n in switches],
-            schema=empty["switches"].schema,
-            orient="row",
-        ),
-        "wakeups": pl.DataFrame(
-            [
-                {"ts": ts, "cpu": 0, "waker_utid": 2, "utid": 3, "kind": kind}
-                | {"target_cpu": 1, "prio": 120}
-                for ts, kind in wakes
-            ],
-            schema=empty["wakeups"].schema,
-        ),
-        "system_calls": system_calls(calls, empty["system_calls"].schema),
-        "threads": threads.select(empty["threads"].columns).cast(empty["threads"].schema),
-    }
-    return Trace.from_tables(
-        tables, {"ncpu": 2, "window": [0, 20 * MS], "os": "Linux", "machine": "x86_64"}
-    )
+def calls_of(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Of ts, cpu, utid, step, number, and of an entry its first argument, of a return its value."""
+    return [
+        {"ts": ts, "cpu": cpu, "utid": utid, "step": step, "number": number}
+        | {"arg0" if step == "enter" else "value": last}
+        for ts, cpu, utid, step, number, last in rows
+    ]
 
 
 def messages() -> Trace:
@@ -175,7 +129,8 @@ def messages() -> Trace:
         (13 * MS, 1, 3, "sleeping", 1),
     ]
     wakes = [(2 * MS + 50, "waking"), (2 * MS + 55, "enqueued")]
-    return recorded(sorted(calls), switches, wakes)
+    threads = {"writer": 12, "reader": 13}
+    return recorded(threads, calls_of(sorted(calls)), switches, wakes)
 
 
 def steps(load: w.Workload, name: str) -> list[tuple[str, int | None]]:

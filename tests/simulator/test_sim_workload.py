@@ -51,18 +51,21 @@ def test_save_and_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
         w.read_workload(path)
 
 
+def runs_the_same_from_rtapp(load: w.Workload) -> None:
+    document, lost = w.to_rtapp(load)
+    assert lost == {}
+    again = w.from_rtapp(json.dumps(document))
+    first, second = (simulate(x, policy="rr", cpus=2) for x in (load, again))
+    assert first.switches.collect().equals(second.switches.collect())
+
+
 def test_rtapp_there_and_back() -> None:
     """What rt-app can say survives, and runs the same."""
     b = w.Builder()
     ping, pong = b.thread("ping", cpus="0", nice=3), b.thread("pong", sched="fifo", rt_prio=7)
     ping.run("1ms").signal(pong).wait_for(pong).sleep("2ms").repeat(5)
     pong.wait_for(ping).run("500us").signal(ping).repeat(5)
-    load = b.workload()
-    document, lost = w.to_rtapp(load)
-    assert lost == {}
-    again = w.from_rtapp(json.dumps(document))
-    first, second = (simulate(x, policy="rr", cpus=2) for x in (load, again))
-    assert first.switches.collect().equals(second.switches.collect())
+    runs_the_same_from_rtapp(b.workload())
 
 
 def test_rtapp_locks_there_and_back() -> None:
@@ -71,12 +74,7 @@ def test_rtapp_locks_there_and_back() -> None:
     b.thread("waiter").lock(m).cond_wait(c, m).run("1ms").unlock(m).barrier(gate, 2).run("1ms")
     signaller = b.thread("signaller").run("2ms").lock(m).run("1ms").cond_signal(c).unlock(m)
     signaller.cond_broadcast(c).barrier(gate, 2).run("1ms")
-    load = b.workload()
-    document, lost = w.to_rtapp(load)
-    assert lost == {}
-    again = w.from_rtapp(json.dumps(document))
-    first, second = (simulate(x, policy="rr", cpus=2) for x in (load, again))
-    assert first.switches.collect().equals(second.switches.collect())
+    runs_the_same_from_rtapp(b.workload())
     # `sync` signals and waits.
     task = {"loop": 1, "lock": "m", "sync": {"ref": "c", "mutex": "m"}, "unlock": "m"}
     ops = w.from_rtapp({"tasks": {"t": task}}).steps["op"].cast(pl.String).to_list()

@@ -154,6 +154,12 @@ impl<'a> TableIn<'a> {
         Ok(IntColumn(all, unsigned))
     }
 
+    /// A column of integers in which none is missing; what is null counts as 0.
+    pub fn whole(&self, column: &str) -> Result<Vec<i64>> {
+        let values = self.ints(column)?.0;
+        Ok(values.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
     /// A column of category texts (or of their codes), as codes of `categories`.
     fn codes(&self, column: &str, categories: &[&str]) -> Result<IntColumn> {
         let by_text: HashMap<&str, i64> = categories

@@ -93,10 +93,7 @@ impl Engine<'_> {
                             };
                             self.wake(sender, wake);
                         }
-                        if cost > 0 {
-                            self.burst(t, cost);
-                        }
-                        self.block(c, t, disk);
+                        self.sleep_at_cost(c, t, cost, disk);
                         return;
                     }
                 }
@@ -114,12 +111,8 @@ impl Engine<'_> {
                         self.block(c, t, false);
                         return;
                     }
-                    if self.signal(c, t, to, pair, sync) {
-                        self.policy.back_from_kernel(&mut self.world, t);
-                        if cost > 0 {
-                            self.burst(t, cost);
-                            break;
-                        }
+                    if self.signal(c, t, to, pair, sync) && self.pays_for_wake(t, cost) {
+                        break;
                     }
                 }
                 Step::Put {
@@ -133,9 +126,7 @@ impl Engine<'_> {
                     };
                     if let Some(reader) = reader {
                         self.wake(reader, woken_by(c, t, sync));
-                        self.policy.back_from_kernel(&mut self.world, t);
-                        if cost > 0 {
-                            self.burst(t, cost);
+                        if self.pays_for_wake(t, cost) {
                             break;
                         }
                     }
@@ -147,16 +138,13 @@ impl Engine<'_> {
                     disk,
                 } => {
                     if !self.take(c, t, pipe, amount) {
-                        if cost > 0 {
-                            self.burst(t, cost);
-                        }
-                        self.block(c, t, disk);
+                        self.sleep_at_cost(c, t, cost, disk);
                         return;
                     }
                 }
                 Step::Lock { mutex, cost } => {
                     if !self.lock(t, mutex) {
-                        self.sleep_in_lock(c, t, cost);
+                        self.sleep_at_cost(c, t, cost, false);
                         return;
                     }
                 }
@@ -166,7 +154,7 @@ impl Engine<'_> {
                     cost,
                 } => {
                     if !self.wait_on(c, t, condition, mutex) {
-                        self.sleep_in_lock(c, t, cost);
+                        self.sleep_at_cost(c, t, cost, false);
                         return;
                     }
                 }
@@ -176,18 +164,14 @@ impl Engine<'_> {
                     cost,
                 } => {
                     if !self.arrive(c, t, barrier, count) {
-                        self.sleep_in_lock(c, t, cost);
+                        self.sleep_at_cost(c, t, cost, false);
                         return;
                     }
                     self.policy.back_from_kernel(&mut self.world, t);
                 }
                 Step::Unlock { mutex, cost } => {
-                    if self.unlock(c, t, mutex) {
-                        self.policy.back_from_kernel(&mut self.world, t);
-                        if cost > 0 {
-                            self.burst(t, cost);
-                            break;
-                        }
+                    if self.unlock(c, t, mutex) && self.pays_for_wake(t, cost) {
+                        break;
                     }
                 }
                 Step::CondSignal {
@@ -195,12 +179,8 @@ impl Engine<'_> {
                     all,
                     cost,
                 } => {
-                    if self.notify(c, t, condition, all) {
-                        self.policy.back_from_kernel(&mut self.world, t);
-                        if cost > 0 {
-                            self.burst(t, cost);
-                            break;
-                        }
+                    if self.notify(c, t, condition, all) && self.pays_for_wake(t, cost) {
+                        break;
                     }
                 }
                 Step::Fork(child) => {
@@ -262,11 +242,21 @@ impl Engine<'_> {
         self.arm_completion(c);
     }
 
-    fn sleep_in_lock(&mut self, c: Cpu, t: Tid, cost: u32) {
+    /// `t`, on `c`, goes to sleep, which costs it CPU time once it is back.
+    fn sleep_at_cost(&mut self, c: Cpu, t: Tid, cost: u32, disk: bool) {
         if cost > 0 {
             self.burst(t, cost);
         }
-        self.block(c, t, false);
+        self.block(c, t, disk);
+    }
+
+    /// `t` has raised a wake; answers whether that costs it CPU time before its next step.
+    fn pays_for_wake(&mut self, t: Tid, cost: u32) -> bool {
+        self.policy.back_from_kernel(&mut self.world, t);
+        if cost > 0 {
+            self.burst(t, cost);
+        }
+        cost > 0
     }
 
     pub(super) fn fail_fork(&mut self, t: Tid, child: Tid) {

@@ -595,6 +595,35 @@ impl Extractor {
         Some(w)
     }
 
+    /// Whether a wake ends the sleep that a thread is in, in a pipe or for a mutex; `through`:
+    /// it came from the other end, so that it also ends one that the thread is on its way to.
+    fn ends_sleep(&self, wakee: u32, through: bool) -> bool {
+        match self.threads[wakee as usize].now {
+            Now::Runnable | Now::Gone => false,
+            Now::Running { .. } => through,
+            _ => true,
+        }
+    }
+
+    /// Notes a wake that ends such a sleep at `at`; false if the thread was on its way to it.
+    fn sleep_ended(&mut self, wakee: u32, waker: Option<u32>, at: i64) -> bool {
+        self.report.wakes_by_threads += u64::from(waker.is_some());
+        self.report.wakes_external += u64::from(waker.is_none());
+        let th = &mut self.threads[wakee as usize];
+        if let Now::Running { .. } = th.now {
+            th.pending = Some(Pending {
+                waker: NOBODY,
+                count: 0,
+                at,
+                step: 0,
+            });
+            return false;
+        }
+        th.now = Now::Runnable;
+        th.woken = true;
+        true
+    }
+
     /// Notes a signal of `waker` at its progress point; answers its number.
     fn send(&mut self, waker: Option<u32>, to: u32, t: i64, asleep: bool) -> u64 {
         let Some(w) = waker else { return 0 };
@@ -669,6 +698,13 @@ impl Extractor {
             }
         }
     }
+}
+
+/// The value in the middle, the upper one of two.
+fn median(values: &[i64]) -> Option<i64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
 }
 
 fn ran_on(th: &mut ThreadOut, cpu: u16) {

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
-use super::{Extractor, NOBODY, Now, Pending, ThreadOut, flush, push};
+use super::{Extractor, NOBODY, Now, ThreadOut, flush, median, push};
 use crate::error::Result;
 use crate::model::event::State;
 use crate::model::tables::{Switch, Wakeup};
@@ -37,14 +37,10 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
     if table.rows() == 0 {
         return Ok(Vec::new());
     }
-    let column = |name: &str| -> Result<Vec<i64>> {
-        let values = table.ints(name)?.0;
-        Ok(values.into_iter().map(Option::unwrap_or_default).collect())
-    };
-    let (utid, process) = (column("utid")?, column("process")?);
-    let (enters, waits) = (column("enters")?, column("waits")?);
-    let address = column("address")?;
-    let rows = column("ts")?.into_iter().enumerate();
+    let (utid, process) = (table.whole("utid")?, table.whole("process")?);
+    let (enters, waits) = (table.whole("enters")?, table.whole("waits")?);
+    let address = table.whole("address")?;
+    let rows = table.whole("ts")?.into_iter().enumerate();
     Ok(rows
         .map(|(i, ts)| FutexRow {
             ts,
@@ -90,11 +86,27 @@ pub(super) enum Moment {
 /// What the main pass knows of a thread and its mutexes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Locking {
-    /// It has called for one: the step, CPU time since, and how often it slept.
-    wanting: Option<(u32, u32, i64, i64)>,
+    wanting: Option<Wanting>,
     held: Vec<u32>,
-    /// The mutex that it last released, until when it was in that call, and the step.
-    released: Option<(u32, i64, u32)>,
+    released: Option<Released>,
+}
+
+/// The thread has called for a mutex, in this step.
+#[derive(Debug, Clone, Copy)]
+struct Wanting {
+    mutex: u32,
+    step: u32,
+    /// CPU time used since, up to its last sleep, and how often it slept.
+    spent: i64,
+    slept: i64,
+}
+
+/// The mutex that it last released, in this step, and when it was back from that call.
+#[derive(Debug, Clone, Copy)]
+struct Released {
+    mutex: u32,
+    step: u32,
+    back: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -354,12 +366,6 @@ impl Finder {
     }
 }
 
-fn median(values: &[i64]) -> Option<i64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied()
-}
-
 impl Extractor {
     /// The holds of mutexes, and their moments in time order.
     pub(super) fn find_mutexes(
@@ -438,17 +444,19 @@ impl Extractor {
                 self.progress(t, ts);
                 let th = &mut self.threads[t as usize];
                 push(th, op::LOCK, h.mutex, UNPAID, 0, false);
-                th.locking.wanting = Some((h.mutex, th.steps.len() as u32 - 1, 0, 0));
+                th.locking.wanting = Some(Wanting {
+                    mutex: h.mutex,
+                    step: th.steps.len() as u32 - 1,
+                    spent: 0,
+                    slept: 0,
+                });
             }
             Moment::Got => {
                 let th = &mut self.threads[t as usize];
                 th.locking.held.push(h.mutex);
-                let Some((_, step, spent, slept)) = th.locking.wanting.take() else {
+                let Some(wanting) = th.locking.wanting.take().filter(|w| w.slept > 0) else {
                     return;
                 };
-                if slept == 0 {
-                    return;
-                }
                 // What it did for nothing each time that it looked.
                 let ran = std::mem::take(&mut th.ran);
                 let now = match &mut th.now {
@@ -457,8 +465,8 @@ impl Extractor {
                 };
                 th.used += now;
                 th.comes = 0;
-                let cost = (spent + ran + now) / slept;
-                th.steps[step as usize].ns = cost;
+                let cost = (wanting.spent + ran + now) / wanting.slept;
+                th.steps[wanting.step as usize].ns = cost;
                 self.report.sleep_time += cost;
                 self.report.cpu_time += cost;
             }
@@ -467,8 +475,11 @@ impl Extractor {
                 let th = &mut self.threads[t as usize];
                 th.locking.held.retain(|m| *m != h.mutex);
                 push(th, op::UNLOCK, h.mutex, UNPAID, 0, false);
-                let step = th.steps.len() as u32 - 1;
-                th.locking.released = Some((h.mutex, h.back, step));
+                th.locking.released = Some(Released {
+                    mutex: h.mutex,
+                    step: th.steps.len() as u32 - 1,
+                    back: h.back,
+                });
             }
         }
     }
@@ -476,55 +487,39 @@ impl Extractor {
     /// A wake of a thread that wants a mutex; answers whether it was one. The mutex wakes it in
     /// a replay, too, so that nothing is written.
     pub(super) fn woken_for_mutex(&mut self, row: &Wakeup, wakee: u32) -> bool {
-        let Some((mutex, ..)) = self.threads[wakee as usize].locking.wanting else {
+        let Some(Wanting { mutex, .. }) = self.threads[wakee as usize].locking.wanting else {
             return false;
         };
         let waker = self.waker(row, wakee);
         let through = waker.and_then(|w| {
-            let (of, back, step) = self.threads[w as usize].locking.released?;
-            (of == mutex && row.ts <= back).then_some((w, step))
+            let last = self.threads[w as usize].locking.released?;
+            (last.mutex == mutex && row.ts <= last.back).then_some((w, last.step))
         });
-        let now = self.threads[wakee as usize].now;
-        if matches!(now, Now::Runnable | Now::Gone)
-            || (matches!(now, Now::Running { .. }) && through.is_none())
-        {
+        if !self.ends_sleep(wakee, through.is_some()) {
             return false;
         }
-        self.report.wakes_by_threads += u64::from(waker.is_some());
-        self.report.wakes_external += u64::from(waker.is_none());
         if let Some((w, step)) = through {
             self.progress(w, row.ts);
             self.threads[w as usize].raising = Some((wakee, row.ts, step));
         }
-        let th = &mut self.threads[wakee as usize];
-        if let Now::Running { .. } = now {
-            th.pending = Some(Pending {
-                waker: NOBODY,
-                count: 0,
-                at: row.ts,
-                step: 0,
-            });
-            return true;
-        }
-        th.now = Now::Runnable;
-        th.woken = true;
+        self.sleep_ended(wakee, waker, row.ts);
         true
     }
 }
 
 /// Whether `th`, which goes to sleep, wants a mutex: what it used for that is no running time.
 pub(super) fn sleeps_for_mutex(th: &mut ThreadOut) -> bool {
-    let Some((_, _, spent, slept)) = &mut th.locking.wanting else {
+    let Some(wanting) = &mut th.locking.wanting else {
         return false;
     };
-    *spent += std::mem::take(&mut th.ran);
-    *slept += 1;
+    wanting.spent += std::mem::take(&mut th.ran);
+    wanting.slept += 1;
     true
 }
 
 /// The thread's program ends here: nobody must wait for what it held in the recording.
 pub(super) fn release_all(th: &mut ThreadOut, report: &mut super::Report) {
-    let wanted = th.locking.wanting.take().map(|(mutex, ..)| mutex);
+    let wanted = th.locking.wanting.take().map(|wanting| wanting.mutex);
     let held = std::mem::take(&mut th.locking.held);
     if held.is_empty() && wanted.is_none() {
         return;

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
-use super::{Enters, Extractor, NOBODY, Now, Pending, ThreadOut, push};
+use super::{Enters, Extractor, Now, ThreadOut, median, push};
 use crate::error::Result;
 use crate::model::event::WakeKind;
 use crate::model::tables::Wakeup;
@@ -301,14 +301,10 @@ fn find(root: &mut [u32], mut at: u32) -> u32 {
 
 /// The rows of a table `ts, utid, process, enters, writes, value`.
 pub fn call_rows(table: &TableIn<'_>) -> Result<Vec<CallRow>> {
-    let column = |name: &str| -> Result<Vec<i64>> {
-        let values = table.ints(name)?.0;
-        Ok(values.into_iter().map(Option::unwrap_or_default).collect())
-    };
-    let (utid, process) = (column("utid")?, column("process")?);
-    let (enters, writes) = (column("enters")?, column("writes")?);
-    let value = column("value")?;
-    let rows = column("ts")?.into_iter().enumerate();
+    let (utid, process) = (table.whole("utid")?, table.whole("process")?);
+    let (enters, writes) = (table.whole("enters")?, table.whole("writes")?);
+    let value = table.whole("value")?;
+    let rows = table.whole("ts")?.into_iter().enumerate();
     Ok(rows
         .map(|(i, ts)| CallRow {
             ts,
@@ -515,12 +511,6 @@ impl Full {
     }
 }
 
-fn median(values: &[i64]) -> Option<i64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied()
-}
-
 fn full_at(finder: &Finder, pipe: &[u32], n: usize) -> Vec<Full> {
     let mut full: Vec<Full> = (0..n).map(|_| Full::default()).collect();
     for call in finder.calls.iter().filter(|c| c.slept && c.amount > 0) {
@@ -650,10 +640,7 @@ impl Extractor {
             let other = &self.calls[*i as usize];
             other.pipe == c.pipe && other.writes != c.writes
         });
-        let now = self.threads[wakee as usize].now;
-        if matches!(now, Now::Runnable | Now::Gone)
-            || (matches!(now, Now::Running { .. }) && through.is_none())
-        {
+        if !self.ends_sleep(wakee, through.is_some()) {
             return false;
         }
         if let Some((w, (i, false))) = through
@@ -673,26 +660,17 @@ impl Extractor {
             cycle.wakes += u32::from(of_reader);
             cycle.others += u32::from(!of_reader);
         }
-        self.report.wakes_by_threads += u64::from(waker.is_some());
-        self.report.wakes_external += u64::from(waker.is_none());
-        let th = &mut self.threads[wakee as usize];
-        if let Now::Running { .. } = now {
-            th.pending = Some(Pending {
-                waker: NOBODY,
-                count: 0,
-                at: row.ts,
-                step: 0,
-            });
+        let unseen = self.threads[wakee as usize].now == Now::Unseen;
+        if !self.sleep_ended(wakee, waker, row.ts) {
             return true;
         }
-        if now == Now::Unseen {
+        let th = &mut self.threads[wakee as usize];
+        if unseen {
             th.enters = Enters::Asleep;
         }
         if let Some(call) = sleeps_in_pipe(th, &self.calls).flatten() {
             push_call(th, &call, 0, false);
         }
-        th.now = Now::Runnable;
-        th.woken = true;
         true
     }
 }

@@ -8,7 +8,7 @@
 //! round. If both are as steady the thread took the same time in each period, and
 //! nothing tells: it stays with sleeps of the length seen.
 use super::super::load::op;
-use super::{Extractor, ThreadOut};
+use super::{Extractor, ThreadOut, median};
 
 /// A sleep that something outside ended.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn periodic(sleeps: &[OutsideSleep]) -> Vec<OutsideSleep> {
         return Vec::new();
     }
     let distances: Vec<i64> = sleeps.windows(2).map(|w| w[1].woken - w[0].woken).collect();
-    let period = median(distances.clone()).max(1);
+    let period = median(&distances).unwrap_or(0).max(1);
     // Of a distance: how many periods it is, and how far off.
     let off = |d: i64| {
         let n = (d + period / 2) / period;
@@ -79,20 +79,14 @@ fn periodic(sleeps: &[OutsideSleep]) -> Vec<OutsideSleep> {
             .zip(&sleeps[1..])
             .filter(|(d, _)| close(**d))
     };
-    let usual = median(fitting().map(|(_, s)| s.woken - s.since).collect());
+    let lengths: Vec<i64> = fitting().map(|(_, s)| s.woken - s.since).collect();
+    let usual = median(&lengths).unwrap_or(0);
     let of_distances: i64 = fitting().map(|(d, _)| off(*d).1).sum();
-    let of_lengths: i64 = fitting()
-        .map(|(_, s)| (s.woken - s.since - usual).abs())
-        .sum();
+    let of_lengths: i64 = lengths.iter().map(|length| (length - usual).abs()).sum();
     if of_distances * STEADIER >= of_lengths {
         return Vec::new();
     }
     fitting().map(|(_, s)| *s).collect()
-}
-
-fn median(mut values: Vec<i64>) -> i64 {
-    let at = values.len() / 2;
-    *values.select_nth_unstable(at).1
 }
 
 #[cfg(test)]
