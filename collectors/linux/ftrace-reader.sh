@@ -215,6 +215,51 @@ ftrace_stacks() {
     [ -s "$ftrace_to/symbols" ]
 }
 
+# Of the functions in `symbols`, those that the recorded stacks need: a few hundred of some hundred
+# thousand.  An address is a number of two words (on 32 bits, of one) in the recording, between the
+# first function and the last; a number that only looks like one costs a line.  It is of the last
+# function that begins before it.  Reading a long recording once more would take longer than the
+# 3 MB are worth: then all stay.
+ftrace_needed_symbols() {
+    ftrace_to=events/sleep/kernel_stack/symbols
+    [ -z "${watch_ring:-}" ] && [ -s "$ftrace_to" ] || return 0
+    set -- raw/cpu*
+    [ ! -d calls/raw ] || set -- raw/cpu* calls/raw/cpu*
+    [ "$(cat "$@" | wc -c)" -le 33554432 ] || return 0
+    ftrace_ends=$(printf 'ab' | od -An -tx2 | tr -d ' ')
+    {
+        awk '{ print $1, NR, $2 }' "$ftrace_to"
+        od -An -v -tx4 "$@" | LC_ALL=C awk -v swapped="$([ "$ftrace_ends" = 6162 ] || echo 1)" '
+            NR == FNR {
+                # Some look like numbers: all are compared as text.
+                at = $1 ""
+                if (!wide) { first = at; wide = length(at) }
+                if (at < first) first = at
+                if (at > last) last = at
+                known[substr(at, 1, 8)]
+                next
+            }
+            {
+                for (field = 1; field <= NF; field++) {
+                    if (wide == 8) at = $field ""
+                    else {
+                        upper = swapped ? $field : before
+                        at = upper (swapped ? before : $field)
+                        before = $field
+                        if (!(upper in known)) continue
+                    }
+                    if (at >= first && at <= last && !(at in seen)) { seen[at]; print at, 0 }
+                }
+            }' "$ftrace_to" -
+    } >.scratch/addresses && LC_ALL=C sort -k 1,1 -k 2,2n .scratch/addresses >.scratch/sorted &&
+        awk '
+            NF == 2 { for (i = 1; i <= same; i++) print line[i]; same = 0; next }
+            $1 "" != at { at = $1 ""; same = 0 }
+            { line[++same] = $1 " " $3 }' .scratch/sorted >.scratch/symbols &&
+        [ -s .scratch/symbols ] && cat .scratch/symbols >"$ftrace_to"
+    rm -f .scratch/addresses .scratch/sorted .scratch/symbols
+}
+
 # When the period timers of CPU quotas fire.  No tracepoint tells when a quota holds a group back;
 # this one, of all kernel timers, is filtered in the kernel for that function: ten events a second
 # for each group with a quota.  A kernel that hides its addresses does without.
@@ -358,6 +403,7 @@ tracer_end() {
         cat "$ftrace_per/stats" >"${ftrace_to}stats/cpu${ftrace_cpu#c}" 2>/dev/null
         ftrace_trim "${ftrace_to}raw/cpu${ftrace_cpu#c}"
     done
+    ftrace_needed_symbols
     exec 9>&- 3>&-
     ftrace_try=0
     for ftrace_path in "$ftrace_dir-calls" "$ftrace_dir"; do

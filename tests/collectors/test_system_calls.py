@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -48,6 +49,38 @@ def test_a_program_sleeps_in_the_calls_that_it_notes(tmp_path: Path, extra: str)
         inside = (pl.col("ts") >= int(begin)) & (pl.col("ts") + pl.col("dur") <= int(end))
         inside &= (pl.col("dur") >= (int(end) - int(begin)) // 2) & (pl.col("cause") == cause)
         assert found.filter(inside).height, (cause, begin, end)
+
+
+@pytest.mark.needs("root", "tracefs")
+@pytest.mark.parametrize("of", ["all", "command"])
+def test_of_the_kernels_functions_those_are_kept_that_the_stacks_need(
+    tmp_path: Path, of: str
+) -> None:
+    """With the whole list every stack says the same."""
+    of_all = ["--of", "all"] if of == "all" else []
+    run = Run(
+        "--with", "stacks", *of_all, "-o", "x.capture", "--",
+        "sh", "-c", f"echo | {sys.executable} -I -S {LOAD} . 5 >log", cwd=tmp_path,
+    )  # fmt: skip
+    assert run.wait() == 0, run.said
+    assert not run.leftovers()
+    place = "events/sleep/kernel_stack/symbols"
+    kept = (tmp_path / "x.capture" / place).read_text().splitlines()
+    functions = [line.split() for line in Path("/proc/kallsyms").read_text().splitlines()]
+    all_ = [f"{at} {name}" for at, kind, name, *_ in functions if kind in "tTwW" and int(at, 16)]
+    if sum(file.stat().st_size for file in (tmp_path / "x.capture").rglob("raw/cpu*")) > 2**25:
+        pytest.skip("the host was so busy that all functions stay")
+    assert set(kept) < set(all_)
+    assert 10 < len(kept) < len(all_) / 20
+    whole = shutil.copytree(tmp_path / "x.capture", tmp_path / "whole.capture")
+    (whole / place).write_text("\n".join(all_) + "\n")
+    (whole / "checksums").unlink()
+    told = [
+        ss.open(folder, cache=tmp_path / "cache").sleep_reasons.collect()
+        for folder in (tmp_path / "x.capture", whole)
+    ]
+    assert told[0].height > 50
+    assert told[0].equals(told[1], null_equal=True)
 
 
 # Starts a process of which nobody waits for the end, and a thread; says its pid.
