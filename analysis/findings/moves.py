@@ -31,7 +31,7 @@ def moved(facts: Facts) -> Iterator[Finding]:
         .join(once(of_recorder, facts.trace), on="utid", how="anti")
     )
     all_moves = facts.mine(moves(facts.trace, None, WAITED)).join(others, on="utid")
-    waited = all_moves.filter("waited")
+    waited = _behind_others(facts, all_moves.filter("waited"))
     if waited.is_empty():
         return
     cost = int(waited["queued"].sum())
@@ -56,6 +56,32 @@ def moved(facts: Facts) -> Iterator[Finding]:
     whatif = kept_in_place(facts.trace, utid, worst["comm"][0]) if worst["comm"][0] else None
     place = (longest["arrived"], longest["queued"], longest["utid"], longest["to_cpu"])
     yield Finding("migration", cost, text, "migrations", *place, whatif=whatif)
+
+
+def _behind_others(facts: Facts, waited: pl.DataFrame) -> pl.DataFrame:
+    """Those moves after which somebody ran on the CPU when the thread came to its queue.
+
+    A CPU that idled was only slow to wake up, and what the recorder runs there is not there when
+    nobody records.
+    """
+    recorders = once(of_recorder, facts.trace)["utid"].implode()
+    ran = facts.trace.switches.select(
+        pl.col("ts").alias("since"), to_cpu="cpu", runs="next_utid"
+    ).sort("since", maintain_order=True)
+    return (
+        waited.lazy()
+        .sort("arrived", maintain_order=True)
+        .join_asof(
+            ran,
+            left_on="arrived",
+            right_on="since",
+            by="to_cpu",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("runs") >= facts.trace.ncpu, ~pl.col("runs").is_in(recorders))
+        .collect()
+    )
 
 
 def bounced(facts: Facts) -> Iterator[Finding]:

@@ -221,6 +221,50 @@ def test_a_thread_that_each_wakeup_moves() -> None:
             assert found["whatif"].startswith("whatif --pin w=")
 
 
+@pytest.mark.parametrize(("turn", "told"), [(300, True), (150, False)])
+def test_a_thread_that_gets_less_than_an_equal_one(turn: int, told: bool) -> None:
+    """a and b want one CPU for 300 ms, of which half is due to b; a keeps it for `turn` ms."""
+    lines = f"""
+        0 cpu0: idle -> a
+        0 cpu0: waking b on 0 by a
+        0 cpu0: enqueued b on 0 by a
+        {turn * MS} cpu0: a R -> b
+        {300 * MS + 1} cpu0: b S -> a
+    """
+    plain = played(lines, ncpu=1, window=(0, 300 * MS + 2))
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "threads")
+    tables = {name: getattr(plain, name).collect() for name in names}
+    tables["threads"] = tables["threads"].with_columns(
+        prio=pl.lit(120, pl.Int16), sched_class=pl.lit("fair")
+    )
+    found = row(ss.Trace.from_tables(tables, {**plain.info, "os": "Linux"}), "fairness")
+    assert (found is not None) == told
+    if found:
+        assert found["cost"] == 150 * MS
+        assert "of the 150 ms of CPU time due by weight" in found["text"]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_move_to_a_cpu_that_idles_led_to_no_queue(busy: bool) -> None:
+    """30 wake-ups, each onto the other CPU, where w waits 1 ms: for b, or until it is awake."""
+    lines = []
+    for n in range(30):
+        at, cpu = (10 * n + 5) * MS, n % 2
+        lines += [
+            f"{at - MS} cpu{cpu}: idle -> b" if busy else "",
+            f"{at} cpu{cpu}: waking w on {cpu} by {'b' if busy else 'idle'}",
+            f"{at} cpu{cpu}: enqueued w on {cpu} by {'b' if busy else 'idle'}",
+            f"{at + MS} cpu{cpu}: b S -> w" if busy else f"{at + MS} cpu{cpu}: idle -> w",
+            f"{at + 2 * MS} cpu{cpu}: w S -> idle",
+        ]
+    trace = played("\n".join(lines), ncpu=2, window=(0, 300 * MS))
+    found = row(trace, "migration")
+    assert (found is not None) == busy
+    if found:
+        assert found["cost"] == 29 * MS
+        assert "w 29.0 ms" in found["text"]
+
+
 def test_weights_decide_where_paths_differ() -> None:
     """Groups /a (100), /a/x (200), /a/y (400), /b (300); / has no weight of its own."""
     trace = played(BUSY, ncpu=2, window=(0, 10 * MS))
