@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -363,7 +363,12 @@ _LOSSES = Table(
         _maybe("cpu", _CPU, "CPU whose events may be missing; null: any CPU's."),
         _always("ts_begin", _TIME, "Last event before the gap, ns."),
         _always("ts_end", _TIME, "First event after the gap, ns."),
-        _maybe("count", pl.UInt64(), "How many events are missing, where the source counted."),
+        _maybe(
+            "count",
+            pl.UInt64(),
+            "How many events are missing, where the source counted; of a `chain_break`, how many "
+            "broken chains it stands for, if for several.",
+        ),
         _always(
             "reason",
             LOSS_REASON,

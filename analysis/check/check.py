@@ -209,7 +209,13 @@ def _chain_breaks(trace: Trace) -> CheckRow:
     breaks = trace.losses.filter(pl.col("reason") == "chain_break").join(
         back.lazy(), on=["cpu", "ts_begin"], how="anti"
     )
-    per_cpu = breaks.group_by("cpu").len().sort("len", "cpu", descending=[True, False]).collect()
+    # Where switches are missing again and again, one row stands for several.
+    per_cpu = (
+        breaks.group_by("cpu")
+        .agg(len=pl.col("count").fill_null(1).sum())
+        .sort("len", "cpu", descending=[True, False])
+        .collect()
+    )
     found = int(per_cpu["len"].sum())
     text = of(found, _number(trace.switches), "switch", plural="switches")
     if found and trace.ncpu > 1:

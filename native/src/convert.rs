@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::pipeline::Pipeline;
 use crate::realign::Realign;
+use crate::reconstruct::Unreported;
 use crate::reconstruct::clocks::{self, Examiner, Offset};
 use crate::store::Store;
 use crate::summary::TraceJson;
@@ -17,8 +18,8 @@ use crate::summary::TraceJson;
 /// Where the source lost events and does not say when, the trace is read again with every
 /// place where they may be missing. Where the threads' events come in an order that cannot be,
 /// it is read to see whether the CPUs' clocks differ; and if they do, once more, mended. Where
-/// nothing counts losses and chains of switches are broken, it is read once more, with the breaks
-/// known from the start.
+/// chains of switches are broken outside of what the source says it lost, it is read once more,
+/// with the breaks known from the start.
 ///
 /// `only`: names of the tables to build, all if none are named.
 pub fn convert<S: Store>(
@@ -29,49 +30,57 @@ pub fn convert<S: Store>(
     progress: &mut Progress<'_>,
 ) -> Result<(S, TraceJson)> {
     type Places = [(Option<u16>, u64)];
-    type Breaks = [(u16, i64, i64)];
-    let mut pass =
-        |offsets: &[Offset], anywhere: &Places, breaks: &Breaks, progress: &mut Progress<'_>| {
-            let mut store = store()?;
-            let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
-            let info = source.info().clone();
-            let mut pipeline = Pipeline::new(&info, &mut store, progress);
-            if let Some(names) = only {
-                pipeline = pipeline.only(names);
+    let mut pass = |offsets: &[Offset],
+                    anywhere: &Places,
+                    unreported: &Unreported,
+                    progress: &mut Progress<'_>| {
+        let mut store = store()?;
+        let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
+        let info = source.info().clone();
+        let mut pipeline = Pipeline::new(&info, &mut store, progress);
+        if let Some(names) = only {
+            pipeline = pipeline.only(names);
+        }
+        pipeline = pipeline
+            .with_clocks(clocks::known(offsets, info.ncpu))
+            .with_unreported(unreported);
+        let end = match clocks::ahead(offsets, info.ncpu) {
+            None => ahead::run(&mut *source, &mut pipeline, options.jobs)?,
+            Some(ahead) => {
+                let mut realign = Realign::new(pipeline, ahead);
+                let end = ahead::run(&mut *source, &mut realign, options.jobs)?;
+                pipeline = realign.finish()?;
+                end
             }
-            pipeline = pipeline
-                .with_clocks(clocks::known(offsets, info.ncpu))
-                .with_breaks(breaks);
-            let end = match clocks::ahead(offsets, info.ncpu) {
-                None => ahead::run(&mut *source, &mut pipeline, options.jobs)?,
-                Some(ahead) => {
-                    let mut realign = Realign::new(pipeline, ahead);
-                    let end = ahead::run(&mut *source, &mut realign, options.jobs)?;
-                    pipeline = realign.finish()?;
-                    end
-                }
-            };
-            pipeline.last_names(&end.last_names);
-            pipeline.group_moves(&end.group_moves);
-            let summary = pipeline.finish(&info)?;
-            let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
-            let inferred = summary.reconstruction.is_some();
-            let (broken, breaks) = match &summary.reconstruction {
-                Some(one) if info.uncounted => (one.out_of_order(), one.breaks()),
-                Some(one) => (one.out_of_order(), Vec::new()),
-                None => (0, Vec::new()),
-            };
-            let anywhere = if inferred { end.anywhere } else { Vec::new() };
-            Ok::<_, Error>((store, json, broken, anywhere, breaks))
         };
-    let (mut store, mut json, broken, anywhere, mut breaks) = pass(&[], &[], &[], progress)?;
+        pipeline.last_names(&end.last_names);
+        pipeline.group_moves(&end.group_moves);
+        let summary = pipeline.finish(&info)?;
+        let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
+        let inferred = summary.reconstruction.is_some();
+        let (broken, found) = match (&summary.reconstruction, summary.window) {
+            (Some(one), Some((_, end))) => (one.out_of_order(), one.unreported(end)),
+            _ => (0, Unreported::default()),
+        };
+        // Of a source that counts, breaks that some kernels cause are no reason to distrust it.
+        let trusted = !info.uncounted && found.holes.is_empty() && found.leaks.is_empty();
+        let found = if trusted {
+            Unreported::default()
+        } else {
+            found
+        };
+        let anywhere = if inferred { end.anywhere } else { Vec::new() };
+        Ok::<_, Error>((store, json, broken, anywhere, found))
+    };
+    let nothing = Unreported::default();
+    let (mut store, mut json, broken, anywhere, mut found) = pass(&[], &[], &nothing, progress)?;
     // A pipe is read once.
     if !(path.is_file() || path.is_dir()) {
         return Ok((store, json));
     }
     if !anywhere.is_empty() {
         drop(store);
-        (store, json, _, _, breaks) = pass(&[], &anywhere, &[], progress)?;
+        (store, json, _, _, found) = pass(&[], &anywhere, &nothing, progress)?;
     }
     let trusted = options.asked(decode::CLOCKS.0);
     let offsets = if broken < clocks::SUSPICIOUS || trusted {
@@ -81,14 +90,25 @@ pub fn convert<S: Store>(
     };
     if !offsets.is_empty() {
         drop(store);
-        (store, json, _, _, breaks) = pass(&offsets, &anywhere, &[], progress)?;
+        (store, json, _, _, found) = pass(&offsets, &anywhere, &nothing, progress)?;
     }
-    if !breaks.is_empty() {
+    // What is known to be missing shows that more is: of a source that counts, which was believed.
+    for _ in 0..READINGS {
+        if found.is_empty() {
+            break;
+        }
+        let known = found;
         drop(store);
-        (store, json, ..) = pass(&offsets, &anywhere, &breaks, progress)?;
+        (store, json, _, _, found) = pass(&offsets, &anywhere, &known, progress)?;
+        if found == known {
+            break;
+        }
     }
     Ok((store, json))
 }
+
+/// How often at most a file is read again with what the reading before it found missing.
+const READINGS: usize = 2;
 
 /// How the clocks of a trace's CPUs differ.
 fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Result<Vec<Offset>> {

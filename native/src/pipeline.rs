@@ -17,8 +17,8 @@ use crate::model::tables::{
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
-use crate::reconstruct::Reconstructor;
 use crate::reconstruct::apart::Clocks;
+use crate::reconstruct::{Reconstructor, Unreported};
 use crate::store::Store;
 
 pub struct Pipeline<'a, S: Store> {
@@ -36,9 +36,9 @@ pub struct Pipeline<'a, S: Store> {
     every_waking: bool,
     /// Wakeups have one step, raised only for a thread that is not runnable.
     enqueued_once: bool,
+    /// Nothing counts what was lost, or it was shown that more is.
     uncounted: bool,
-    /// (CPU, first instant, end).
-    breaks: &'a [(u16, i64, i64)],
+    unreported: Option<&'a Unreported>,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -105,7 +105,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             every_waking: info.has_waking && info.linux_priorities,
             enqueued_once: !info.has_waking && info.linux_priorities,
             uncounted: info.uncounted,
-            breaks: &[],
+            unreported: None,
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -158,10 +158,11 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
-    /// Where an earlier reading found broken chains.
+    /// What an earlier reading found missing of which the source tells nothing. If there is such,
+    /// its counts are not to be relied on.
     #[must_use]
-    pub fn with_breaks(mut self, breaks: &'a [(u16, i64, i64)]) -> Self {
-        self.breaks = breaks;
+    pub fn with_unreported(mut self, known: &'a Unreported) -> Self {
+        self.unreported = Some(known);
         self
     }
 
@@ -177,15 +178,17 @@ impl<'a, S: Store> Pipeline<'a, S> {
         let (ncpu, begin, only) = (self.ncpu, self.window.0, self.only);
         let (every_waking, enqueued_once) = (self.every_waking, self.enqueued_once);
         let identity = &self.identity;
-        let (uncounted, breaks) = (self.uncounted, self.breaks);
+        let (uncounted, unreported) = (self.uncounted, self.unreported);
         let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
                 .expecting_one_enqueued(enqueued_once)
                 .with_uncounted_losses(uncounted)
-                .with_breaks(breaks)
                 .with_clocks(clocks.clone());
+            if let Some(known) = unreported {
+                new = new.with_unreported(known);
+            }
             for utid in u32::from(ncpu)..identity.count() {
                 if let Some(cpus) = identity.affinity(utid) {
                     new.allow(utid, cpus);

@@ -53,7 +53,8 @@ def test_waits_that_only_ftrace_has_are_the_readers_own(packed: dict[str, ss.Tra
     for row in compare(packed).to_dicts():
         if not row["lost"]:
             others = row["waits only ftrace"] - row["of readers"]
-            assert others <= row["switches"] // 50, row
+            # A broken chain casts doubt on waits across it, right as they are.
+            assert others <= row["switches"] * 3 // 100, row
 
 
 def test_the_docs_show_this_recording(packed: dict[str, ss.Trace]) -> None:

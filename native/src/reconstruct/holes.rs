@@ -87,6 +87,10 @@ pub struct Holes {
     broken: Vec<Spans>,
     /// The same of all CPUs together.
     broken_anywhere: Spans,
+    /// Those of them in which events of any kind may be missing, by CPU.
+    suspected: Vec<Spans>,
+    /// Where switches are missing again and again, by CPU; empty: nowhere.
+    leaking: Vec<Spans>,
     /// By utid; None: every CPU.
     masks: Vec<Option<Mask>>,
     /// The trace has migrations: who is queued on one CPU does not run on
@@ -101,6 +105,8 @@ impl Holes {
             lost_anywhere: Spans::default(),
             broken: vec![Spans::default(); ncpu as usize],
             broken_anywhere: Spans::default(),
+            suspected: vec![Spans::default(); ncpu as usize],
+            leaking: Vec::new(),
             masks: Vec::new(),
             moves_recorded: false,
         }
@@ -161,6 +167,33 @@ impl Holes {
         self.broken_anywhere.add(begin, end);
     }
 
+    /// Any event of `cpu` may be missing in `[begin, end)`, although nothing tells: a broken chain
+    /// was found there. Threads that are queued are in doubt for that already.
+    pub fn suspect(&mut self, cpu: u16, begin: i64, end: i64) {
+        self.suspected[usize::from(cpu)].add(begin, end);
+    }
+
+    pub fn any_suspected(&self) -> bool {
+        self.suspected.iter().any(|spans| !spans.0.is_empty())
+    }
+
+    /// In `[begin, end)` switches of `cpu` are missing again and again: nothing that is seen of it
+    /// stands, and any thread may have run there.
+    pub fn leak(&mut self, cpu: u16, begin: i64, end: i64) {
+        if self.leaking.is_empty() {
+            self.leaking.resize(self.lost.len(), Spans::default());
+        }
+        self.leaking[usize::from(cpu)].add(begin, end);
+        self.lose(usize::from(cpu), begin, end);
+    }
+
+    /// The first instant of `[since, until)` at which switches of `cpu` are missing again and
+    /// again.
+    #[inline]
+    pub fn leaks_from(&self, cpu: u16, since: i64, until: i64) -> Option<i64> {
+        self.leaking.get(usize::from(cpu))?.first_in(since, until)
+    }
+
     /// Where chains are broken, by CPU: what `break_chain` was told.
     pub fn breaks(&self) -> Vec<(u16, i64, i64)> {
         let spans = (0..).zip(&self.broken);
@@ -175,23 +208,40 @@ impl Holes {
         self.lost_anywhere.last_end() <= since && self.broken_anywhere.last_end() <= since
     }
 
-    /// The first instant of `[since, until)` from which on `utid`, on no CPU, may
-    /// have run where events of a CPU that it may use are missing.
-    pub fn doubt_of_absent(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+    /// The first instant of `[since, until)` inside an interval of a CPU that `utid` may use.
+    fn first_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
+        let first = |cpu: usize| spans[cpu].first_in(since, until);
         match self.mask(utid) {
-            None => self.lost_anywhere.first_in(since, until),
-            Some(mask) => {
-                let holes = mask
-                    .cpus()
-                    .filter_map(|cpu| self.lost[cpu].first_in(since, until));
-                holes.min()
-            }
+            None => (0..spans.len()).filter_map(first).min(),
+            Some(mask) => mask.cpus().filter_map(first).min(),
         }
     }
 
+    /// The first instant of `[since, until)` from which on `utid`, on no CPU, must have run if it
+    /// ran: events of a CPU that it may use are missing.
+    pub fn lost_from(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+        match self.mask(utid) {
+            None => self.lost_anywhere.first_in(since, until),
+            Some(_) => self.first_of(&self.lost, utid, since, until),
+        }
+    }
+
+    /// The first instant of `[since, until)` from which on `utid`, asleep, may have run where
+    /// events of a CPU that it may use are missing.
+    pub fn doubt_of_absent(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+        let suspected = if self.broken_anywhere.last_end() <= since {
+            None
+        } else {
+            self.first_of(&self.suspected, utid, since, until)
+        };
+        let lost = self.lost_from(utid, since, until);
+        [suspected, lost].into_iter().flatten().min()
+    }
+
     /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
-    /// CPU may hide a run of it; those of others only if `anywhere` and if they leave it the time
-    /// to get there and back: both moves are recorded by the CPU that makes them.
+    /// CPU may hide a run of it. Those of others may only if nothing tells of them, as of suspected
+    /// ones, or, where nothing is told `anywhere`, of any; and if they leave it the time to get
+    /// there and back: both moves are recorded by the CPU that makes them.
     pub fn doubt_of_queued(
         &self,
         utid: u32,
@@ -203,28 +253,32 @@ impl Holes {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
         let here = [first(&self.lost), first(&self.broken)];
         let here = here.into_iter().flatten().min();
-        if !anywhere {
-            return here;
-        }
-        let Some(from) = self.doubt_of_runnable(utid, since, until) else {
+        let untold = if anywhere {
+            &self.broken
+        } else if self.any_suspected() {
+            &self.suspected
+        } else {
             return here;
         };
-        let to = self.last_doubt(utid, since, until).unwrap_or(from);
-        if to - from >= ROUND_TRIP {
-            Some(from)
-        } else {
-            here
+        let all = [&self.lost, untold];
+        let from = all.map(|spans| self.first_of(spans, utid, since, until));
+        let to = all.map(|spans| self.last_of(spans, utid, since, until));
+        let (from, to) = (
+            from.into_iter().flatten().min(),
+            to.into_iter().flatten().max(),
+        );
+        match (from, to) {
+            (Some(from), Some(to)) if to - from >= ROUND_TRIP => Some(from),
+            _ => here,
         }
     }
 
-    /// The end of the last hole that `doubt_of_runnable` finds the first of.
-    fn last_doubt(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
-        let last = |cpu: usize| {
-            let ends = [&self.lost, &self.broken].map(|spans| spans[cpu].last_in(since, until));
-            ends.into_iter().flatten().max()
-        };
+    /// The end of the last part of `[since, until)` inside an interval of a CPU that `utid` may
+    /// use.
+    fn last_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
+        let last = |cpu: usize| spans[cpu].last_in(since, until);
         match self.mask(utid) {
-            None => (0..self.lost.len()).filter_map(last).max(),
+            None => (0..spans.len()).filter_map(last).max(),
             Some(mask) => mask.cpus().filter_map(last).max(),
         }
     }
@@ -232,13 +286,12 @@ impl Holes {
     /// The same of a thread that waits on a queue, nobody knows which: broken chains
     /// count, for a missing switch alone may have put it on a CPU.
     pub fn doubt_of_runnable(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
-        let first = |cpu: usize| self.broken[cpu].first_in(since, until);
         let broken = match self.mask(utid) {
             _ if self.broken_anywhere.last_end() <= since => None,
-            Some(mask) => mask.cpus().filter_map(first).min(),
+            Some(_) => self.first_of(&self.broken, utid, since, until),
             None => self.broken_anywhere.first_in(since, until),
         };
-        let lost = self.doubt_of_absent(utid, since, until);
+        let lost = self.lost_from(utid, since, until);
         [broken, lost].into_iter().flatten().min()
     }
 

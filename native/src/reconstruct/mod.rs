@@ -10,6 +10,7 @@ pub mod clocks;
 pub mod facts;
 mod holes;
 mod thread;
+mod unreported;
 
 use crate::model::event::{Cause, Censored, End, LossReason, State, WakeKind};
 use crate::model::tables::{
@@ -19,6 +20,8 @@ use crate::prefetch::near;
 use apart::{Apart, Clocks};
 use holes::Holes;
 use thread::{OpenWait, PendingWake, Thread};
+pub use unreported::Unreported;
+use unreported::{Break, Breaks};
 
 /// So long after one step of a wakeup the other has come, where both are recorded.
 const HALF_A_WAKE: i64 = 20_000_000;
@@ -77,6 +80,7 @@ pub struct Reconstructor {
     cpus: Vec<CpuTotals>,
     threads: Vec<Thread>,
     holes: Holes,
+    breaks: Breaks,
     /// Every wakeup has its `waking`: one without had an earlier one, unseen.
     expects_waking: bool,
     /// Wakeups are recorded when they put the thread on a queue: one was.
@@ -114,6 +118,7 @@ impl Reconstructor {
             cpus: vec![cpu; usize::from(ncpu)],
             threads: Vec::new(),
             holes: Holes::new(u32::from(ncpu)),
+            breaks: Breaks::default(),
             expects_waking: false,
             enqueues: false,
             enqueues_once: false,
@@ -164,17 +169,36 @@ impl Reconstructor {
             + self.late_enqueues
     }
 
-    /// Where the chains of switches are broken: (CPU, first instant, end).
-    pub fn breaks(&self) -> Vec<(u16, i64, i64)> {
-        self.holes.breaks()
+    /// Where switches are missing of which the source does not tell, in the window that ended at
+    /// `end`.
+    pub fn unreported(&self, end: i64) -> Unreported {
+        let switches: Vec<_> = self.cpus.iter().map(|cpu| cpu.switches).collect();
+        Unreported {
+            breaks: self.holes.breaks(),
+            holes: self.breaks.holes(),
+            leaks: self.breaks.leaks((self.begin, end), &switches),
+        }
     }
 
-    /// An earlier reading found these `breaks`. One is known at its end only, and then what ended
+    /// What an earlier reading found. A broken chain is known at its end only, and then what ended
     /// inside it has been written.
     #[must_use]
-    pub fn with_breaks(mut self, breaks: &[(u16, i64, i64)]) -> Self {
-        for (cpu, begin, end) in breaks {
+    pub fn with_unreported(mut self, known: &Unreported) -> Self {
+        for (cpu, begin, end) in &known.breaks {
             self.holes.break_chain(*cpu, *begin, *end);
+        }
+        for (cpu, begin, end) in &known.holes {
+            self.holes.suspect(*cpu, *begin, *end);
+        }
+        for leak in &known.leaks {
+            self.holes.leak(leak.cpu, leak.begin, leak.end);
+            self.losses.push(Loss {
+                cpu: Some(leak.cpu),
+                ts_begin: leak.begin,
+                ts_end: leak.end,
+                count: Some(leak.breaks),
+                reason: LossReason::ChainBreak,
+            });
         }
         self
     }
@@ -402,26 +426,36 @@ impl Reconstructor {
         let ncpu = self.ncpu;
         let totals = &mut self.cpus[usize::from(cpu)];
         let current = std::mem::replace(&mut totals.current, NOBODY);
-        let (since, span) = (totals.since, at - totals.since);
-        totals.since = at;
+        let since = std::mem::replace(&mut totals.since, at);
         totals.confirmed = at;
+        let leaking = self.holes.leaks_from(cpu, since, at);
+        let known = leaking.unwrap_or(at) - since;
         if current == NOBODY {
-            totals.unknown += span;
-        } else if current >= ncpu {
-            totals.running += span;
+            totals.unknown += at - since;
+            return;
+        }
+        totals.unknown += at - since - known;
+        if current >= ncpu {
+            totals.running += known;
+            if let Some(from) = leaking {
+                self.close(current, from, End::Lost);
+                let thread = &mut self.threads[current as usize];
+                thread.since = from;
+                thread.forget();
+            }
             self.close(current, at, end);
         } else {
-            totals.idle += span;
-            if span > 0 {
+            totals.idle += known;
+            if known > 0 {
                 self.states.push(StateRow {
                     ts: since,
-                    dur: span,
+                    dur: known,
                     utid: current,
                     state: State::Running,
                     cpu: Some(cpu),
                     prio: None,
                     waker_utid: None,
-                    end,
+                    end: if leaking.is_some() { End::Lost } else { end },
                 });
             }
         }
@@ -455,7 +489,7 @@ impl Reconstructor {
     #[cold]
     fn settle_found(&mut self, utid: u32, t: i64) {
         let since = self.threads[utid as usize].since;
-        if self.holes.doubt_of_absent(utid, since, t).is_some() {
+        if self.holes.lost_from(utid, since, t).is_some() {
             self.doubt(utid, t, None);
         }
     }
@@ -499,16 +533,26 @@ impl Reconstructor {
         if known {
             let totals = &self.cpus[usize::from(cpu)];
             let ts_begin = totals.confirmed;
+            let found = Break {
+                cpu,
+                believed: totals.current,
+                begin: ts_begin,
+                end: t,
+                switches: totals.switches,
+            };
+            self.breaks.add(found, self.is_idle(totals.current));
             self.lose_current(cpu);
             self.counters.chain_breaks += 1;
             self.holes.break_chain(cpu, ts_begin, t);
-            self.losses.push(Loss {
-                cpu: Some(cpu),
-                ts_begin,
-                ts_end: t,
-                count: None,
-                reason: LossReason::ChainBreak,
-            });
+            if self.holes.leaks_from(cpu, ts_begin, t).is_none() {
+                self.losses.push(Loss {
+                    cpu: Some(cpu),
+                    ts_begin,
+                    ts_end: t,
+                    count: None,
+                    reason: LossReason::ChainBreak,
+                });
+            }
         }
         if !self.is_idle(utid) {
             self.thread(utid, t);
@@ -527,7 +571,7 @@ impl Reconstructor {
             (State::Unknown, _) => return,
             (State::Running, Some(cpu)) => {
                 self.counters.contradictions += 1;
-                if self.uncounted {
+                if self.uncounted || self.holes.any_suspected() {
                     let since = self.cpus[usize::from(cpu)].confirmed;
                     self.holes.break_chain(cpu, since, t);
                 }
@@ -677,7 +721,8 @@ impl Reconstructor {
                 self.write_left_wait(utid, row.cpu, t);
             }
             _ => {
-                if let Some(wake) = thread.pending.take() {
+                let half = self.expects_waking && self.enqueues;
+                if let Some(wake) = thread.pending.take().filter(|_| !half) {
                     // The wake was raised on the thread's way off its CPU.
                     let wait = thread.confirm(&wake, None);
                     thread.state = State::Runnable;
@@ -731,6 +776,8 @@ impl Reconstructor {
             awake_before = self.woken_again(utid, t);
         } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
             self.enqueued_again(utid, t);
+        } else if row.kind == WakeKind::Enqueued && self.halves_of_two(utid, t) {
+            self.lose_sight(utid);
         }
         let thread = &mut self.threads[utid as usize];
         thread.last_event = t;
@@ -852,8 +899,9 @@ impl Reconstructor {
         if may_be_woken {
             self.lose_sight(utid);
         } else {
-            if self.uncounted {
+            if self.uncounted || self.holes.any_suspected() {
                 let since = self.threads[utid as usize].since;
+
                 self.holes.break_chains(utid, since, t);
             }
             self.unseat(utid, t);
@@ -883,7 +931,8 @@ impl Reconstructor {
             self.counters.unseen_moves += 1;
             thread.cpu = None;
             wait.queue_cpu = None;
-            if self.uncounted && self.holes.moves_recorded() {
+            let unreported = self.uncounted || self.holes.any_suspected();
+            if unreported && self.holes.moves_recorded() {
                 self.lose_sight(utid);
             }
         }
@@ -975,6 +1024,19 @@ impl Reconstructor {
                     && (wait.begun_before || wait.ts_enqueued.is_none())
                     && thread.last_event == thread.since
             })
+    }
+
+    /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not of
+    /// the same wakeup.
+    fn halves_of_two(&self, utid: u32, t: i64) -> bool {
+        let thread = &self.threads[utid as usize];
+        let waits = thread.wait.as_ref();
+        let waking = match (&thread.pending, waits) {
+            (Some(wake), _) if thread.state != State::Running => Some(wake.ts),
+            (_, Some(wait)) if wait.ts_enqueued.is_none() => wait.ts_waking,
+            _ => None,
+        };
+        waking.is_some_and(|waking| t.saturating_sub(waking) > HALF_A_WAKE)
     }
 
     /// Closes everything that is still open at the end of the window.

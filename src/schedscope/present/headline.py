@@ -61,7 +61,10 @@ def gaps(trace: Trace) -> list[str]:
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
-    losses = trace.losses.group_by("reason").agg(pl.len(), counts).collect()
+    rows = (
+        pl.when(pl.col("reason") == "chain_break").then(pl.col("count").fill_null(1)).otherwise(1)
+    )
+    losses = trace.losses.group_by("reason").agg(rows.sum(), counts).collect()
     gone = off_line(trace)
     found += _off_line(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
     for reason, intervals, count in sorted(losses.iter_rows()):

@@ -1,0 +1,198 @@
+//! What is missing although the source does not say so: rules Unreported and Leaking of
+//! docs/trace-model.md.
+
+use rustc_hash::FxHashSet;
+
+/// Breaks belong together if there are no more switches than this from one to the next.
+const NEAR: u64 = 50;
+
+/// So many breaks that belong together are no accident of one hole,
+const FEW: usize = 6;
+
+/// nor the doing of a kernel that does not report how some threads leave: they are of so many.
+const THREADS: usize = 3;
+
+/// Of more breaks than these at which a CPU was believed to be idle, holes are not the reason.
+const IDLE_LEAVE: usize = 3;
+
+/// A CPU, a first instant, and an end.
+type Span = (u16, i64, i64);
+
+/// Where switches are missing of which nothing tells, as one reading finds them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Unreported {
+    /// Broken chains: at least one switch is missing.
+    pub breaks: Vec<Span>,
+    /// Those of them in which any event may be missing.
+    pub holes: Vec<Span>,
+    pub leaks: Vec<Leak>,
+}
+
+impl Unreported {
+    pub fn is_empty(&self) -> bool {
+        self.breaks.is_empty()
+    }
+}
+
+/// A stretch in which one switch in [`NEAR`], or more of them, is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leak {
+    pub cpu: u16,
+    pub begin: i64,
+    pub end: i64,
+    /// How often the chain breaks in it: at least so many switches are missing.
+    pub breaks: u64,
+}
+
+/// A broken chain of a CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Break {
+    pub cpu: u16,
+    /// The thread that was believed to run.
+    pub believed: u32,
+    pub begin: i64,
+    pub end: i64,
+    /// How many switches the CPU has had.
+    pub switches: u64,
+}
+
+/// The broken chains that a reading has found.
+///
+/// Some kernels do not report how CPUs leave their idle threads, or how one thread of a hypervisor
+/// leaves a CPU. Such a thread is believed to run at several breaks, where that one switch alone is
+/// missing; and then other breaks may be of this kind, too. Else, any event may be missing there.
+#[derive(Debug, Default)]
+pub struct Breaks {
+    /// Of threads, in order of time.
+    of_threads: Vec<Break>,
+    of_idle: Vec<Break>,
+    /// More of idle threads than are kept.
+    idle_leave: bool,
+}
+
+impl Breaks {
+    pub fn add(&mut self, found: Break, idle: bool) {
+        if !idle {
+            self.of_threads.push(found);
+        } else if self.of_idle.len() < IDLE_LEAVE {
+            self.of_idle.push(found);
+        } else {
+            self.idle_leave = true;
+        }
+    }
+
+    /// The kernel takes some threads off a CPU without reporting it.
+    pub fn leaves_unreported(&self) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut threads = self.of_threads.iter();
+        self.idle_leave || threads.any(|one| !seen.insert(one.believed))
+    }
+
+    /// Where any event may be missing.
+    pub fn holes(&self) -> Vec<Span> {
+        if self.leaves_unreported() {
+            return Vec::new();
+        }
+        let all = self.of_threads.iter().chain(&self.of_idle);
+        all.map(|one| (one.cpu, one.begin, one.end)).collect()
+    }
+
+    /// The leaks of a window. One that begins or ends within [`NEAR`] switches of the CPU's first
+    /// or last one reaches to the window's border. `switches`: of each CPU.
+    pub fn leaks(&self, window: (i64, i64), switches: &[u64]) -> Vec<Leak> {
+        let mut all = Vec::new();
+        for (cpu, &total) in (0..).zip(switches) {
+            let of_cpu = self.of_threads.iter().filter(|one| one.cpu == cpu);
+            let of_cpu: Vec<_> = of_cpu.collect();
+            let near = |one: &&Break, next: &&Break| next.switches - one.switches <= NEAR;
+            for stretch in of_cpu.chunk_by(near) {
+                let (first, last) = (stretch[0], stretch[stretch.len() - 1]);
+                let mut believed: Vec<u32> = stretch.iter().map(|one| one.believed).collect();
+                believed.sort_unstable();
+                believed.dedup();
+                if stretch.len() < FEW || believed.len() < THREADS {
+                    continue;
+                }
+                let (early, late) = (first.switches <= NEAR, total - last.switches <= NEAR);
+                all.push(Leak {
+                    cpu,
+                    begin: if early { window.0 } else { first.begin },
+                    end: if late { window.1 } else { last.end },
+                    breaks: stretch.len() as u64,
+                });
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken(at: u64, believed: u32) -> Break {
+        Break {
+            cpu: 0,
+            believed,
+            begin: at as i64 * 10,
+            end: at as i64 * 10 + 5,
+            switches: at,
+        }
+    }
+
+    fn found(breaks: &[u64], switches: u64) -> Vec<Leak> {
+        let mut all = Breaks::default();
+        for &at in breaks {
+            all.add(broken(at, 7 + at as u32 % 3), false);
+        }
+        all.leaks((-7, 1_000_000), &[switches])
+    }
+
+    #[test]
+    fn who_leaves_unreported_again_leaves_no_hole() {
+        let mut all = Breaks::default();
+        for (at, believed, idle) in [(10, 7, false), (20, 8, false), (30, 0, true), (40, 0, true)] {
+            all.add(broken(at, believed), idle);
+        }
+        let holes = [(0, 100, 105), (0, 200, 205), (0, 300, 305), (0, 400, 405)];
+        assert_eq!(all.holes(), holes);
+        all.add(broken(50, 0), true);
+        assert!(!all.leaves_unreported());
+        all.add(broken(60, 1), true);
+        assert!(all.leaves_unreported() && all.holes().is_empty());
+        let mut again = Breaks::default();
+        again.add(broken(10, 7), false);
+        again.add(broken(90, 7), false);
+        assert!(again.leaves_unreported());
+    }
+
+    #[test]
+    fn breaks_close_together_are_a_leak() {
+        let leak = |begin, end, breaks| Leak {
+            cpu: 0,
+            begin,
+            end,
+            breaks,
+        };
+        let six = [101, 150, 160, 170, 180, 230];
+        assert_eq!(found(&six, 300), [leak(1010, 2305, 6)]);
+        assert_eq!(found(&six[1..], 300), []);
+        // Of two threads.
+        assert_eq!(found(&[102, 105, 150, 160, 171, 231], 300), []);
+        // One that is too far from the last begins anew.
+        assert_eq!(found(&[99, 150, 160, 170, 180, 190], 300), []);
+        let twice: Vec<u64> = six.iter().chain(&six.map(|at| at + 200)).copied().collect();
+        assert_eq!(
+            found(&twice, 600),
+            [leak(1010, 2305, 6), leak(3010, 4305, 6)]
+        );
+    }
+
+    #[test]
+    fn a_leak_near_a_border_reaches_to_it() {
+        let all = found(&[50, 60, 70, 80, 90, 100], 150);
+        assert_eq!((all[0].begin, all[0].end), (-7, 1_000_000));
+        let inside = found(&[51, 60, 70, 80, 90, 100], 151);
+        assert_eq!((inside[0].begin, inside[0].end), (510, 1005));
+    }
+}
