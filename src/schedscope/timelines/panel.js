@@ -208,7 +208,7 @@ function panel(picture, source, keep) {
     const scale = Math.max(1, Math.ceil((end - begin) / 2000)), first = Math.floor(begin / scale), found = new Map();
     if (!lanes.length) return found;
     try {
-      const { answer, buffers } = await source({ kind: "lanes", lanes, first, bins: Math.ceil(end / scale) - first, scale });
+      const { answer, buffers } = await source({ kind: "lanes", lanes, first, bins: Math.ceil(end / scale) - first, scale, now: true });
       for (const row of answer.lanes) if (row.kind !== "later") found.set(row.key, unpack(row, answer, buffers));
     } catch { /* what is known stays */ }
     return found;

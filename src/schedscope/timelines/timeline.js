@@ -100,7 +100,7 @@ function unpack(row, answer, buffers) {
     return new ARRAYS[dtype](bytes);
   };
   const { first, bins, scale } = { ...answer, ...row };
-  const piece = { kind: row.kind, first, bins, scale, begin: first * scale, end: (first + bins) * scale };
+  const piece = { kind: row.kind, first, bins, scale, begin: first * scale, end: (first + bins) * scale, refining: row.refining };
   if (row.kind === "bins") {
     piece.states = Object.entries(row.states).map(([code, at]) => [Number(code), array(at)]);
     return piece;
@@ -470,7 +470,7 @@ export function mount(root, about, source, home = "page") {
     const want = lanes.filter((lane) => {
       if (isHead(lane)) return false;
       const known = (pieces.get(lane) || []).at(-1);
-      return !known || !holds(known) || !exact(known, scale);
+      return !known || !holds(known) || !exact(known, scale) || known.refining;
     });
     if (!want.length) return;
     asked = { kind: "lanes", lanes: want, first, bins, scale };
