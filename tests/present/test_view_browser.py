@@ -433,6 +433,8 @@ def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
     assert 0 < most <= mine["lag"].max() // 1000
     press(page, "critical path")
     page.wait(f"{PANEL}.includes('Critical path up to the end')")
+    press(page, "what followed")
+    page.wait(f"{PANEL}.includes('Wakeups that followed, of the ')")
     # Who ran meanwhile: the first one's lane.
     thread = page.run("document.querySelector('.sst-table td button').innerText")
     press(page, thread, ".sst-table td button")

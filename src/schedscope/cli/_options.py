@@ -397,3 +397,25 @@ def decoder_options(args: argparse.Namespace) -> dict[str, str]:
             raise UsageError(f"-O {text}", "KEY=VALUE", "write for example -O buffer=judge")
         options[key] = value
     return options
+
+
+def utid_of(trace: Trace, tid: int) -> int:
+    """The one thread of that tid within the window."""
+    import polars as pl
+
+    found = trace.threads.filter((pl.col("tid") == tid) & (pl.col("utid") >= trace.ncpu)).select(
+        "utid", "comm"
+    )
+    threads = found.join(
+        trace.states.select("utid").unique(), on="utid", how="semi", maintain_order="left"
+    ).collect()
+    if not threads.height:
+        raise UsageError(
+            f"--tid {tid}", "a thread of this trace", "`schedscope latency --by tid` lists threads"
+        )
+    if threads.height > 1:
+        which = ", ".join(f"{utid} ({comm})" for utid, comm in threads.iter_rows())
+        raise UsageError(
+            f"--tid {tid} was used by {threads.height} threads", "one of them", f"--utid {which}"
+        )
+    return int(threads["utid"][0])

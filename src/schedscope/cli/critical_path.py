@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> Answer:
         utid, since, end = _worst(trace, args.worst)
         path = critical_path(trace, since, end, utid=utid)
     else:
-        utid = args.utid if args.utid is not None else _utid(trace, args.tid)
+        utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
         # A cut trace ends where it was cut; a whole one may outlive the thread.
         until = trace.seconds(trace.window[1]) if args.until is not None else None
         path = critical_path(trace, until=until, utid=utid)
@@ -128,28 +128,6 @@ def _worst(trace: Trace, n: int) -> tuple[int, float, float]:
     row = found.row(n - 1, named=True)
     start = max(trace.window[0], 2 * row["ts_ready"] - row["ts_run"])
     return row["utid"], trace.seconds(start), trace.seconds(row["ts_run"])
-
-
-def _utid(trace: Trace, tid: int) -> int:
-    """The one thread of that tid within the window."""
-    import polars as pl
-
-    found = trace.threads.filter((pl.col("tid") == tid) & (pl.col("utid") >= trace.ncpu)).select(
-        "utid", "comm"
-    )
-    threads = found.join(
-        trace.states.select("utid").unique(), on="utid", how="semi", maintain_order="left"
-    ).collect()
-    if not threads.height:
-        raise UsageError(
-            f"--tid {tid}", "a thread of this trace", "`schedscope latency --by tid` lists threads"
-        )
-    if threads.height > 1:
-        which = ", ".join(f"{utid} ({comm})" for utid, comm in threads.iter_rows())
-        raise UsageError(
-            f"--tid {tid} was used by {threads.height} threads", "one of them", f"--utid {which}"
-        )
-    return int(threads["utid"][0])
 
 
 def _ended(frame: pl.DataFrame) -> pl.Series:

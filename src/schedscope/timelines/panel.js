@@ -147,17 +147,23 @@ function panel(picture, source, keep) {
       ] : row(facts.state === "running" ? "started it" : "ended by", facts.state === "running" ? null : woken(facts.after)),
       row("slept for", facts.reason),
       row("before", neighbour(facts.before, utid)), row("after", neighbour(facts.after, utid)));
-    const extra = h("div", {});
+    const extra = h("div", {}), asleep = !["running", "runnable"].includes(facts.state);
+    const ask = async (question) => {
+      extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
+      extra.replaceChildren(...(await tables(question)));
+    };
     const acts = h("p", { class: "sst-acts" },
       link("zoom to it", () => picture.between(facts.begin - length / 10, facts.end + length / 10), "key f"), " · ",
       link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time"), " · ",
       link("add a note", () => note({ at: facts.begin, lane: facts.lane }), "key b"),
       can.has("slice") && !about.grain && facts.thread && facts.thread.sched_class === "fair" ? [" · ", link("how far behind", () => picture.show([`lag:${utid}`]),
         "a lane of its virtual lag: the time that EEVDF would owe it")] : null,
-      can.has("path") && utid !== null && utid !== undefined ? [" · ", link("critical path up to here", async () => {
-        extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
-        extra.replaceChildren(...(await tables({ kind: "path", utid, begin: facts.begin, end: facts.end })));
-      }, "what led to the end of this, back through the threads that woke it")] : null);
+      can.has("path") && utid !== null && utid !== undefined ? [" · ",
+        link("critical path up to here", () => ask({ kind: "path", utid, begin: facts.begin, end: facts.end }),
+          "what led to the end of this, back through the threads that woke it"), " · ",
+        // Who sleeps wakes nobody: what follows begins with its own wakeup.
+        link("what followed", () => ask({ kind: "chain", utid, begin: asleep ? facts.end : facts.begin, end: facts.end }),
+          "whom it woke, whom those woke, and how long each then waited for a CPU")] : null);
     const lines = [wait.python && code(wait.python), facts.python && code(facts.python)].filter(Boolean);
     const rest = [...(facts.tables || []).map((data) => table(data, go)), extra];
     return [h("h2", {}, `${who}: ${state} for ${duration(length)}`), acts,
