@@ -743,6 +743,42 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
 
 
+def test_a_comparison_is_saved_with_what_differs(
+    browser: Any, trace: ss.Trace, tmp_path: Path
+) -> None:
+    """Both pictures and the bars between them, whichever has the focus."""
+    other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline)"
+    bars = "document.querySelector('canvas').balance()"
+    with server(trace, other) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.downloads(tmp_path)
+        browser.wait(f"{bars} && {bars}[0].some(pair => pair[0] !== null && pair[1] !== null)")
+        settled(browser)
+        between = "document.querySelector('canvas[aria-label^=Differences]')"
+        high = browser.run(f"[...{both}, {between}].reduce((sum, c) => sum + c.height, 0)")
+        browser.key("e")
+        data = saved(browser, tmp_path, "png").read_bytes()
+        ratio = browser.run("window.devicePixelRatio")
+        assert int.from_bytes(data[20:24], "big") == high + 4 * 26 * ratio
+        browser.run(f"{both}[1].focus()")
+        browser.key("E")
+        path = saved(browser, tmp_path, "svg")
+        assert "linux-ftrace-mixed-" in path.name
+        assert "-and-linux-ftrace-starved-" in path.name
+        space = "{http://www.w3.org/2000/svg}"
+        drawing = ElementTree.parse(path).getroot()
+        texts = ["".join(text.itertext()) for text in drawing.iter(f"{space}text")]
+        said = browser.run(f"{between}.getAttribute('aria-label')")
+        assert said.removeprefix("Differences of the two traces. ") in texts
+        assert texts.count("running") == 2  # beside the bars, and what the colour means
+        first, middle, second = drawing.findall(f"{space}g")
+        for side, part in enumerate((first, second)):
+            lanes = browser.run(f"{both}[{side}].timeline.lanes()")
+            assert len(list(part.iter(f"{space}image"))) == len(lanes)
+        assert len(list(middle.iter(f"{space}rect"))) > 100
+
+
 def test_two_traces_are_stretched_and_their_differences_marked(
     browser: Any, trace: ss.Trace
 ) -> None:

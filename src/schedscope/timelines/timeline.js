@@ -649,35 +649,23 @@ export function mount(root, about, source, home = "page") {
     if (pointer) hover();
   }
 
-  /** The current view with all its lanes, as a file. */
-  async function save(kind) {
+  /** The current view with all its lanes, as a block of a file. */
+  function painted(kind) {
     const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
-    const width = canvas.width, below = canvas.height + HEADER * ratio, size = [width, below + FOOTER * ratio];
-    const words = { title: `${about.name}, ${when(begin)} to ${when(end)}`, colour, ratio, width, below };
-    const name = `${about.name.replace(/[^\w.-]+/g, "-").replace(/\.(capture|sched)$/, "")}-${((origin + begin) / 1e9).toFixed(6)}s.${kind}`;
+    const block = { title: begin < end ? `${about.name}, ${when(begin)} to ${when(end)}` : `${about.name}: nothing of it`, width: canvas.width, height: canvas.height,
+      name: `${about.name.replace(/[^\w.-]+/g, "-").replace(/\.(capture|sched)$/, "")}-${((origin + begin) / 1e9).toFixed(6)}s` };
     every = true;
     try {
-      if (kind === "svg") {
-        const pen = paint = svgPen(screen, colour.hatch);
-        render();
-        const picture = pen.parts.splice(0).join("");
-        captions(pen, words);
-        download(name, new Blob([pen.text(...size, (captioned) => `<g transform="translate(0 ${HEADER * ratio})">${picture}</g>${captioned.join("")}`, colour.back)], { type: "image/svg+xml" }));
-      } else {
-        render();
-        const sheet = h("canvas", { width: String(size[0]), height: String(size[1]) }), pen = sheet.getContext("2d");
-        pen.fillStyle = colour.back;
-        pen.fillRect(0, 0, ...size);
-        pen.drawImage(canvas, 0, HEADER * ratio);
-        captions(pen, words);
-        download(name, await new Promise((done) => sheet.toBlob(done, "image/png")));
-      }
+      if (kind === "svg") paint = svgPen(screen, colour.hatch);
+      render();
+      return { ...block, drawn: kind === "svg" ? paint.parts.join("") : copied2d(canvas) };
     } finally {
       paint = screen;
       every = false;
       draw();
     }
   }
+  const save = (kind) => filed(kind, picture.blocks(kind), colour, ratio);
 
   /** As much of a text as there is room for; a thread's number, which tells it from others, stays. */
   function clipped(text, x, y, width, numbered = false) {
@@ -1218,7 +1206,7 @@ export function mount(root, about, source, home = "page") {
     strokes, explain, place: settle, reach: () => [low, high], shift: 0, match: null,
     extend: (from, to) => { [low, high] = [from, to]; settle(view.first, view.scale); },
     turn: (by, match = null) => { [picture.shift, picture.match] = [by, match]; tell("shift"); },
-    colour: () => colour, apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
+    colour: () => colour, painted, blocks: (kind) => [painted(kind)], apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
