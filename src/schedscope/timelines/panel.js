@@ -56,7 +56,7 @@ function panel(picture, source, keep) {
   // ---- an interval ----
 
   async function selected() {
-    const chosen = picture.selection, mine = ++last;
+    const chosen = picture.selection, mine = ++last, before = open;
     if (!chosen) {
       shown.selection = [];
       if (open === "selection") close();
@@ -64,9 +64,10 @@ function panel(picture, source, keep) {
     }
     // A lane that was just added is still on its way.
     for (let i = 0; i < 60 && !can.has("slice") && !picture.best(chosen.lane); i++) await new Promise(requestAnimationFrame);
-    let facts = local(chosen), mayTurn = !chosen.behind;
+    if (mine !== last) return;
+    let facts = local(chosen), mayTurn = !chosen.behind && open === before;
     if (can.has("slice")) {
-      if (chosen.behind) shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
+      if (!mayTurn) shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
       else if (open !== "selection" || !shown.selection.length) {
         shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
         turn("selection");
@@ -151,6 +152,9 @@ function panel(picture, source, keep) {
     const ask = async (question) => {
       extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
       extra.replaceChildren(...(await tables(question)));
+      // Whoever asked from further down, or in a narrow window, sees the answer.
+      const [top, end] = [body.getBoundingClientRect(), extra.getBoundingClientRect()].map((box) => box.top);
+      if (end < top || end > top + body.clientHeight / 2) body.scrollTop += end - top - 8;
     };
     const acts = h("p", { class: "sst-acts" },
       link("zoom to it", () => picture.between(facts.begin - length / 10, facts.end + length / 10), "key f"), " · ",
@@ -165,7 +169,7 @@ function panel(picture, source, keep) {
         link("what followed", () => ask({ kind: "chain", utid, begin: asleep ? facts.end : facts.begin, end: facts.end }),
           "whom it woke, whom those woke, and how long each then waited for a CPU")] : null);
     const lines = [wait.python && code(wait.python), facts.python && code(facts.python)].filter(Boolean);
-    const rest = [...(facts.tables || []).map((data) => table(data, go)), extra];
+    const rest = [extra, ...(facts.tables || []).map((data) => table(data, go))];
     return [h("h2", {}, `${who}: ${state} for ${duration(length)}`), acts,
       h("div", { class: "sst-two" }, h("div", {}, list, lines), h("div", {}, rest)),
       !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
@@ -224,7 +228,7 @@ function panel(picture, source, keep) {
   function sums(begin, end, more = new Map()) {
     const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped", "parked"];
     const rows = [], links = [];
-    let coarse = 0, missed = 0;
+    let coarse = 0, missed = 0, nothing = 0;
     for (const lane of counted()) {
       const piece = more.get(lane) || picture.over(lane, begin, end);
       if (!piece) {
@@ -235,6 +239,11 @@ function panel(picture, source, keep) {
       const spent = within(piece, begin, end);
       // Of a CPU what is neither running nor idle; a thread may not exist for a part of the range.
       const unknown = isThread(lane) ? spent.get(UNKNOWN) || 0 : end - begin - (spent.get(RUNNING) || 0) - (spent.get(IDLE) || 0);
+      const known = states.some((state) => spent.get(about.states.indexOf(state))) || unknown > 0.5;
+      if (!known) {
+        nothing++;
+        continue;
+      }
       rows.push([picture.title(lane), ...states.map((state) => {
         const ns = spent.get(about.states.indexOf(state)) || 0;
         return ns ? duration(ns) : "";
@@ -245,7 +254,8 @@ function panel(picture, source, keep) {
     // States that no lane was in say nothing here.
     const said = heads.map((_, i) => i === 0 || rows.some((row) => row[i])), some = (row) => row.filter((_, i) => said[i]);
     const notes = [coarse ? `Some are sums over ${duration(coarse)}, taken in proportion at both ends of the range.` : "",
-      missed ? `Not known over all of the range: ${missed} lanes.` : ""];
+      missed ? `Not known over all of the range: ${missed} lane${missed > 1 ? "s" : ""}.` : "",
+      nothing ? `Nothing is known of ${nothing} thread${nothing > 1 ? "s" : ""} in this range.` : ""];
     return { title: "Totals of the lanes shown", heads: some(heads), rows: rows.map(some), links, note: notes.filter(Boolean).join(" "), python: "" };
   }
 

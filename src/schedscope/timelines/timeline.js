@@ -7,7 +7,7 @@
 // script.py puts this file and its neighbours together into one module.
 
 const NOBODY = 0xffffffff;
-const AXIS = 22, NAMES = 168, NARROW = 96, WIDE = 3, ARROWS = 30; // CSS pixels; an interval this wide gets a colour of its own
+const AXIS = 22, NAMES = 168, NARROW = 96, WIDE = 3, ARROWS = 30, FAR = 16; // CSS pixels; an interval this wide gets a colour of its own
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f8: Float64Array };
 
 const STYLE = `
@@ -611,6 +611,8 @@ export function mount(root, about, source, home = "page") {
     paint.font = `${12 * ratio}px system-ui, sans-serif`;
     paint.textBaseline = "middle";
     axis(left);
+    paint.fillStyle = colour.line;
+    paint.fillRect(left - 1, 0, 1, canvas.height);
     shown = true;
     let coarse = 0;
     // What is scrolled out of the window costs nothing; a printer takes it all.
@@ -643,8 +645,6 @@ export function mount(root, about, source, home = "page") {
     });
     arrows(left, high);
     marks(left, high, paper || every ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
-    paint.fillStyle = colour.line;
-    paint.fillRect(left - 1, 0, 1, canvas.height);
     say(coarse);
     if (pointer) hover();
   }
@@ -910,8 +910,9 @@ export function mount(root, about, source, home = "page") {
     found.sort((a, b) => b.width - a.width);
     for (const { x, from, row } of found.slice(0, ARROWS)) {
       const down = from < row ? 1 : -1;
-      const y0 = (AXIS + from * height) * ratio + (down > 0 ? high : 0);
       const y1 = (AXIS + row * height) * ratio + (down > 0 ? 2 * ratio : high);
+      // From a CPU far away only the end is drawn: lines across all lanes would hide them.
+      const far = Math.abs(from - row) > FAR, y0 = far ? y1 - down * high : (AXIS + from * height) * ratio + (down > 0 ? high : 0);
       paint.globalAlpha = 0.75;
       paint.beginPath();
       paint.moveTo(x, y0);
@@ -922,9 +923,11 @@ export function mount(root, about, source, home = "page") {
       paint.lineTo(x - 3 * ratio, y1 - down * 6 * ratio);
       paint.lineTo(x + 3 * ratio, y1 - down * 6 * ratio);
       paint.fill();
-      paint.beginPath();
-      paint.arc(x, y0, 2.5 * ratio, 0, 7);
-      paint.fill();
+      if (!far) {
+        paint.beginPath();
+        paint.arc(x, y0, 2.5 * ratio, 0, 7);
+        paint.fill();
+      }
       paint.globalAlpha = 1;
     }
     if (wait >= 0) {
