@@ -27,6 +27,7 @@ from schedscope.parsers.schema import TABLES
 from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
+from schedscope.timelines.lanes import STATES
 from schedscope.timelines.places import places
 from schedscope.timelines.threads import as_rows, thread_list
 
@@ -1033,6 +1034,60 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
         ).select(pl.col("dur").sum())
         found = sum(waiting) * step * view["scale"]
         assert found == pytest.approx(runnable.collect().item(), rel=0.02)
+
+
+def test_four_hundred_threads_are_found_grouped_followed_and_saved(
+    browser: Any, tmp_path: Path
+) -> None:
+    """A real capture of a pool: all of its lanes at once, by process, and the way from one."""
+    trace = ss.open(ROOT / "fixtures/linux-ftrace-pool.capture", cache=tmp_path / "cache")
+    pool = trace.threads.filter(pl.col("comm").str.contains(r"^pool-\d\d\.")).collect()
+    assert pool.height == 400
+    keys = [f"utid:{utid}" for utid in pool["utid"]]
+    with server(trace) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        # Search finds those of one process.
+        browser.run("document.querySelector('.sst-find').focus()")
+        type_text(browser, "pool-07.")
+        browser.wait("document.querySelectorAll('.sst-found [role=option]').length >= 20")
+        browser.run("document.querySelector('.sst-find').blur()")
+        browser.run(
+            f"{HANDLE}.picture.arrange({{chosen: ['cpu:0', 'cpu:1', ...{keys}], by: 'process'}})"
+        )
+        browser.wait(f"{HANDLE}.lanes().filter(lane => lane.startsWith('head:')).length >= 20")
+        browser.wait(f"{HANDLE}.state().kinds.filter(kind => kind !== 'none').length >= 402")
+        heads = browser.run(f"{HANDLE}.lanes().filter(lane => lane.startsWith('head:'))")
+        assert len({head for head in heads if head.startswith("head:pool-")}) == 20
+        for lane in (keys[0], keys[211], keys[-1]):
+            mine = trace.states.filter(pl.col("utid") == int(lane[5:]))
+            waited = mine.filter(pl.col("state") == "runnable").select(pl.col("dur").sum())
+            sums = browser.run(f"{HANDLE}.sums({lane!r})")
+            runnable = str(STATES.index("runnable"))
+            assert sum(sums.get(runnable, [])) == pytest.approx(waited.collect().item(), abs=1)
+        # Each key moves 400 lanes; nothing is lost on the way there and back.
+        before = settled(browser)
+        for key in "wwddssaa0":
+            browser.key(key)
+            settled(browser)
+        assert settled(browser)["scale"] == before["scale"]
+        # From a wait to what followed from it.
+        chained = trace.waits.filter(
+            pl.col("waker_utid").is_in(pool["utid"].implode()), pl.col("cause") == "wake"
+        ).collect()
+        waker, ts = chained["waker_utid"][0], chained["ts_ready"][0] - trace.window[0]
+        browser.run(f"{HANDLE}.picture.select('utid:{waker}', {ts - 1})")
+        press(browser, "what followed")
+        browser.wait(
+            f"{PANEL}.includes('Wakeups that followed') && {PANEL}.includes('waits so far')"
+        )
+        browser.downloads(tmp_path)
+        browser.key("E")
+        drawing = ElementTree.parse(saved(browser, tmp_path, "svg")).getroot()
+        texts = {
+            "".join(text.itertext()) for text in drawing.iter("{http://www.w3.org/2000/svg}text")
+        }
+        names = {f"{comm} {tid}" for comm, tid in pool.select("comm", "tid").iter_rows()}
+        assert names <= texts
 
 
 # -- a page that carries its data -----------------------------------------------------------
