@@ -128,19 +128,24 @@ def click(browser: Any, x: float, y: float) -> None:
 
 
 def press(browser: Any, text: str, kind: str = "button") -> None:
-    """Click the first thing with this text, where it is."""
+    """Click the first thing with this text, where it is once nothing moves it."""
     found = (
         f"[...document.querySelectorAll({kind!r})].find(b => b.offsetParent"
         f" && b.innerText.trim().startsWith({json.dumps(text)}))"
     )
     browser.wait(found)
-    browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
-    browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
-    x, y = browser.run(
-        "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
-        f"({found}.getBoundingClientRect())"
-    )
-    click(browser, x, y)
+    before = None
+    for _ in range(100):
+        browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
+        browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
+        place = browser.run(
+            "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
+            f"({found}.getBoundingClientRect())"
+        )
+        if place == before:
+            break
+        before = place
+    click(browser, *place)
 
 
 def spot(browser: Any, at: int, lane: str) -> tuple[float, float]:

@@ -48,6 +48,8 @@ function panel(picture, source, keep) {
     picture.go(at, length, lane);
     if (lane) picture.select(lane, at + Math.floor(length / 2));
   };
+  /** From when to when, so that the two differ, wherever the view is. */
+  const span = (begin, end) => [begin, end].map((at) => picture.when(at, (end - begin) / 10)).join(" to ");
   const toThread = (utid, at) => link(picture.thread(utid), () => go([at, 0, `utid:${utid}`]), "its lane at this instant");
   const row = (name, ...values) => (values.flat().some((value) => value !== null && value !== undefined && value !== "")
     ? [h("dt", {}, name), h("dd", {}, values)] : []);
@@ -123,7 +125,7 @@ function panel(picture, source, keep) {
       return [h("h2", {}, `${picture.title(facts.lane)}: ${facts.text}`),
         h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
           link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
-        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", `${facts.least ? "at least " : ""}${duration(facts.end - facts.begin)}`))];
+        h("dl", {}, row("when", span(facts.begin, facts.end)), row("how long", `${facts.least ? "at least " : ""}${duration(facts.end - facts.begin)}`))];
     }
     const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
     const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);
@@ -132,7 +134,7 @@ function panel(picture, source, keep) {
     const woken = (part) => part && part.waker !== null && part.waker !== undefined
       ? ["woken by ", toThread(part.waker, part.begin), part.waker_cpu === null ? "" : ` on CPU ${part.waker_cpu}`] : null;
     const list = h("dl", {},
-      row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`),
+      row("when", span(facts.begin, facts.end)),
       facts.cpu !== null && facts.cpu !== undefined ? row(facts.state === "runnable" ? "on the queue of" : "CPU", link(`CPU ${facts.cpu}`, () => picture.show([`cpu:${facts.cpu}`]), "its lane")) : [],
       utid !== null && utid !== undefined ? row("thread", link(who, () => picture.show([`utid:${utid}`]), "its lane")) : [],
       known.pid === undefined || known.pid === null ? row("process", known.process_name) : row("process",
@@ -194,7 +196,7 @@ function panel(picture, source, keep) {
       return;
     }
     const [begin, end] = range;
-    const head = [h("h2", {}, `${picture.when(begin)} to ${picture.when(end)}: ${duration(end - begin)}`),
+    const head = [h("h2", {}, `${span(begin, end)}: ${duration(end - begin)}`),
       h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(begin, end), "key f"), " · ",
         link("add a note", () => note({ at: begin, lane: null }), "key b"), " · ", link("clear", () => picture.setRange(null), "Escape"))];
     let totals = table(sums(begin, end), go);

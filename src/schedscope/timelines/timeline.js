@@ -267,7 +267,8 @@ export function mount(root, about, source, home = "page") {
   const isHead = (lane) => lane.startsWith("head:");
   const titles = new Map((about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]])));
   const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
-  const when = (ns) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(view.scale * view.bins + 1)))))} s`;
+  /** An instant, to a hundredth of a `span`: of what is shown, or of what it is about. */
+  const when = (ns, span = view.scale * view.bins) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(span + 1)))))} s`;
 
   const strange = (lane) => isThread(lane) && !!strangers && strangers.has(threads.get(Number(lane.slice(5)))?.comm ?? thread(Number(lane.slice(5))).replace(/ \d+$/, ""));
 
