@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 from ledgers import played
 
 import schedscope as ss
+from schedscope import cli
 from schedscope.errors import UsageError
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/linux-ftrace-mixed.capture"
@@ -91,6 +93,22 @@ def test_every_row_is_a_wait_whose_waker_belongs_to_the_chain(
             known[woken] = hops
         chains += 1
     assert chains > 20
+
+
+def test_the_command_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    assert trace.path is not None
+    worst = ss.worst_waits(trace, 3, where=pl.col("censored") == "none").row(2, named=True)
+    command = ["wake-chain", str(trace.path), "--worst", "3"]
+    assert cli.main([*command, "--top", "5", "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    end = min(trace.window[1], worst["ts_run"] + max(50_000_000, 10 * worst["wait"]))
+    span = (f"{ts - trace.origin}ns" for ts in (worst["ts_run"], end))
+    frame = ss.wake_chain(trace, *span, utid=worst["utid"])
+    assert said["rows"] == frame.head(5).to_dicts()
+    assert (said["rows_in_all"], said["utid"]) == (len(frame), worst["utid"])
+    assert cli.main(command) == 0
+    assert f"{len(frame):,} wakeup" in capsys.readouterr().out or not len(frame)
 
 
 @pytest.mark.parametrize(("since", "until"), [("2s", "1s"), ("0s", "99999s")])

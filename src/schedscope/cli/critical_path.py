@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -116,16 +115,7 @@ def _worst(trace: Trace, n: int) -> tuple[int, float, float]:
 
     A wait by itself has no more than one step before it: the wakeup.
     """
-    import polars as pl
-
-    from schedscope.analysis.worst_waits import worst_waits
-
-    if n < 1:
-        raise UsageError(f"--worst {n}", "1 for the longest wait, 2 for the next, ...")
-    found = worst_waits(trace, n, where=pl.col("censored") == "none")
-    if len(found) < n:
-        raise UsageError(f"--worst {n}", f"at most {len(found)}: the waits that were measured")
-    row = found.row(n - 1, named=True)
+    row = _options.worst_wait(trace, n)
     start = max(trace.window[0], 2 * row["ts_ready"] - row["ts_run"])
     return row["utid"], trace.seconds(start), trace.seconds(row["ts_run"])
 

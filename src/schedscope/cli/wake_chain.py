@@ -25,7 +25,11 @@ GROUP = "who waited, and why?"
 HELP = "the wakeups that followed from what a thread did"
 EXAMPLE = """\
   schedscope wake-chain web.capture --tid 4711 --since 2.5s --until 2.51s
+  schedscope wake-chain web.capture --worst 1
 """
+
+
+_LEAST = 50_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tid", type=int, help="the thread at the start of the chain")
     which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
+    which.add_argument(
+        "--worst", type=int, metavar="N", help="what followed from the end of the N-th longest wait"
+    )
     _options.add_top(parser, 20, what="the first N wakeups")
     _options.add_format(parser)
 
@@ -44,8 +51,16 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     trace = _options.open_input(args)
-    utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
-    frame = wake_chain(trace, utid=utid)
+    since = until = None
+    if args.worst is not None:
+        row = _options.worst_wait(trace, args.worst)
+        utid = row["utid"]
+        # As long after it as ten such waits, or 50 ms.
+        end = min(trace.window[1], row["ts_run"] + max(_LEAST, 10 * row["wait"]))
+        since, until = trace.seconds(row["ts_run"]), trace.seconds(end)
+    else:
+        utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
+    frame = wake_chain(trace, since, until, utid=utid)
     shown = frame[: _options.top(args, 20)]
     foot = more(len(frame) - len(shown), "later wakeup")
     waited = int(frame["wait"].sum())
