@@ -13,7 +13,7 @@ import schedscope as ss
 from schedscope import cli
 from schedscope.errors import UsageError
 
-FIXTURE = Path(__file__).parents[2] / "fixtures/linux-ftrace-mixed.capture"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 WORLD = """
     0    cpu0: idle -> client
     0    cpu1: idle -> hog
@@ -76,7 +76,7 @@ def test_it_begins_and_ends_where_it_should() -> None:
 def test_every_row_is_a_wait_whose_waker_belongs_to_the_chain(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    trace = ss.open(FIXTURE, cache=tmp_path_factory.mktemp("cache"))
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path_factory.mktemp("cache"))
     chains = 0
     for who in trace.waits.select("waker_utid").drop_nulls().unique().collect()["waker_utid"]:
         if who < trace.ncpu:
@@ -96,7 +96,7 @@ def test_every_row_is_a_wait_whose_waker_belongs_to_the_chain(
 
 
 def test_the_command_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = ss.open(FIXTURE, cache=tmp_path)
+    trace = ss.open(FIXTURES / "linux-ftrace-pool.capture", cache=tmp_path)
     assert trace.path is not None
     worst = ss.worst_waits(trace, 3, where=pl.col("censored") == "none").row(2, named=True)
     command = ["wake-chain", str(trace.path), "--worst", "3"]
@@ -108,7 +108,7 @@ def test_the_command_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert said["rows"] == frame.head(5).to_dicts()
     assert (said["rows_in_all"], said["utid"]) == (len(frame), worst["utid"])
     assert cli.main(command) == 0
-    assert f"{len(frame):,} wakeup" in capsys.readouterr().out or not len(frame)
+    assert f"{len(frame):,} wakeups of " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("since", "until"), [("2s", "1s"), ("0s", "99999s")])
