@@ -77,6 +77,7 @@ CASES = [
     Case("wakers", "ss.wakers(trace)"),
     Case("off_cpu", "ss.off_cpu(trace)"),
     Case("critical path, 1 s", "ss.critical_path(trace, 50, 51, utid=8)"),
+    Case("wake chain, 1 s", "ss.wake_chain(trace, 50, 51, utid=8)"),
     Case("critical path", "ss.critical_path(trace, utid=8)"),
     Case("migrations by comm", "ss.migration_summary(trace)"),
     Case("migrations by cause over time", "ss.migration_summary(trace, 'cause', every='1s')"),

@@ -57,6 +57,7 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
         "interference comm": lambda t: ss.interference(t, by="comm"),
         "compare": lambda t: ss.compare(t, t, resamples=100, blocks=8),
         "critical_path": lambda t: ss.critical_path(t, utid=longest_lived(t)),
+        "wake_chain": lambda t: ss.wake_chain(t, utid=longest_lived(t)),
         "episode_interference": lambda t: ss.episode_interference(
             t, ss.starvation(t, threshold="5ms")
         ),

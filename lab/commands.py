@@ -30,6 +30,7 @@ _ASKED = (
 
 _MORE = {
     "critical-path": ["--worst", "1"],
+    "wake-chain": ["--worst", "1"],
     "report": ["-o", "{out}/report.html"],
     "timeline": ["-o", "{out}/timeline.html"],
     "export": ["--to", "perfetto", "-o", "{out}/trace.pftrace"],

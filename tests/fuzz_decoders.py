@@ -166,6 +166,7 @@ def questions() -> list[Callable[[Any], object]]:
         ss.residency,
         ss.affinity,
         lambda trace: ss.critical_path(trace, utid=trace.threads.collect()["utid"].max() or 0),
+        lambda trace: ss.wake_chain(trace, utid=trace.threads.collect()["utid"].max() or 0),
     ]
 
 

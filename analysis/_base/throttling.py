@@ -9,6 +9,7 @@ thread of the group until the next refill.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ _SLICE = 5_000_000
 """Default of `sched_cfs_bandwidth_slice_us`, in ns."""
 _PERIOD_OFF = 0.02
 """A timer is of a group if its period is the group's, within this part."""
+
+_ROWS = 4_000_000
+"""Rows of `states` that are looked at together."""
 
 ACCOUNTING = "quota accounting"
 IDLE_CPU = "idle CPU"
@@ -185,24 +189,64 @@ def _stretches(
     quota, period = group.get("quota"), group.get("period")
     if not quota or not period:
         return None
-    wanting = trace.states.filter(pl.col("state").is_in(["running", "runnable"])).select(
-        "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
-    )
-    own = wanting.join(members.select("utid").lazy(), on="utid", how="semi")
-    states = own.collect(engine="streaming")  # of a long trace a part is held
-    if spans.height:
-        states = pl.concat([states, _inside(wanting, spans)])
-    best: tuple[float, pl.DataFrame] | None = None
-    for fired in timers.values():
-        typical = fired.diff().median()
-        if abs(float(typical or 0) - period) > _PERIOD_OFF * period:  # type: ignore[arg-type]
-            continue
-        periods = _periods(trace, states, fired, group)
-        # The timer of another group fires at other moments: less is explained by it.
-        explained = _explained(states, periods)
-        if best is None or explained > best[0]:
-            best = explained, periods
-    return best[1] if best else None
+    edges = [_edges(trace, fired) for fired in timers.values() if _is_period(fired, period)]
+    seen = [_Seen(each) for each in edges]
+    for states, left in _states(trace, members, spans):
+        for one in seen:
+            one.add(states, left)
+    found = [one.periods(trace, group) for one in seen]
+    if len(found) < 2:
+        return found[0] if found else None
+    explained = [0.0] * len(found)
+    for states, _ in _states(trace, members, spans):
+        for i, periods in enumerate(found):
+            explained[i] += _explained(states, periods)
+    # The timer of another group fires at other moments: less is explained by it.
+    return found[explained.index(max(explained))]
+
+
+def _is_period(fired: pl.Series, period: int) -> bool:
+    typical = fired.diff().median()
+    return abs(float(typical or 0) - period) <= _PERIOD_OFF * period  # type: ignore[arg-type]
+
+
+def _edges(trace: Trace, fired: pl.Series) -> pl.DataFrame:
+    _, end = trace.window
+    edges = pl.DataFrame({"ts": fired, "refill": fired.shift(-1).fill_null(end)})
+    return edges.with_row_index("period").filter(pl.col("ts") < pl.col("refill"))
+
+
+def _states(
+    trace: Trace, members: pl.DataFrame, spans: pl.DataFrame
+) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """When the group's threads wanted a CPU, and which of their waits ended as they `_left`.
+
+    Of a long trace part by part, which have to fit into memory: the table is in order of time, so
+    what follows a thread's last row in a part is its first in a later one.
+    """
+    carried = None
+    for rows in _parts(trace):
+        wanting = rows.filter(pl.col("state").is_in(["running", "runnable"])).select(
+            "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
+        )
+        own = wanting.join(members.select("utid").lazy(), on="utid", how="semi")
+        states = own.collect(engine="streaming")
+        if spans.height:
+            states = pl.concat([states, _inside(wanting, spans)])
+        known = states if carried is None else pl.concat([carried, states])
+        yield states, _left(known)
+        carried = known.sort("utid", "ts").unique("utid", keep="last")
+
+
+def _parts(trace: Trace) -> Iterator[pl.LazyFrame]:
+    rows = 0
+    if trace.folder_of("states") is not None:
+        rows = int((trace.info.get("rows") or {}).get("states", 0))
+    if rows <= _ROWS:
+        yield trace.states
+        return
+    for at in range(0, rows, _ROWS):
+        yield trace.states.slice(at, _ROWS)
 
 
 def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
@@ -235,59 +279,70 @@ def _cut(stretches: pl.DataFrame, since: int, until: int, number: int | None) ->
     )
 
 
-def _periods(
-    trace: Trace, states: pl.DataFrame, fired: pl.Series, group: dict[str, Any]
-) -> pl.DataFrame:
-    """Stretches from when a CPU last had a thread of the group to the refill, of throttled periods.
+class _Seen:
+    """What a group's threads did between the refills of one timer, added up."""
 
-    That is the last run of one there, or the last moment that one left its queue for another: a
-    CPU that is throttled gives none away. A period is one if the group used its quota up but for
-    what CPUs may keep of their slices, and no more are than the kernel counted: those in which the
-    group used most.
-    """
-    _, end = trace.window
-    edges = pl.DataFrame({"ts": fired, "refill": fired.shift(-1).fill_null(end)})
-    edges = edges.with_row_index("period").filter(pl.col("ts") < pl.col("refill"))
-    running = states.filter(pl.col("state") == "running").with_columns(
-        until=pl.col("ts") + pl.col("dur")
-    )
-    # A run over a refill counts in both periods.
-    runs = running.sort("until").join_where(
-        edges.rename({"ts": "since"}),
-        pl.col("ts") < pl.col("refill"),
-        pl.col("until") > pl.col("since"),
-    )
-    runs = runs.with_columns(
-        ran=pl.min_horizontal("until", "refill") - pl.max_horizontal("ts", "since")
-    )
-    slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
-        "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
-    )
-    slack = trace.ncpu * (int(slice_us) * 1000 if slice_us else _SLICE)
-    used = (
-        runs.group_by("period")
-        .agg(used=pl.col("ran").sum(), last=pl.col("until").max())
-        .filter(pl.col("used") >= max(group["quota"] - slack, group["quota"] // 2))
-        .sort("used", descending=True)
-        .head(group["n_throttled"])
-        .join(edges, on="period")
-    )
-    cpus = pl.DataFrame({"cpu": states["cpu"].unique().drop_nulls()})
-    left = _left(states).join_where(
-        edges.rename({"ts": "since"}),
-        pl.col("until") > pl.col("since"),
-        pl.col("until") < pl.col("refill"),
-    )
-    seen = pl.concat([one.select("period", "cpu", "until") for one in (runs, left)])
-    here = seen.group_by("period", "cpu").agg(last_here=pl.col("until").max())
-    return (
-        used.join(cpus, how="cross")
-        .join(here, on=["period", "cpu"], how="left")
-        .with_columns(ts=pl.coalesce("last_here", "last"))
-        .with_columns(dur=pl.col("refill") - pl.col("ts"))
-        .filter(pl.col("dur") > 0)
-        .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
-    )
+    def __init__(self, edges: pl.DataFrame) -> None:
+        """`edges`: the periods, from `ts` to `refill`."""
+        self._edges = edges
+        self._used: list[pl.DataFrame] = []
+        self._here: list[pl.DataFrame] = []
+        self._cpus: set[int] = set()
+
+    def add(self, states: pl.DataFrame, left: pl.DataFrame) -> None:
+        """More of the threads' states; `left`: waits, `until` a thread left for another queue."""
+        since = self._edges.rename({"ts": "since"})
+        running = states.filter(pl.col("state") == "running").with_columns(
+            until=pl.col("ts") + pl.col("dur")
+        )
+        # A run over a refill counts in both periods.
+        runs = running.sort("until").join_where(
+            since, pl.col("ts") < pl.col("refill"), pl.col("until") > pl.col("since")
+        )
+        runs = runs.with_columns(
+            ran=pl.min_horizontal("until", "refill") - pl.max_horizontal("ts", "since")
+        )
+        left = left.join_where(
+            since, pl.col("until") > pl.col("since"), pl.col("until") < pl.col("refill")
+        )
+        seen = pl.concat([one.select("period", "cpu", "until") for one in (runs, left)])
+        ran = runs.group_by("period").agg(pl.col("ran").sum(), last=pl.col("until").max())
+        self._used.append(ran)
+        self._here.append(seen.group_by("period", "cpu").agg(last_here=pl.col("until").max()))
+        self._cpus |= set(states["cpu"].drop_nulls().unique())
+
+    def periods(self, trace: Trace, group: dict[str, Any]) -> pl.DataFrame:
+        """Stretches from when a CPU last had a thread of the group to the refill, of throttled
+        periods.
+
+        That is the last run of one there, or the last moment that one left its queue for another:
+        a CPU that is throttled gives none away. A period is one if the group used its quota up but
+        for what CPUs may keep of their slices, and no more are than the kernel counted: those in
+        which the group used most.
+        """
+        slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
+            "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
+        )
+        slack = trace.ncpu * (int(slice_us) * 1000 if slice_us else _SLICE)
+        used = (
+            pl.concat(self._used)
+            .group_by("period")
+            .agg(used=pl.col("ran").sum(), last=pl.col("last").max())
+            .filter(pl.col("used") >= max(group["quota"] - slack, group["quota"] // 2))
+            .sort("used", "period", descending=[True, False])
+            .head(group["n_throttled"])
+            .join(self._edges, on="period")
+        )
+        cpus = pl.DataFrame({"cpu": sorted(self._cpus)}, {"cpu": pl.UInt16})
+        here = pl.concat(self._here).group_by("period", "cpu").agg(pl.col("last_here").max())
+        return (
+            used.join(cpus, how="cross")
+            .join(here, on=["period", "cpu"], how="left")
+            .with_columns(ts=pl.coalesce("last_here", "last"))
+            .with_columns(dur=pl.col("refill") - pl.col("ts"))
+            .filter(pl.col("dur") > 0)
+            .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
+        )
 
 
 def _left(states: pl.DataFrame) -> pl.DataFrame:

@@ -65,6 +65,7 @@ from schedscope.analysis.virtual_lag import (
 )
 from schedscope.analysis.wait_breakdown import wait_breakdown as wait_breakdown
 from schedscope.analysis.wait_distribution import wait_distribution as wait_distribution
+from schedscope.analysis.wake_chain import wake_chain as wake_chain
 from schedscope.analysis.wakers import wakers as wakers
 from schedscope.analysis.weights import weight_notes as weight_notes, weights as weights
 from schedscope.analysis.work_conservation import (

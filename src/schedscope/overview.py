@@ -2,8 +2,7 @@
 
 A viewer of a hundred million intervals shows its first picture from here, without reading them.
 It is made at conversion, or when somebody first looks, and kept beside the tables as
-`overview.bin`: a line of JSON, then the numbers of `_native.overview`, those of `thread_totals`,
-and the CRC-32 of all that.
+`overview.bin` (`checked_file`): the numbers of `_native.overview`, and those of `thread_totals`.
 It belongs to the table `states` of one size and checksum; one that is of another, or damaged, is
 made again. Only tables that schedscope wrote have one: of those no two intervals of a thread, or
 of a CPU, overlap.
@@ -11,12 +10,7 @@ of a CPU, overlap.
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import zlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope import stored
+from schedscope import checked_file, stored
 from schedscope.parsers import files
 from schedscope.thread_totals import RUN_COLUMNS, SCHEMA, WAIT_COLUMNS, thread_totals
 
@@ -179,8 +173,8 @@ def of(trace: Trace) -> Overview | None:
     parts = _made(trace.path, trace.info, identity)
     if parts is None:
         return None
-    _keep(trace.path, parts)
-    return _parsed(b"".join([*parts, _check(parts)]), identity, trace.info)
+    checked_file.keep(trace.path / NAME, parts)
+    return _parsed(b"".join(parts), identity, trace.info)
 
 
 def write(folder: Path, about: Mapping[str, Any]) -> None:
@@ -189,7 +183,8 @@ def write(folder: Path, about: Mapping[str, Any]) -> None:
         path = folder / _STATES
         identity = [path.stat().st_size, stored.checksum(path)]
         if (parts := _made(folder, about, identity)) is not None:
-            _write(folder / NAME, parts)
+            with (folder / NAME).open("wb") as file:
+                file.writelines(parts)
 
 
 def worst(waits: pl.LazyFrame, begin: int, n: int) -> list[dict[str, Any]]:
@@ -257,7 +252,7 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         "waits": worst(files.scan_parquet(folder / "waits.parquet"), begin, _WAITS),
     }
     sums = b"".join(column.fill_null(-1).to_numpy().astype("<i8").tobytes() for column in totals)
-    return [json.dumps(head).encode() + b"\n", *parts, sums]
+    return checked_file.sealed(head, [*parts, sums])
 
 
 def _fewest_bins(length: int) -> int:
@@ -273,20 +268,20 @@ def _power(most: int) -> int:
 
 def _parsed(data: bytes, identity: list[Any], about: Mapping[str, Any]) -> Overview | None:
     """None for the bytes of another version, of other tables, or that are damaged."""
-    if data[-8:] != f"{zlib.crc32(memoryview(data)[:-8]):08x}".encode():
+    if (found := checked_file.opened(data)) is None:
         return None
+    head, numbers = found
     try:
-        line = data.index(b"\n")
-        head = json.loads(data[:line])
         wanted = [_VERSION, identity, list(about["window"]), about["rows"]["states"]]
         if [head[name] for name in ("version", "states", "window", "rows")] != wanted:
             return None
         cpus, threads, chunk = head["cpus"], head["threads"], head["chunk"]
         fine, coarse = head["bins"]
-        if not all(_is_wait(row) for row in head["waits"]) or fine < 1 or chunk < 1:
+        sizes = min(fine, chunk, coarse + 1, head["totals"] + 1)
+        if not all(_is_wait(row) for row in head["waits"]) or sizes < 1:
             return None
         chunks = -(-head["rows"] // chunk)
-        at, parts = line + 1, []
+        at, parts = 0, []
         for shape, dtype in (
             ((cpus, fine), "<u4"),
             ((cpus, fine), "<u4"),
@@ -297,12 +292,12 @@ def _parsed(data: bytes, identity: list[Any], about: Mapping[str, Any]) -> Overv
             ((len(SCHEMA), head["totals"]), "<i8"),
         ):
             many = int(np.prod(shape))
-            part = np.frombuffer(data, dtype, count=many, offset=at).reshape(shape)
+            part = np.frombuffer(numbers, dtype, count=many, offset=at).reshape(shape)
             parts.append(part)
             at += part.nbytes
     except (ValueError, KeyError, TypeError, IndexError):
         return None
-    return Overview(head, *parts) if at == len(data) - 8 else None
+    return Overview(head, *parts) if at == len(numbers) else None
 
 
 def _is_wait(row: Mapping[str, Any]) -> bool:
@@ -314,26 +309,3 @@ def _is_wait(row: Mapping[str, Any]) -> bool:
         and isinstance(row["open"], bool)
         and all(type(row[name]) is int or name in may_be_none for name in numbers)
     )
-
-
-def _check(parts: list[bytes]) -> bytes:
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return f"{crc:08x}".encode()
-
-
-def _write(path: Path, parts: list[bytes]) -> None:
-    with path.open("wb") as file:
-        file.writelines([*parts, _check(parts)])
-
-
-def _keep(folder: Path, parts: list[bytes]) -> None:
-    """Beside the tables, whole or not at all; without a word where that may not be written."""
-    partial = folder / f".{NAME}.{secrets.token_hex(4)}.partial"
-    try:
-        _write(partial, parts)
-        os.replace(partial, folder / NAME)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)

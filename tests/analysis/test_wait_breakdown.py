@@ -9,11 +9,12 @@ import polars as pl
 import pytest
 
 import schedscope as ss
+from schedscope.analysis._base import throttling as throttling_module
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
 from schedscope.analysis.wait_breakdown import PARTS
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import conform
+from schedscope.parsers.schema import TABLES, conform
 
 MS = 1_000_000
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -276,6 +277,34 @@ def test_a_cpu_that_gives_a_thread_away_is_not_throttled() -> None:
     found = ss.wait_breakdown(ss.Trace.from_tables(tables | {"states": states}, about), by="comm")
     assert parts(found)["throttled"] == 50 + 70
     assert parts(found)["behind_same"] == 10 + 15
+
+
+@pytest.mark.parametrize("rows", [400, 3000])
+def test_a_long_trace_is_looked_at_part_by_part(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota below real waits, with two timers to choose from, and a thread that moves."""
+    trace = ss.open(FIXTURES / NAMES[0], cache=tmp_path)
+    begin, end = trace.window
+    ticks = [(begin + shift, timer) for timer in (1, 2) for shift in (30 * MS * timer,)]
+    refills = pl.DataFrame(
+        [(ts, 0, timer) for at, timer in ticks for ts in range(at, end, 100 * MS)],
+        TABLES["quota_refills"].schema,
+        orient="row",
+    )
+    moved = trace.threads.filter(pl.col("utid") == 8).collect()
+    threads = trace.threads.with_columns(cgroup=pl.when(pl.col("utid") % 3 == 2).then(pl.lit("/a")))
+    group = {"cgroup": "/a", "quota": MS, "period": 100 * MS, "n_throttled": 9}
+    move = {"ts": (begin + end) // 2, "from": "/a", "cgroup": "/b", "tid": moved["tid"][0]}
+    about = {**trace.info, "groups": [group], "group_moves": [move]}
+    tables = {"quota_refills": refills.lazy(), "threads": threads}
+    limited = ss.Trace(about, tables, trace.path)
+    wanted = throttling_module.throttling(limited)
+    assert wanted.stretches.height
+    assert wanted.stretches["group"].n_unique() > 1
+    monkeypatch.setattr(throttling_module, "_ROWS", rows)
+    found = throttling_module.throttling(limited)
+    assert found.stretches.equals(wanted.stretches)
 
 
 def test_the_timer_of_another_period_is_not_the_groups() -> None:

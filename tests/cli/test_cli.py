@@ -19,7 +19,7 @@ from ledgers import played
 import schedscope as ss
 from schedscope import cli
 from schedscope.present.columns import Column
-from schedscope.present.text_table import text_table
+from schedscope.present.text_table import room, text_table
 
 # Round numbers in us: sh runs, wakes web, is preempted by it; db waits to the end.
 SESSION = """
@@ -322,11 +322,39 @@ def test_a_narrow_terminal_loses_columns_by_rank_and_says_so() -> None:
     assert wide[0].split() == ["comm", "n", "mean", "max"]
     narrow = text_table(frame, columns, width=30)
     assert narrow[0].split() == ["comm", "n", "max"]
-    assert narrow[-1] == "(no room for: mean; --format csv has every column)"
+    said = "(no room for: mean; --format csv has every column)"
+    assert " ".join(map(str.strip, narrow[2:])) == said
+    assert max(map(len, narrow)) <= 30
     tiny = text_table(frame, columns, width=24)
     assert tiny[1].startswith("aaaaaaaa")
     assert "…" in tiny[1]
     assert max(map(len, tiny[:2])) <= 24
+
+
+def test_columns_line_up_beside_letters_of_any_width() -> None:
+    """East Asian letters take two columns, a combining accent none; what is cut still fits."""
+    names = ["日本語", "e\u0301a", "plain", "日本語日本語日本語"]
+    frame = pl.DataFrame({"comm": names, "n": [1, 2, 3, 4]})
+    columns = [Column("comm"), Column("n", kind="count")]
+    assert {room(line) for line in text_table(frame, columns)} == {18 + 2 + 1}
+    lines = text_table(frame, columns, width=13)
+    assert lines[1].startswith("日本語 ")
+    assert lines[4].startswith("日本語日… ")
+    assert {room(line) for line in lines} <= {12, 13}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("words", [["events"], ["latency", "--histogram"], ["wakers"]])
+def test_every_line_fits_the_terminal(
+    words: list[str], width: int, sched: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run(words[0], sched, *words[1:]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(room, lines)) <= width
+    bars = [line.count("#") for line in lines]
+    assert max(bars) == ({60: 24, 80: 44}.get(width, 80) if "--histogram" in words else 0)
 
 
 def test_a_name_cannot_move_the_cursor() -> None:

@@ -34,7 +34,7 @@ VARIANTS = [
 OTHERS = {
     "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
     "export", "fidelity", "fleet", "ministat", "report", "simulate", "timeline", "top", "validate",
-    "view", "whatif",
+    "view", "wake-chain", "whatif",
 }  # fmt: skip
 ASKED = sorted(set(cli.commands()) - OTHERS)
 # Those about threads and CPUs; those about a whole recording have no threads to select.

@@ -24,7 +24,8 @@ NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot"
 WITH_ARGUMENTS = [
     "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",
     "export IN --to perfetto -o OUT.pftrace", "fidelity IN --policy rr", "ministat NUMBERS",
-    "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "whatif IN --policy rr",
+    "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "wake-chain IN --tid TID",
+    "whatif IN --policy rr",
 ]  # fmt: skip
 # Tried by tests of their own: they record, write one shell script, and read a folder of tables.
 ELSEWHERE = {"capture", "collectors", "top", "validate"}

@@ -150,6 +150,6 @@ def test_the_table_fits_the_terminal_below_whatever_is_missing(
     monkeypatch.setattr(top._output, "redraws", lambda: True)
     monkeypatch.setattr(top._output, "width", lambda: 80)
     head = ["x " * 60, "missing: " + "y " * 40, "missing: z", ""]
-    # Two lines, two, one, one; headings, rows and columns that are left out, the cursor.
-    assert top._fitting(head) == 24 - 6 - 4
+    # Two lines, two, one, one; headings, rows and columns (in two) that are left out, the cursor.
+    assert top._fitting(head) == 24 - 6 - 5
     assert top._fitting(["x " * 60] * 20) == 3

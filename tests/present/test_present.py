@@ -68,6 +68,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         **plain,
         "compare": ("compare", lambda: ss.compare([trace], [trace])),
         "critical_path": ("critical_path", lambda: ss.critical_path(trace, utid=utid)),
+        "wake_chain": ("wake_chain", lambda: ss.wake_chain(trace, utid=utid)),
         "episode_interference": ("starvation", lambda: ss.episode_interference(trace, starved)),
         "whatif": ("whatif", lambda: ss.whatif(trace, policy="fifo", replays=1)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),

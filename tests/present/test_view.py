@@ -224,13 +224,41 @@ def test_an_interval_leads_to_waker_woken_and_critical_path(trace: ss.Trace) -> 
     assert str(wait["waker_utid"]) in answer["names"]
     waker = questions.reply({"kind": "slice", "lane": f"utid:{wait['waker_utid']}", "at": at})[0]
     assert waker["state"] == "running"
-    (woke,) = waker["tables"]
+    *delayed, woke = waker["tables"]
     assert [at, wait["wait"], lane] in woke["links"]
     span = {"utid": wait["utid"], "begin": at, "end": at + wait["wait"]}
     (path,) = questions.reply({"kind": "path", **span})[0]["tables"]
     frame = eval(path["python"], {"ss": ss, "trace": trace})
     assert len(path["rows"]) == min(200, frame.height)
     assert path["links"][0][0] == frame["ts"][-1] - begin
+    # And forwards: whom the waker woke, and whom those woke.
+    span = {"utid": wait["waker_utid"], "begin": waker["begin"], "end": waker["end"]}
+    (chain,) = questions.reply({"kind": "chain", **span})[0]["tables"]
+    assert [at, wait["wait"], lane] in chain["links"]
+    frame = eval(chain["python"], {"ss": ss, "trace": trace})
+    assert len(chain["rows"]) == min(100, frame.height)
+    assert not delayed or delayed[0]["title"].startswith("Who waited for its CPU")
+
+
+def test_a_run_says_whom_it_delayed(trace: ss.Trace) -> None:
+    """Whoever waited on the queue of its CPU, for as long as both did."""
+    states = trace.states.select("ts", "cpu", "utid", "state", until=pl.col("ts") + pl.col("dur"))
+    runs = states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu).collect()
+    run = runs.sort(pl.col("until") - pl.col("ts")).row(-1, named=True)
+    middle = (run["ts"] + run["until"]) // 2 - trace.window[0]
+    request = {"kind": "slice", "lane": f"cpu:{run['cpu']}", "at": middle}
+    delayed = Questions(trace).reply(request)[0]["tables"][0]
+    assert delayed["title"].startswith("Who waited for its CPU")
+    frame = eval(delayed["python"], {"ss": ss, "trace": trace, "pl": pl})
+    both = pl.min_horizontal("until", pl.lit(run["until"])) - pl.max_horizontal(
+        "ts", pl.lit(run["ts"])
+    )
+    queued = states.filter(
+        pl.col("state") == "runnable", pl.col("cpu") == run["cpu"], both > 0
+    ).select("utid", time=both)
+    wanted = dict(queued.collect().group_by("utid").agg(pl.col("time").sum()).iter_rows())
+    assert dict(frame.select("victim_utid", "time").iter_rows()) == wanted
+    assert len(delayed["rows"]) == min(50, len(wanted)) > 1
 
 
 def test_a_range_is_answered_by_the_analyses_of_just_that(trace: ss.Trace) -> None:

@@ -27,6 +27,7 @@ from schedscope.parsers.schema import TABLES
 from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
+from schedscope.timelines.lanes import STATES
 from schedscope.timelines.places import places
 from schedscope.timelines.threads import as_rows, thread_list
 
@@ -127,19 +128,24 @@ def click(browser: Any, x: float, y: float) -> None:
 
 
 def press(browser: Any, text: str, kind: str = "button") -> None:
-    """Click the first thing with this text, where it is."""
+    """Click the first thing with this text, where it is once nothing moves it."""
     found = (
         f"[...document.querySelectorAll({kind!r})].find(b => b.offsetParent"
         f" && b.innerText.trim().startsWith({json.dumps(text)}))"
     )
     browser.wait(found)
-    browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
-    browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
-    x, y = browser.run(
-        "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
-        f"({found}.getBoundingClientRect())"
-    )
-    click(browser, x, y)
+    before = None
+    for _ in range(100):
+        browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
+        browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
+        place = browser.run(
+            "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
+            f"({found}.getBoundingClientRect())"
+        )
+        if place == before:
+            break
+        before = place
+    click(browser, *place)
 
 
 def spot(browser: Any, at: int, lane: str) -> tuple[float, float]:
@@ -433,6 +439,8 @@ def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
     assert 0 < most <= mine["lag"].max() // 1000
     press(page, "critical path")
     page.wait(f"{PANEL}.includes('Critical path up to the end')")
+    press(page, "what followed")
+    page.wait(f"{PANEL}.includes('Wakeups that followed, of the ')")
     # Who ran meanwhile: the first one's lane.
     thread = page.run("document.querySelector('.sst-table td button').innerText")
     press(page, thread, ".sst-table td button")
@@ -741,6 +749,42 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
 
 
+def test_a_comparison_is_saved_with_what_differs(
+    browser: Any, trace: ss.Trace, tmp_path: Path
+) -> None:
+    """Both pictures and the bars between them, whichever has the focus."""
+    other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
+    both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline)"
+    bars = "document.querySelector('canvas').balance()"
+    with server(trace, other) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.downloads(tmp_path)
+        browser.wait(f"{bars} && {bars}[0].some(pair => pair[0] !== null && pair[1] !== null)")
+        settled(browser)
+        between = "document.querySelector('canvas[aria-label^=Differences]')"
+        high = browser.run(f"[...{both}, {between}].reduce((sum, c) => sum + c.height, 0)")
+        browser.key("e")
+        data = saved(browser, tmp_path, "png").read_bytes()
+        ratio = browser.run("window.devicePixelRatio")
+        assert int.from_bytes(data[20:24], "big") == high + 4 * 26 * ratio
+        browser.run(f"{both}[1].focus()")
+        browser.key("E")
+        path = saved(browser, tmp_path, "svg")
+        assert "linux-ftrace-mixed-" in path.name
+        assert "-and-linux-ftrace-starved-" in path.name
+        space = "{http://www.w3.org/2000/svg}"
+        drawing = ElementTree.parse(path).getroot()
+        texts = ["".join(text.itertext()) for text in drawing.iter(f"{space}text")]
+        said = browser.run(f"{between}.getAttribute('aria-label')")
+        assert said.removeprefix("Differences of the two traces. ") in texts
+        assert texts.count("running") == 2  # beside the bars, and what the colour means
+        first, middle, second = drawing.findall(f"{space}g")
+        for side, part in enumerate((first, second)):
+            lanes = browser.run(f"{both}[{side}].timeline.lanes()")
+            assert len(list(part.iter(f"{space}image"))) == len(lanes)
+        assert len(list(middle.iter(f"{space}rect"))) > 100
+
+
 def test_two_traces_are_stretched_and_their_differences_marked(
     browser: Any, trace: ss.Trace
 ) -> None:
@@ -995,6 +1039,60 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
         ).select(pl.col("dur").sum())
         found = sum(waiting) * step * view["scale"]
         assert found == pytest.approx(runnable.collect().item(), rel=0.02)
+
+
+def test_four_hundred_threads_are_found_grouped_followed_and_saved(
+    browser: Any, tmp_path: Path
+) -> None:
+    """A real capture of a pool: all of its lanes at once, by process, and the way from one."""
+    trace = ss.open(ROOT / "fixtures/linux-ftrace-pool.capture", cache=tmp_path / "cache")
+    pool = trace.threads.filter(pl.col("comm").str.contains(r"^pool-\d\d\.")).collect()
+    assert pool.height == 400
+    keys = [f"utid:{utid}" for utid in pool["utid"]]
+    with server(trace) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        # Search finds those of one process.
+        browser.run("document.querySelector('.sst-find').focus()")
+        type_text(browser, "pool-07.")
+        browser.wait("document.querySelectorAll('.sst-found [role=option]').length >= 20")
+        browser.run("document.querySelector('.sst-find').blur()")
+        browser.run(
+            f"{HANDLE}.picture.arrange({{chosen: ['cpu:0', 'cpu:1', ...{keys}], by: 'process'}})"
+        )
+        browser.wait(f"{HANDLE}.lanes().filter(lane => lane.startsWith('head:')).length >= 20")
+        browser.wait(f"{HANDLE}.state().kinds.filter(kind => kind !== 'none').length >= 402")
+        heads = browser.run(f"{HANDLE}.lanes().filter(lane => lane.startsWith('head:'))")
+        assert len({head for head in heads if head.startswith("head:pool-")}) == 20
+        for lane in (keys[0], keys[211], keys[-1]):
+            mine = trace.states.filter(pl.col("utid") == int(lane[5:]))
+            waited = mine.filter(pl.col("state") == "runnable").select(pl.col("dur").sum())
+            sums = browser.run(f"{HANDLE}.sums({lane!r})")
+            runnable = str(STATES.index("runnable"))
+            assert sum(sums.get(runnable, [])) == pytest.approx(waited.collect().item(), abs=1)
+        # Each key moves 400 lanes; nothing is lost on the way there and back.
+        before = settled(browser)
+        for key in "wwddssaa0":
+            browser.key(key)
+            settled(browser)
+        assert settled(browser)["scale"] == before["scale"]
+        # From a wait to what followed from it.
+        chained = trace.waits.filter(
+            pl.col("waker_utid").is_in(pool["utid"].implode()), pl.col("cause") == "wake"
+        ).collect()
+        waker, ts = chained["waker_utid"][0], chained["ts_ready"][0] - trace.window[0]
+        browser.run(f"{HANDLE}.picture.select('utid:{waker}', {ts - 1})")
+        press(browser, "what followed")
+        browser.wait(
+            f"{PANEL}.includes('Wakeups that followed') && {PANEL}.includes('waits so far')"
+        )
+        browser.downloads(tmp_path)
+        browser.key("E")
+        drawing = ElementTree.parse(saved(browser, tmp_path, "svg")).getroot()
+        texts = {
+            "".join(text.itertext()) for text in drawing.iter("{http://www.w3.org/2000/svg}text")
+        }
+        names = {f"{comm} {tid}" for comm, tid in pool.select("comm", "tid").iter_rows()}
+        assert names <= texts
 
 
 # -- a page that carries its data -----------------------------------------------------------

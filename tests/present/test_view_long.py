@@ -80,8 +80,12 @@ def summed(
     return found
 
 
-def test_every_exact_answer_is_that_of_the_rows(trace: ss.Trace, long: Timeline) -> None:
+@pytest.mark.parametrize("quick", [lanes_module.QUICK_ROWS, 40])
+def test_every_exact_answer_is_that_of_the_rows(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch, quick: int
+) -> None:
     """Random stretches and scales, before and after lanes were read; CPUs are always exact."""
+    monkeypatch.setattr(lanes_module, "QUICK_ROWS", quick)
     whole = Timeline(trace)
     utids = [f"utid:{utid}" for utid in trace.threads.collect()["utid"].to_list()[trace.ncpu :]]
     chance = random.Random(18)
@@ -132,6 +136,30 @@ def test_lanes_are_read_and_then_exact(trace: ss.Trace, long: Timeline) -> None:
     threads = {key for key in long.first if key.startswith("utid:")}
     assert threads
     assert all(found[key] == wanted[key] for key in threads)
+
+
+def test_a_picture_waits_for_few_rows_only(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are read meanwhile: until then there are sums, and who asks with `now` waits."""
+    monkeypatch.setattr(lanes_module, "QUICK_ROWS", 0)
+    monkeypatch.setattr(lanes_module, "MOST_ROWS", 1 << 30)
+    assert long.lanes.overview is not None
+    grain = long.lanes.overview.width
+    request = {"lanes": ["cpu:0"], "first": 0, "bins": 300, "scale": max(1, grain // 3)}
+    (row,) = long.answer(request)[0]["lanes"]
+    assert (row["kind"], row["scale"], row["refining"]) == ("bins", grain, True)
+    ends = time.monotonic() + 60
+    while row["kind"] == "bins":
+        assert row["refining"]
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+        (row,) = long.answer(request)[0]["lanes"]
+    assert "refining" not in row
+    wanted = summed(Timeline(trace).answer(request), request)
+    assert summed(long.answer(request), request) == wanted
+    fresh = Timeline(trace, overview=long.lanes.overview)
+    assert summed(fresh.answer({**request, "now": True}), request) == wanted
 
 
 def test_an_interval_is_found_among_the_rows_around_it(trace: ss.Trace, long: Timeline) -> None:
@@ -221,12 +249,12 @@ def test_what_goes_wrong_while_lanes_are_read_is_said(trace: ss.Trace, long: Tim
         patch.setattr(lanes, "_thread_lanes", broken)
         lanes.load([key for key in long.first if key.startswith("utid:")])
         ends = time.monotonic() + 60
-        while lanes._failed is None:
+        while lanes._whole.failed is None:
             assert time.monotonic() < ends
             time.sleep(0.01)
     with pytest.raises(SchedscopeError, match="the disk is gone"):
         lanes.within(long.first, 0, trace.duration)
-    assert len(lanes.within(long.first, 0, trace.duration)) == len(long.first)
+    assert len(lanes.within(long.first, 0, trace.duration)[0]) == len(long.first)
 
 
 def test_tables_of_another_writer_have_none(
@@ -334,22 +362,74 @@ def test_lanes_with_a_height_are_those_of_the_whole_tables(
                 assert found == wanted_step
 
 
-def test_quotas_are_offered_while_the_intervals_of_their_threads_fit(
+def test_sums_are_kept_beside_the_tables_and_made_again_when_they_do_not_fit(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(trace.info, "groups", [{"cgroup": "/", "n_throttled": 1}])
-    limited = trace.threads.filter(pl.col("cgroup").is_not_null()).select("utid")
-    rows = trace.states.join(limited, on="utid", how="semi").select(pl.len()).collect().item()
-    for room, fits in ((rows, True), (rows - 1, False)):
-        monkeypatch.setattr(levels, "ROOM", room)
-        answers = Questions(trace)
-        (name,) = (each for each in answers.about()["more"] if "quota" in each["name"])
-        assert name["lanes"] == (["quota:0"] if fits else [])
-        assert ("--since" in name["name"]) == (not fits)
-        request = {"lanes": ["quota:0"], "first": 0, "bins": 1, "scale": trace.duration}
-        answer, _ = answers.reply(request)
-        assert (answer["kind"] == "answer") == fits
-        assert fits or "--since" in answer["text"]
+    keys = ["depth:0", "depth:all", "rate:0", "rate:all"]
+    known = long.lanes.overview
+    assert known is not None
+    request = {"lanes": keys, "first": 0, "bins": 1, "scale": known.width << 30}
+
+    def answer() -> dict[str, dict[str, list[int]] | None]:
+        near, ends = Timeline(trace, overview=known), time.monotonic() + 60
+        said = near.answer(request)
+        while any(row["kind"] == "later" for row in said[0]["lanes"]):
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+            said = near.answer(request)
+        return {key: heights(said, key) for key in keys}
+
+    monkeypatch.setattr(levels, "QUICK_ROWS", 0)
+    monkeypatch.setattr(levels, "MOST_ROWS", 0)
+    assert trace.path is not None
+    paths = [trace.path / f"sums-{kind}.bin" for kind in ("depth", "rate")]
+    for path in paths:
+        path.unlink(missing_ok=True)
+    wanted, whole = answer(), [path.read_bytes() for path in paths]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_depth", "_rate"):
+            patch.delattr(level_sums.Sums, name)
+        assert answer() == wanted
+    for path, data in zip(paths, whole, strict=True):
+        damaged = bytearray(data)
+        damaged[len(data) // 2] ^= 1
+        head, _, rest = data[:-8].partition(b"\n")
+        other = json.dumps({**json.loads(head), "window": [0, 1]}).encode() + b"\n" + rest
+        other += f"{zlib.crc32(other):08x}".encode()
+        for wrong in (bytes(damaged), other, b"", data[:100]):
+            path.write_bytes(wrong)
+            assert answer() == wanted
+            assert path.read_bytes() == data
+
+
+def test_quotas_of_a_long_trace_are_compared_in_the_background(
+    trace: ss.Trace, long: Timeline
+) -> None:
+    """And from then on they are those of a short one."""
+    begin, end = trace.window
+    refills = pl.DataFrame(
+        {"ts": list(range(begin, end, 100_000_000)), "cpu": 0, "timer": 1},
+        TABLES["quota_refills"].schema,
+    )
+    groups = [{"cgroup": "/", "quota": 1_000_000, "period": 100_000_000, "n_throttled": 99}]
+    threads = trace.threads.with_columns(cgroup=pl.when(pl.col("utid") % 3 == 2).then(pl.lit("/a")))
+    tables = {"quota_refills": refills.lazy(), "threads": threads}
+    limited = ss.Trace({**trace.info, "groups": groups}, tables, trace.path)
+    answers = Questions(limited)
+    (offered,) = (each for each in answers.about()["more"] if "quota" in each["name"])
+    assert offered["lanes"] == ["quota:0"]
+    near, whole = (Timeline(limited, overview=each) for each in (long.lanes.overview, None))
+    request = {"lanes": ["quota:0"], "first": 0, "bins": 50, "scale": trace.duration // 50}
+    said, ends = near.answer(request), time.monotonic() + 60
+    assert said[0]["lanes"][0]["refining"]
+    while said[0]["lanes"][0]["kind"] == "later":
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+        said = near.answer(request)
+    found = heights(said, "quota:0")
+    assert found == heights(whole.answer(request), "quota:0")
+    assert found is not None
+    assert sum(found["sum"]) > 0
 
 
 def test_a_long_part_is_shown_in_the_whole_and_a_short_one_by_itself(

@@ -47,7 +47,7 @@ ASKED = [
         # Those would write where they are called.
         and not any(words.startswith(name) for words in WRITING)
     ),
-    "check", "definitions", "info", "critical-path --utid 5",
+    "check", "definitions", "info", "critical-path --utid 5", "wake-chain --utid 5",
     "affinity --returns", "work-conservation --episodes", "virtual-lag --series",
     "latency --by service,cgroup,process", "interference --by service",
     "latency --by tid --kaplan-meier", "latency --definition perf", "latency --since 1ms",

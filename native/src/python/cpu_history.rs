@@ -74,6 +74,16 @@ impl CpuHistory {
         queues::parts(&self.0, py, numbers, machine, step)
     }
 
+    /// Of each CPU and of the machine (none) over buckets of `step` ns: see `queues::LaneSums`.
+    fn depth_sums<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: Vec<u16>,
+        step: i64,
+    ) -> PyResult<Vec<queues::LaneSums<'py>>> {
+        queues::depth_sums(&self.0, py, numbers, step)
+    }
+
     /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.
     fn idle(
         &self,

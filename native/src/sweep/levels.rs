@@ -270,25 +270,32 @@ pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>
     Ok(rows)
 }
 
+/// Buckets of the window, of each CPU (none: no known queue).
+pub type Buckets = Vec<(Option<u16>, Vec<Part>)>;
+
 /// Of each CPU, or of the `whole` machine, the buckets of `step` ns of the window.
-pub fn parts(
-    changes: &Changes,
-    cpus: Vec<u16>,
-    whole: bool,
-    step: i64,
-) -> Result<Vec<(Option<u16>, Vec<Part>)>> {
-    let Depths {
-        lanes, of, machine, ..
-    } = swept(changes, cpus, whole, step)?;
+pub fn parts(changes: &Changes, cpus: Vec<u16>, whole: bool, step: i64) -> Result<Buckets> {
+    let swept = swept(changes, cpus, whole, step)?;
     if whole {
-        let parts = machine.parts.map(|parts| (None, parts.all));
+        let parts = swept.machine.parts.map(|parts| (None, parts.all));
         return Ok(parts.into_iter().collect());
     }
+    Ok(of_cpus(swept.lanes, swept.of))
+}
+
+/// Of each CPU and of the whole machine, in one pass.
+pub fn all_parts(changes: &Changes, cpus: Vec<u16>, step: i64) -> Result<(Buckets, Vec<Part>)> {
+    let swept = swept(changes, cpus, true, step)?;
+    let machine = swept.machine.parts.map_or_else(Vec::new, |parts| parts.all);
+    Ok((of_cpus(swept.lanes, swept.of), machine))
+}
+
+fn of_cpus(lanes: CpuIndex, of: Vec<Lane>) -> Buckets {
     let nowhere = lanes.nowhere();
     let told = of.into_iter().enumerate().filter_map(|(number, lane)| {
         let all = lane.parts?.all;
         let anybody = all.iter().any(|part| part.waiting_unknown > 0);
         (number < nowhere || anybody).then(|| (lanes.number(number), all))
     });
-    Ok(told.collect())
+    told.collect()
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
@@ -397,3 +397,39 @@ def decoder_options(args: argparse.Namespace) -> dict[str, str]:
             raise UsageError(f"-O {text}", "KEY=VALUE", "write for example -O buffer=judge")
         options[key] = value
     return options
+
+
+def utid_of(trace: Trace, tid: int) -> int:
+    """The one thread of that tid within the window."""
+    import polars as pl
+
+    found = trace.threads.filter((pl.col("tid") == tid) & (pl.col("utid") >= trace.ncpu)).select(
+        "utid", "comm"
+    )
+    threads = found.join(
+        trace.states.select("utid").unique(), on="utid", how="semi", maintain_order="left"
+    ).collect()
+    if not threads.height:
+        raise UsageError(
+            f"--tid {tid}", "a thread of this trace", "`schedscope latency --by tid` lists threads"
+        )
+    if threads.height > 1:
+        which = ", ".join(f"{utid} ({comm})" for utid, comm in threads.iter_rows())
+        raise UsageError(
+            f"--tid {tid} was used by {threads.height} threads", "one of them", f"--utid {which}"
+        )
+    return int(threads["utid"][0])
+
+
+def worst_wait(trace: Trace, n: int) -> dict[str, Any]:
+    """The row of the n-th longest of the waits that were measured, for `--worst N`."""
+    import polars as pl
+
+    from schedscope.analysis.worst_waits import worst_waits
+
+    if n < 1:
+        raise UsageError(f"--worst {n}", "1 for the longest wait, 2 for the next, ...")
+    found = worst_waits(trace, n, where=pl.col("censored") == "none")
+    if len(found) < n:
+        raise UsageError(f"--worst {n}", f"at most {len(found)}: the waits that were measured")
+    return found.row(n - 1, named=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> Answer:
         utid, since, end = _worst(trace, args.worst)
         path = critical_path(trace, since, end, utid=utid)
     else:
-        utid = args.utid if args.utid is not None else _utid(trace, args.tid)
+        utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
         # A cut trace ends where it was cut; a whole one may outlive the thread.
         until = trace.seconds(trace.window[1]) if args.until is not None else None
         path = critical_path(trace, until=until, utid=utid)
@@ -116,40 +115,9 @@ def _worst(trace: Trace, n: int) -> tuple[int, float, float]:
 
     A wait by itself has no more than one step before it: the wakeup.
     """
-    import polars as pl
-
-    from schedscope.analysis.worst_waits import worst_waits
-
-    if n < 1:
-        raise UsageError(f"--worst {n}", "1 for the longest wait, 2 for the next, ...")
-    found = worst_waits(trace, n, where=pl.col("censored") == "none")
-    if len(found) < n:
-        raise UsageError(f"--worst {n}", f"at most {len(found)}: the waits that were measured")
-    row = found.row(n - 1, named=True)
+    row = _options.worst_wait(trace, n)
     start = max(trace.window[0], 2 * row["ts_ready"] - row["ts_run"])
     return row["utid"], trace.seconds(start), trace.seconds(row["ts_run"])
-
-
-def _utid(trace: Trace, tid: int) -> int:
-    """The one thread of that tid within the window."""
-    import polars as pl
-
-    found = trace.threads.filter((pl.col("tid") == tid) & (pl.col("utid") >= trace.ncpu)).select(
-        "utid", "comm"
-    )
-    threads = found.join(
-        trace.states.select("utid").unique(), on="utid", how="semi", maintain_order="left"
-    ).collect()
-    if not threads.height:
-        raise UsageError(
-            f"--tid {tid}", "a thread of this trace", "`schedscope latency --by tid` lists threads"
-        )
-    if threads.height > 1:
-        which = ", ".join(f"{utid} ({comm})" for utid, comm in threads.iter_rows())
-        raise UsageError(
-            f"--tid {tid} was used by {threads.height} threads", "one of them", f"--utid {which}"
-        )
-    return int(threads["utid"][0])
 
 
 def _ended(frame: pl.DataFrame) -> pl.Series:

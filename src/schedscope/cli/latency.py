@@ -13,7 +13,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
@@ -152,7 +152,9 @@ def _histogram(trace: Trace, where: pl.Expr | None) -> Answer:
 
     frame = latency_histogram(trace, where=where)
     most = int(frame["n"].max() or 0)  # type: ignore[arg-type]
-    bars = ["#" * (-(-_BAR * n // most)) if most else "" for n in frame["n"]]
+    wide = _output.width()
+    bar = _BAR if wide is None else max(_BAR // 2, min(2 * _BAR, wide - _NUMBERS))
+    bars = ["#" * (-(-bar * n // most)) if most else "" for n in frame["n"]]
     shown = frame.with_columns(waits=pl.Series(bars, dtype=pl.String))
     totals = {"n": int(frame["n"].sum()), "total": int(frame["total"].sum())}
     return Answer(
@@ -166,6 +168,9 @@ def _histogram(trace: Trace, where: pl.Expr | None) -> Answer:
 
 
 _BAR = 40
+"""Length of the longest bar where it is not a terminal that it has to fit into."""
+_NUMBERS = 36
+"""Room for the numbers before it."""
 
 
 def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import sys
-import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 from schedscope.present.answer import Answer, more
+from schedscope.present.text_table import sentence
 
 if TYPE_CHECKING:
     from schedscope.live.recorder import Interval
@@ -171,24 +171,17 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
 def _fitting(head: Iterable[str]) -> int:
     """Rows for which there is room below these lines.
 
-    Beside the rows there are headings, what was left out (rows, columns), and the cursor's line.
+    Beside the rows there are headings, what was left out (rows, and columns, in up to two lines),
+    and the cursor's line.
     """
     if not _output.redraws():
         return _ROWS
-    return max(3, shutil.get_terminal_size().lines - len(_wrapped(head)) - 4)
-
-
-def _wrapped(lines: Iterable[str]) -> list[str]:
-    """These lines in the width of the terminal."""
-    width = _output.width()
-    pieces = (textwrap.wrap(line, width) if width and line else [line] for line in lines)
-    return [piece for of_line in pieces for piece in of_line]
+    taken = sum(len(sentence(line, _output.width())) for line in head)
+    return max(3, shutil.get_terminal_size().lines - taken - 5)
 
 
 def _show(answer: Answer) -> None:
     """In place of the table before; below it where that cannot be, as in a file."""
-    table = answer.lines(_output.width())[len(list(answer.head)) :]
-    lines = [*_wrapped(answer.head), *table]
     _output.clear()
-    _output.say(*lines, *([] if _output.redraws() else [""]))
+    _output.say(*answer.lines(_output.width()), *([] if _output.redraws() else [""]))
     _output.flush()

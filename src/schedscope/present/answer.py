@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.present.columns import Column, conventional
-from schedscope.present.text_table import text_table
+from schedscope.present.text_table import sentence, text_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +36,11 @@ class Answer:
         columns = conventional(frame) if self.columns is None else self.columns
         # No columns: the lines around say it all.
         table = text_table(frame, columns, width=width) if columns else []
-        return [*self.head, *table, *self.notes]
+        head, notes = (
+            [line for text in texts for line in sentence(text, width)]
+            for texts in (self.head, self.notes)
+        )
+        return [*head, *table, *notes]
 
     def document(self) -> dict[str, Any]:
         """As programs read it: nanoseconds, plain digits, every column."""

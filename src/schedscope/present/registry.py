@@ -428,6 +428,10 @@ QUESTIONS = {
     "ping_pong": "n | bounces | count | migrations to the other CPU and back",
     "cpu_returns": "n | returns | count | runs whose thread had run before",
     "run_lengths": "n | runs | count | runs that were measured",
+    "wake_chain": """
+        hops       |              | count | wakeups from the first thread to this one
+        chain_wait | waits so far | time  | waits for a CPU of the wakeups that led here
+    """,
     "critical_path": "n | steps | count | steps of the path",
     "jain_index": "n | threads | count | threads that something was due to",
     "ministat": """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ def text_table(
     """
     shown = [column for column in columns if column.name in frame.columns]
     texts = {column.name: cells(frame, column) for column in shown}
-    widths = {column.name: max(map(len, [column.title, *texts[column.name]])) for column in shown}
+    widths = {column.name: max(map(room, [column.title, *texts[column.name]])) for column in shown}
 
     def total() -> int:
         return sum(widths[column.name] for column in shown) + 2 * (len(shown) - 1)
@@ -59,23 +60,58 @@ def text_table(
     def line(values: Iterable[str]) -> str:
         fields = []
         for column, value in zip(shown, values, strict=True):
-            space = widths[column.name]
-            if len(value) > space:
-                value = value[: space - 1] + "…"
-            fields.append(value.ljust(space) if column.kind == "text" else value.rjust(space))
+            value = _shortened(value, widths[column.name])
+            rest = " " * (widths[column.name] - room(value))
+            fields.append(value + rest if column.kind == "text" else rest + value)
         return "  ".join(fields).rstrip()
 
     lines: list[str] = [HeadingLine(line(column.title for column in shown))]
     rows = zip(*(texts[column.name] for column in shown), strict=True)
     for row in rows:
         parts = [row[-1]]
-        if wrapped and len(row[-1]) > widths[last]:
+        if wrapped and room(row[-1]) > widths[last]:
             parts = wrap(row[-1], widths[last], break_on_hyphens=False)
         lines.append(line([*row[:-1], parts[0]]))
         lines += [line([*("" for _ in row[:-1]), part]) for part in parts[1:]]
     if dropped:
-        lines.append(f"(no room for: {', '.join(dropped)}; --format csv has every column)")
+        said = f"(no room for: {', '.join(dropped)}; --format csv has every column)"
+        lines += sentence(said, width)
     return lines
+
+
+def sentence(text: str, width: int | None) -> list[str]:
+    """The lines of a sentence beside a table: what does not fit goes on below, further in."""
+    if width is None or room(text) <= width:
+        return [text]
+    # Wrapped as it will be seen: an escape takes more room than what it stands for.
+    return wrap(
+        units.printable(text),
+        width,
+        break_on_hyphens=False,
+        break_long_words=False,
+        subsequent_indent="  ",
+    )
+
+
+def room(text: str) -> int:
+    """Columns of a terminal that a text takes: East Asian letters two, accents by themselves none.
+
+    >>> room("naïve"), room("e\u0301"), room("日本")
+    (5, 1, 4)
+    """
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def _shortened(text: str, space: int) -> str:
+    if room(text) <= space:
+        return text
+    end = min(len(text), space - 1)
+    while room(text[:end]) > space - 1:
+        end -= 1
+    return text[:end] + "…"
 
 
 def cells(frame: pl.DataFrame, column: Column) -> list[str]:

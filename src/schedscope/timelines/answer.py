@@ -112,7 +112,8 @@ class Timeline:
         with few intervals come first until `intervals` (20,000) are given out.
         Numbers are in the buffers: an array is `[buffer, dtype]`. Of a long trace a lane may come
         as `bins` of its own `first`, `bins` and `scale`, or as `later`; `refining` says that
-        the same request will be answered better soon.
+        the same request will be answered better soon. A request with `now` waits for rows that
+        take longer to be read.
 
         Raises `UsageError` for a request that cannot be meant.
         """
@@ -126,15 +127,20 @@ class Timeline:
                 f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the start",
             )
         begin, end = first * scale, (first + bins) * scale
+        now = request.get("now") is True
         every, keys = keys, [key for key in keys if not Levels.names(key)]
         heights = {
-            str(key): self.levels.picture(str(key), first, bins, scale)
+            str(key): self.levels.picture(str(key), first, bins, scale, now=now)
             for key in every
             if Levels.names(key)
         }
-        lanes = self.lanes.within(keys, begin, end)
+        lanes, coming = self.lanes.within(keys, begin, end, now=now)
         far = self._far(
-            [key for key, lane in zip(keys, lanes, strict=True) if lane is None], first, bins, scale
+            [key for key, lane in zip(keys, lanes, strict=True) if lane is None],
+            coming,
+            first,
+            bins,
+            scale,
         )
         parts = [slice(0) if lane is None else lane.between(begin, end) for lane in lanes]
         left = _whole({"intervals": INTERVALS, **request}, "intervals")
@@ -180,12 +186,14 @@ class Timeline:
                 found[by] = {str(cpu): texts[n] for cpu, n in of.items() if n is not None}
         return found
 
-    def _far(self, keys: Sequence[str], first: int, bins: int, scale: int) -> dict[str, _Far]:
-        """What the overview knows of lanes that are too long to be read now."""
+    def _far(
+        self, keys: Sequence[str], coming: set[str], first: int, bins: int, scale: int
+    ) -> dict[str, _Far]:
+        """What the overview knows of lanes that are too long to be read now, or are `coming`."""
         overview = self.lanes.overview
         if overview is None or not keys:
             return {}
-        loading = self.lanes.load(key for key in keys if key.startswith("utid:"))
+        loading = coming | self.lanes.load(key for key in keys if key.startswith("utid:"))
         begin, end = max(0, first * scale), min(self.lanes.duration, (first + bins) * scale)
         found = {}
         for key in keys:
@@ -197,7 +205,7 @@ class Timeline:
                     fine = overview.width
                     low, high = begin // fine, -(-end // fine)
                     sums = overview.cpu(number, low, high - low, fine) or {}
-                    more = {"first": low, "bins": high - low, "scale": fine}
+                    more = {**more, "first": low, "bins": high - low, "scale": fine}
                 spent = {STATES.index(name): ns for name, ns in sums.items() if ns.any()}
                 found[key] = _Far(more, spent)
             elif thread := overview.thread(number, begin, end):

@@ -69,11 +69,16 @@ function balance(one, two, asks) {
 
   function draw() {
     if (!bars) return;
-    const ratio = window.devicePixelRatio || 1, high = Math.round(TALL * ratio), left = one.canvas.width - one.view.bins, colour = one.colour();
+    const ratio = window.devicePixelRatio || 1;
     canvas.width = one.canvas.width;
-    canvas.height = 2 * high + ratio;
+    canvas.height = 2 * Math.round(TALL * ratio) + ratio;
     canvas.style.height = `${canvas.height / ratio}px`;
-    const pen = canvas.getContext("2d");
+    paint(canvas.getContext("2d"), ratio);
+    tell(null);
+  }
+
+  function paint(pen, ratio) {
+    const high = Math.round(TALL * ratio), left = one.canvas.width - one.view.bins, colour = one.colour();
     pen.fillStyle = colour.back;
     pen.fillRect(0, 0, canvas.width, canvas.height);
     pen.textBaseline = "middle";
@@ -100,7 +105,14 @@ function balance(one, two, asks) {
     });
     pen.fillStyle = colour.line;
     pen.fillRect(left - 1, 0, 1, canvas.height);
-    tell(null);
+  }
+
+  /** A block of a file, if anything is known. */
+  function painted(kind) {
+    if (!bars) return null;
+    const pen = kind === "svg" ? svgPen(canvas.getContext("2d"), one.colour().hatch) : null;
+    if (pen) paint(pen, window.devicePixelRatio || 1);
+    return { title: overall(), width: canvas.width, height: canvas.height, drawn: pen ? pen.parts.join("") : copied2d(canvas) };
   }
 
   function words(x) {
@@ -114,9 +126,12 @@ function balance(one, two, asks) {
     return both.length ? both.reduce((sum, [a, b]) => sum + b - a, 0) / both.length : null;
   }
   const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
-  function tell(x) {
+  function overall() {
     const [ran, waited] = bars.map(mean);
-    const whole = bars.refining ? "Some of this is still being read." : ran === null || waited === null ? "The two have no time in common here." : `Above the line the second trace has more threads, below it fewer: on average ${signed(ran)} running, ${signed(waited)} waiting.`;
+    return bars.refining ? "Some of this is still being read." : ran === null || waited === null ? "The two have no time in common here." : `Above the line the second trace has more threads, below it fewer: on average ${signed(ran)} running, ${signed(waited)} waiting.`;
+  }
+  function tell(x) {
+    const whole = overall();
     said.textContent = x === null ? whole : `Here: ${words(x)}.`;
     canvas.setAttribute("aria-label", `Differences of the two traces. ${whole}`);
   }
@@ -130,5 +145,5 @@ function balance(one, two, asks) {
   watch.observe(box);
   one.on("theme", draw);
   one.canvas.balance = () => bars; // for whoever drives the picture from outside
-  return { box, renew };
+  return { box, renew, painted };
 }

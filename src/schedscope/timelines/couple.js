@@ -80,6 +80,8 @@ function couple(one, two, asks) {
   one.on("move", () => follow(one, two, there, pace()));
   two.on("move", () => follow(two, one, back, 1 / pace()));
   one.on("shift", extend);
+  // A file of one is a file of both, with what differs between them.
+  one.blocks = two.blocks = (kind) => [one.painted(kind), between.painted(kind), two.painted(kind)].filter(Boolean);
   one.strokes["="] = two.strokes["="] = together;
   one.strokes.c = two.strokes.c = compare;
   one.strokes.x = two.strokes.x = stretch;

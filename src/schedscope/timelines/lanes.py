@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope.errors import UsageError
+from schedscope.timelines.background import Background
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ CODES = {name: code for code, name in enumerate(STATES)}
 NOBODY = 0xFFFF_FFFF
 MOST_ROWS = 2_000_000
 """Rows of a long trace that are read for one answer, and at a time."""
+QUICK_ROWS = 150_000
+"""Rows that are read while a person waits for a picture: a few hundredths of a second."""
 ROOM = 6_000_000
 """Intervals of a long trace that are held: some 60 bytes each."""
 Rows = Sequence[tuple[int, int]]
@@ -88,9 +91,7 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._near: dict[str, tuple[int, int, Lane]] = {}
         self._names: dict[int, str] | None = None
-        self._lock, self._loading, self._failed = Lock(), set[str](), None
-
-    _failed: BaseException | None
+        self._lock, self._whole, self._nearby = Lock(), Background(), Background()
 
     @property
     def duration(self) -> int:
@@ -116,25 +117,28 @@ class Lanes:
             self._lanes.update(self._thread_lanes(utids))
         return [self._lanes[key] for key in keys]
 
-    def within(self, keys: Iterable[str], begin: int, end: int) -> list[Lane | None]:
-        """Lanes that know what is in `[begin, end)`.
+    def within(
+        self, keys: Iterable[str], begin: int, end: int, *, now: bool = True
+    ) -> tuple[list[Lane | None], set[str]]:
+        """Lanes that know what is in `[begin, end)`, and those that will, as they are being read.
 
-        None for those of a long trace for which too many rows would have to be read now. Raises
-        `UsageError` for a name that is not a lane, and what went wrong while lanes were loaded.
+        None for those of a long trace for which too many rows would have to be read; if not `now`,
+        for those, too, that would take a person's time. Raises `UsageError` for a name that is not
+        a lane, and what went wrong while lanes were read.
         """
         keys = list(keys)
         _asked(keys)
         if self.overview is None:
-            return list(self.get(keys))
-        if self._failed is not None:
-            failed, self._failed = self._failed, None
-            raise failed
+            return list(self.get(keys)), set()
+        self._whole.check()
+        self._nearby.check()
+        coming = set[str]()
         cpus, utids = _asked(key for key in keys if self._known(key, begin, end) is None)
-        if cpus:
-            self._read({*cpus, *self.cpus()}, [], begin, end, keys)
-        if utids:
-            self._read(set(), utids, begin, end, keys)
-        return [self._known(key, begin, end) for key in keys]
+        if cpus and self._read({*cpus, *self.cpus()}, [], begin, end, keys, now):
+            coming |= {f"cpu:{cpu}" for cpu in cpus}
+        if utids and self._read(set(), utids, begin, end, keys, now):
+            coming |= {f"utid:{utid}" for utid in utids}
+        return [self._known(key, begin, end) for key in keys], coming
 
     def around(self, key: str, at: int) -> Lane:
         """A lane that knows the interval at `at`, and of a thread its neighbours."""
@@ -143,7 +147,7 @@ class Lanes:
         span = 1 if key.startswith("cpu:") else max(1, self.duration >> 12)
         while True:
             begin, end = max(0, at - span), min(self.duration, at + span)
-            lane = self.within([key], begin, end)[0]
+            lane = self.within([key], begin, end)[0][0]
             if lane is None:
                 return self.get([key])[0]
             i = int(np.searchsorted(lane.starts, at, side="right")) - 1
@@ -163,13 +167,12 @@ class Lanes:
                 if rows > ROOM:
                     break
                 wanted.add(key)
-            if not self._loading and (new := sorted(wanted - self._lanes.keys())):
+            if not self._whole.busy and (new := sorted(wanted - self._lanes.keys())):
                 for key in self._lanes.keys() - wanted:
                     rows += len(self._lanes[key].starts)
                     if rows > ROOM:
                         del self._lanes[key]
-                self._loading = set(new)
-                Thread(target=self._load, args=(new,), daemon=True).start()
+                self._whole.begin(lambda: self._load(new))
         return wanted
 
     def name(self, utid: int) -> str:
@@ -191,20 +194,46 @@ class Lanes:
         return lane if since <= max(0, begin) and min(self.duration, end) <= until else None
 
     def _read(
-        self, cpus: set[int], utids: list[int], begin: int, end: int, keys: list[str]
-    ) -> None:
-        """Hold what is in `[begin, end)`, and as much on each side if that is not too much."""
+        self,
+        cpus: set[int],
+        utids: list[int],
+        begin: int,
+        end: int,
+        keys: list[str],
+        now: bool,
+    ) -> bool:
+        """Hold what is in `[begin, end)`, and as much on each side if that is not too much.
+
+        True if that is being read in the background, as it takes longer than a person waits.
+        """
         assert self.overview is not None
+        found = []
         for span in around(begin, end, self.duration):
             rows = (
                 self.overview.running_rows(*span)
                 if cpus
                 else self.overview.thread_rows(utids, *span)
             )
-            if sum(many for _, many in rows) <= MOST_ROWS:
-                break
-        else:
-            return
+            found.append((sum(many for _, many in rows), rows, span))
+        quick = min(QUICK_ROWS, MOST_ROWS)
+        limits = (MOST_ROWS,) if now else (quick, MOST_ROWS)
+        for limit in limits:
+            for many, rows, span in found:
+                if many > limit:
+                    continue
+                if now or many <= quick:
+                    self._hold(cpus, utids, rows, span, keys)
+                    return False
+                self._nearby.begin(
+                    lambda rows=rows, span=span: self._hold(cpus, utids, rows, span, keys)  # type: ignore[misc]
+                )
+                return True
+        return False
+
+    def _hold(
+        self, cpus: set[int], utids: list[int], rows: Rows, span: tuple[int, int], keys: list[str]
+    ) -> None:
+        """Read these rows of a stretch; what was held of others may have to go."""
         found = self._cpu_lanes(cpus, rows, span) if cpus else self._thread_lanes(utids, rows, span)
         held = sum(len(lane.starts) for lane in found.values())
         for key in [key for key in self._near if key not in keys]:
@@ -216,12 +245,7 @@ class Lanes:
     def _load(self, keys: list[str]) -> None:
         total = (self.trace.info.get("rows") or {}).get("states", 0)
         rows = [(at, min(MOST_ROWS, total - at)) for at in range(0, total, MOST_ROWS)]
-        try:
-            self._lanes.update(self._thread_lanes([_split(key)[1] for key in keys], rows))
-        except BaseException as error:  # whoever asks next is told
-            self._failed = error
-        finally:
-            self._loading = set()
+        self._lanes.update(self._thread_lanes([_split(key)[1] for key in keys], rows))
 
     # ---- building ----
 

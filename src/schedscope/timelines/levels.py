@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.memberships import memberships
 from schedscope.analysis._base.softirqs import softirq
-from schedscope.analysis._base.throttling import within
 from schedscope.errors import UsageError
-from schedscope.timelines.lanes import MOST_ROWS, ROOM, around
+from schedscope.timelines.background import Background
+from schedscope.timelines.lanes import MOST_ROWS, around
 from schedscope.timelines.level_sums import Sums
 from schedscope.timelines.steps import UNKNOWN, Heights, Ints, Reader, Steps, throttled
 from schedscope.units import duration, printable
@@ -22,6 +20,9 @@ from schedscope.units import duration, printable
 if TYPE_CHECKING:
     from schedscope.overview import Overview
     from schedscope.trace import Trace
+
+QUICK_ROWS = 50_000
+"""As in `lanes`: what is made of these rows takes longer."""
 
 KINDS = {
     "depth": "queue depth",
@@ -63,7 +64,7 @@ class Levels:
         self._lanes: dict[str, Heights] = {}
         self._near: dict[str, tuple[int, int, dict[str, Heights]]] = {}
         self._sums: dict[str, Sums] = {}
-        self._limited: bool | None = None
+        self._nearby = Background()
 
     @staticmethod
     def names(key: Any) -> bool:
@@ -82,9 +83,8 @@ class Levels:
         if self.trace.irqs.head(1).collect().height:
             found.append(("interrupts on each CPU", [f"irq:{cpu}" for cpu in self._cpus]))
         if groups := throttled(self.trace):
-            quotas = [f"quota:{n}" for n in range(len(groups))] if self._quotas_fit() else []
-            name = "control groups held back by a CPU quota"
-            found.append((name if quotas else f"{name}: of a part only (--since, --until)", quotas))
+            quotas = [f"quota:{n}" for n in range(len(groups))]
+            found.append(("control groups held back by a CPU quota", quotas))
         return [
             {"name": name, "lanes": keys, "titles": [self.title(key) for key in keys]}
             for name, keys in found
@@ -98,25 +98,21 @@ class Levels:
         what = {"depth": "queue", "irq": "interrupts", "rate": "switches"}[kind]
         return f"{what}, all CPUs" if rest == "all" else f"{what}, CPU {rest}"
 
-    def picture(self, key: str, first: int, bins: int, scale: int) -> Height:
+    def picture(self, key: str, first: int, bins: int, scale: int, *, now: bool = True) -> Height:
         """A lane over `bins` pixels of `scale` ns from number `first` on.
 
+        Of a long trace, if not `now`, rows that would take a person's time are read meanwhile.
         Raises `UsageError` for a lane that the trace does not have, and what went wrong while a
         long trace was read.
         """
         kind = self._check(key)
+        self._nearby.check()
         begin, end = self._inside(first * scale), self._inside((first + bins) * scale)
-        near = self._held(key, begin, end, MOST_ROWS)
+        near = self._held(key, begin, end)
+        if near is None and (span := self._span(kind, begin, end, now)):
+            near = self._read(key, *span)
         if near is None:
-            assert self._overview is not None
-            width, sums = self._overview.width, self._far(kind)
-            if not sums.ready:
-                return Height(None, None, {"refining": True})
-            if (found := sums.binned(key, first, bins, scale)) is not None:
-                return Height(found, sums.top(key), {})
-            low, high = begin // width, -(-end // width)
-            more = {"first": low, "bins": high - low, "scale": width}
-            return Height(sums.binned(key, low, high - low, width), sums.top(key), more)
+            return self._from_afar(key, first, bins, scale, now)
         edges = (np.arange(first, first + bins + 1, dtype=np.int64) * scale).clip(
             0, self.end - self.begin
         )
@@ -124,6 +120,27 @@ class Levels:
         if kind == "depth" and self._overview is not None and self._far(kind).ready:
             top = self._sums[kind].top(key)
         return Height(near.binned(edges), top, {})
+
+    def _from_afar(self, key: str, first: int, bins: int, scale: int, now: bool) -> Height:
+        """Sums over stretches of the overview; what is better begins to be read."""
+        assert self._overview is not None
+        kind, soon = key.partition(":")[0], {"refining": True}
+        begin, end = self._inside(first * scale), self._inside((first + bins) * scale)
+        if kind == "quota":
+            self._nearby.begin(lambda: self._read_all(key))
+            return Height(None, None, soon)
+        width, sums = self._overview.width, self._far(kind)
+        ready = sums.ready
+        if ready and (found := sums.binned(key, first, bins, scale)) is not None:
+            return Height(found, sums.top(key), {})
+        span = None if now else self._span(kind, begin, end, now=True)
+        if span is not None:
+            self._nearby.begin(lambda: self._read(key, *span))
+        if not ready:
+            return Height(None, None, soon)
+        low, high = begin // width, -(-end // width)
+        more = {"first": low, "bins": high - low, "scale": width, **(soon if span else {})}
+        return Height(sums.binned(key, low, high - low, width), sums.top(key), more)
 
     def at(self, key: str, ts: int) -> dict[str, Any]:
         """The step of lane `key` at `ts`, in words."""
@@ -157,12 +174,6 @@ class Levels:
         own: Container[int] = self._cpus
         if kind == "quota":
             own = range(len(throttled(self.trace)))
-            if int(rest) in own and not self._quotas_fit():
-                raise UsageError(
-                    f"lane {key!r:.40} of threads with more than {ROOM:,} intervals",
-                    "a part of the trace",
-                    "open one with --since and --until",
-                )
         elif kind == "lag" and self._overview is None:
             own = self.trace.threads.select("utid").collect()["utid"].to_list()
         elif kind == "lag":
@@ -171,62 +182,65 @@ class Levels:
             raise UsageError(f"lane {key!r:.40}", "a lane that this trace has")
         return kind
 
-    def _quotas_fit(self) -> bool:
-        """May the intervals of all threads with a quota be held? Their periods are compared."""
-        if self._overview is None:
-            return True
-        if self._limited is None:
-            paths = [str(group["cgroup"]) for group in throttled(self.trace)]
-            threads = self.trace.threads.select("utid", "cgroup").drop_nulls().collect().rows()
-            utids = {utid for utid, own in threads if any(within(own, path) for path in paths)}
-            utids |= set(memberships(self.trace)["utid"])
-            rows = sum(map(self._overview.rows_of, utids))
-            self._limited = rows <= ROOM
-        return self._limited
-
     def _inside(self, ts: int) -> int:
         return min(max(0, ts), self.end - self.begin)
 
-    def _held(self, key: str, begin: int, end: int, most: int) -> Heights | None:
-        """A lane that knows what is in `[begin, end)`; None if more rows must be read for it."""
-        kind, _, rest = key.partition(":")
-        duration = self.end - self.begin
-        if self._overview is None or kind == "quota":
-            if key not in self._lanes:
-                self._lanes.update(self._reader.read(kind, rest, 0, duration))
-            return self._lanes.get(key) or self._reader.unknown(0, duration)
-        group = f"{kind}:all" if rest == "all" else kind
-        if group in self._near:
-            since, until, lanes = self._near[group]
-            if since <= begin and end <= until:
-                return lanes.get(key) or self._reader.unknown(since, until)
-        for span in around(begin, end, duration):
+    def _held(self, key: str, begin: int, end: int) -> Heights | None:
+        """A lane that was read and knows what is in `[begin, end)`."""
+        if self._overview is None or key.startswith("quota:"):
+            return self._lanes.get(key)
+        since, until, lanes = self._near.get(_group(key)) or (0, -1, {})
+        if since <= begin and end <= until:
+            return lanes.get(key) or self._reader.unknown(since, until)
+        return None
+
+    def _span(self, kind: str, begin: int, end: int, now: bool) -> tuple[int, int] | None:
+        """What may be read for `[begin, end)`, now or at leisure; None for too many rows."""
+        if self._overview is None:
+            return 0, self.end - self.begin
+        if kind == "quota":  # compares periods of all of the trace
+            return (0, self.end - self.begin) if now else None
+        most = MOST_ROWS if now else min(QUICK_ROWS, MOST_ROWS)
+        for span in around(begin, end, self.end - self.begin):
             rows = sum(many for _, many in self._overview.running_rows(*span))
             if rows <= most and span[0] < span[1]:
-                lanes = self._reader.read(kind, rest, *span)
-                self._near[group] = (*span, lanes)
-                return lanes.get(key) or self._reader.unknown(*span)
+                return span
         return None
+
+    def _read(self, key: str, begin: int, end: int) -> Heights:
+        if self._overview is None or key.startswith("quota:"):
+            return self._read_all(key)
+        kind, _, rest = key.partition(":")
+        lanes = self._reader.read(kind, rest, begin, end)
+        self._near[_group(key)] = (begin, end, lanes)
+        return lanes.get(key) or self._reader.unknown(begin, end)
+
+    def _read_all(self, key: str) -> Heights:
+        kind, _, rest = key.partition(":")
+        self._lanes.update(self._reader.read(kind, rest, 0, self.end - self.begin))
+        return self._lanes.setdefault(key, self._reader.unknown(0, self.end - self.begin))
 
     def _far(self, kind: str) -> Sums:
         assert self._overview is not None
         if kind in self._sums and self._sums[kind].failed:
             self._sums.pop(kind).ready  # noqa: B018  raises
         if kind not in self._sums:
-            self._sums[kind] = Sums(kind, self._reader, self._overview)
+            self._sums[kind] = Sums(kind, self._reader, self._cpus, self._overview)
         return self._sums[kind]
 
     def _around(self, key: str, ts: int) -> tuple[Heights, int, int]:
         """A lane that knows the step at `ts`, with its edges if possible, and where it is known."""
-        duration = self.end - self.begin
-        span = duration if self._overview is None or key.startswith("quota:") else 1 << 20
+        kind, duration = key.partition(":")[0], self.end - self.begin
+        span = duration if self._overview is None or kind == "quota" else 1 << 20
         found = None
         while True:
             begin, end = self._inside(ts - span), self._inside(ts + span)
-            lane = self._held(key, begin, end, MOST_ROWS if found else sys.maxsize)
+            lane = self._held(key, begin, end)
             if lane is None:
-                assert found is not None
-                return found
+                wide = self._span(kind, begin, end, now=True)
+                if wide is None and found is not None:
+                    return found
+                lane = self._read(key, *(wide or (begin, end)))
             found = lane, begin, end
             assert isinstance(lane, Steps)
             since, _, until = lane.at(ts)
@@ -251,3 +265,9 @@ class Levels:
             for kind, number in rows.iter_rows()
         ]
         return "handles " + ", ".join(named)
+
+
+def _group(key: str) -> str:
+    """Lanes of one kind are read together, but that of all CPUs, which is read by itself."""
+    kind, _, rest = key.partition(":")
+    return f"{kind}:all" if rest == "all" else kind

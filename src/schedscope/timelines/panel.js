@@ -48,6 +48,8 @@ function panel(picture, source, keep) {
     picture.go(at, length, lane);
     if (lane) picture.select(lane, at + Math.floor(length / 2));
   };
+  /** From when to when, so that the two differ, wherever the view is. */
+  const span = (begin, end) => [begin, end].map((at) => picture.when(at, (end - begin) / 10)).join(" to ");
   const toThread = (utid, at) => link(picture.thread(utid), () => go([at, 0, `utid:${utid}`]), "its lane at this instant");
   const row = (name, ...values) => (values.flat().some((value) => value !== null && value !== undefined && value !== "")
     ? [h("dt", {}, name), h("dd", {}, values)] : []);
@@ -56,7 +58,7 @@ function panel(picture, source, keep) {
   // ---- an interval ----
 
   async function selected() {
-    const chosen = picture.selection, mine = ++last;
+    const chosen = picture.selection, mine = ++last, before = open;
     if (!chosen) {
       shown.selection = [];
       if (open === "selection") close();
@@ -64,9 +66,10 @@ function panel(picture, source, keep) {
     }
     // A lane that was just added is still on its way.
     for (let i = 0; i < 60 && !can.has("slice") && !picture.best(chosen.lane); i++) await new Promise(requestAnimationFrame);
-    let facts = local(chosen), mayTurn = !chosen.behind;
+    if (mine !== last) return;
+    let facts = local(chosen), mayTurn = !chosen.behind && open === before;
     if (can.has("slice")) {
-      if (chosen.behind) shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
+      if (!mayTurn) shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
       else if (open !== "selection" || !shown.selection.length) {
         shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
         turn("selection");
@@ -122,7 +125,7 @@ function panel(picture, source, keep) {
       return [h("h2", {}, `${picture.title(facts.lane)}: ${facts.text}`),
         h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(facts.begin - (facts.end - facts.begin) / 10, facts.end + (facts.end - facts.begin) / 10), "key f"), " · ",
           link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time")),
-        h("dl", {}, row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`), row("how long", `${facts.least ? "at least " : ""}${duration(facts.end - facts.begin)}`))];
+        h("dl", {}, row("when", span(facts.begin, facts.end)), row("how long", `${facts.least ? "at least " : ""}${duration(facts.end - facts.begin)}`))];
     }
     const length = facts.end - facts.begin, utid = facts.utid, known = facts.thread || {};
     const who = utid === null || utid === undefined ? picture.title(facts.lane) : picture.thread(utid);
@@ -131,7 +134,7 @@ function panel(picture, source, keep) {
     const woken = (part) => part && part.waker !== null && part.waker !== undefined
       ? ["woken by ", toThread(part.waker, part.begin), part.waker_cpu === null ? "" : ` on CPU ${part.waker_cpu}`] : null;
     const list = h("dl", {},
-      row("when", `${picture.when(facts.begin)} to ${picture.when(facts.end)}`),
+      row("when", span(facts.begin, facts.end)),
       facts.cpu !== null && facts.cpu !== undefined ? row(facts.state === "runnable" ? "on the queue of" : "CPU", link(`CPU ${facts.cpu}`, () => picture.show([`cpu:${facts.cpu}`]), "its lane")) : [],
       utid !== null && utid !== undefined ? row("thread", link(who, () => picture.show([`utid:${utid}`]), "its lane")) : [],
       known.pid === undefined || known.pid === null ? row("process", known.process_name) : row("process",
@@ -147,19 +150,28 @@ function panel(picture, source, keep) {
       ] : row(facts.state === "running" ? "started it" : "ended by", facts.state === "running" ? null : woken(facts.after)),
       row("slept for", facts.reason),
       row("before", neighbour(facts.before, utid)), row("after", neighbour(facts.after, utid)));
-    const extra = h("div", {});
+    const extra = h("div", {}), asleep = !["running", "runnable"].includes(facts.state);
+    const ask = async (question) => {
+      extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
+      extra.replaceChildren(...(await tables(question)));
+      // Whoever asked from further down, or in a narrow window, sees the answer.
+      const [top, end] = [body.getBoundingClientRect(), extra.getBoundingClientRect()].map((box) => box.top);
+      if (end < top || end > top + body.clientHeight / 2) body.scrollTop += end - top - 8;
+    };
     const acts = h("p", { class: "sst-acts" },
       link("zoom to it", () => picture.between(facts.begin - length / 10, facts.end + length / 10), "key f"), " · ",
       link("range of it", () => picture.setRange([facts.begin, facts.end]), "totals of just this time"), " · ",
       link("add a note", () => note({ at: facts.begin, lane: facts.lane }), "key b"),
       can.has("slice") && !about.grain && facts.thread && facts.thread.sched_class === "fair" ? [" · ", link("how far behind", () => picture.show([`lag:${utid}`]),
         "a lane of its virtual lag: the time that EEVDF would owe it")] : null,
-      can.has("path") && utid !== null && utid !== undefined ? [" · ", link("critical path up to here", async () => {
-        extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
-        extra.replaceChildren(...(await tables({ kind: "path", utid, begin: facts.begin, end: facts.end })));
-      }, "what led to the end of this, back through the threads that woke it")] : null);
+      can.has("path") && utid !== null && utid !== undefined ? [" · ",
+        link("critical path up to here", () => ask({ kind: "path", utid, begin: facts.begin, end: facts.end }),
+          "what led to the end of this, back through the threads that woke it"), " · ",
+        // Who sleeps wakes nobody: what follows begins with its own wakeup.
+        link("what followed", () => ask({ kind: "chain", utid, begin: asleep ? facts.end : facts.begin, end: facts.end }),
+          "whom it woke, whom those woke, and how long each then waited for a CPU")] : null);
     const lines = [wait.python && code(wait.python), facts.python && code(facts.python)].filter(Boolean);
-    const rest = [...(facts.tables || []).map((data) => table(data, go)), extra];
+    const rest = [extra, ...(facts.tables || []).map((data) => table(data, go))];
     return [h("h2", {}, `${who}: ${state} for ${duration(length)}`), acts,
       h("div", { class: "sst-two" }, h("div", {}, list, lines), h("div", {}, rest)),
       !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
@@ -184,7 +196,7 @@ function panel(picture, source, keep) {
       return;
     }
     const [begin, end] = range;
-    const head = [h("h2", {}, `${picture.when(begin)} to ${picture.when(end)}: ${duration(end - begin)}`),
+    const head = [h("h2", {}, `${span(begin, end)}: ${duration(end - begin)}`),
       h("p", { class: "sst-acts" }, link("zoom to it", () => picture.between(begin, end), "key f"), " · ",
         link("add a note", () => note({ at: begin, lane: null }), "key b"), " · ", link("clear", () => picture.setRange(null), "Escape"))];
     let totals = table(sums(begin, end), go);
@@ -208,7 +220,7 @@ function panel(picture, source, keep) {
     const scale = Math.max(1, Math.ceil((end - begin) / 2000)), first = Math.floor(begin / scale), found = new Map();
     if (!lanes.length) return found;
     try {
-      const { answer, buffers } = await source({ kind: "lanes", lanes, first, bins: Math.ceil(end / scale) - first, scale });
+      const { answer, buffers } = await source({ kind: "lanes", lanes, first, bins: Math.ceil(end / scale) - first, scale, now: true });
       for (const row of answer.lanes) if (row.kind !== "later") found.set(row.key, unpack(row, answer, buffers));
     } catch { /* what is known stays */ }
     return found;
@@ -218,7 +230,7 @@ function panel(picture, source, keep) {
   function sums(begin, end, more = new Map()) {
     const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped", "parked"];
     const rows = [], links = [];
-    let coarse = 0, missed = 0;
+    let coarse = 0, missed = 0, nothing = 0;
     for (const lane of counted()) {
       const piece = more.get(lane) || picture.over(lane, begin, end);
       if (!piece) {
@@ -229,6 +241,11 @@ function panel(picture, source, keep) {
       const spent = within(piece, begin, end);
       // Of a CPU what is neither running nor idle; a thread may not exist for a part of the range.
       const unknown = isThread(lane) ? spent.get(UNKNOWN) || 0 : end - begin - (spent.get(RUNNING) || 0) - (spent.get(IDLE) || 0);
+      const known = states.some((state) => spent.get(about.states.indexOf(state))) || unknown > 0.5;
+      if (!known) {
+        nothing++;
+        continue;
+      }
       rows.push([picture.title(lane), ...states.map((state) => {
         const ns = spent.get(about.states.indexOf(state)) || 0;
         return ns ? duration(ns) : "";
@@ -239,7 +256,8 @@ function panel(picture, source, keep) {
     // States that no lane was in say nothing here.
     const said = heads.map((_, i) => i === 0 || rows.some((row) => row[i])), some = (row) => row.filter((_, i) => said[i]);
     const notes = [coarse ? `Some are sums over ${duration(coarse)}, taken in proportion at both ends of the range.` : "",
-      missed ? `Not known over all of the range: ${missed} lanes.` : ""];
+      missed ? `Not known over all of the range: ${missed} lane${missed > 1 ? "s" : ""}.` : "",
+      nothing ? `Nothing is known of ${nothing} thread${nothing > 1 ? "s" : ""} in this range.` : ""];
     return { title: "Totals of the lanes shown", heads: some(heads), rows: rows.map(some), links, note: notes.filter(Boolean).join(" "), python: "" };
   }
 

@@ -11,7 +11,7 @@ function svgPen(real, hatch) {
   const number = (value) => String(Math.round(value * 100) / 100);
   const ink = (style) => (typeof style === "string" ? style : "url(#hatch)");
   const pen = {
-    fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, font: real.font, textBaseline: "middle",
+    fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, font: real.font, textBaseline: "middle", textAlign: "left",
     setTransform() {},
     measureText(text) { real.font = pen.font; return real.measureText(text); },
     createImageData: (width, height) => real.createImageData(width, height),
@@ -25,7 +25,7 @@ function svgPen(real, hatch) {
     },
     fillText(text, x, y) {
       const [, weight, size] = /^(bold )?([\d.]+)px/.exec(pen.font) || [null, null, "12"];
-      parts.push(`<text x="${number(x)}" y="${number(y + Number(size) * 0.35)}" font-size="${size}"${weight ? ' font-weight="bold"' : ""} fill="${ink(pen.fillStyle)}">${escaped(text)}</text>`);
+      parts.push(`<text x="${number(x)}" y="${number(y + Number(size) * 0.35)}" font-size="${size}"${weight ? ' font-weight="bold"' : ""}${pen.textAlign === "right" ? ' text-anchor="end"' : ""} fill="${ink(pen.fillStyle)}">${escaped(text)}</text>`);
     },
     beginPath() { path = ""; },
     moveTo(x, y) { path += `M${number(x)} ${number(y)}`; },
@@ -48,12 +48,49 @@ function svgPen(real, hatch) {
   return pen;
 }
 
-/** The line above the picture and the meaning of its colours below. */
-function captions(pen, { title, colour, ratio, width, below }) {
+/** What a canvas shows now, which the next frame does not change. */
+function copied2d(canvas) {
+  const copy = h("canvas", { width: String(canvas.width), height: String(canvas.height) });
+  copy.getContext("2d").drawImage(canvas, 0, 0);
+  return copy;
+}
+
+/** Blocks below each other, each with its title above, and the meaning of the colours below all. */
+async function filed(kind, blocks, colour, ratio) {
+  const width = Math.max(...blocks.map((block) => block.width)), tops = [];
+  let below = 0;
+  for (const block of blocks) {
+    tops.push(below + HEADER * ratio);
+    below = tops.at(-1) + block.height;
+  }
+  const size = [width, below + FOOTER * ratio], name = `${blocks.map((block) => block.name).filter(Boolean).join("-and-")}.${kind}`;
+  const words = (pen) => {
+    blocks.forEach((block, i) => titled(pen, block.title, colour, ratio, tops[i] - HEADER * ratio));
+    legend(pen, { colour, ratio, width, below });
+  };
+  const sheet = h("canvas", { width: String(size[0]), height: String(size[1]) }), real = sheet.getContext("2d");
+  if (kind === "svg") {
+    const pen = svgPen(real, colour.hatch);
+    words(pen);
+    const drawn = blocks.map((block, i) => `<g transform="translate(0 ${tops[i]})">${block.drawn}</g>`).join("");
+    return download(name, new Blob([pen.text(...size, (captioned) => `${drawn}${captioned.join("")}`, colour.back)], { type: "image/svg+xml" }));
+  }
+  real.fillStyle = colour.back;
+  real.fillRect(0, 0, ...size);
+  blocks.forEach((block, i) => real.drawImage(block.drawn, 0, tops[i]));
+  words(real);
+  return download(name, await new Promise((done) => sheet.toBlob(done, "image/png")));
+}
+
+function titled(pen, title, colour, ratio, top) {
   pen.textBaseline = "middle";
   pen.font = `bold ${13 * ratio}px system-ui, sans-serif`;
   pen.fillStyle = colour.text;
-  pen.fillText(title, 4 * ratio, (HEADER / 2) * ratio);
+  pen.fillText(title, 4 * ratio, top + (HEADER / 2) * ratio);
+}
+
+/** The meaning of the colours. */
+function legend(pen, { colour, ratio, width, below }) {
   pen.font = `${12 * ratio}px system-ui, sans-serif`;
   let x = 4 * ratio;
   const y = below + (FOOTER / 2) * ratio;

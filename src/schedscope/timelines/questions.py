@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 KINDS = (
-    *("lanes", "threads", "slice", "path", "range", "sql", "schema", "notes", "findings"),
+    *("lanes", "threads", "slice", "path", "chain", "range", "sql", "schema", "notes", "findings"),
     *("quality", "requests"),
 )
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
@@ -136,6 +136,12 @@ class Questions:
 
         utid, begin, end = (_at(request, name) for name in ("utid", "begin", "end"))
         return {"tables": [path_to(self.timeline.lanes, utid, begin, end)]}
+
+    def _chain(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        from schedscope.timelines.slice import chain_from
+
+        utid, begin, end = (_at(request, name) for name in ("utid", "begin", "end"))
+        return {"tables": [chain_from(self.timeline.lanes, utid, begin, end)]}
 
     def _range(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.stretch import stretch

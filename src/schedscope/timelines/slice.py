@@ -10,11 +10,12 @@ import polars as pl
 from schedscope.analysis.critical_path import critical_path
 from schedscope.analysis.interference import interference
 from schedscope.analysis.wait_breakdown import BEHIND, wait_breakdown
+from schedscope.analysis.wake_chain import wake_chain
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.present.columns import choose
 from schedscope.timelines.lanes import NOBODY, STATES, Lane, Lanes
 from schedscope.timelines.tables import table
-from schedscope.units import printable
+from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -30,7 +31,8 @@ _WORDS = {
     "unknown": "unknown",
 }
 _PATH = 50_000_000
-"""A critical path goes back this far, or ten times the interval's length (ns)."""
+"""A critical path goes back, and a wake chain forward, this far, or ten times the interval's length
+(ns)."""
 
 
 def slice_at(lanes: Lanes, key: str, at: int) -> dict[str, Any]:
@@ -65,7 +67,10 @@ def slice_at(lanes: Lanes, key: str, at: int) -> dict[str, Any]:
     if mine["state"] == "runnable":
         answer["wait"], answer["tables"] = _wait(lanes, utid, mine["begin"], end, span)
     elif mine["state"] == "running":
-        answer["tables"] = _woke(lanes, utid, mine["begin"], end)
+        answer["tables"] = [
+            *_delayed(lanes, utid, mine["begin"], end, span),
+            *_woke(lanes, utid, mine["begin"], end),
+        ]
     else:
         answer["reason"] = _reason(lanes, utid, mine["begin"])
     answer["python"] = f"trace.between({span}).states.filter(pl.col('utid') == {utid}).collect()"
@@ -90,6 +95,26 @@ def path_to(lanes: Lanes, utid: int, begin: int, end: int) -> dict[str, Any]:
         title="Critical path up to the end of this, the last step first",
         python=f"ss.critical_path(trace, {times[0]:.9f}, {times[1]:.9f}, utid={utid})",
         begin=lanes.begin,
+    )
+
+
+def chain_from(lanes: Lanes, utid: int, begin: int, end: int) -> dict[str, Any]:
+    """The wakeups that followed from what thread `utid` did from `begin` on, a row for each."""
+    trace = lanes.trace
+    if not 0 <= begin <= end <= lanes.duration or begin == lanes.duration:
+        raise UsageError("these instants", "a stretch of the trace")
+    until = min(lanes.duration, begin + max(_PATH, 10 * (end - begin)))
+    span = _span(lanes, begin, until)
+    since, last = (f"{lanes.begin + at - trace.origin}ns" for at in (begin, until))
+    frame = wake_chain(trace, since, last, utid=utid)
+    names = ["ts_ready", "hops", "waker_comm", "waker_tid", "comm", "tid", "wait", "chain_wait"]
+    return table(
+        frame,
+        choose(frame, names, question="wake_chain", origin=trace.origin),
+        title=f"Wakeups that followed, of the {duration(until - begin)} from its start on",
+        python=f"ss.wake_chain(trace, {span}, utid={utid})",
+        begin=lanes.begin,
+        most=100,
     )
 
 
@@ -199,6 +224,29 @@ def _wait(
         # Some recordings lack what these need: the rest of the answer stands.
         wait["missing"] = str(error)
     return wait, tables
+
+
+def _delayed(lanes: Lanes, utid: int, begin: int, end: int, span: str) -> list[dict[str, Any]]:
+    """Who waited for the CPU while the thread ran there."""
+    try:
+        frame = interference(_cut(lanes, begin, end)).filter(pl.col("utid") == utid)
+    except SchedscopeError:
+        return []  # some recordings lack what this needs
+    if not frame.height:
+        return []
+    victims = frame.select(
+        comm="victim_comm", tid="victim_tid", utid="victim_utid", time="time"
+    ).sort("time", descending=True, maintain_order=True)
+    return [
+        table(
+            victims,
+            choose(victims, ["comm", "tid", "time"], question="interference"),
+            title="Who waited for its CPU meanwhile, and how long",
+            python=f"ss.interference(trace.between({span})).filter(pl.col('utid') == {utid})",
+            begin=lanes.begin,
+            most=50,
+        )
+    ]
 
 
 def _woke(lanes: Lanes, utid: int, begin: int, end: int) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.virtual_lag import virtual_lag_series
@@ -93,27 +91,6 @@ class Reader:
         """A lane of which nothing is known in `[begin, end)`."""
         nothing = pl.Series([], dtype=pl.Int64)
         return self._steps(nothing, nothing, self.origin + begin, self.origin + end)
-
-    def depth_sums(self, begin: int, end: int, width: int) -> Iterator[tuple[str, dict[str, Ints]]]:
-        """Every lane of queue depth, as `Steps.binned` of stretches of `width` ns from `begin` on.
-
-        A native sweep makes them in a third of the time that their steps take.
-        """
-        trace = self._part(self.origin + begin, min(self.origin + end, self._until))
-        if trace is None:
-            return
-        history = occupancy(trace)
-        for whole in (False, True):
-            frame = pl.DataFrame(history.parts(self._cpus, whole, width)).select(
-                "cpu",
-                sum=pl.col("waiting") + pl.col("running"),
-                known=pl.col("dur") - pl.col("unknown"),
-                max="depth_max",
-            )
-            for (cpu,), part in frame.partition_by("cpu", as_dict=True, include_key=False).items():
-                if whole or cpu is not None:
-                    values = {name: part[name].to_numpy() for name in part.columns}
-                    yield f"depth:{'all' if whole else cpu}", values
 
     def _part(self, begin: int, end: int) -> Trace | None:
         """The trace as far as its threads' states lie in a stretch; None if there are none."""

@@ -7,7 +7,7 @@
 // script.py puts this file and its neighbours together into one module.
 
 const NOBODY = 0xffffffff;
-const AXIS = 22, NAMES = 168, NARROW = 96, WIDE = 3, ARROWS = 30; // CSS pixels; an interval this wide gets a colour of its own
+const AXIS = 22, NAMES = 168, NARROW = 96, WIDE = 3, ARROWS = 30, FAR = 16; // CSS pixels; an interval this wide gets a colour of its own
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f8: Float64Array };
 
 const STYLE = `
@@ -100,7 +100,7 @@ function unpack(row, answer, buffers) {
     return new ARRAYS[dtype](bytes);
   };
   const { first, bins, scale } = { ...answer, ...row };
-  const piece = { kind: row.kind, first, bins, scale, begin: first * scale, end: (first + bins) * scale };
+  const piece = { kind: row.kind, first, bins, scale, begin: first * scale, end: (first + bins) * scale, refining: row.refining };
   if (row.kind === "bins") {
     piece.states = Object.entries(row.states).map(([code, at]) => [Number(code), array(at)]);
     return piece;
@@ -267,7 +267,8 @@ export function mount(root, about, source, home = "page") {
   const isHead = (lane) => lane.startsWith("head:");
   const titles = new Map((about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]])));
   const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
-  const when = (ns) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(view.scale * view.bins + 1)))))} s`;
+  /** An instant, to a hundredth of a `span`: of what is shown, or of what it is about. */
+  const when = (ns, span = view.scale * view.bins) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(span + 1)))))} s`;
 
   const strange = (lane) => isThread(lane) && !!strangers && strangers.has(threads.get(Number(lane.slice(5)))?.comm ?? thread(Number(lane.slice(5))).replace(/ \d+$/, ""));
 
@@ -470,7 +471,7 @@ export function mount(root, about, source, home = "page") {
     const want = lanes.filter((lane) => {
       if (isHead(lane)) return false;
       const known = (pieces.get(lane) || []).at(-1);
-      return !known || !holds(known) || !exact(known, scale);
+      return !known || !holds(known) || !exact(known, scale) || known.refining;
     });
     if (!want.length) return;
     asked = { kind: "lanes", lanes: want, first, bins, scale };
@@ -611,6 +612,8 @@ export function mount(root, about, source, home = "page") {
     paint.font = `${12 * ratio}px system-ui, sans-serif`;
     paint.textBaseline = "middle";
     axis(left);
+    paint.fillStyle = colour.line;
+    paint.fillRect(left - 1, 0, 1, canvas.height);
     shown = true;
     let coarse = 0;
     // What is scrolled out of the window costs nothing; a printer takes it all.
@@ -643,41 +646,27 @@ export function mount(root, about, source, home = "page") {
     });
     arrows(left, high);
     marks(left, high, paper || every ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
-    paint.fillStyle = colour.line;
-    paint.fillRect(left - 1, 0, 1, canvas.height);
     say(coarse);
     if (pointer) hover();
   }
 
-  /** The current view with all its lanes, as a file. */
-  async function save(kind) {
+  /** The current view with all its lanes, as a block of a file. */
+  function painted(kind) {
     const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
-    const width = canvas.width, below = canvas.height + HEADER * ratio, size = [width, below + FOOTER * ratio];
-    const words = { title: `${about.name}, ${when(begin)} to ${when(end)}`, colour, ratio, width, below };
-    const name = `${about.name.replace(/[^\w.-]+/g, "-").replace(/\.(capture|sched)$/, "")}-${((origin + begin) / 1e9).toFixed(6)}s.${kind}`;
+    const block = { title: begin < end ? `${about.name}, ${when(begin)} to ${when(end)}` : `${about.name}: nothing of it`, width: canvas.width, height: canvas.height,
+      name: `${about.name.replace(/[^\w.-]+/g, "-").replace(/\.(capture|sched)$/, "")}-${((origin + begin) / 1e9).toFixed(6)}s` };
     every = true;
     try {
-      if (kind === "svg") {
-        const pen = paint = svgPen(screen, colour.hatch);
-        render();
-        const picture = pen.parts.splice(0).join("");
-        captions(pen, words);
-        download(name, new Blob([pen.text(...size, (captioned) => `<g transform="translate(0 ${HEADER * ratio})">${picture}</g>${captioned.join("")}`, colour.back)], { type: "image/svg+xml" }));
-      } else {
-        render();
-        const sheet = h("canvas", { width: String(size[0]), height: String(size[1]) }), pen = sheet.getContext("2d");
-        pen.fillStyle = colour.back;
-        pen.fillRect(0, 0, ...size);
-        pen.drawImage(canvas, 0, HEADER * ratio);
-        captions(pen, words);
-        download(name, await new Promise((done) => sheet.toBlob(done, "image/png")));
-      }
+      if (kind === "svg") paint = svgPen(screen, colour.hatch);
+      render();
+      return { ...block, drawn: kind === "svg" ? paint.parts.join("") : copied2d(canvas) };
     } finally {
       paint = screen;
       every = false;
       draw();
     }
   }
+  const save = (kind) => filed(kind, picture.blocks(kind), colour, ratio);
 
   /** As much of a text as there is room for; a thread's number, which tells it from others, stays. */
   function clipped(text, x, y, width, numbered = false) {
@@ -922,8 +911,9 @@ export function mount(root, about, source, home = "page") {
     found.sort((a, b) => b.width - a.width);
     for (const { x, from, row } of found.slice(0, ARROWS)) {
       const down = from < row ? 1 : -1;
-      const y0 = (AXIS + from * height) * ratio + (down > 0 ? high : 0);
       const y1 = (AXIS + row * height) * ratio + (down > 0 ? 2 * ratio : high);
+      // From a CPU far away only the end is drawn: lines across all lanes would hide them.
+      const far = Math.abs(from - row) > FAR, y0 = far ? y1 - down * high : (AXIS + from * height) * ratio + (down > 0 ? high : 0);
       paint.globalAlpha = 0.75;
       paint.beginPath();
       paint.moveTo(x, y0);
@@ -934,9 +924,11 @@ export function mount(root, about, source, home = "page") {
       paint.lineTo(x - 3 * ratio, y1 - down * 6 * ratio);
       paint.lineTo(x + 3 * ratio, y1 - down * 6 * ratio);
       paint.fill();
-      paint.beginPath();
-      paint.arc(x, y0, 2.5 * ratio, 0, 7);
-      paint.fill();
+      if (!far) {
+        paint.beginPath();
+        paint.arc(x, y0, 2.5 * ratio, 0, 7);
+        paint.fill();
+      }
       paint.globalAlpha = 1;
     }
     if (wait >= 0) {
@@ -1218,7 +1210,7 @@ export function mount(root, about, source, home = "page") {
     strokes, explain, place: settle, reach: () => [low, high], shift: 0, match: null,
     extend: (from, to) => { [low, high] = [from, to]; settle(view.first, view.scale); },
     turn: (by, match = null) => { [picture.shift, picture.match] = [by, match]; tell("shift"); },
-    colour: () => colour, apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
+    colour: () => colour, painted, blocks: (kind) => [painted(kind)], apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
   };
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);

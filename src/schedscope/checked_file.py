@@ -1,0 +1,47 @@
+"""A file beside the tables that can be made again: a line of JSON, numbers, the CRC-32 of both.
+
+Whoever reads one compares what its JSON says of the tables with those that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def sealed(head: Mapping[str, Any], numbers: Iterable[bytes]) -> list[bytes]:
+    """The parts of a file, in order."""
+    parts, crc = [json.dumps(head).encode() + b"\n", *numbers], 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return [*parts, f"{crc:08x}".encode()]
+
+
+def opened(data: bytes) -> tuple[dict[str, Any], memoryview] | None:
+    """What the line says, and the numbers; None if the file is damaged."""
+    if data[-8:] != f"{zlib.crc32(memoryview(data)[:-8]):08x}".encode():
+        return None
+    line = data.find(b"\n")
+    try:
+        head = json.loads(data[: max(0, line)])
+    except ValueError:
+        return None
+    return (head, memoryview(data)[line + 1 : -8]) if isinstance(head, dict) else None
+
+
+def keep(path: Path, parts: Iterable[bytes]) -> None:
+    """Write it whole or not at all; without a word where that may not be written."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.writelines(parts)
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,100 @@
+"""Whom did a thread wake, whom did those wake, and how long did each then wait for a CPU?
+
+The wakeups that followed from what the thread did from --since on, in order of time: its
+own, those of the threads that it woke, and so on. Of these threads one that an interrupt or
+anybody else wakes no longer belongs to the chain.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from schedscope import units
+from schedscope.cli import _options
+from schedscope.present import headline
+from schedscope.present.answer import Answer, more
+from schedscope.present.columns import choose
+from schedscope.present.who import who
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NAME = "wake-chain"
+GROUP = "who waited, and why?"
+HELP = "the wakeups that followed from what a thread did"
+EXAMPLE = """\
+  schedscope wake-chain web.capture --tid 4711 --since 2.5s --until 2.51s
+  schedscope wake-chain web.capture --worst 1
+"""
+
+
+_LEAST = 50_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `schedscope wake-chain`."""
+    _options.add_input(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--tid", type=int, help="the thread at the start of the chain")
+    which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
+    which.add_argument(
+        "--worst", type=int, metavar="N", help="what followed from the end of the N-th longest wait"
+    )
+    _options.add_top(parser, 20, what="the first N wakeups")
+    _options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """Print the wakeups."""
+    from schedscope.analysis.wake_chain import wake_chain
+
+    _options.check_top(args)
+    trace = _options.open_input(args)
+    since = until = None
+    if args.worst is not None:
+        row = _options.worst_wait(trace, args.worst)
+        utid = row["utid"]
+        # As long after it as ten such waits, or 50 ms.
+        end = min(trace.window[1], row["ts_run"] + max(_LEAST, 10 * row["wait"]))
+        since, until = trace.seconds(row["ts_run"]), trace.seconds(end)
+    else:
+        utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
+    frame = wake_chain(trace, since, until, utid=utid)
+    shown = frame[: _options.top(args, 20)]
+    foot = more(len(frame) - len(shown), "later wakeup")
+    waited = int(frame["wait"].sum())
+    hops = int(frame["hops"].max() or 0)  # type: ignore[arg-type]
+    worded = _worded(shown)
+    return Answer(
+        shown,
+        choose(
+            worded,
+            ["ts_ready", "hops", "waker", "woken", "cpu", "wait", "chain_wait"],
+            question="wake_chain",
+            origin=trace.origin,
+        ),
+        about={**headline.about(trace), "utid": utid, "rows_in_all": len(frame), "wait": waited},
+        head=[
+            *headline.headline(trace),
+            "it woke nobody in this time"
+            if not hops
+            else f"{units.several(len(frame), 'wakeup')} of "
+            f"{units.several(frame['utid'].n_unique(), 'thread')}, "
+            f"up to {units.several(hops, 'hop')} away; "
+            f"together they waited {units.duration(waited)} for a CPU",
+            "",
+        ],
+        notes=foot,
+        shown=worded,
+    )
+
+
+def _worded(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    rows = frame.to_dicts()
+    return frame.with_columns(
+        pl.Series("waker", [who(row, "waker_") for row in rows], dtype=pl.String),
+        pl.Series("woken", [who(row, "") for row in rows], dtype=pl.String),
+    )

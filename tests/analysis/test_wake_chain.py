@@ -1,0 +1,120 @@
+"""`wake_chain`: forwards through wakeups, in a world that a person can follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from ledgers import played
+
+import schedscope as ss
+from schedscope import cli
+from schedscope.errors import UsageError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WORLD = """
+    0    cpu0: idle -> client
+    0    cpu1: idle -> hog
+    100  cpu0: waking server on 1 by client
+    100  cpu0: enqueued server on 1 by client
+    150  cpu0: client S -> idle
+    200  cpu1: hog R -> server
+    300  cpu1: waking db on 0 by server
+    300  cpu1: enqueued db on 0 by server
+    310  cpu0: idle -> db
+    320  cpu1: waking client on 0 by server
+    320  cpu1: enqueued client on 0 by server
+    400  cpu1: server S -> hog
+    420  cpu0: db S -> client
+    500  cpu1: waking server on 1 by hog
+    500  cpu1: enqueued server on 1 by hog
+    600  cpu1: hog S -> server
+    700  cpu1: waking db on 0 by server
+    700  cpu1: enqueued db on 0 by server
+    800  cpu0: client S -> db
+"""
+
+
+def utid(trace: ss.Trace, comm: str) -> int:
+    return int(trace.threads.filter(comm=comm).collect()["utid"][0])
+
+
+def rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:
+    return frame.select("ts_ready", "hops", "waker_comm", "comm", "wait", "chain_wait").rows()
+
+
+def test_a_chain_that_a_person_can_follow() -> None:
+    """`hog` wakes `server` at 500: what that does then no longer follows from `client`."""
+    world = played(WORLD, ncpu=2, window=(0, 1000))
+    assert rows(ss.wake_chain(world, utid=utid(world, "client"))) == [
+        (100, 1, "client", "server", 100, 100),
+        (300, 2, "server", "db", 10, 110),
+        (320, 2, "server", "client", 100, 200),
+    ]
+    assert rows(ss.wake_chain(world, utid=utid(world, "hog"))) == [
+        (500, 1, "hog", "server", 100, 100),
+        (700, 2, "server", "db", 100, 200),
+    ]
+
+
+def test_it_begins_and_ends_where_it_should() -> None:
+    """The first thread belongs to the chain whoever wakes it; what is woken at the end does not."""
+    world = played(WORLD, ncpu=2, window=(0, 1000))
+    server = utid(world, "server")
+    for since in ("330ns", "500ns", "501ns"):
+        found = ss.wake_chain(world, since, "1000ns", utid=server)
+        assert rows(found) == [(700, 1, "server", "db", 100, 100)]
+    assert rows(ss.wake_chain(world, "0ns", "1000ns", utid=server))[:2] == [
+        (300, 1, "server", "db", 10, 10),
+        (320, 1, "server", "client", 100, 100),
+    ]
+    assert len(ss.wake_chain(world, "0ns", "320ns", utid=utid(world, "client"))) == 2
+
+
+def test_every_row_is_a_wait_whose_waker_belongs_to_the_chain(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path_factory.mktemp("cache"))
+    chains = 0
+    for who in trace.waits.select("waker_utid").drop_nulls().unique().collect()["waker_utid"]:
+        if who < trace.ncpu:
+            continue
+        frame = ss.wake_chain(trace, utid=who)
+        direct = trace.waits.filter(
+            pl.col("waker_utid") == who, pl.col("cause").cast(pl.String).is_in(["wake", "new"])
+        ).collect()
+        assert frame["hops"].min() == 1
+        assert len(frame.filter(pl.col("waker_utid") == who)) == len(direct)
+        known = {who: 0}
+        for hops, waker, woken in frame.select("hops", "waker_utid", "utid").iter_rows():
+            assert hops in (known[waker] + 1, 1 if waker == who else 0)
+            known[woken] = hops
+        chains += 1
+    assert chains > 20
+
+
+def test_the_command_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-pool.capture", cache=tmp_path)
+    assert trace.path is not None
+    worst = ss.worst_waits(trace, 3, where=pl.col("censored") == "none").row(2, named=True)
+    command = ["wake-chain", str(trace.path), "--worst", "3"]
+    assert cli.main([*command, "--top", "5", "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    end = min(trace.window[1], worst["ts_run"] + max(50_000_000, 10 * worst["wait"]))
+    span = (f"{ts - trace.origin}ns" for ts in (worst["ts_run"], end))
+    frame = ss.wake_chain(trace, *span, utid=worst["utid"])
+    assert said["rows"] == frame.head(5).to_dicts()
+    assert (said["rows_in_all"], said["utid"]) == (len(frame), worst["utid"])
+    assert cli.main(command) == 0
+    assert f"{len(frame):,} wakeups of " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("since", "until"), [("2s", "1s"), ("0s", "99999s")])
+def test_other_intervals_are_refused(since: str, until: str) -> None:
+    world = played(WORLD, ncpu=2, window=(0, 1000))
+    with pytest.raises(UsageError, match="times within"):
+        ss.wake_chain(world, since, until, utid=utid(world, "client"))
+    with pytest.raises(UsageError, match="not an idle one"):
+        ss.wake_chain(world, utid=0)
