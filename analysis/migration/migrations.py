@@ -13,7 +13,7 @@ from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import nearest_rank
 from schedscope.analysis._base.time_since_run import since_last_run
 from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
-from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
+from schedscope.analysis._base.waits import THREAD_COLUMNS, waits_in_batches
 from schedscope.analysis.migration.causes import CAUSE, causes
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -310,16 +310,12 @@ def moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFram
 
 
 def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
-    begun = waits(
-        trace,
-        [
-            *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
-            *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
-        ],
-        where,
-    ).filter(pl.col("ts_run").is_not_null())
-    found = (
-        begun.filter(_MOVED)
+    columns = (
+        *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
+        *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
+    )
+    found = pl.concat(
+        rows.filter(pl.col("ts_run").is_not_null() & _MOVED)
         .with_columns(
             from_cpu=pl.when(_FORKED).then("waker_cpu").otherwise("prev_cpu"),
             new=_FORKED,
@@ -331,6 +327,7 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
             pl.col("utid").cast(pl.UInt32),
         )
         .collect()
+        for rows in waits_in_batches(trace, columns, where)
     )
     return (
         causes(trace, found)
@@ -355,14 +352,13 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
     """Each thread's runs, whether or not they were migrations."""
     columns = ["utid", "cause", "ts_ready", "ts_enqueued", "ts_run", "waker_utid", "waker_cpu"]
     columns.append("prev_cpu")
-    rows = waits(trace, [*columns, "queue_cpu", "cpu"], where)
     ran = pl.col("ts_run").is_not_null()
     # Out of sight in between, and then on the same CPU: it may have been away meanwhile.
     unseen = (pl.col("cause") == "unknown") & ~_MOVED
     keys: list[Any] = ["utid"]
     if bucket is not None:
         keys.append(_bucket(pl.coalesce("ts_run", "ts_ready", "ts_enqueued"), trace, bucket))
-    return (
+    parts = [
         rows.with_columns(pl.col("utid").cast(pl.UInt32))
         .group_by(keys)
         .agg(
@@ -371,7 +367,10 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
             n_censored=(~ran & (pl.col("queue_cpu") != pl.col("prev_cpu"))).sum(),
         )
         .collect()
-    )
+        for rows in waits_in_batches(trace, [*columns, "queue_cpu", "cpu"], where)
+    ]
+    named = ["utid"] if bucket is None else ["utid", "ts"]
+    return pl.concat(parts).group_by(named).agg(pl.col("runs", "n_excluded", "n_censored").sum())
 
 
 def _bucket(ts: pl.Expr, trace: Trace, every: int) -> pl.Expr:

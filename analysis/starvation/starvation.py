@@ -16,7 +16,7 @@ from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.throttling import throttled_in, throttling
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.fairness import selected
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.starvation.sentences import starvation_sentences
@@ -144,11 +144,9 @@ def starvation_summary(
     check(by, [*_KEYS, "all"])
     found = _found(trace, Limits.of(threshold, share, lag, turn), where)
     keys = list(_KEYS.get(by, ()))
-    unseen = (
-        waits(trace, ["utid", "wait", "cpu"], where)
-        .filter(pl.col("wait").is_null())
-        .select(pl.col("utid").cast(pl.UInt32))
-        .collect()
+    unseen = pl.concat(
+        rows.filter(pl.col("wait").is_null()).select(pl.col("utid").cast(pl.UInt32)).collect()
+        for rows in waits_in_batches(trace, ["utid", "wait", "cpu"], where)
     )
     everything = pl.concat(
         [
@@ -240,9 +238,8 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
     shortest = None if limits.share is None else int(limits.share * limits.turn)
     least = min(limit for limit in (limits.threshold, shortest) if limit is not None)
     columns = ["utid", "ts_ready", "wait", "censored", "cpu"]
-    rows = (
-        waits(trace, columns, where)
-        .filter(pl.col("wait") >= max(least, 1))
+    rows = pl.concat(
+        some.filter(pl.col("wait") >= max(least, 1))
         .select(
             "utid",
             "wait",
@@ -251,6 +248,7 @@ def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataF
             dur="wait",
         )
         .collect()
+        for some in waits_in_batches(trace, columns, where)
     )
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
     due = pl.lit(None, pl.Float64)
