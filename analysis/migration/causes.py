@@ -111,8 +111,12 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
 
 def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     """The kernel's last word on each move, if it came during the wait."""
+    # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
+    since = pl.coalesce("ts_waking", "ts_ready")
+    first, last = moved.select(since=since.min(), ts=pl.col("ts").max()).row(0)
     reports = (
         trace.migrations.filter(pl.col("utid") >= trace.ncpu)
+        .filter(pl.col("ts").is_between(first, last))
         .select(
             "ts", "utid", report_ts="ts",
             report_cpu=pl.col("cpu").cast(pl.UInt16), report_to=pl.col("to_cpu").cast(pl.UInt16),
@@ -123,8 +127,6 @@ def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     both = moved.sort("ts", "ts_ready").join_asof(
         reports, on="ts", by="utid", check_sortedness=False
     )
-    # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
-    since = pl.coalesce("ts_waking", "ts_ready")
     during = (pl.col("report_ts") >= since) & (pl.col("report_to") == pl.col("to_cpu"))
     return both.with_columns(pl.when(during).then(pl.col("report_ts", "report_cpu"))).drop(
         "report_to"
@@ -145,8 +147,10 @@ def _in_wakeup(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     rows = moved.filter(asked).select("row", "ts_waking", "report_ts", cpu="report_cpu")
     switched = pl.Series("row", [], dtype=pl.UInt32)
     if rows.height:
+        # What began before the first wakeup was in none of them.
+        within = pl.col("ts").is_between(rows["ts_waking"].min(), rows["report_ts"].max())
         begun = (
-            trace.states.filter(pl.col("state") == "running")
+            trace.states.filter(pl.col("state") == "running", within)
             .select(pl.col("cpu").cast(pl.UInt16), "ts", begun="ts")
             .sort("ts")
             .collect()

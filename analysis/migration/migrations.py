@@ -25,6 +25,8 @@ GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 """What migrations may be grouped by."""
 
 WAITED = "100us"
+# Migrations whose cause is looked for at a time: some 300 MB.
+_MOVES = 1 << 19
 # Beyond so many CPUs a row for each pair would be more than anybody reads, or memory holds.
 _SQUARE = 1024
 _ROWS: dict[str, Any] = {
@@ -306,7 +308,8 @@ def moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFram
         raise UsageError(f"waited={waited!r}", "a duration of 0 ns or more", "as in 100us")
     # Most questions are about all threads, and several tables of a report: few rows beside waits.
     found = once(_causes, trace) if where is None else _causes(trace, where)
-    return found.with_columns(waited=pl.col("queued") > limit)
+    queued = pl.col("ts") - pl.col("arrived")
+    return found.with_columns(queued=queued, waited=queued > limit)
 
 
 def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
@@ -314,8 +317,20 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
         *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
         *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
     )
-    found = pl.concat(
-        rows.filter(pl.col("ts_run").is_not_null() & _MOVED)
+    done: list[pl.DataFrame] = []
+    held: list[pl.DataFrame] = []
+    for rows in waits_in_batches(trace, columns, where):
+        held.append(_moved(rows))
+        if sum(frame.height for frame in held) >= _MOVES:
+            done.append(_judged(trace, pl.concat(held)))
+            held = []
+    return pl.concat([*done, _judged(trace, pl.concat(held))] if held else done)
+
+
+def _moved(begun: pl.LazyFrame) -> pl.DataFrame:
+    """The waits after which a thread ran on another CPU."""
+    return (
+        begun.filter(pl.col("ts_run").is_not_null() & _MOVED)
         .with_columns(
             from_cpu=pl.when(_FORKED).then("waker_cpu").otherwise("prev_cpu"),
             new=_FORKED,
@@ -327,8 +342,10 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
             pl.col("utid").cast(pl.UInt32),
         )
         .collect()
-        for rows in waits_in_batches(trace, columns, where)
     )
+
+
+def _judged(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     return (
         causes(trace, found)
         .join(
@@ -336,7 +353,10 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
             on=["from_cpu", "to_cpu"],
             how="left",
         )
-        .with_columns(queued=pl.col("ts") - pl.col("arrived"))
+        .select(
+            *("utid", "waiting", "ts", "ts_ready", "wait", "arrived"),
+            *("from_cpu", "to_cpu", "cause", "distance"),
+        )
     )
 
 

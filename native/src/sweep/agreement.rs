@@ -30,7 +30,7 @@ pub struct Counts {
 /// A move that the kernel reported.
 struct Report {
     ts: i64,
-    to: u16,
+    to: Option<u16>,
 }
 
 /// What is known of a thread.
@@ -118,7 +118,7 @@ impl<R: Iterator<Item = Result<RecordBatch>>> Agreement<R> {
         found.unseen += u64::from(gap);
         let (mut reports, mut to) = (0, None);
         while let Some(report) = thread.reports.pop_front_if(|report| report.ts <= ts) {
-            (reports, to) = (reports + 1, Some(report.to));
+            (reports, to) = (reports + 1, report.to);
         }
         if reports == 0 {
             return Ok(());
@@ -144,9 +144,9 @@ impl<R: Iterator<Item = Result<RecordBatch>>> Agreement<R> {
         let batch = batch?;
         let times = full::<Int64Type>(&batch, "ts")?;
         let utids = full::<UInt32Type>(&batch, "utid")?;
-        let to = full::<UInt16Type>(&batch, "to_cpu")?;
+        let to = column::<UInt16Type>(&batch, "to_cpu")?;
         self.found.events += times.len() as u64;
-        for ((&ts, &utid), &to) in times.iter().zip(utids).zip(to) {
+        for ((&ts, &utid), to) in times.iter().zip(utids).zip(to) {
             self.ordered &= self.reached.is_none_or(|reached| reached <= ts);
             self.reached = self.reached.max(Some(ts));
             if utid < self.idle {
@@ -203,7 +203,9 @@ mod tests {
         batch([
             (
                 "utid",
-                Arc::new(UInt32Array::from_iter_values(runs.iter().map(|run| run.utid))),
+                Arc::new(UInt32Array::from_iter_values(
+                    runs.iter().map(|run| run.utid),
+                )),
             ),
             ("cause", Arc::new(UInt8Array::from_iter_values(causes))),
             (
@@ -266,13 +268,13 @@ mod tests {
             ..woken(3, 0, Some(1), 0)
         };
         let runs = [
-            woken(3, 5, None, 0),      // Where it was before is not known: early.
-            made,                      // Placed by a fork.
-            woken(3, 10, Some(0), 1),  // Told twice, the last time as it is.
-            woken(4, 12, Some(0), 1),  // Not told of.
-            woken(3, 20, Some(1), 1),  // Moved away and back.
-            woken(3, 30, Some(0), 0),  // It ran on CPU 0 unseen.
-            woken(3, 40, Some(0), 1),  // Told of another CPU.
+            woken(3, 5, None, 0),     // Where it was before is not known: early.
+            made,                     // Placed by a fork.
+            woken(3, 10, Some(0), 1), // Told twice, the last time as it is.
+            woken(4, 12, Some(0), 1), // Not told of.
+            woken(3, 20, Some(1), 1), // Moved away and back.
+            woken(3, 30, Some(0), 0), // It ran on CPU 0 unseen.
+            woken(3, 40, Some(0), 1), // Told of another CPU.
             open,
         ];
         let told: [&[_]; 2] = [

@@ -201,7 +201,7 @@ mod tests {
         }
         let shares = [1, 2, 3, 4, 5].map(|part| (part, 5));
         let ranked = vec![3, 7, u32::MAX.into(), 1 << 32, 1 << 40];
-        assert_eq!(runs.total(), ranked.iter().sum());
+        assert_eq!(runs.total(), ranked.iter().sum::<i64>());
         assert_eq!(runs.quantiles(&shares), Some((1 << 40, ranked)));
     }
 }
