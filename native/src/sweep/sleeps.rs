@@ -283,13 +283,15 @@ mod tests {
             for step in 1..60 {
                 let (utid, now) = (any(4), 10 * step);
                 let asleep = &mut at[utid as usize];
+                if *asleep >= now {
+                    continue;
+                }
                 if any(5) > 0 {
                     ended.push((utid, *asleep, now));
                 }
                 // Some waits last longer than others, so that they come later.
-                let run = now + i64::from(any(200));
-                waits.push((run.max(*asleep + 1), utid, (any(6) > 0).then_some(now)));
-                *asleep = run.max(*asleep + 1);
+                *asleep = now + i64::from(any(60)) + 1;
+                waits.push((*asleep, utid, (any(6) > 0).then_some(now)));
             }
             waits.sort_by_key(|wait| wait.0);
             let waits: Vec<_> = waits.iter().map(|wait| (wait.1, wait.2)).collect();
