@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import with_threads
@@ -180,7 +181,7 @@ def _runs(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
     known = ended & pl.col("prev_cpu").is_not_null() & (pl.col("cause") != "unknown")
     llc = places(trace, "llc")
     n, counts = pl.col("n"), pl.col("n", "n_censored", "n_excluded")
-    parts = [
+    parts = (
         rows.group_by("utid", "prev_cpu", "cpu")
         .agg(n=known.sum(), n_censored=(~ended).sum(), n_excluded=(ended & ~known).sum())
         # Caches are looked up once for each pair of CPUs of a thread.
@@ -192,8 +193,8 @@ def _runs(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
         )
         .collect()
         for rows in waits_in_batches(trace, ["utid", "cause", "ts_run", "prev_cpu", "cpu"], where)
-    ]
-    return pl.concat(parts).group_by("utid").agg(pl.exclude("utid").sum())
+    )
+    return folded(parts, lambda rows: rows.group_by("utid").agg(pl.exclude("utid").sum()))
 
 
 def _effective() -> pl.Expr:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
@@ -164,7 +165,11 @@ def migration_summary(
     threads = threads_with(trace, of_thread).select("utid", *of_thread).collect()
     runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
     counts = runs.join(threads, on="utid", how="left")
-    found = moves(trace, where, waited).join(threads, on="utid", how="left")
+    found = moves(trace, where, waited)
+    # No more than is asked for: the join copies it.
+    used = dict.fromkeys(["utid", "queued", "waited", *time, *keys])
+    found = found.select(name for name in used if name in found.columns)
+    found = found.join(threads, on="utid", how="left")
     if bucket is not None:
         found = found.with_columns(_bucket(pl.col("ts"), trace, bucket))
     moved = found.group_by(*time, *keys) if time or keys else found.group_by(pl.lit(0).alias("_"))
@@ -378,7 +383,7 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
     keys: list[Any] = ["utid"]
     if bucket is not None:
         keys.append(_bucket(pl.coalesce("ts_run", "ts_ready", "ts_enqueued"), trace, bucket))
-    parts = [
+    parts = (
         rows.with_columns(pl.col("utid").cast(pl.UInt32))
         .group_by(keys)
         .agg(
@@ -388,9 +393,9 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
         )
         .collect()
         for rows in waits_in_batches(trace, [*columns, "queue_cpu", "cpu"], where)
-    ]
+    )
     named = ["utid"] if bucket is None else ["utid", "ts"]
-    return pl.concat(parts).group_by(named).agg(pl.col("runs", "n_excluded", "n_censored").sum())
+    return folded(parts, lambda rows: rows.group_by(named).agg(pl.exclude(named).sum()))
 
 
 def _bucket(ts: pl.Expr, trace: Trace, every: int) -> pl.Expr:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -156,17 +157,14 @@ def starvation_summary(
     )
     seen = (some.with_columns(seen=pl.lit(True)) for some in _found(trace, limits, where))
     # A row for each thread of each of them, so that few are held.
-    everything = pl.concat((_per_thread(some) for some in chain(seen, unseen)), how="diagonal")
+    everything = folded((_per_thread(some) for some in chain(seen, unseen)), _per_thread_again)
     everything = with_threads(trace, everything, keys)
-    longest = pl.col("ts_longest").sort_by(
-        "longest", "ts_longest", descending=[True, False], nulls_last=True
-    )
     sums = [
         pl.col("utid").filter(pl.col("n") > 0).n_unique().cast(pl.UInt32).alias("threads"),
         pl.col("n", "n_censored", "n_excluded").sum().cast(pl.UInt32),
         pl.col("total").sum(),
         pl.col("longest").max(),
-        longest.first(),
+        _FIRST_LONGEST,
     ]
     if not keys:
         return everything.select(sums)
@@ -187,6 +185,22 @@ def _per_thread(rows: pl.DataFrame) -> pl.DataFrame:
         ts_longest=pl.col("ts")
         .sort_by("wait", "ts", descending=[True, False], nulls_last=True)
         .first(),
+    )
+
+
+_FIRST_LONGEST = (
+    pl.col("ts_longest")
+    .sort_by("longest", "ts_longest", descending=[True, False], nulls_last=True)
+    .first()
+)
+
+
+def _per_thread_again(sums: pl.DataFrame) -> pl.DataFrame:
+    """Of such sums."""
+    return sums.group_by("utid").agg(
+        pl.col("n", "n_censored", "n_excluded", "total").sum(),
+        pl.col("longest").max(),
+        _FIRST_LONGEST,
     )
 
 
