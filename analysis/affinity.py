@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.topology import cpu_list, cpu_text, places
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.residency import (
     GROUPS,
     masked,
@@ -158,37 +159,42 @@ def _cpu_texts(per_cpu: pl.DataFrame, groups: list[str]) -> pl.DataFrame:
 
 def _returns(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
     """Of each group the runs whose thread is known to have run before, and where."""
-    pairs = once(_pairs, trace) if where is None else _pairs(trace, where)
-    pairs = with_threads(trace, pairs, keys)
+    runs = once(_runs, trace) if where is None else _runs(trace, where)
+    runs = with_threads(trace, runs, keys)
     if not keys:
-        pairs = pairs.with_columns(all=pl.lit(0))
-    llc = places(trace, "llc")
-    counts = pl.col("n", "n_censored", "n_excluded")
-    there, before = place_of(llc, "cpu"), place_of(llc, "prev_cpu")
-    share = pl.when(pl.col("n").sum() > 0)
-    return pairs.group_by(keys or ["all"]).agg(
-        counts.sum().cast(pl.UInt32),
-        same_cpu_frac=share.then(
-            pl.col("n").filter(pl.col("cpu") == pl.col("prev_cpu")).sum() / pl.col("n").sum()
-        ),
-        same_llc_frac=(
-            share.then(pl.col("n").filter(there == before).sum() / pl.col("n").sum())
-            if None not in llc.values()
-            else pl.lit(None, dtype=pl.Float64)
-        ),
+        runs = runs.with_columns(all=pl.lit(0))
+    told = None not in places(trace, "llc").values()
+    n, same = pl.col("n").sum(), pl.col("same_cpu", "same_llc").sum()
+    return (
+        runs.group_by(keys or ["all"])
+        .agg(
+            pl.col("n", "n_censored", "n_excluded").sum().cast(pl.UInt32),
+            pl.when(n > 0).then(same / n).name.suffix("_frac"),
+        )
+        .with_columns(same_llc_frac=pl.when(told).then(pl.col("same_llc_frac")))
     )
 
 
-def _pairs(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
-    """Each thread's runs by the CPU before and this one: caches are looked up a few times only."""
+def _runs(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
+    """Each thread's runs, and how many were on the CPU of the last one, or shared its cache."""
     ended = pl.col("ts_run").is_not_null()
     known = ended & pl.col("prev_cpu").is_not_null() & (pl.col("cause") != "unknown")
-    return (
-        waits(trace, ["utid", "cause", "ts_run", "prev_cpu", "cpu"], where)
-        .group_by("utid", "prev_cpu", "cpu")
+    llc = places(trace, "llc")
+    n, counts = pl.col("n"), pl.col("n", "n_censored", "n_excluded")
+    parts = (
+        rows.group_by("utid", "prev_cpu", "cpu")
         .agg(n=known.sum(), n_censored=(~ended).sum(), n_excluded=(ended & ~known).sum())
+        # Caches are looked up once for each pair of CPUs of a thread.
+        .group_by("utid")
+        .agg(
+            counts.sum(),
+            same_cpu=n.filter(pl.col("cpu") == pl.col("prev_cpu")).sum(),
+            same_llc=n.filter(place_of(llc, "cpu") == place_of(llc, "prev_cpu")).sum(),
+        )
         .collect()
+        for rows in waits_in_batches(trace, ["utid", "cause", "ts_run", "prev_cpu", "cpu"], where)
     )
+    return folded(parts, lambda rows: rows.group_by("utid").agg(pl.exclude("utid").sum()))
 
 
 def _effective() -> pl.Expr:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.group_sums import Times, sums_by_code
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.quantiles import nearest_rank
-from schedscope.analysis._base.time_since_run import since_last_run
+from schedscope.analysis._base.quantiles import shares_of
+from schedscope.analysis._base.time_since_run import NotInOrder, with_time_since_run
 from schedscope.analysis._base.topology import places
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis._base.waits import waits, waits_in_batches
 from schedscope.analysis.residency import place_of
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -50,52 +51,90 @@ def cpu_returns(
     edges = [nanoseconds(bound) for bound in bounds]
     if not edges or edges[0] <= 0 or sorted(set(edges)) != edges:
         raise UsageError(f"bounds={bounds!r}", "rising durations above 0 ns", 'as in ["1ms", "1s"]')
-    columns = ["utid", "cause", "ts_ready", "ts_run", "prev_cpu", "cpu", "wait"]
-    rows = waits(trace, columns, where)
-    ended = pl.col("ts_run").is_not_null()
-    begun = rows.filter(ended).rename({"ts_run": "ts", "cause": "waiting"}).collect()
-    censored = int(rows.select((~ended).sum()).collect().item())
-    # Without the columns that are not needed any more, or the filter would copy them.
-    timed = begun.select("prev_cpu", "cpu", "wait", since=since_last_run(trace, begun))
-    known = timed.filter(pl.col("since").is_not_null(), pl.col("prev_cpu").is_not_null())
     llc = places(trace, "llc")
-    # The row of a time is how many bounds it has reached.
-    row = pl.lit(0, dtype=pl.UInt32)
-    for edge in edges:
-        row = row + (pl.col("since") >= edge).cast(pl.UInt32)
-    told = None not in llc.values()
-    same_llc = (place_of(llc, "cpu") == place_of(llc, "prev_cpu")).sum() if told else pl.lit(None)
-    sums = known.group_by(row.alias("row")).agg(
-        n=pl.len().cast(pl.UInt32),
-        same_cpu=(pl.col("cpu") == pl.col("prev_cpu")).sum().cast(pl.UInt32),
-        same_llc=same_llc.cast(pl.UInt32),
-        wait_p50=nearest_rank(pl.col("wait"), 0.5).cast(pl.Int64),
-    )
-    table = pl.DataFrame(
+    try:
+        sums = _sums(trace, edges, llc, where, whole=False)
+    except NotInOrder:
+        sums = _sums(trace, edges, llc, where, whole=True)
+    ranges = pl.DataFrame(
         {
-            "row": range(len(edges) + 1),
-            "since_from": [0, *edges],
-            "since_to": [*edges, None],
+            "row": range(len(edges) + 2),
+            "since_from": [0, *edges, None],
+            "since_to": [*edges, None, None],
         },
-        schema={"row": pl.UInt32, "since_from": pl.Int64, "since_to": pl.Int64},
+        schema={"row": pl.Int64, "since_from": pl.Int64, "since_to": pl.Int64},
     )
-    none = pl.lit(0, dtype=pl.UInt32)
-    counted = table.join(sums, on="row", how="left").with_columns(
-        pl.col("n", "same_cpu").fill_null(0),
-        pl.col("same_llc").fill_null(0) if told else pl.col("same_llc"),
-        n_censored=none,
-        n_excluded=none,
-    )
-    last = counted.clear(1).with_columns(
-        n=none,
-        n_censored=pl.lit(censored, dtype=pl.UInt32),
-        n_excluded=pl.lit(begun.height - known.height, dtype=pl.UInt32),
+    last = pl.col("row") > len(edges)
+    counts = pl.col("n", "n_censored", "n_excluded")
+    same = [pl.col(name).fill_null(0) for name in ("same_cpu", "same_llc")]
+    counted = ranges.join(sums, on="row", how="left", maintain_order="left").with_columns(
+        counts.fill_null(0),
+        same_cpu=pl.when(~last).then(same[0]),
+        same_llc=pl.when(~last & (None not in llc.values())).then(same[1]),
     )
     share = pl.when(pl.col("n") > 0)
-    return pl.concat([counted.sort("row"), last]).select(
+    return counted.select(
         *("since_from", "since_to", "n", "same_cpu"),
         share.then(pl.col("same_cpu") / pl.col("n")).alias("same_cpu_frac"),
         "same_llc",
         share.then(pl.col("same_llc") / pl.col("n")).alias("same_llc_frac"),
-        *("wait_p50", "n_censored", "n_excluded"),
+        pl.col("p50").alias("wait_p50"),
+        *("n_censored", "n_excluded"),
     )
+
+
+def _sums(
+    trace: Trace,
+    edges: list[int],
+    llc: dict[int, int | None],
+    where: pl.Expr | None,
+    *,
+    whole: bool,
+) -> pl.DataFrame:
+    """By `row`, the number of bounds that a time has reached, what is counted and the median wait.
+
+    The row after the last has what is known of no time. `whole`: with all of the ledger held,
+    whatever its order.
+    """
+    columns = ("utid", "cause", "ts_ready", "ts_run", "prev_cpu", "cpu", "wait")
+    used = where.meta.root_names() if where is not None else ()
+    names = dict.fromkeys([*columns, *used])
+
+    def ledger() -> Iterator[pl.DataFrame]:
+        lazy = [waits(trace, names)] if whole else waits_in_batches(trace, names)
+        for rows in lazy:
+            yield (
+                rows.with_columns(chosen=pl.lit(value=True) if where is None else where)
+                .select(*columns, "chosen")
+                .rename({"ts_run": "ts", "cause": "waiting"})
+                .collect()
+            )
+
+    row = pl.lit(0, dtype=pl.Int64)
+    for edge in edges:
+        row = row + (pl.col("since") >= edge).cast(pl.Int64)
+    ran = pl.col("ts").is_not_null()
+    known = ran & pl.col("since").is_not_null() & pl.col("prev_cpu").is_not_null()
+    told = {
+        "runs": known,
+        "same_cpu": known & (pl.col("cpu") == pl.col("prev_cpu")).fill_null(value=False),
+        "same_llc": known
+        & (place_of(llc, "cpu") == place_of(llc, "prev_cpu")).fill_null(value=False),
+        "n_censored": ~ran,
+        "n_excluded": ran & ~known,
+    }
+
+    def batches() -> Iterator[Times]:
+        for batch in with_time_since_run(trace, ledger(), whole=whole):
+            marked = batch.filter("chosen").select(
+                "wait", row=pl.when(known).then(row).otherwise(len(edges) + 1), **told
+            )
+            yield Times(
+                marked["row"].to_numpy(),
+                marked["wait"].fill_null(0).to_numpy(),
+                marked.select(pl.col("runs") & pl.col("wait").is_not_null()).to_series().to_numpy(),
+                {name: marked[name].to_numpy() for name in told},
+            )
+
+    codes, sums = sums_by_code(batches, shares_of([0.5]))
+    return sums.select("p50", *told, row=pl.Series(codes, dtype=pl.Int64)).rename({"runs": "n"})

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.group_counts import GroupCounts
+from schedscope.analysis._base.native_tables import coded, coded_parts
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.quantiles import at_share, rank, shares_of
+from schedscope.analysis._base.occupancy import coded_states, occupancy
+from schedscope.analysis._base.quantiles import at_share, shares_of
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
+from schedscope.parsers.schema import CENSORED, STATE
 from schedscope.units import duration, nanoseconds, percent
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from schedscope.trace import Trace
+
+    Ints = npt.NDArray[np.int64]
 
 FENCE = 3.0
 """Interquartile ranges beyond the nearer quartile from which on a part is an outlier (Tukey's
@@ -41,6 +46,7 @@ _WAITS = 100
 """Of fewer waits, a 99th percentile is their maximum."""
 _KNOWN = 0.5
 """A part of which less is known is not judged."""
+_UNCENSORED = CENSORED.categories.to_list().index("none")
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,9 @@ def _default(length: int) -> int:
 
 def _measured(trace: Trace, step: int) -> pl.DataFrame:
     """A row per part with every measure."""
-    begin, end = trace.window
+    from schedscope import _native
+
+    window = trace.window
     cpus = recorded_cpus(trace)
     depth = pl.DataFrame(occupancy(trace).parts(cpus, False, step))
     known = pl.col("dur") - pl.col("unknown")
@@ -163,93 +171,61 @@ def _measured(trace: Trace, step: int) -> pl.DataFrame:
         )
         .sort("ts")
     )
-    edges = np.append(parts["ts"].to_numpy(), end)
-    length = np.diff(edges)
-    waits = _waits(trace, step, parts.height)
-    switches = (
-        trace.switches.filter(pl.col("ts").is_between(begin, end, closed="left"))
-        .group_by(part=(pl.col("ts") - begin) // step)
-        .agg(switches=pl.len())
-        .collect()
+    blocked = _native.time_in_parts(
+        coded_states(trace), window, step, (STATE.categories.to_list().index("blocked"), trace.ncpu)
     )
-    blocked = trace.states.filter((pl.col("state") == "blocked") & (pl.col("utid") >= trace.ncpu))
-    per_cpu = length * max(len(cpus), 1)
-    irqs = trace.irqs.select("ts", "dur").collect()
-    return (
-        parts.with_row_index("part")
-        .with_columns(pl.col("part").cast(pl.Int64))
-        .with_columns(waits)
-        .join(switches.with_columns(pl.col("part").cast(pl.Int64)), on="part", how="left")
-        .sort("part")
-        .select(
-            "ts",
-            "dur",
-            *("n", "n_censored", "wait_p99"),
-            waiting=pl.col("held") / pl.col("dur"),
-            busy_frac=pl.when(pl.col("known") > 0).then(pl.col("ran") / pl.col("known")),
-            switches_hz=pl.col("switches").fill_null(0) * 1e9 / pl.col("dur"),
-            blocked=pl.Series(_within(edges, blocked.select("ts", "dur").collect()) / length),
-            throttled_frac=_throttled(trace, edges, per_cpu),
-            irq_frac=pl.Series(_within(edges, irqs) / per_cpu)
-            if irqs.height
-            else pl.lit(None, pl.Float64),
-            unknown=pl.col("dur") * len(cpus) - pl.col("known"),
-        )
+    irqs = bool(trace.irqs.select(pl.len()).collect().item())
+    in_irqs = _native.time_in_parts(coded(trace, "irqs", "ts", "dur"), window, step)
+    held = throttling(trace)
+    closed = _native.time_in_parts(held.stretches.select("ts", "dur"), window, step)
+    cpu_time = pl.col("dur") * max(len(cpus), 1)
+    return parts.with_columns(
+        *_waits(trace, step, parts.height),
+        switches=pl.Series(_native.rows_in_parts(coded(trace, "switches", "ts"), window, step)),
+        blocked=pl.Series(blocked, dtype=pl.Int64),
+        closed=pl.Series(closed, dtype=pl.Int64),
+        irqs=pl.Series(in_irqs, dtype=pl.Int64),
+    ).select(
+        "ts",
+        "dur",
+        *("n", "n_censored", "wait_p99"),
+        waiting=pl.col("held") / pl.col("dur"),
+        busy_frac=pl.when(pl.col("known") > 0).then(pl.col("ran") / pl.col("known")),
+        switches_hz=pl.col("switches") * 1e9 / pl.col("dur"),
+        blocked=pl.col("blocked") / pl.col("dur"),
+        throttled_frac=pl.when(held.known).then(pl.col("closed") / cpu_time),
+        irq_frac=pl.when(irqs).then(pl.col("irqs") / cpu_time),
+        unknown=pl.col("dur") * len(cpus) - pl.col("known"),
     )
 
 
 def _waits(trace: Trace, step: int, parts: int) -> list[pl.Series]:
     """Of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
-    seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
-    rows = (
-        trace.waits.filter(pl.col("ts_ready").is_between(begin, end, closed="left"))
-        .select(part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait"))
-        .collect()
-    )
-    censored = np.bincount(rows.filter(pl.col("wait").is_null())["part"], minlength=parts)
-    rows = rows.drop_nulls()
-    part = rows["part"].to_numpy()
-    # In the order of their ends, they are nearly in that of their beginnings.
-    wait = rows["wait"].to_numpy()[np.argsort(part, kind="stable")]
-    n = np.bincount(part, minlength=parts)
-    (share,) = shares_of([0.99])
-    highest = [
-        int(np.partition(some, at)[at])
-        if len(some) >= _WAITS and (at := rank(len(some), share)) >= 0
-        else None
-        for some in np.split(wait, np.cumsum(n)[:-1])
-    ]
+    seen = pl.col("wait").is_not_null() & (pl.col("censored") == _UNCENSORED)
+    counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
+
+    def begun() -> Iterator[pl.DataFrame]:
+        for rows in coded_parts(trace, "waits", "ts_ready", "wait", "censored"):
+            yield rows.filter(pl.col("ts_ready").is_between(begin, end, closed="left")).select(
+                part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait")
+            )
+
+    def whole(rows: pl.DataFrame) -> tuple[Ints, Ints]:
+        known = rows.drop_nulls()
+        return known["part"].to_numpy(), known["wait"].to_numpy()
+
+    for rows in begun():
+        cut = rows.filter(pl.col("wait").is_null())["part"]
+        censored += np.bincount(cut, minlength=parts)
+        counts.add(*whole(rows), parts)
+    (highest,) = counts.at(shares_of([0.99]), lambda: map(whole, begun())).T
+    enough = pl.Series(counts.n >= _WAITS)
     return [
-        pl.Series("n", n, pl.UInt32),
+        pl.Series("n", counts.n, pl.UInt32),
         pl.Series("n_censored", censored, pl.UInt32),
-        pl.Series("wait_p99", highest, pl.Int64),
+        pl.Series("wait_p99", highest, pl.Int64).set(~enough, None),
     ]
-
-
-def _within(edges: npt.NDArray[np.int64], spans: pl.DataFrame) -> npt.NDArray[np.float64]:
-    """How much of `spans` (`ts`, `dur`), together, lies between each two edges."""
-    begins = np.sort(spans["ts"].to_numpy())
-    ends = np.sort((spans["ts"] + spans["dur"]).to_numpy())
-
-    def before(times: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Of time since the first edge, how much lies behind each of these instants."""
-        since = (times - edges[0]).astype(np.float64)
-        sums = np.append(0.0, np.cumsum(since))
-        count = np.searchsorted(times, edges, side="right")
-        passed = (edges - edges[0]).astype(np.float64)
-        behind: npt.NDArray[np.float64] = count * passed - sums[count]
-        return behind
-
-    held: npt.NDArray[np.float64] = np.diff(before(begins) - before(ends))
-    return held
-
-
-def _throttled(trace: Trace, edges: npt.NDArray[np.int64], cpu_time: Any) -> pl.Series | pl.Expr:
-    held = throttling(trace)
-    if not held.known:
-        return pl.lit(None, pl.Float64)
-    return pl.Series(_within(edges, held.stretches.select("ts", "dur")) / cpu_time)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import polars as pl
 
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.group_sums import Times, sums_by_code
-from schedscope.analysis._base.grouping import BATCH
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis._base.waits import BATCH
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,7 +11,12 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.waits import THREAD_COLUMNS, WAIT_COLUMNS, waits
+from schedscope.analysis._base.waits import (
+    THREAD_COLUMNS,
+    WAIT_COLUMNS,
+    waits,
+    waits_in_batches,
+)
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-# Rows in memory at a time: some 50 MB.
-BATCH = 1 << 19
 # Combinations of keys up to which a table, and no search, finds their numbers.
 _TABLE = 1 << 22
 
@@ -124,10 +127,8 @@ class Grouping:
         if "ts" in columns:  # a bucket is computed, not read
             columns.remove("ts")
             columns += ["ts_ready", "ts_enqueued", "ts_run"]
-        rows = int(self._trace.waits.select(pl.len()).collect().item())
-        for offset in range(0, max(rows, 1), BATCH):
-            lazy = waits(self._trace, columns, self._where, (offset, BATCH))
-            yield self._batch(lazy.collect(), times)
+        for rows in waits_in_batches(self._trace, columns, self._where):
+            yield self._batch(rows.collect(), times)
 
     def keys(self) -> pl.DataFrame:
         """One row per group in order of its number, with the columns asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -24,13 +25,46 @@ def since_last_run(trace: Trace, begun: pl.DataFrame) -> pl.Series:
     """
     from schedscope import _native
 
-    ready, cause = pl.col("ts_ready").cast(pl.Int64), pl.col("waiting")
-    told = pl.when(~cause.is_in(["new", "unknown"])).then(ready)
-    asked = begun.select(
-        pl.col("utid").cast(pl.UInt32), ts_ready=pl.when(cause == "wake").then(ready)
-    )
     # Only the rows that a sleep precedes: woken while it left its CPU, a thread has none.
-    slept = pl.DataFrame(_native.sleeps_before(coded_states(trace, end=True), asked))
+    slept = _native.sleeps_before(coded_states(trace, end=True), _asked(begun))
+    return _since(trace, begun, pl.DataFrame(slept))
+
+
+class NotInOrder(Exception):
+    """Rows of a table are not in order of time: nobody's mistake, but they have to be held."""
+
+
+def with_time_since_run(
+    trace: Trace, ledger: Iterable[pl.DataFrame], *, whole: bool = False
+) -> Iterator[pl.DataFrame]:
+    """The ledger in batches of rows that follow each other, with a column `since` as above.
+
+    Of `states` no more is held than the sleeps whose waits are still to come. Raises `NotInOrder`
+    after the last batch if rows were not in order of time, so that answers may be missing; never
+    if the `whole` of the ledger is one batch.
+    """
+    from schedscope import _native
+
+    if whole:
+        for batch in ledger:
+            yield batch.with_columns(since=since_last_run(trace, batch))
+        return
+    sleeps = _native.SleepsBefore(coded_states(trace, end=True))
+    for batch in ledger:
+        slept = pl.DataFrame(sleeps.of(_asked(batch)))
+        yield batch.with_columns(since=_since(trace, batch, slept))
+    if not sleeps.ordered():
+        raise NotInOrder
+
+
+def _asked(begun: pl.DataFrame) -> pl.DataFrame:
+    woken = pl.when(pl.col("waiting") == "wake").then(pl.col("ts_ready").cast(pl.Int64))
+    return begun.select(pl.col("utid").cast(pl.UInt32), ts_ready=woken)
+
+
+def _since(trace: Trace, begun: pl.DataFrame, slept: pl.DataFrame) -> pl.Series:
+    cause = pl.col("waiting")
+    told = pl.when(~cause.is_in(["new", "unknown"])).then(pl.col("ts_ready").cast(pl.Int64))
     begin = pl.col("slept")
     known = pl.col("state") != _UNKNOWN
     if trace.window[0] > trace.origin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -22,6 +22,20 @@ THREAD_COLUMNS = (
 
 WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_cpu", "waker_utid")
 """Columns of `waits` that a wait may be grouped by."""
+
+
+BATCH = 1 << 19
+"""Rows of the ledger, or of `states`, in memory at a time: some 50 MB."""
+
+
+def waits_in_batches(
+    trace: Trace, columns: Iterable[str] | None = None, where: pl.Expr | None = None
+) -> Iterator[pl.LazyFrame]:
+    """What `waits` returns, some rows at a time; one frame at least."""
+    columns = None if columns is None else list(columns)
+    rows = int(trace.waits.select(pl.len()).collect().item())
+    for offset in range(0, max(rows, 1), BATCH):
+        yield waits(trace, columns, where, (offset, BATCH))
 
 
 def waits(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.topology import cpu_list
 
@@ -19,6 +20,7 @@ _COUNTS = (
     *("n_repeated", "n_returned", "n_open", "n_early", "n_idle", "n_elsewhere"),
     "n_unseen",
 )
+_REPORT = ("ts", "utid", "to_cpu")
 
 
 def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
@@ -94,73 +96,27 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
     `n = n_reported + n_fork + n_silent` and
     `n_events = n_reported + n_repeated + n_returned + n_open + n_early + n_idle`, always.
     """
-    begun = (
-        trace.waits.filter(pl.col("ts_run").is_not_null())
-        .select(
-            *("utid", "cause", "waker_utid"),
-            pl.col("waker_cpu", "prev_cpu", "cpu").cast(pl.UInt16),
-            ts=pl.col("ts_run"),
-        )
-        .with_columns(new=(pl.col("cause") == "new") & pl.col("waker_utid").is_not_null())
-        .with_columns(new=pl.col("new") & pl.col("prev_cpu").is_null())
-    )
-    before = pl.when("new").then("waker_cpu").otherwise("prev_cpu")
-    moved = (before != pl.col("cpu")).fill_null(False)
-    # Left on another CPU than it was last seen to run on: in between it ran unseen.
-    gap = (pl.col("prev_cpu") != pl.col("cpu").shift().over("utid")).fill_null(False)
-    begun = begun.with_columns(moved=moved, gap=gap).with_row_index("run")
-    begun = begun.with_columns(early=before.is_null() | (pl.col("gap") & ~pl.col("moved")))
-    begun = begun.collect().lazy()
-    reports = trace.migrations.filter(pl.col("utid") >= trace.ncpu).sort("ts")
-    numbers = trace.migrations.select(
-        n_events=pl.len(), n_idle=(pl.col("utid") < trace.ncpu).sum()
-    ).collect()
-    some = reports.select("utid").unique().collect()["utid"]
-    theirs = begun.filter(pl.col("utid").is_in(some.implode())).sort("ts")
-    said = (
-        reports.select("ts", "utid", pl.col("to_cpu").cast(pl.UInt16), order=pl.int_range(pl.len()))
-        .join_asof(
-            theirs.select("ts", "utid", "run", "moved", "early", "cpu"),
-            on="ts", by="utid", strategy="forward", check_sortedness=False,
-        )
-        .collect()
-    )  # fmt: skip
-    open_ = said["run"].null_count()
-    per_run = (
-        said.drop_nulls("run")
-        .sort("order")
-        .group_by("run")
-        .agg(pl.len(), pl.col("moved", "early", "cpu").first(), pl.col("to_cpu").last())
-    )
-    ours = begun.select(
-        n=pl.col("moved").sum(), forks=(pl.col("moved") & pl.col("new")).sum()
-    ).collect()
-    unseen = int(begun.select(pl.col("gap").sum()).collect().item())
-    run_new = begun.filter("moved", "new").select("run").collect()["run"]
-    told = per_run.filter("moved")
-    told_forks = told["run"].is_in(run_new.implode()).sum()
-    n, forks = int(ours["n"].item()), int(ours["forks"].item())
-    row = {
-        "n": n,
-        "n_reported": told.height,
-        "n_fork": forks - told_forks,
-        "n_silent": n - told.height - (forks - told_forks),
-        "n_events": numbers["n_events"].item(),
-        "n_repeated": int(told["len"].sum()) - told.height,
-        "n_returned": int(per_run.filter(~pl.col("moved"), ~pl.col("early"))["len"].sum()),
-        "n_open": open_,
-        "n_early": int(per_run.filter("early")["len"].sum()),
-        "n_idle": numbers["n_idle"].item(),
-        "n_unseen": unseen,
-        "n_elsewhere": per_run.filter(pl.col("to_cpu") != pl.col("cpu")).height,
-    }
-    return pl.DataFrame([row], schema=dict.fromkeys(_COUNTS, pl.UInt32))
+    from schedscope import _native
+
+    columns = ("utid", "cause", "ts_run", "prev_cpu", "cpu", "waker_utid", "waker_cpu")
+    waits, reports = coded(trace, "waits", *columns), coded(trace, "migrations", *_REPORT)
+    found = _native.migration_agreement(waits, reports, trace.ncpu)
+    if found is None:
+        waits = coded(trace, "waits", *columns, rows=trace.waits.sort("ts_run"))
+        reports = coded(trace, "migrations", *_REPORT, rows=trace.migrations.sort("ts"))
+        found = _native.migration_agreement(waits, reports, trace.ncpu)
+    assert found is not None
+    return pl.DataFrame([found], schema=dict.fromkeys(_COUNTS, pl.UInt32))
 
 
 def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     """The kernel's last word on each move, if it came during the wait."""
+    # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
+    since = pl.coalesce("ts_waking", "ts_ready")
+    first, last = moved.select(since=since.min(), ts=pl.col("ts").max()).row(0)
     reports = (
         trace.migrations.filter(pl.col("utid") >= trace.ncpu)
+        .filter(pl.col("ts").is_between(first, last))
         .select(
             "ts", "utid", report_ts="ts",
             report_cpu=pl.col("cpu").cast(pl.UInt16), report_to=pl.col("to_cpu").cast(pl.UInt16),
@@ -171,8 +127,6 @@ def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     both = moved.sort("ts", "ts_ready").join_asof(
         reports, on="ts", by="utid", check_sortedness=False
     )
-    # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
-    since = pl.coalesce("ts_waking", "ts_ready")
     during = (pl.col("report_ts") >= since) & (pl.col("report_to") == pl.col("to_cpu"))
     return both.with_columns(pl.when(during).then(pl.col("report_ts", "report_cpu"))).drop(
         "report_to"
@@ -193,8 +147,10 @@ def _in_wakeup(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     rows = moved.filter(asked).select("row", "ts_waking", "report_ts", cpu="report_cpu")
     switched = pl.Series("row", [], dtype=pl.UInt32)
     if rows.height:
+        # What began before the first wakeup was in none of them.
+        within = pl.col("ts").is_between(rows["ts_waking"].min(), rows["report_ts"].max())
         begun = (
-            trace.states.filter(pl.col("state") == "running")
+            trace.states.filter(pl.col("state") == "running", within)
             .select(pl.col("cpu").cast(pl.UInt16), "ts", begun="ts")
             .sort("ts")
             .collect()

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import nearest_rank
 from schedscope.analysis._base.time_since_run import since_last_run
 from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
-from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
+from schedscope.analysis._base.waits import THREAD_COLUMNS, waits_in_batches
 from schedscope.analysis.migration.causes import CAUSE, causes
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -25,6 +26,8 @@ GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 """What migrations may be grouped by."""
 
 WAITED = "100us"
+# Migrations whose cause is looked for at a time: some 300 MB.
+_MOVES = 1 << 19
 # Beyond so many CPUs a row for each pair would be more than anybody reads, or memory holds.
 _SQUARE = 1024
 _ROWS: dict[str, Any] = {
@@ -162,7 +165,11 @@ def migration_summary(
     threads = threads_with(trace, of_thread).select("utid", *of_thread).collect()
     runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
     counts = runs.join(threads, on="utid", how="left")
-    found = moves(trace, where, waited).join(threads, on="utid", how="left")
+    found = moves(trace, where, waited)
+    # No more than is asked for: the join copies it.
+    used = dict.fromkeys(["utid", "queued", "waited", *time, *keys])
+    found = found.select(name for name in used if name in found.columns)
+    found = found.join(threads, on="utid", how="left")
     if bucket is not None:
         found = found.with_columns(_bucket(pl.col("ts"), trace, bucket))
     moved = found.group_by(*time, *keys) if time or keys else found.group_by(pl.lit(0).alias("_"))
@@ -306,20 +313,29 @@ def moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFram
         raise UsageError(f"waited={waited!r}", "a duration of 0 ns or more", "as in 100us")
     # Most questions are about all threads, and several tables of a report: few rows beside waits.
     found = once(_causes, trace) if where is None else _causes(trace, where)
-    return found.with_columns(waited=pl.col("queued") > limit)
+    queued = pl.col("ts") - pl.col("arrived")
+    return found.with_columns(queued=queued, waited=queued > limit)
 
 
 def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
-    begun = waits(
-        trace,
-        [
-            *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
-            *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
-        ],
-        where,
-    ).filter(pl.col("ts_run").is_not_null())
-    found = (
-        begun.filter(_MOVED)
+    columns = (
+        *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
+        *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
+    )
+    done: list[pl.DataFrame] = []
+    held: list[pl.DataFrame] = []
+    for rows in waits_in_batches(trace, columns, where):
+        held.append(_moved(rows))
+        if sum(frame.height for frame in held) >= _MOVES:
+            done.append(_judged(trace, pl.concat(held)))
+            held = []
+    return pl.concat([*done, _judged(trace, pl.concat(held))] if held else done)
+
+
+def _moved(begun: pl.LazyFrame) -> pl.DataFrame:
+    """The waits after which a thread ran on another CPU."""
+    return (
+        begun.filter(pl.col("ts_run").is_not_null() & _MOVED)
         .with_columns(
             from_cpu=pl.when(_FORKED).then("waker_cpu").otherwise("prev_cpu"),
             new=_FORKED,
@@ -332,6 +348,9 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
         )
         .collect()
     )
+
+
+def _judged(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     return (
         causes(trace, found)
         .join(
@@ -339,7 +358,10 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
             on=["from_cpu", "to_cpu"],
             how="left",
         )
-        .with_columns(queued=pl.col("ts") - pl.col("arrived"))
+        .select(
+            *("utid", "waiting", "ts", "ts_ready", "wait", "arrived"),
+            *("from_cpu", "to_cpu", "cause", "distance"),
+        )
     )
 
 
@@ -355,14 +377,13 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
     """Each thread's runs, whether or not they were migrations."""
     columns = ["utid", "cause", "ts_ready", "ts_enqueued", "ts_run", "waker_utid", "waker_cpu"]
     columns.append("prev_cpu")
-    rows = waits(trace, [*columns, "queue_cpu", "cpu"], where)
     ran = pl.col("ts_run").is_not_null()
     # Out of sight in between, and then on the same CPU: it may have been away meanwhile.
     unseen = (pl.col("cause") == "unknown") & ~_MOVED
     keys: list[Any] = ["utid"]
     if bucket is not None:
         keys.append(_bucket(pl.coalesce("ts_run", "ts_ready", "ts_enqueued"), trace, bucket))
-    return (
+    parts = (
         rows.with_columns(pl.col("utid").cast(pl.UInt32))
         .group_by(keys)
         .agg(
@@ -371,7 +392,10 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
             n_censored=(~ran & (pl.col("queue_cpu") != pl.col("prev_cpu"))).sum(),
         )
         .collect()
+        for rows in waits_in_batches(trace, [*columns, "queue_cpu", "cpu"], where)
     )
+    named = ["utid"] if bucket is None else ["utid", "ts"]
+    return folded(parts, lambda rows: rows.group_by(named).agg(pl.exclude(named).sum()))
 
 
 def _bucket(ts: pl.Expr, trace: Trace, every: int) -> pl.Expr:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -16,7 +19,7 @@ from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.throttling import throttled_in, throttling
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.fairness import selected
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.starvation.sentences import starvation_sentences
@@ -110,10 +113,12 @@ def starvation(
         raise UsageError(f"top={top}", "a number of episodes, 1 or more")
     # Both what was due and who ran meanwhile are asked of `states`.
     with reading_once(trace) if limits.asks_what_was_due else nullcontext():
-        core = _found(trace, limits, where)
-        core = core.sort("wait", "ts", "utid", descending=[True, False, False])
-        if top is not None:
-            core = core.head(top)
+        core = pl.DataFrame(schema=_CORE)
+        for some in _found(trace, limits, where):
+            core = pl.concat([core, some]).sort(
+                "wait", "ts", "utid", descending=[True, False, False]
+            )
+            core = core if top is None else core.head(top)
         episodes = core.with_row_index("episode")
         found = account(trace, episodes)
     return _result(trace, episodes, found, limits)
@@ -142,44 +147,61 @@ def starvation_summary(
     Options as for `starvation`, which has the episodes themselves and the culprits.
     """
     check(by, [*_KEYS, "all"])
-    found = _found(trace, Limits.of(threshold, share, lag, turn), where)
+    limits = Limits.of(threshold, share, lag, turn)
     keys = list(_KEYS.get(by, ()))
     unseen = (
-        waits(trace, ["utid", "wait", "cpu"], where)
-        .filter(pl.col("wait").is_null())
-        .select(pl.col("utid").cast(pl.UInt32))
+        rows.filter(pl.col("wait").is_null())
+        .select(pl.col("utid").cast(pl.UInt32), seen=pl.lit(False))
         .collect()
+        for rows in waits_in_batches(trace, ["utid", "wait", "cpu"], where)
     )
-    everything = pl.concat(
-        [
-            found.select("utid", "ts", "wait", "censored", seen=pl.lit(True)),
-            unseen.select(
-                "utid",
-                ts=pl.lit(None, pl.Int64),
-                wait=pl.lit(None, pl.Int64),
-                censored=pl.lit("left").cast(CENSORED),
-                seen=pl.lit(False),
-            ),
-        ]
-    )
+    seen = (some.with_columns(seen=pl.lit(True)) for some in _found(trace, limits, where))
+    # A row for each thread of each of them, so that few are held.
+    everything = folded((_per_thread(some) for some in chain(seen, unseen)), _per_thread_again)
     everything = with_threads(trace, everything, keys)
-    seen = pl.col("seen")
     sums = [
-        pl.col("utid").filter(seen).n_unique().cast(pl.UInt32).alias("threads"),
-        seen.sum().cast(pl.UInt32).alias("n"),
-        (seen & (pl.col("censored") != "none")).sum().cast(pl.UInt32).alias("n_censored"),
-        (~seen).sum().cast(pl.UInt32).alias("n_excluded"),
-        pl.col("wait").sum().alias("total"),
-        pl.col("wait").max().alias("longest"),
-        pl.col("ts")
-        .sort_by("wait", "ts", descending=[True, False], nulls_last=True)
-        .first()
-        .alias("ts_longest"),
+        pl.col("utid").filter(pl.col("n") > 0).n_unique().cast(pl.UInt32).alias("threads"),
+        pl.col("n", "n_censored", "n_excluded").sum().cast(pl.UInt32),
+        pl.col("total").sum(),
+        pl.col("longest").max(),
+        _FIRST_LONGEST,
     ]
     if not keys:
         return everything.select(sums)
     rows = everything.group_by(keys).agg(sums)
     return rows.sort("total", *keys, descending=[True] + [False] * len(keys))
+
+
+def _per_thread(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sums of some episodes, and of waits that were not `seen` whole."""
+    seen = pl.col("seen")
+    rows = pl.concat([pl.DataFrame(schema={**_CORE, "seen": pl.Boolean}), rows], how="diagonal")
+    return rows.group_by("utid").agg(
+        n=seen.sum(),
+        n_censored=(seen & (pl.col("censored") != "none")).sum(),
+        n_excluded=(~seen).sum(),
+        total=pl.col("wait").sum(),
+        longest=pl.col("wait").max(),
+        ts_longest=pl.col("ts")
+        .sort_by("wait", "ts", descending=[True, False], nulls_last=True)
+        .first(),
+    )
+
+
+_FIRST_LONGEST = (
+    pl.col("ts_longest")
+    .sort_by("longest", "ts_longest", descending=[True, False], nulls_last=True)
+    .first()
+)
+
+
+def _per_thread_again(sums: pl.DataFrame) -> pl.DataFrame:
+    """Of such sums."""
+    return sums.group_by("utid").agg(
+        pl.col("n", "n_censored", "n_excluded", "total").sum(),
+        pl.col("longest").max(),
+        _FIRST_LONGEST,
+    )
 
 
 @dataclass(frozen=True)
@@ -223,35 +245,42 @@ class Limits:
         return self.share is not None or self.lag is not None
 
 
-def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
-    frames = [pl.DataFrame(schema=_CORE)]
+def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    """Episodes, some at a time and in no order."""
     if limits.threshold is not None or limits.share is not None:
-        frames.append(_long_waits(trace, limits, where))
+        waited = _waited(trace, limits, where)
+        # What was due is asked of all of them at once.
+        for some in waited if limits.share is None else [pl.concat(waited)]:
+            yield _core(_long_waits(trace, limits, some))
     if limits.lag is not None:
-        frames.append(_shortfalls(trace, limits.lag, where))
-    return pl.concat(
-        [frame.select(pl.col(n).cast(t) for n, t in _CORE.items()) for frame in frames]
-    )
+        yield _core(_shortfalls(trace, limits.lag, where))
 
 
-def _long_waits(trace: Trace, limits: Limits, where: pl.Expr | None) -> pl.DataFrame:
-    """Waits over the threshold, or over the share, or both."""
+def _core(episodes: pl.DataFrame) -> pl.DataFrame:
+    return episodes.select(pl.col(name).cast(dtype) for name, dtype in _CORE.items())
+
+
+def _waited(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    """Waits that may be over a threshold."""
     # Nobody is due more than the time that passes: the share cannot be exceeded sooner.
     shortest = None if limits.share is None else int(limits.share * limits.turn)
     least = min(limit for limit in (limits.threshold, shortest) if limit is not None)
-    columns = ["utid", "ts_ready", "wait", "censored", "cpu"]
-    rows = (
-        waits(trace, columns, where)
-        .filter(pl.col("wait") >= max(least, 1))
-        .select(
-            "utid",
-            "wait",
-            pl.col("censored").cast(pl.String).cast(CENSORED),
-            ts="ts_ready",
-            dur="wait",
+    for rows in waits_in_batches(trace, ["utid", "ts_ready", "wait", "censored", "cpu"], where):
+        yield (
+            rows.filter(pl.col("wait") >= max(least, 1))
+            .select(
+                "utid",
+                "wait",
+                pl.col("censored").cast(pl.String).cast(CENSORED),
+                ts="ts_ready",
+                dur="wait",
+            )
+            .collect()
         )
-        .collect()
-    )
+
+
+def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFrame:
+    """Those of them over the threshold, or over the share, or both."""
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
     due = pl.lit(None, pl.Float64)
     if limits.share is not None:

@@ -141,6 +141,15 @@ def test_returns_by_the_time_since_the_last_run(trace: ss.Trace) -> None:
     assert (only["n"].sum(), only["n_excluded"].sum()) == (0, 1)
 
 
+def test_the_order_of_the_ledger_makes_no_difference(tmp_path: Path) -> None:
+    """Read as it comes, some rows at a time, or held where it is not in order of time."""
+    trace = ss.open(FIXTURES / RECORDINGS[0], cache=tmp_path)
+    tables = {name: getattr(trace, name) for name in TABLES}
+    turned = ss.Trace.from_tables(tables | {"waits": trace.waits.reverse()}, trace.info)
+    for question in (ss.cpu_returns, ss.migration_agreement):
+        assert question(turned).equals(question(trace))
+
+
 @pytest.mark.parametrize("bounds", [[], [0], ["1ms", "1us"], [5, 5]])
 def test_bounds_must_rise(trace: ss.Trace, bounds: list[str | int]) -> None:
     with pytest.raises(ss.UsageError, match="bounds="):

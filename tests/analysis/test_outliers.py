@@ -8,6 +8,7 @@ import pytest
 from decoded import FIXTURES
 
 import schedscope as ss
+from schedscope import _native
 from schedscope.analysis.outliers import FENCE, MEASURES
 from schedscope.cli import main
 from schedscope.errors import UsageError
@@ -135,15 +136,18 @@ def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() ->
 
 
 def test_blocked_threads_throttled_groups_and_interrupts_count_within_each_part() -> None:
-    from schedscope.analysis.outliers import _within
-
-    edges = np.array([100, 200, 300, 350])
+    window, step = (100, 350), 100
     spans = pl.DataFrame({"ts": [100, 150, 290, 310], "dur": [10, 100, 30, 40]})
-    assert _within(edges, spans).tolist() == [60.0, 60.0, 60.0]
+    assert _native.time_in_parts(spans, window, step) == [60, 60, 60]
     # What began before the window, or ends behind it, counts as far as it is inside.
-    assert _within(edges, pl.DataFrame({"ts": [50, 340], "dur": [100, 100]})).tolist() == [
-        50.0, 0.0, 10.0,
-    ]  # fmt: skip
+    spans = pl.DataFrame({"ts": [50, 340], "dur": [100, 100]})
+    assert _native.time_in_parts(spans, window, step) == [50, 0, 10]
+    # Of states only those of one kind, and of no idle thread.
+    states = pl.DataFrame(
+        {"ts": [110, 120, 130], "dur": [50] * 3, "utid": [4, 1, 4], "state": [3, 3, 2]},
+        schema_overrides={"utid": pl.UInt32, "state": pl.UInt8},
+    )
+    assert _native.time_in_parts(states, window, step, (3, 2)) == [50, 0, 0]
 
 
 def test_too_few_parts_or_too_little_known_is_not_judged() -> None:

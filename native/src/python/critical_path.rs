@@ -1,14 +1,14 @@
-//! The critical path, and the sleeps that wakeups ended.
+//! The critical path.
 
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, UInt8Array, UInt32Array};
+use arrow_array::{UInt8Array, UInt32Array};
 use pyo3::prelude::*;
 
-use super::arrow::{ArrowTable, read_stream};
+use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, each_batch, ints, source_of, table};
 use crate::error::Result;
-use crate::sweep::{path, sleeps};
+use crate::sweep::path;
 
 /// The steps of the path that led thread `utid` to the end of the `interval`, in order of time.
 ///
@@ -58,24 +58,5 @@ pub fn critical_path(
             "other_utid",
             Arc::new(steps.iter().map(|step| step.other).collect::<UInt32Array>()),
         ),
-    ])?)
-}
-
-/// The sleep that each wakeup ended: its begin `ts` and `state`, null where none ended then.
-///
-/// `states` has ts, dur, utid, state and end, `asked` utid and ts_ready.
-#[pyfunction]
-pub fn sleeps_before(states: &Bound<'_, PyAny>, asked: &Bound<'_, PyAny>) -> PyResult<ArrowTable> {
-    let mut sleeps = sleeps::Sleeps::new(&read_stream(asked)?.1)?;
-    each_batch(states, |batch| sleeps.read(&batch))?;
-    let found = sleeps.found;
-    let ts: Int64Array = found.iter().map(|sleep| sleep.map(|(ts, _)| ts)).collect();
-    let state: UInt8Array = found
-        .iter()
-        .map(|sleep| sleep.map(|(_, state)| state))
-        .collect();
-    Ok(table(vec![
-        ("ts", Arc::new(ts)),
-        ("state", Arc::new(state)),
     ])?)
 }

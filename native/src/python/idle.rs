@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arrow_array::{BooleanArray, UInt8Array};
 use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, ints, source_of, table};
 use crate::error::{Error, Result};
 use crate::sweep::cpu_index::CpuIndex;
-use crate::sweep::episodes::Watch;
+use crate::sweep::episodes::{Participant, Watch};
 use crate::sweep::history::History;
 use crate::sweep::idle::{self, IdleSweep};
 use crate::sweep::matching::Masks;
@@ -152,32 +153,39 @@ pub fn episodes(
         ),
         ("wasted", ints(episodes().map(|episode| episode.wasted))),
     ])?;
-    let rows =
-        || ranked().flat_map(|(rank, found)| found.participants.iter().map(move |row| (rank, row)));
-    let began: Vec<Option<(u8, bool)>> = rows()
-        .map(|(_, row)| {
-            let (ready, cause) = begun
+    let mut rows = Vec::new();
+    for (rank, found) in ranked() {
+        // A thread may wait on one queue any number of times in an episode: one row for all that
+        // began alike.
+        let mut places = FxHashMap::default();
+        for row in &found.participants {
+            let began = begun
                 .at(row.utid, row.begin)
-                .filter(|(ready, _)| *ready >= 0)?;
-            Some((cause, watch.was_usable(row.class, ready)))
-        })
-        .collect();
+                .filter(|(ready, _)| *ready >= 0)
+                .map(|(ready, cause)| (cause, watch.was_usable(row.class, ready)));
+            let next = rows.len();
+            let at = *places.entry((row.utid, row.lane, began)).or_insert(next);
+            if at == next {
+                rows.push((rank, *row, began));
+            } else {
+                let before: &mut Participant = &mut rows[at].1;
+                before.begin = before.begin.min(row.begin);
+                before.waited += row.waited;
+            }
+        }
+    }
     let number = |lane: usize| question.lanes.number(lane);
-    let causes: UInt8Array = began
-        .iter()
-        .map(|began| began.map(|(cause, _)| cause))
-        .collect();
-    let usable: BooleanArray = began
-        .iter()
-        .map(|began| began.map(|(_, usable)| usable))
-        .collect();
+    let began = || rows.iter().map(|(_, _, began)| *began);
+    let causes: UInt8Array = began().map(|began| Some(began?.0)).collect();
+    let usable: BooleanArray = began().map(|began| Some(began?.1)).collect();
+    let waited = || rows.iter().map(|(_, row, _)| row);
     let who = table(vec![
-        ("episode", counts(rows().map(|(rank, _)| rank))),
-        ("utid", counts(rows().map(|(_, row)| row.utid))),
-        ("class", counts(rows().map(|(_, row)| row.class as u32))),
-        ("cpu", cpus(rows().map(|(_, row)| number(row.lane)))),
-        ("begin", ints(rows().map(|(_, row)| row.begin))),
-        ("waited", ints(rows().map(|(_, row)| row.waited))),
+        ("episode", counts(rows.iter().map(|(rank, ..)| *rank))),
+        ("utid", counts(waited().map(|row| row.utid))),
+        ("class", counts(waited().map(|row| row.class as u32))),
+        ("cpu", cpus(waited().map(|row| number(row.lane)))),
+        ("begin", ints(waited().map(|row| row.begin))),
+        ("waited", ints(waited().map(|row| row.waited))),
         ("began", Arc::new(causes)),
         ("usable", Arc::new(usable)),
     ])?;

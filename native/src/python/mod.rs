@@ -1,6 +1,7 @@
 //! The one boundary to Python: what it can call, a file for each question.
 
 mod accounting;
+mod agreement;
 mod arrow;
 mod check_table;
 mod checksum;
@@ -17,6 +18,7 @@ mod interactivity;
 mod interference;
 mod open;
 mod overview;
+mod parts;
 mod peer_rules;
 mod perfetto;
 mod policies;
@@ -28,6 +30,7 @@ mod run_lengths;
 mod run_sums;
 mod sharing;
 mod simulate;
+mod sleeps;
 mod tables;
 mod trace_dat;
 mod victims;
@@ -47,6 +50,8 @@ mod _native {
     #[pymodule_export]
     use super::accounting::accounting;
     #[pymodule_export]
+    use super::agreement::migration_agreement;
+    #[pymodule_export]
     use super::arrow::{ArrowTable, as_table};
     #[pymodule_export]
     use super::check_table::check_table;
@@ -57,7 +62,7 @@ mod _native {
     #[pymodule_export]
     use super::cpu_history::CpuHistory;
     #[pymodule_export]
-    use super::critical_path::{critical_path, sleeps_before};
+    use super::critical_path::critical_path;
     #[pymodule_export]
     use super::discordance::discordance;
     #[pymodule_export]
@@ -68,6 +73,8 @@ mod _native {
     use super::open::{convert, decode_path, empty_tables, formats, recognise, row_groups};
     #[pymodule_export]
     use super::overview::overview;
+    #[pymodule_export]
+    use super::parts::{rows_in_parts, time_in_parts};
     #[pymodule_export]
     use super::peer_rules::{definition_figures, definition_waits, ledger_figures};
     #[pymodule_export]
@@ -84,6 +91,8 @@ mod _native {
     use super::run_sums::run_sums;
     #[pymodule_export]
     use super::simulate::simulate;
+    #[pymodule_export]
+    use super::sleeps::{SleepsBefore, sleeps_before};
     #[pymodule_export]
     use super::tables::StoredTable;
     #[pymodule_export]

@@ -129,9 +129,14 @@ impl Scan {
 
     /// What goes along with its batches, to see that their numbers are in range.
     pub fn ranges(&self) -> Ranges {
+        self.ranges_after(self.groups.start)
+    }
+
+    fn ranges_after(&self, groups: usize) -> Ranges {
         let mut bounds = Bounds::default();
         bounds.threads = bounds.threads.min(self.threads);
-        Ranges::new(self.path.display().to_string(), bounds, self.before())
+        let rows = self.rows_of(0..groups);
+        Ranges::new(self.path.display().to_string(), bounds, rows)
     }
 
     pub fn rows(&self) -> usize {
@@ -140,9 +145,33 @@ impl Scan {
 
     /// The rows of every page, in order.
     pub fn batches(&self) -> Batches<'_> {
+        self.batches_of(self.groups.clone())
+    }
+
+    /// How many row groups are read.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The rows of one of them, by its number from 0 on, once their numbers are seen to be in range.
+    pub fn group(&self, number: usize) -> Result<Vec<RecordBatch>> {
+        let first = self.groups.start + number;
+        let mut ranges = self.ranges_after(first);
+        let batches = self.batches_of(first..self.groups.end.min(first + 1));
+        batches
+            .map(|batch| {
+                let batch = batch?;
+                ranges.check(&batch)?;
+                Ok(batch)
+            })
+            .collect()
+    }
+
+    fn batches_of(&self, groups: Range<usize>) -> Batches<'_> {
         Batches {
             scan: self,
-            group: self.groups.start,
+            group: groups.start,
+            end: groups.end,
             chunks: Vec::new(),
             left: 0,
         }
@@ -164,8 +193,9 @@ impl Scan {
 /// Goes through a file.
 pub struct Batches<'a> {
     scan: &'a Scan,
-    /// The row group that comes next.
+    /// The row group that comes next, and the first that is not read.
     group: usize,
+    end: usize,
     /// The columns of the one at hand, and its rows that are left.
     chunks: Vec<Chunk>,
     left: usize,
@@ -176,10 +206,7 @@ impl Batches<'_> {
         let scan = self.scan;
         while self.left == 0 {
             let groups = scan.metadata.row_groups();
-            let Some(group) = groups
-                .get(..scan.groups.end)
-                .and_then(|g| g.get(self.group))
-            else {
+            let Some(group) = groups.get(..self.end).and_then(|g| g.get(self.group)) else {
                 return Ok(None);
             };
             self.group += 1;

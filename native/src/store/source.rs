@@ -38,6 +38,27 @@ impl Source<'_> {
         }
     }
 
+    /// How many parts `part` has: row groups of a file, batches in memory.
+    pub fn parts(&self) -> usize {
+        match self {
+            Self::Stored(scan) => scan.groups(),
+            Self::Held(_, batches) => batches.len(),
+        }
+    }
+
+    /// The rows of a part, for somebody who reads on later; their numbers are in range.
+    pub fn part(&self, number: usize) -> Result<Vec<RecordBatch>> {
+        match self {
+            Self::Stored(scan) => scan.group(number),
+            Self::Held(name, batches) => {
+                let rows = batches[..number].iter().map(RecordBatch::num_rows).sum();
+                let mut ranges = Ranges::new(format!("table {name}"), Bounds::default(), rows);
+                ranges.check(&batches[number])?;
+                Ok(vec![batches[number].clone()])
+            }
+        }
+    }
+
     /// All rows, in order; their numbers are in range, or it ends with an error that says which
     /// is not.
     pub fn batches(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {

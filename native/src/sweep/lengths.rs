@@ -36,28 +36,42 @@ pub type Key = (u32, Option<u16>, Option<u8>);
 /// Runs of one group.
 #[derive(Default)]
 pub struct Runs {
-    lengths: Vec<i64>,
+    /// Lengths below 2^32 ns, that is 4.3 s: nearly all, in half the memory.
+    short: Vec<u32>,
+    long: Vec<i64>,
     pub n_censored: u64,
     pub total_censored: i64,
 }
 
 impl Runs {
     pub fn n(&self) -> usize {
-        self.lengths.len()
+        self.short.len() + self.long.len()
     }
 
     pub fn total(&self) -> i64 {
-        self.lengths.iter().sum()
+        let short: i64 = self.short.iter().copied().map(i64::from).sum();
+        short + self.long.iter().sum::<i64>()
+    }
+
+    fn add(&mut self, length: i64) {
+        match u32::try_from(length) {
+            Ok(short) => self.short.push(short),
+            Err(_) => self.long.push(length),
+        }
     }
 
     /// The longest, and the shortest that is not exceeded by at least each share of them.
     pub fn quantiles(&mut self, shares: &[(u64, u64)]) -> Option<(i64, Vec<i64>)> {
-        let n = self.lengths.len() as u64;
-        let longest = *self.lengths.iter().max()?;
+        let n = self.n() as u64;
+        let longest = self.long.iter().max().copied();
+        let longest = longest.or_else(|| self.short.iter().max().copied().map(i64::from))?;
         let of = |(part, whole): &(u64, u64)| {
             let rank = (u128::from(n) * u128::from(*part)).div_ceil(u128::from(*whole)) as usize;
             let place = rank.clamp(1, n as usize) - 1;
-            *self.lengths.select_nth_unstable(place).1
+            match place.checked_sub(self.short.len()) {
+                None => i64::from(*self.short.select_nth_unstable(place).1),
+                Some(place) => *self.long.select_nth_unstable(place).1,
+            }
         };
         Some((longest, shares.iter().map(of).collect()))
     }
@@ -165,12 +179,29 @@ impl<'a> Lengths<'a> {
             let runs = &mut self.found[at].1;
             let seen = row.end != End::Lost as u8 && row.end != End::Window as u8;
             if begun && row.ts >= begin && row.until <= end && seen {
-                runs.lengths.push(length);
+                runs.add(length);
             } else {
                 runs.n_censored += 1;
                 runs.total_censored += length;
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_go_over_short_and_long_ones() {
+        let mut runs = Runs::default();
+        for length in [1 << 40, 7, 1 << 32, u32::MAX.into(), 3] {
+            runs.add(length);
+        }
+        let shares = [1, 2, 3, 4, 5].map(|part| (part, 5));
+        let ranked = vec![3, 7, u32::MAX.into(), 1 << 32, 1 << 40];
+        assert_eq!(runs.total(), ranked.iter().sum::<i64>());
+        assert_eq!(runs.quantiles(&shares), Some((1 << 40, ranked)));
     }
 }

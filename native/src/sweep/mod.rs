@@ -4,6 +4,7 @@
 //! each sweep goes over that list once and keeps what its question asks.
 
 pub mod accounting;
+pub mod agreement;
 pub mod changes;
 pub mod charges;
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod levels;
 pub mod list;
 pub mod matching;
 pub mod overview;
+pub mod parts;
 pub mod path;
 pub mod quickest;
 #[cfg(test)]
