@@ -79,7 +79,7 @@ def test_of_the_kernels_functions_those_are_kept_that_the_stacks_need(
         ss.open(folder, cache=tmp_path / "cache").sleep_reasons.collect()
         for folder in (tmp_path / "x.capture", whole)
     ]
-    assert told[0].height > 50
+    assert told[0].height > 20
     assert told[0].equals(told[1], null_equal=True)
 
 
