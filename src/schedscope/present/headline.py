@@ -64,7 +64,7 @@ def gaps(trace: Trace) -> list[str]:
     rows = (
         pl.when(pl.col("reason") == "chain_break").then(pl.col("count").fill_null(1)).otherwise(1)
     )
-    losses = trace.losses.group_by("reason").agg(rows.sum(), counts).collect()
+    losses = trace.losses.group_by("reason").agg(rows.sum().alias("rows"), counts).collect()
     gone = off_line(trace)
     found += _off_line(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
     for reason, intervals, count in sorted(losses.iter_rows()):

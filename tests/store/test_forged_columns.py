@@ -1,0 +1,124 @@
+"""Every integer of every table, forged with right checksums, before every command.
+
+Whoever forges a table can forge its checksum, too. What no trace can hold is refused in one
+sentence; what one could hold gives an answer that may be false, as the table is, but no crash, and
+no time or count below nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from archives import unpacked
+
+import schedscope as ss
+from schedscope import cli, stored
+from schedscope.parsers.schema import TABLES
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+SOURCES = ["linux-syscalls.capture", "causes", "freebsd-ule-synthetic.capture", "perf-iowait.data"]
+"""Between them they have a row of each table, but of these:"""
+NOWHERE = {"quota_refills"}
+
+# What reads a trace and answers, with the words that it needs.
+COMMANDS = [
+    ["check"], ["latency"], ["latency", "--histogram"], ["events"], ["starvation"],
+    ["queue-depth"], ["work-conservation"], ["wait-breakdown"], ["fairness"], ["migrations"],
+    ["affinity"], ["interference"], ["wakers"], ["off-cpu"], ["run-lengths"],
+    ["efficiency"], ["slowdown"], ["preemption-loss"], ["outliers"], ["virtual-lag"],
+    ["interactivity"], ["definitions"], ["critical-path", "--worst", "1"], ["findings"],
+    ["requests"], ["wake-chain", "--worst", "1"],
+]  # fmt: skip
+EXTREMES = [-1, 0, 2**31, 2**32 - 1, 2**61, 2**63 - 1, 2**64 - 1]
+NEGATIVE = re.compile(r'"(?!lag|vlag|start|begin|end|first|last|ts|prio|nice)\w+": (-\d[\d.e+-]*)')
+
+
+def columns() -> list[tuple[str, str]]:
+    return [
+        (name, column)
+        for name, table in TABLES.items()
+        for column, kind in table.schema.items()
+        if kind.is_integer()
+    ]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A stored trace for each table that has rows of it."""
+    found: dict[str, Path] = {}
+    for name in SOURCES:
+        folder = tmp_path_factory.mktemp("forged")
+        file = FIXTURES / name
+        if name == "causes":
+            file = unpacked(FIXTURES / "causes.tar.xz", folder, {"dat": "trace.dat"})["dat"]
+        ss.convert(file, folder / "t.sched")
+        for table in TABLES:
+            path = folder / "t.sched" / f"{table}.parquet"
+            if path.exists() and pl.read_parquet(path, glob=False).height:
+                found.setdefault(table, folder / "t.sched")
+    assert set(TABLES) - set(found) == NOWHERE
+    return found
+
+
+def forge(folder: Path, table: str, column: str, value: int) -> bool:
+    """Sets the middle row; False if the column cannot hold the value."""
+    path = folder / f"{table}.parquet"
+    frame = pl.read_parquet(path, glob=False)
+    if column not in frame.columns:
+        return False
+    values = frame[column].to_list()
+    values[len(values) // 2] = value
+    try:
+        series = pl.Series(column, values, frame.schema[column], strict=True)
+    except (OverflowError, TypeError):
+        return False
+    frame.with_columns(series).write_parquet(path)
+    about = json.loads((folder / "trace.json").read_text())
+    about["files"] = stored.record(folder)
+    (folder / "trace.json").write_text(json.dumps(about))
+    return True
+
+
+def ask(words: list[str], folder: Path, capsys: Any) -> tuple[int, str, str]:
+    command, *options = words
+    code = cli.main([command, str(folder), *options, "--format", "json"])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def wrong(words: list[str], folder: Path, usual: set[str], capsys: Any) -> str:
+    """What is not as it should be; empty if all is."""
+    code, out, err = ask(words, folder, capsys)
+    if code not in (0, 1, 2) or "internal error" in err or "Traceback" in err:
+        return f"exit {code}: {err[:300]}"
+    said = [line for line in err.splitlines() if line.startswith("schedscope")]
+    if code and len(said) != 1:
+        return f"exit {code} with {len(said)} sentences: {err[:300]}"
+    if code == 0 and (below := set(NEGATIVE.findall(out)) - usual):
+        return f"exit 0 with {sorted(below)[:3]}"
+    return ""
+
+
+@pytest.mark.parametrize("table", sorted({table for table, _ in columns()} - NOWHERE))
+def test_no_forged_integer_crashes_a_command_or_gives_less_than_nothing(
+    table: str, sound: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(table)
+    failures = []
+    for _, column in (pair for pair in columns() if pair[0] == table):
+        for value in draw.sample(EXTREMES, 2):
+            copy = shutil.copytree(sound[table], tmp_path / f"{column}.{value}.sched")
+            if forge(copy, table, column, value):
+                for words in draw.sample(COMMANDS, 3):
+                    usual = set(NEGATIVE.findall(ask(words, sound[table], capsys)[1]))
+                    if found := wrong(words, copy, usual, capsys):
+                        failures.append(f"{table}.{column} = {value}: {' '.join(words)}: {found}")
+            shutil.rmtree(copy)
+    assert not failures, "\n".join(failures)
