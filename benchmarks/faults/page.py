@@ -149,8 +149,8 @@ The goal is 0, with as much as possible still measured and known. What remains a
 damage that leaves no trace in the file, or too little:
 
 * a hole that is neither marked nor counted, with the same thread running at both ends, so that the
-  switches around it match; or two switches dropped together with all that would have contradicted
-  them;
+  switches around it match; or, of a CPU that goes idle too often for a few of its switches to tell
+  (rule *Leaking* of the trace model), two switches dropped together;
 * a CPU that falls silent and is handed no thread until the end of the recording;
 * a bit flipped in a time stamp, a CPU number or a thread id, if the result is possible and the
   file has no checksum, as `trace.dat` and captures of earlier collectors. Noticed, and the file
