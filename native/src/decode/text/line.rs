@@ -55,11 +55,17 @@ pub fn parse(line: &[u8]) -> Option<Result<Line<'_>, Bad>> {
     None
 }
 
+/// How the kernel prints a `sys_enter_sched_yield`: as a call, unlike other events.
+const YIELD: &[u8] = b"sys_sched_yield()";
+
 /// `  sched:sched_switch: rest`: at least one space, a name, a colon.
 fn event(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = rest.trim_ascii_start();
     if text.len() == rest.len() {
         return None;
+    }
+    if text.trim_ascii_end() == YIELD {
+        return Some((b"sys_enter_sched_yield", b""));
     }
     let word = |text: &[u8]| {
         text.iter()
