@@ -721,8 +721,7 @@ impl Reconstructor {
                 self.write_left_wait(utid, row.cpu, t);
             }
             _ => {
-                let half = self.expects_waking && self.enqueues;
-                if let Some(wake) = thread.pending.take().filter(|_| !half) {
+                if let Some(wake) = thread.pending.take() {
                     // The wake was raised on the thread's way off its CPU.
                     let wait = thread.confirm(&wake, None);
                     thread.state = State::Runnable;
@@ -1005,6 +1004,7 @@ impl Reconstructor {
     /// Rule Taken down, at the end of the window: the thread is a CPU's stopper. If it was the
     /// last that ran there, nobody knows how long.
     pub fn stopper(&mut self, utid: u32) {
+        self.breaks.stopper(utid);
         if let Some(cpu) = self.cpus.iter().position(|cpu| cpu.current == utid)
             && !self.is_idle(utid)
         {

@@ -68,6 +68,8 @@ pub struct Breaks {
     of_idle: Vec<Break>,
     /// More of idle threads than are kept.
     idle_leave: bool,
+    /// Who runs last when a CPU is taken down; when it is back, another chain begins.
+    stoppers: Vec<u32>,
 }
 
 impl Breaks {
@@ -81,10 +83,15 @@ impl Breaks {
         }
     }
 
+    pub fn stopper(&mut self, utid: u32) {
+        self.stoppers.push(utid);
+    }
+
     /// The kernel takes some threads off a CPU without reporting it.
     pub fn leaves_unreported(&self) -> bool {
         let mut seen = FxHashSet::default();
-        let mut threads = self.of_threads.iter();
+        let threads = self.of_threads.iter();
+        let mut threads = threads.filter(|one| !self.stoppers.contains(&one.believed));
         self.idle_leave || threads.any(|one| !seen.insert(one.believed))
     }
 
@@ -94,6 +101,7 @@ impl Breaks {
             return Vec::new();
         }
         let all = self.of_threads.iter().chain(&self.of_idle);
+        let all = all.filter(|one| !self.stoppers.contains(&one.believed));
         all.map(|one| (one.cpu, one.begin, one.end)).collect()
     }
 
@@ -160,6 +168,11 @@ mod tests {
         assert!(!all.leaves_unreported());
         all.add(broken(60, 1), true);
         assert!(all.leaves_unreported() && all.holes().is_empty());
+        let mut down = Breaks::default();
+        down.add(broken(10, 7), false);
+        down.add(broken(20, 7), false);
+        down.stopper(7);
+        assert!(!down.leaves_unreported() && down.holes().is_empty());
         let mut again = Breaks::default();
         again.add(broken(10, 7), false);
         again.add(broken(90, 7), false);
