@@ -126,6 +126,7 @@ KINDS: dict[str, tuple[str, Callable[[ss.Trace], list[Row]]]] = {
 }
 """Kinds of events, what they become, and the load's rows of them."""
 
+
 def cells(traces: dict[str, ss.Trace], missed: float = 0) -> dict[tuple[str, str], bool]:
     """Of each kind and format: is it read? Asserts that all that read it agree.
 
