@@ -50,7 +50,10 @@ def wake_chain(
     ...     "ts_ready": [10, 30, 35, 50], "ts_run": [15, 32, 36, 58], "wait": [5, 2, 1, 8],
     ...     "cpu": [0] * 4, "queue_cpu": [0] * 4, "censored": ["none"] * 4,
     ... })
-    >>> threads = pl.DataFrame({"utid": range(5), "comm": ["idle", "client", "server", "db", "x"]})
+    >>> threads = pl.DataFrame({
+    ...     "utid": range(5), "tid": [0, 11, 12, 13, 14],
+    ...     "comm": ["idle", "client", "server", "db", "x"],
+    ... })
     >>> trace = Trace.from_tables({"waits": waits, "threads": threads},
     ...                           {"ncpu": 1, "window": [0, 80]})
     >>> wake_chain(trace, utid=1).select("hops", "waker_comm", "comm", "wait", "chain_wait")

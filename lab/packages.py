@@ -17,8 +17,8 @@ from pathlib import Path
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 RENEWED = "the Debian mirror is being renewed"
-# What apt says where a file is not the one that the signed Release file lists.
-_NOT_AS_LISTED = ("Mirror sync in progress", "Hash Sum mismatch")
+# What apt says where a file is not the one that the signed Release file lists, or not there yet.
+_NOT_AS_LISTED = ("Mirror sync in progress", "Hash Sum mismatch", "404  Not Found")
 
 
 class Absent(Exception):
