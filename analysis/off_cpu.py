@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.group_sums import Times, sums_by_code
 from schedscope.analysis._base.lock_waits import lock_waits, worded
@@ -16,7 +17,7 @@ from schedscope.analysis._base.needs import has, needs, require_also
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
-from schedscope.analysis._base.waits import BATCH, THREAD_COLUMNS
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:
@@ -173,11 +174,10 @@ def _sums(
     utid = threads["utid"][:-1].to_numpy()
     lookup = np.full(int(utid.max(initial=0)) + 2, -1 if chosen else number[-1])
     lookup[utid] = number[:-1]
-    rows = int(trace.states.select(pl.len()).collect().item())
 
     def batches() -> Iterator[Times]:
-        for row in range(0, max(1, rows), BATCH):  # the names of counts, without rows, too
-            times = _times(trace, trace.states.slice(row, BATCH)).collect()
+        for some in in_batches(trace.states):
+            times = _times(trace, some).collect()
             whose = lookup[np.minimum(times["utid"].to_numpy(), len(lookup) - 1)]
             code = whose * len(STATE.categories) + times["state"].to_physical().to_numpy()
             yield _coded(times.filter(whose >= 0), code[whose >= 0])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.group_sums import Times, sums_by_code
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.softirqs import softirq
-from schedscope.analysis._base.waits import BATCH
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,11 +87,10 @@ def wakers(
     group = np.zeros(int(threads["utid"].max() or 0) + 1, dtype=np.int64)  # type: ignore[arg-type]
     group[threads["utid"].to_numpy()] = threads["group"].to_numpy()
     handlers, named = _handlers(trace)
-    rows = int(trace.waits.select(pl.len()).collect().item())
 
     def batches() -> Iterator[Times]:
-        for row in range(0, max(rows, 1), BATCH):
-            waits = _woken(trace, where, row)
+        for ledger in in_batches(trace.waits):
+            waits = _woken(trace, where, ledger)
             interrupts = _interrupts(waits, handlers)
             # Wakers are groups of threads, then idle, unknown and the interrupts.
             waker = waits["waker_utid"].fill_null(0).to_numpy()
@@ -137,9 +136,8 @@ def wakers(
     )  # fmt: skip
 
 
-def _woken(trace: Trace, where: pl.Expr | None, row: int) -> pl.DataFrame:
-    """Waits that a wakeup or a fork began, of some rows of the ledger from `row` on."""
-    ledger = trace.waits.slice(row, BATCH)
+def _woken(trace: Trace, where: pl.Expr | None, ledger: pl.LazyFrame) -> pl.DataFrame:
+    """Waits of the ledger that a wakeup or a fork began."""
     waits = ledger.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])).select(
         "utid", "cause", "waker_utid", "waker_cpu", "wait", "censored", "ts_waking",
         cpu=pl.coalesce("cpu", "queue_cpu"),

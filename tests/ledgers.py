@@ -78,3 +78,8 @@ def played(text: str, *, ncpu: int = 2, window: tuple[int, int], **info: Any) ->
         "reconstruction": result["counters"],
     }
     return Trace.from_tables(tables, about | info)
+
+
+def utid(trace: Trace, comm: str) -> int:
+    """The first thread of that name."""
+    return int(trace.threads.filter(comm=comm).collect()["utid"][0])

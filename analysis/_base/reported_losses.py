@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
+BROKEN_CHAINS = pl.col("count").fill_null(1)
+"""How many broken chains a row of `losses` with that reason stands for."""
+
+
 def reported_losses(trace: Trace) -> pl.LazyFrame:
     """The rows of `losses` that the source reports.
 

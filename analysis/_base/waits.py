@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.errors import UsageError
 
@@ -24,36 +25,30 @@ WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_
 """Columns of `waits` that a wait may be grouped by."""
 
 
-BATCH = 1 << 19
-"""Rows of the ledger, or of `states`, in memory at a time: some 50 MB."""
-
-
 def waits_in_batches(
     trace: Trace, columns: Iterable[str] | None = None, where: pl.Expr | None = None
 ) -> Iterator[pl.LazyFrame]:
     """What `waits` returns, some rows at a time; one frame at least."""
     columns = None if columns is None else list(columns)
-    rows = int(trace.waits.select(pl.len()).collect().item())
-    for offset in range(0, max(rows, 1), BATCH):
-        yield waits(trace, columns, where, (offset, BATCH))
+    for ledger in in_batches(trace.waits):
+        yield waits(trace, columns, where, ledger)
 
 
 def waits(
     trace: Trace,
     columns: Iterable[str] | None = None,
     where: pl.Expr | None = None,
-    rows: tuple[int, int] | None = None,
+    ledger: pl.LazyFrame | None = None,
 ) -> pl.LazyFrame:
     """One row per wait in the ledger, joined with its thread's columns.
 
     `columns` of `waits` or `threads` (default: all); `where` selects rows and
-    may use any of them; `rows` takes only that many from an offset, before the
-    selection. `cpu` is where the thread ran, or, where it never did,
-    on whose queue it waited.
+    may use any of them; `ledger`: rows of `waits` (default: all). `cpu` is where
+    the thread ran, or, where it never did, on whose queue it waited.
 
     Raises `UsageError` for a column that neither table has.
     """
-    ledger = trace.waits if rows is None else trace.waits.slice(*rows)
+    ledger = trace.waits if ledger is None else ledger
     ledger = ledger.with_columns(pl.coalesce("cpu", "queue_cpu").alias("cpu"))
     own = ledger.collect_schema().names()
     wanted = [*own, *THREAD_COLUMNS] if columns is None else list(dict.fromkeys(columns))

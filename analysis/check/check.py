@@ -10,6 +10,7 @@ from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis._base.reported_losses import BROKEN_CHAINS
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.units import count, duration, percent, several
@@ -209,10 +210,9 @@ def _chain_breaks(trace: Trace) -> CheckRow:
     breaks = trace.losses.filter(pl.col("reason") == "chain_break").join(
         back.lazy(), on=["cpu", "ts_begin"], how="anti"
     )
-    # Where switches are missing again and again, one row stands for several.
     per_cpu = (
         breaks.group_by("cpu")
-        .agg(len=pl.col("count").fill_null(1).sum())
+        .agg(len=BROKEN_CHAINS.sum())
         .sort("len", "cpu", descending=[True, False])
         .collect()
     )

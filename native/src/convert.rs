@@ -62,12 +62,10 @@ pub fn convert<S: Store>(
             (Some(one), Some((_, end))) => (one.out_of_order(), one.unreported(end)),
             _ => (0, Unreported::default()),
         };
-        // Of a source that counts, breaks that some kernels cause are no reason to distrust it.
-        let trusted = !info.uncounted && found.holes.is_empty() && found.leaks.is_empty();
-        let found = if trusted {
-            Unreported::default()
-        } else {
+        let found = if info.uncounted || found.shows_loss() {
             found
+        } else {
+            Unreported::default()
         };
         let anywhere = if inferred { end.anywhere } else { Vec::new() };
         Ok::<_, Error>((store, json, broken, anywhere, found))
@@ -92,7 +90,7 @@ pub fn convert<S: Store>(
         drop(store);
         (store, json, _, _, found) = pass(&offsets, &anywhere, &nothing, progress)?;
     }
-    // What is known to be missing shows that more is: of a source that counts, which was believed.
+    // Where a source that counts is no longer believed, more breaks show.
     for _ in 0..READINGS {
         if found.is_empty() {
             break;

@@ -36,7 +36,6 @@ pub struct Pipeline<'a, S: Store> {
     every_waking: bool,
     /// Wakeups have one step, raised only for a thread that is not runnable.
     enqueued_once: bool,
-    /// Nothing counts what was lost, or it was shown that more is.
     uncounted: bool,
     unreported: Option<&'a Unreported>,
     window: (Option<i64>, Option<i64>),
@@ -158,8 +157,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
-    /// What an earlier reading found missing of which the source tells nothing. If there is such,
-    /// its counts are not to be relied on.
+    /// What an earlier reading found missing that the source does not report.
     #[must_use]
     pub fn with_unreported(mut self, known: &'a Unreported) -> Self {
         self.unreported = Some(known);

@@ -148,8 +148,10 @@ def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int)
     waits = tables["waits"].select(
         waits=pl.len(), right_censored=(pl.col("censored") == "right").sum()
     )
+    from schedscope.analysis._base.reported_losses import BROKEN_CHAINS
+
     breaks = tables["losses"].filter(pl.col("reason") == "chain_break")
-    breaks = breaks.select(pl.col("count").fill_null(1).sum().cast(pl.UInt32))
+    breaks = breaks.select(BROKEN_CHAINS.sum().cast(pl.UInt32))
     *events, time, seen, ledger, broken = pl.collect_all([*counts, running, edges, waits, breaks])
     info["events"] = {
         kind: {str(cpu): n for cpu, n in frame.sort("cpu").iter_rows()}

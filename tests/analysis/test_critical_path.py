@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
-from ledgers import played
+from ledgers import played, utid
 from matplotlib.figure import Figure
 
 import schedscope as ss
@@ -51,10 +51,6 @@ WORLD = """
 @pytest.fixture
 def trace() -> ss.Trace:
     return played(WORLD, window=(0, 600), source={"name": "round"})
-
-
-def utid(trace: ss.Trace, comm: str) -> int:
-    return int(trace.threads.filter(comm=comm).collect()["utid"][0])
 
 
 def test_who_gets_a_cpu_at_once_was_woken_all_the_same() -> None:

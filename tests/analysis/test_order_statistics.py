@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
-from schedscope.analysis._base import grouping, order_statistics as module, waits as ledger_rows
+from schedscope.analysis._base import batches, grouping, order_statistics as module
 from schedscope.analysis._base.order_statistics import (
     BUCKETS,
     bucket,
@@ -85,7 +85,7 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     for question in questions:
         whole = ss.latency(trace, **question)  # type: ignore[arg-type]
-        monkeypatch.setattr(ledger_rows, "BATCH", 3)
+        monkeypatch.setattr(batches, "BATCH", 3)
         assert ss.latency(trace, **question).equals(whole)  # type: ignore[arg-type]
         # More combinations than a table is made for.
         monkeypatch.setattr(grouping, "_TABLE", 1)

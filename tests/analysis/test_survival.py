@@ -130,7 +130,7 @@ def test_many_waits_are_counted_in_steps(limit: int, monkeypatch: pytest.MonkeyP
     options = {"by": "comm", "censored": "kaplan-meier", "quantiles": [0.1, 0.5, 0.9, 0.99]}
     longest = ss.latency(trace, **options)
     monkeypatch.setattr(module, "EXACT", limit)
-    monkeypatch.setattr("schedscope.analysis._base.waits.BATCH", 100)
+    monkeypatch.setattr("schedscope.analysis._base.batches.BATCH", 100)
     curve = ss.survival(trace, by="comm")
     assert (curve.height < exact.height) == (limit < len(lines))
     assert curve["n_ended"].sum() == len(waits)

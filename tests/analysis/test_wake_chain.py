@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from ledgers import played
+from ledgers import played, utid
 
 import schedscope as ss
 from schedscope import cli
@@ -35,10 +35,6 @@ WORLD = """
     700  cpu1: enqueued db on 0 by server
     800  cpu0: client S -> db
 """
-
-
-def utid(trace: ss.Trace, comm: str) -> int:
-    return int(trace.threads.filter(comm=comm).collect()["utid"][0])
 
 
 def rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:

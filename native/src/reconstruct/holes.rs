@@ -87,7 +87,7 @@ pub struct Holes {
     broken: Vec<Spans>,
     /// The same of all CPUs together.
     broken_anywhere: Spans,
-    /// Those of them in which events of any kind may be missing, by CPU.
+    /// Those of them in which events of any kind may be missing, by CPU; empty: nowhere.
     suspected: Vec<Spans>,
     /// Where switches are missing again and again, by CPU; empty: nowhere.
     leaking: Vec<Spans>,
@@ -105,7 +105,7 @@ impl Holes {
             lost_anywhere: Spans::default(),
             broken: vec![Spans::default(); ncpu as usize],
             broken_anywhere: Spans::default(),
-            suspected: vec![Spans::default(); ncpu as usize],
+            suspected: Vec::new(),
             leaking: Vec::new(),
             masks: Vec::new(),
             moves_recorded: false,
@@ -167,14 +167,17 @@ impl Holes {
         self.broken_anywhere.add(begin, end);
     }
 
-    /// Any event of `cpu` may be missing in `[begin, end)`, although nothing tells: a broken chain
+    /// Any event of `cpu` may be missing in `[begin, end)`, although nothing says so: a broken chain
     /// was found there. Threads that are queued are in doubt for that already.
     pub fn suspect(&mut self, cpu: u16, begin: i64, end: i64) {
+        if self.suspected.is_empty() {
+            self.suspected.resize(self.lost.len(), Spans::default());
+        }
         self.suspected[usize::from(cpu)].add(begin, end);
     }
 
     pub fn any_suspected(&self) -> bool {
-        self.suspected.iter().any(|spans| !spans.0.is_empty())
+        !self.suspected.is_empty()
     }
 
     /// In `[begin, end)` switches of `cpu` are missing again and again: nothing that is seen of it
@@ -229,18 +232,15 @@ impl Holes {
     /// The first instant of `[since, until)` from which on `utid`, asleep, may have run where
     /// events of a CPU that it may use are missing.
     pub fn doubt_of_absent(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
-        let suspected = if self.broken_anywhere.last_end() <= since {
-            None
-        } else {
-            self.first_of(&self.suspected, utid, since, until)
-        };
+        let any = self.any_suspected() && self.broken_anywhere.last_end() > since;
+        let suspected = any.then(|| self.first_of(&self.suspected, utid, since, until));
         let lost = self.lost_from(utid, since, until);
-        [suspected, lost].into_iter().flatten().min()
+        [suspected.flatten(), lost].into_iter().flatten().min()
     }
 
     /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
-    /// CPU may hide a run of it. Those of others may only if nothing tells of them, as of suspected
-    /// ones, or, where nothing is told `anywhere`, of any; and if they leave it the time to get
+    /// CPU may hide a run of it. Those of others may only if they are not reported: the suspected
+    /// ones, or, where losses are not reported `anywhere`, all; and if they leave it the time to get
     /// there and back: both moves are recorded by the CPU that makes them.
     pub fn doubt_of_queued(
         &self,
@@ -253,14 +253,14 @@ impl Holes {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
         let here = [first(&self.lost), first(&self.broken)];
         let here = here.into_iter().flatten().min();
-        let untold = if anywhere {
+        let unreported = if anywhere {
             &self.broken
         } else if self.any_suspected() {
             &self.suspected
         } else {
             return here;
         };
-        let all = [&self.lost, untold];
+        let all = [&self.lost, unreported];
         let from = all.map(|spans| self.first_of(spans, utid, since, until));
         let to = all.map(|spans| self.last_of(spans, utid, since, until));
         let (from, to) = (

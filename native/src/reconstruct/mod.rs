@@ -169,7 +169,7 @@ impl Reconstructor {
             + self.late_enqueues
     }
 
-    /// Where switches are missing of which the source does not tell, in the window that ended at
+    /// Where switches are missing that the source does not report, in the window that ended at
     /// `end`.
     pub fn unreported(&self, end: i64) -> Unreported {
         let switches: Vec<_> = self.cpus.iter().map(|cpu| cpu.switches).collect();
@@ -265,6 +265,11 @@ impl Reconstructor {
 
     fn is_idle(&self, utid: u32) -> bool {
         utid < self.ncpu
+    }
+
+    /// Nothing counts what was lost, or the source did not report all of it.
+    fn losses_unreported(&self) -> bool {
+        self.uncounted || self.holes.any_suspected()
     }
 
     /// Makes room for a thread that was never seen.
@@ -571,7 +576,7 @@ impl Reconstructor {
             (State::Unknown, _) => return,
             (State::Running, Some(cpu)) => {
                 self.counters.contradictions += 1;
-                if self.uncounted || self.holes.any_suspected() {
+                if self.losses_unreported() {
                     let since = self.cpus[usize::from(cpu)].confirmed;
                     self.holes.break_chain(cpu, since, t);
                 }
@@ -898,9 +903,8 @@ impl Reconstructor {
         if may_be_woken {
             self.lose_sight(utid);
         } else {
-            if self.uncounted || self.holes.any_suspected() {
+            if self.losses_unreported() {
                 let since = self.threads[utid as usize].since;
-
                 self.holes.break_chains(utid, since, t);
             }
             self.unseat(utid, t);
@@ -930,8 +934,7 @@ impl Reconstructor {
             self.counters.unseen_moves += 1;
             thread.cpu = None;
             wait.queue_cpu = None;
-            let unreported = self.uncounted || self.holes.any_suspected();
-            if unreported && self.holes.moves_recorded() {
+            if self.losses_unreported() && self.holes.moves_recorded() {
                 self.lose_sight(utid);
             }
         }

@@ -18,7 +18,7 @@ const IDLE_LEAVE: usize = 3;
 /// A CPU, a first instant, and an end.
 type Span = (u16, i64, i64);
 
-/// Where switches are missing of which nothing tells, as one reading finds them.
+/// Where switches are missing that the source does not report, as one reading finds them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Unreported {
     /// Broken chains: at least one switch is missing.
@@ -29,6 +29,11 @@ pub struct Unreported {
 }
 
 impl Unreported {
+    /// Is it more than what the habits of some kernels explain?
+    pub fn shows_loss(&self) -> bool {
+        !self.holes.is_empty() || !self.leaks.is_empty()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.breaks.is_empty()
     }

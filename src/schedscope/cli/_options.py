@@ -399,7 +399,20 @@ def decoder_options(args: argparse.Namespace) -> dict[str, str]:
     return options
 
 
-def utid_of(trace: Trace, tid: int) -> int:
+def add_one_thread(parser: argparse.ArgumentParser, *, at: str, worst: str) -> None:
+    """Which thread the question is about: `at` which place in the answer, or by a `worst` wait."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--tid", type=int, help=f"the thread at {at}")
+    which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
+    which.add_argument("--worst", type=int, metavar="N", help=worst)
+
+
+def one_thread(args: argparse.Namespace, trace: Trace) -> int:
+    """The utid that --utid or --tid names."""
+    return args.utid if args.utid is not None else _utid_of(trace, args.tid)
+
+
+def _utid_of(trace: Trace, tid: int) -> int:
     """The one thread of that tid within the window."""
     import polars as pl
 

@@ -35,11 +35,10 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope critical-path`."""
     _options.add_input(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--tid", type=int, help="the thread at the end of the path")
-    which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
-    which.add_argument(
-        "--worst", type=int, metavar="N", help="what led through the N-th longest wait for a CPU"
+    _options.add_one_thread(
+        parser,
+        at="the end of the path",
+        worst="what led through the N-th longest wait for a CPU",
     )
     parser.add_argument(
         "--by",
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> Answer:
         utid, since, end = _worst(trace, args.worst)
         path = critical_path(trace, since, end, utid=utid)
     else:
-        utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
+        utid = _options.one_thread(args, trace)
         # A cut trace ends where it was cut; a whole one may outlive the thread.
         until = trace.seconds(trace.window[1]) if args.until is not None else None
         path = critical_path(trace, until=until, utid=utid)

@@ -27,19 +27,17 @@ EXAMPLE = """\
   schedscope wake-chain web.capture --tid 4711 --since 2.5s --until 2.51s
   schedscope wake-chain web.capture --worst 1
 """
-
-
+# What follows from a short wait is shown for so long.
 _LEAST = 50_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope wake-chain`."""
     _options.add_input(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--tid", type=int, help="the thread at the start of the chain")
-    which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
-    which.add_argument(
-        "--worst", type=int, metavar="N", help="what followed from the end of the N-th longest wait"
+    _options.add_one_thread(
+        parser,
+        at="the start of the chain",
+        worst="what followed from the end of the N-th longest wait",
     )
     _options.add_top(parser, 20, what="the first N wakeups")
     _options.add_format(parser)
@@ -59,7 +57,7 @@ def run(args: argparse.Namespace) -> Answer:
         end = min(trace.window[1], row["ts_run"] + max(_LEAST, 10 * row["wait"]))
         since, until = trace.seconds(row["ts_run"]), trace.seconds(end)
     else:
-        utid = args.utid if args.utid is not None else _options.utid_of(trace, args.tid)
+        utid = _options.one_thread(args, trace)
     frame = wake_chain(trace, since, until, utid=utid)
     shown = frame[: _options.top(args, 20)]
     foot = more(len(frame) - len(shown), "later wakeup")

@@ -56,14 +56,13 @@ def gaps(trace: Trace) -> list[str]:
 
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.off_line import off_line
+    from schedscope.analysis._base.reported_losses import BROKEN_CHAINS
     from schedscope.analysis.check.check import missing_wakeups
 
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
-    rows = (
-        pl.when(pl.col("reason") == "chain_break").then(pl.col("count").fill_null(1)).otherwise(1)
-    )
+    rows = pl.when(pl.col("reason") == "chain_break").then(BROKEN_CHAINS).otherwise(1)
     losses = trace.losses.group_by("reason").agg(rows.sum().alias("rows"), counts).collect()
     gone = off_line(trace)
     found += _off_line(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
