@@ -922,6 +922,7 @@ def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
         # Of one process alone.
         press(browser, "Requests", "[role=tab]")
         choose = "document.querySelector('.sst-body select')"
+        browser.wait(f"{choose} !== null")
         browser.run(f"{choose}.value = '1', {choose}.dispatchEvent(new Event('change'))")
         browser.wait(f"{PANEL}.includes('The slowest requests of python3')")
         assert "where=pl.col('process_name') == 'python3'" in browser.run(PANEL)
