@@ -390,9 +390,10 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(sched: str) -> None:
     assert process.wait() == 128 + signal.SIGPIPE
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+
+@pytest.mark.parametrize(("number", "code"), STOPS)
 def test_a_signal_during_conversion_leaves_nothing(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -418,6 +419,31 @@ sys.exit(cli.main(["latency", {str(source)!r}]))
     assert process.returncode == code
     assert b"Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["trace.dat"]
+
+
+@pytest.mark.parametrize(("number", "code"), STOPS)
+def test_a_signal_during_garbage_collection_is_not_lost(
+    sched: str, number: signal.Signals, code: int
+) -> None:
+    """Python drops exceptions of such a callback with a traceback, and goes on."""
+    script = f"""
+import gc, signal, sys
+from schedscope import cli
+def collected(phase, info):
+    gc.callbacks.remove(collected)
+    signal.raise_signal({int(number)})
+def run(args):
+    gc.callbacks.append(collected)
+    gc.collect()
+    while True:
+        pass
+from schedscope.cli import info
+info.run = run
+sys.exit(cli.main(["info", {sched!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=20)
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
 
 
 def test_an_internal_error_is_a_sentence_too(

@@ -30,12 +30,13 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pkgutil import iter_modules
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from schedscope import units
 from schedscope.cli import _output
 from schedscope.cli._output import complain
+from schedscope.cli._stops import heed_stops
 from schedscope.errors import InternalError, SchedscopeError, UsageError
 from schedscope.extras import explained
 from schedscope.present.answer import Answer, Facts
@@ -87,13 +88,7 @@ def by_group() -> dict[str, dict[str, str]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            # As an exception, so that every `finally` on the way out runs:
-            # partial output is removed, recorders are stopped.
-            signal.signal(number, _stop)
-    except ValueError:  # not the main thread: the embedding program decides
-        pass
+    heed_stops()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -244,10 +239,6 @@ class _Version(argparse.Action):
 
         print(f"schedscope {version('schedscope')}")
         parser.exit()
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _trace_if_asked() -> None:
