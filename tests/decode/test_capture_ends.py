@@ -130,9 +130,20 @@ def test_events_that_the_kernel_read_and_the_file_lacks_inside_may_be_anywhere(
     assert (told["ts_end"] - told["ts_begin"]).min() >= 32 * 250
 
 
-def test_a_file_that_was_cut_off_lacks_its_end(capture: Path) -> None:
-    """It ends before the kernel's last sub-buffer begins."""
-    own = [record.ts for record in records(LOSSY) if record.cpu == 1]
+@pytest.mark.parametrize("early", [False, True])
+def test_a_file_that_was_cut_off_lacks_its_end(capture: Path, early: bool) -> None:
+    """It ends before the kernel's last sub-buffer begins, and its loss with the last event.
+
+    Of any CPU: the window that a recorder states may end before events do.
+    """
+    whole = records(LOSSY)
+    own = [record.ts for record in whole if record.cpu == 1]
+    window = json.loads((capture / "capture.json").read_text())["window"]
+    end = window["end"]
+    if early:
+        rewrite(capture, window=window | {"end": own[-1]})
+        end = max(record.ts for record in whole)
+        assert end > own[-1]
     restat(capture, 1, read_events=len(own) + 40)
     path = capture / "stats" / "cpu1"
     now = f"oldest event ts: {own[-1] // 10**9}.{own[-1] % 10**9 // 1000 + 1:06d}"
@@ -143,7 +154,7 @@ def test_a_file_that_was_cut_off_lacks_its_end(capture: Path) -> None:
     (loss,) = (
         losses(tables).filter(pl.col("cpu") == 1, pl.col("reason") == "early_end").rows(named=True)
     )
-    assert (loss["ts_begin"], loss["count"]) == (own[-1], 40)
+    assert (loss["ts_begin"], loss["ts_end"], loss["count"]) == (own[-1], end, 40)
 
 
 def test_more_events_than_the_kernel_counted_are_told(capture: Path) -> None:

@@ -104,10 +104,6 @@ impl Pages for Plain {
         Ok(Box::new(Self::new(input, begin.min(self.end), self.end)))
     }
 
-    fn cut(&self, page: usize) -> bool {
-        !(self.end - self.begin).is_multiple_of(page as u64)
-    }
-
     fn in_order(&self, page: usize, stamp: &Stamp<'_>) -> Result<Option<Reordered>> {
         reordered(&self.input, (self.begin, self.end), page, stamp)
     }
@@ -289,9 +285,5 @@ impl Pages for Chunks {
 
     fn whole(&self) -> Result<Box<dyn Pages>> {
         Ok(Box::new(self.again()?))
-    }
-
-    fn cut(&self, _: usize) -> bool {
-        false
     }
 }

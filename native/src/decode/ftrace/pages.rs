@@ -41,9 +41,6 @@ pub trait Pages: Send {
         self.whole()
     }
 
-    /// Does the stream end inside a sub-buffer of `page` bytes?
-    fn cut(&self, page: usize) -> bool;
-
     /// The sub-buffers of `page` bytes in order of time and each once, if the file has them
     /// otherwise. `stamp` reads it from a sub-buffer's first bytes: None of one without events.
     /// Those that cannot be jumped to stay as they are.
@@ -206,11 +203,5 @@ impl Pages for Reordered {
 
     fn whole(&self) -> Result<Box<dyn Pages>> {
         Ok(Box::new(self.part(0, self.offsets.len())))
-    }
-
-    fn cut(&self, page: usize) -> bool {
-        self.offsets
-            .last()
-            .is_some_and(|&at| self.end - at < page as u64)
     }
 }

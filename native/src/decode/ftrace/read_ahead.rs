@@ -121,10 +121,6 @@ impl Pages for ReadAhead {
     fn whole(&self) -> Result<Box<dyn Pages>> {
         locked(&self.slot).pages.whole()
     }
-
-    fn cut(&self, page: usize) -> bool {
-        locked(&self.slot).pages.cut(page)
-    }
 }
 
 #[cfg(test)]
@@ -173,9 +169,6 @@ mod tests {
         }
         fn whole(&self) -> Result<Box<dyn Pages>> {
             Ok(Self::new(self.end))
-        }
-        fn cut(&self, _: usize) -> bool {
-            false
         }
     }
 

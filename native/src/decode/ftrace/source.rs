@@ -259,20 +259,10 @@ impl FtraceTrace {
             .find(|stats| (stats.cpu, stats.buffer) == of)
     }
 
-    /// Losses at a CPU's end reach to the trace's.
+    /// Losses at a CPU's end reach to the trace's. Its last events may lie beyond the window that
+    /// the recorder states.
     fn end<const BIG: bool>(&self) -> Result<Option<i64>> {
-        let doubtful = |part: &CpuPart| {
-            let stats = self.stats_of(part);
-            part.cut
-                || part.unfinished
-                || part.pages.cut(self.plan.layout.bytes)
-                || stats.is_some_and(|stats| stats.never_written > 0 || stats.unread > 0)
-        };
-        match self.info.window.1 {
-            Some(end) => Ok(Some(end)),
-            None if self.cpus.iter().any(doubtful) => self.last_stamp::<BIG>(),
-            None => Ok(None),
-        }
+        Ok(self.info.window.1.max(self.last_stamp::<BIG>()?))
     }
 
     /// The sub-buffers of `part` that hold events from `from` on.
