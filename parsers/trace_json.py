@@ -153,7 +153,7 @@ _SHAPE: Mapping[str, Any] = {
     "hz": _whole(1, 10**9, "a number of ticks per second"),
     "stathz": _whole(1, 10**9, "a number of ticks per second"),
     **dict.fromkeys(("os", "release", "machine", "hostname", "preempt", "generator"), _text),
-    **dict.fromkeys(("has_waking", "has_enqueued", "complete"), _flag),
+    **dict.fromkeys(("has_waking", "has_enqueued", "complete", "unreported_losses"), _flag),
 }
 # Some formats know only a name, as in "clock": "boot".
 _NAMES = ("clock", "recorder", "scheduler", "workload")

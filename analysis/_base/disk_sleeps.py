@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.reported_losses import reported_losses
+from schedscope.analysis._base.lost_events import losses_of_any_event
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -55,7 +55,7 @@ def disk_sleeps(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         .sort("ts", maintain_order=True)
         .unique(["cpu", "ts"], keep="last", maintain_order=True)
     )
-    lost = reported_losses(trace).select("cpu", "ts_begin", "ts_end").collect()
+    lost = losses_of_any_event(trace).select("cpu", "ts_begin", "ts_end").collect()
     woken = (
         trace.waits.filter(
             pl.col("ts_waking").is_not_null()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.lock_waits import futex_calls, lock_waits
+from schedscope.analysis._base.lost_events import losses_of_any_event
 from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.reported_losses import reported_losses
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -162,7 +162,7 @@ def depth_spans(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
 
 def _holes(trace: Trace) -> list[Span]:
     """When releases may have gone unseen."""
-    return reported_losses(trace).select("ts_begin", "ts_end").collect().rows()
+    return losses_of_any_event(trace).select("ts_begin", "ts_end").collect().rows()
 
 
 def holders(

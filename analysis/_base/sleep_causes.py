@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.disk_sleeps import disk_sleeps
+from schedscope.analysis._base.lost_events import losses_of_any_event
 from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.reported_losses import reported_losses
 from schedscope.analysis._base.sleep_reasons import sleep_reasons
 from schedscope.analysis._base.system_calls import names
 
@@ -236,8 +236,8 @@ def _with_doubt(trace: Trace, found: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _holes(trace: Trace) -> pl.LazyFrame:
-    """Losses that the source reports, by CPU: `cpu`, `ts`, and `hole_end`, the latest so far."""
-    losses = reported_losses(trace).select("cpu", ts="ts_begin", hole_end="ts_end")
+    """When any event may be missing, by CPU: `cpu`, `ts`, and `hole_end`, the latest so far."""
+    losses = losses_of_any_event(trace).select("cpu", ts="ts_begin", hole_end="ts_end")
     every = pl.LazyFrame({"cpu": list(range(trace.ncpu))}, {"cpu": pl.UInt16})
     anywhere = losses.filter(pl.col("cpu").is_null()).drop("cpu").join(every, how="cross")
     return (

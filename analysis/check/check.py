@@ -8,9 +8,9 @@ import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.clock_doubt import clock_doubt
+from schedscope.analysis._base.lost_events import BROKEN_CHAINS
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
-from schedscope.analysis._base.reported_losses import BROKEN_CHAINS
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.units import count, duration, percent, several

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.reported_losses import reported_losses
+from schedscope.analysis._base.lost_events import losses_of_any_event
 from schedscope.analysis._base.system_calls import READS, WRITES, names
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
     window_end = trace.window[1]
     until = pl.col("until").fill_null(window_end)
     losses = (
-        reported_losses(trace)
+        losses_of_any_event(trace)
         .select("ts_begin", hole_end="ts_end")
         .sort("ts_begin")
         .with_columns(pl.col("hole_end").cum_max())

@@ -58,6 +58,7 @@ impl TraceJson {
                     })
                     .collect(),
             ),
+            ("unreported_losses", json!(unreported_losses(summary))),
             ("warnings", json!(end.warnings)),
             ("clock_offsets", offsets.iter().map(offset).collect()),
             (
@@ -89,6 +90,12 @@ impl TraceJson {
         self.0.insert("rows".to_string(), json!(rows));
         format!("{:#}", Value::Object(self.0))
     }
+}
+
+/// Do broken chains show that more is missing than the source reports? (Rule Unreported.)
+fn unreported_losses(summary: &Summary) -> bool {
+    let found = summary.reconstruction.as_ref().zip(summary.window);
+    found.is_some_and(|(one, (_, end))| one.unreported(end).shows_loss())
 }
 
 /// Moves into control groups, with the group that was left where the recorder knew it.

@@ -70,9 +70,12 @@ def _states(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
 def _losses(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
     # A loss may have no length: an overrun between two events of one instant.
     inside = pl.col("ts_begin") < end, pl.col("ts_end").fill_null(end) >= begin
+    whole = (pl.col("ts_begin") >= begin) & (pl.col("ts_end") <= end).fill_null(value=False)
     return frame.filter(*inside).with_columns(
         pl.max_horizontal("ts_begin", begin).alias("ts_begin"),
         pl.min_horizontal("ts_end", end).alias("ts_end"),
+        # Of part of a loss nobody has counted anything.
+        pl.when(whole).then("count").alias("count"),
     )
 
 
@@ -148,7 +151,7 @@ def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int)
     waits = tables["waits"].select(
         waits=pl.len(), right_censored=(pl.col("censored") == "right").sum()
     )
-    from schedscope.analysis._base.reported_losses import BROKEN_CHAINS
+    from schedscope.analysis._base.lost_events import BROKEN_CHAINS
 
     breaks = tables["losses"].filter(pl.col("reason") == "chain_break")
     breaks = breaks.select(BROKEN_CHAINS.sum().cast(pl.UInt32))

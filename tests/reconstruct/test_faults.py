@@ -26,6 +26,7 @@ from faults import (
 from faults.mutations import KINDS, Mutant
 
 import schedscope as ss
+from schedscope.analysis._base.lost_events import losses_of_any_event
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,6 +117,23 @@ def test_events_outvote_a_count_of_cpus(cases: list[campaign.Case], tmp_path: Pa
             for name in ("whole", "half")
         )
         assert measured.join(true, on=columns, how="anti").is_empty()
+
+
+def test_a_hole_that_nothing_reports_may_hide_any_event(
+    cases: list[campaign.Case], tmp_path: Path
+) -> None:
+    """Broken chains of a whole recording are a habit of its kernel, those of a cut one are not."""
+    for case in cases:
+        for kind in ("nothing", "hole, unmarked"):
+            mutants = (campaign.draw(case, kind, number, SEED) for number in range(8))
+            traces = (campaign.opened(mutant, tmp_path) for mutant in mutants)
+            told = {
+                bool(trace.info["unreported_losses"]): losses_of_any_event(trace).collect()
+                for trace in traces
+            }
+            assert (True in told) == (kind == "hole, unmarked")
+            for unreported, losses in told.items():
+                assert ("chain_break" in losses["reason"].to_list()) == unreported
 
 
 def test_a_perf_file_is_edited_record_by_record(tmp_path: Path) -> None:

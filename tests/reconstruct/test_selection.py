@@ -153,3 +153,18 @@ def test_what_the_trace_does_not_have_is_no_empty_table(
     assert out == ""
     assert hint in err
     assert err.count("\n") == 1
+
+
+def test_what_was_lost_in_part_of_a_loss_nobody_counted() -> None:
+    trace = ss.open("fixtures/linux-ftrace-lossy.capture")
+    counted = trace.losses.filter(pl.col("count") > 0).collect().row(0, named=True)
+    begin, end = counted["ts_begin"], counted["ts_end"]
+    middle = (begin + end) // 2
+
+    def counts(since: int, until: int) -> list[int | None]:
+        cut = trace.between(at(trace, since), at(trace, until)).losses
+        here = (pl.col("ts_begin") >= since) & (pl.col("cpu") == counted["cpu"])
+        return cut.filter(here, pl.col("ts_begin") < end).collect()["count"].to_list()
+
+    assert counts(begin, end) == [counted["count"]]
+    assert counts(begin, middle) == counts(middle, end) == [None]

@@ -54,9 +54,9 @@ def gaps(trace: Trace) -> list[str]:
     """What is missing from the trace, each in a few words; empty if nothing is."""
     import polars as pl
 
+    from schedscope.analysis._base.lost_events import BROKEN_CHAINS
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.off_line import off_line
-    from schedscope.analysis._base.reported_losses import BROKEN_CHAINS
     from schedscope.analysis.check.check import missing_wakeups
 
     found = [] if trace.events else ["no events"]

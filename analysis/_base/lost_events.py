@@ -14,9 +14,12 @@ BROKEN_CHAINS = pl.col("count").fill_null(1)
 """How many broken chains a row of `losses` with that reason stands for."""
 
 
-def reported_losses(trace: Trace) -> pl.LazyFrame:
-    """The rows of `losses` that the source reports.
+def losses_of_any_event(trace: Trace) -> pl.LazyFrame:
+    """The rows of `losses` in which any event may be missing.
 
-    A broken chain is none: a switch that the kernel does not tell of takes no other event along.
+    A broken chain is one of them if it is none of the kernel's habits (rule *Unreported* of the
+    trace model); a switch that a kernel never reports takes no other event along.
     """
+    if trace.info.get("unreported_losses"):
+        return trace.losses
     return trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break")
