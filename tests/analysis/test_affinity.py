@@ -12,12 +12,14 @@ import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 from ledgers import played
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import schedscope as ss
-from schedscope import cli
+from schedscope import _native, cli
 from schedscope.analysis.isolation import isolated_cpus
 from schedscope.parsers.schema import TABLES
+from schedscope.plot.style import FAINT
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RECORDINGS = [
@@ -437,6 +439,19 @@ def test_a_bar_is_all_of_the_time(trace: ss.Trace) -> None:
     assert list(ends.values()) == pytest.approx([1] * 4)
     drawn(axes)
     drawn(ss.plot.residency(ss.residency(trace, [], over="llc")))
+
+
+def test_of_many_cpus_the_largest_parts_are_coloured(tmp_path: Path) -> None:
+    """And a bar is all of the time again: one grey part is the rest."""
+    _native.synthesize_trace_dat(tmp_path / "t.dat", 20_000, 300, 40)
+    axes = ss.plot.residency(ss.residency(ss.open(tmp_path / "t.dat", cache=tmp_path), []))
+    parts = [(bar.get_width(), to_hex(bar.get_facecolor())) for bar in axes.patches]  # type: ignore[attr-defined]
+    assert sum(width for width, _ in parts) == pytest.approx(1)
+    (rest,) = (width for width, color in parts if color == to_hex(FAINT))
+    assert rest > 0
+    assert len(parts) == 17
+    assert axes.get_legend() is None
+    drawn(axes)
 
 
 def test_shares_of_returns_have_their_interval(trace: ss.Trace) -> None:

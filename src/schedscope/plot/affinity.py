@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -19,6 +21,9 @@ _WORDS = {
     "numa_node": "node",
 }
 
+# So many parts of a bar can be told apart.
+_MOST = 16
+
 # Where the strip of bars below the shares begins.
 _STRIP = -0.3
 
@@ -30,7 +35,9 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
     """Draw what `schedscope.residency` returned: a bar per group, a colour per CPU (or cache ...).
 
     A bar is all of the group's running time, so that groups can be
-    compared; at its end stands how long that was. At most `top` groups, those that ran longest.
+    compared; at its end stands how long that was. At most `top` groups, those that ran longest. Of
+    more than 16 CPUs (or caches ...), those are coloured that have the most of a bar; the others
+    are one grey part at its end.
     """
     require(frame.columns, ("running", "running_frac", "runs"), "schedscope.residency")
     over = frame.columns[frame.columns.index("running") - 1]
@@ -51,20 +58,21 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
     hidden = max(ranked.height - top, 0)
     ranked = ranked.head(top)
     places = sorted(named[over].unique().to_list(), key=lambda place: (place is None, place))
+    parts = _parts(named.filter(pl.col("group").is_in(ranked["group"].implode())), over)
+    many = len(places) > _MOST
     with canvas(ax, height=1.6 + 0.34 * max(ranked.height, 2)) as axes:
         rows = np.arange(ranked.height)[::-1]
         base = np.zeros(ranked.height)
-        for place, color in zip(places, _colors(len(places)), strict=True):
-            shares = dict(
-                named.filter(pl.col(over).eq_missing(pl.lit(place)))
-                .group_by("group")
-                .agg(pl.col("running_frac").sum())
-                .iter_rows()
-            )
+        # Without a legend a color need not be of one place alone, as long as neighbours differ.
+        shades = COLORS if many else _colors(len(places))
+        colors = dict(zip(places, itertools.cycle(shades), strict=False))
+        for (place, _), part in parts.group_by([over, "small"], maintain_order=True):
+            shares = dict(part.select("group", "running_frac").iter_rows())
             widths = np.array([shares.get(group, 0.0) for group in ranked["group"]])
+            some = widths > 0
             bars = axes.barh(
-                rows, widths, left=base, height=0.72, color=FAINT if place is None else color,
-                edgecolor="white", linewidth=0.6,
+                rows[some], widths[some], left=base[some], height=0.72,
+                color=FAINT if place is None else colors[place], edgecolor="white", linewidth=0.6,
                 label=f"{_WORDS[over]} unknown" if place is None else f"{_WORDS[over]} {place}",
             )  # fmt: skip
             keep_visible(bars, 1)
@@ -80,11 +88,13 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
         axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
         axes.set_xlabel("share of the running time")
-        more = f" ({hidden} groups with less time not drawn)" if hidden else ""
+        notes = [f"{hidden} groups with less time not drawn"] if hidden else []
+        notes += [f"grey: all but a bar's {_MOST} largest parts"] if many else []
         columns = min(len(places), 8)
-        lines = -(-min(len(places), 16) // max(columns, 1))
+        lines = 0 if many else -(-len(places) // max(columns, 1))
+        more = f" ({'; '.join(notes)})" if notes else ""
         axes.set_title(f"Where the time was spent{more}", pad=10 + 18 * lines)
-        if 0 < len(places) <= 16:
+        if places and not many:
             axes.legend(
                 loc="lower left", bbox_to_anchor=(0, 1), ncols=columns,
                 columnspacing=1.2, handlelength=1.2,
@@ -147,6 +157,25 @@ def cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
         axes.set_title("Did threads return to the CPU they ran on last?", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return axes
+
+
+def _parts(named: pl.DataFrame, over: str) -> pl.DataFrame:
+    """`group`, place, `small`, `running_frac`: what is drawn, in order.
+
+    A place that is `small` is null: it stands for all that are beyond the largest of a group.
+    """
+    every = named.group_by("group", over).agg(pl.col("running_frac").sum())
+    rank = pl.col("running_frac").rank("ordinal", descending=True).over("group")
+    many = named[over].n_unique() > _MOST
+    small = (rank > _MOST) if many else pl.lit(value=False)
+    return (
+        every.sort("group", over)
+        .with_columns(small=small)
+        .with_columns(pl.when(~pl.col("small")).then(over).alias(over))
+        .group_by("group", over, "small")
+        .agg(pl.col("running_frac").sum())
+        .sort("small", over, nulls_last=True)
+    )
 
 
 def _colors(n: int) -> list[str]:
