@@ -112,6 +112,22 @@ fn eevdf_a_debtor_that_sleeps_long_is_forgiven_from_6_12_on() {
 }
 
 #[test]
+fn eevdf_a_debtor_that_wakes_in_the_queue_gets_what_ran_since_the_last_update() {
+    // d runs 0-2 and is kept queued with lag -1. At 8 the vruntime of h is still
+    // the one that it was picked with, 0: d keeps its place at 2. Only then is h
+    // updated, to 6, where it is not eligible. 6.6 places d with lag -1 again,
+    // and h runs until the tick at 11.
+    let mut b = Build::new(1);
+    b.add("d", &[run(2), sleep(6), run(1)]);
+    b.add("h", &[run(30)]);
+    let back = |policy: &str| on_one_cpu(&b, policy, &ROUND, 100).drawn()[2].clone();
+    assert_eq!(back("eevdf-6.6"), "cpu0 d 11..12");
+    for policy in ["eevdf-6.12", "eevdf-6.17", "eevdf-6.18", "eevdf-7.2"] {
+        assert_eq!(back(policy), "cpu0 d 8..9", "{policy}");
+    }
+}
+
+#[test]
 fn eevdf_shares_follow_the_weights() {
     // nice 0 and 5: 1024 to 335, 75.3 %.
     let ran = on_one_cpu(&hogs(&[0, 5], 10_000), "eevdf-6.17", &ROUND, 10_000);

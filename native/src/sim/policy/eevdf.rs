@@ -746,9 +746,11 @@ impl Eevdf {
         }
     }
 
-    /// A sleeper that is still in the tree wakes where it is.
+    /// A sleeper that is still in the tree wakes where it is. Its lag is that at the last update
+    /// of the CPU's running thread, as in `ttwu_runnable`, which updates nothing before (core.c
+    /// and `requeue_delayed_entity` in fair.c, 6.12 to 6.18): what that has run since is then all
+    /// in favour of the sleeper.
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
-        self.q.update(w, c);
         let q = self.q.groups.queue_of(t, c);
         self.q.requeue_delayed(q, t);
         self.q.account(c, t, 1);
