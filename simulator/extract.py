@@ -191,7 +191,7 @@ def extract_with_utids(
             "wakeups": wakeups,
             "yields": yields,
             "calls": calls,
-            "futexes": futexes(trace),
+            "futexes": futexes(trace, known),
         },
         trace.ncpu,
         trace.window,
@@ -229,7 +229,7 @@ def extract_with_utids(
         more = background_load(
             trace,
             drop,
-            threads.height,
+            _next_program(threads, steps),
             linux=linux,
             compete=others == "compete",
             switch=report["switch_cost"],
@@ -269,6 +269,11 @@ def report(workload: Workload) -> dict[str, Any]:
     if found is None:
         raise UsageError("a workload that was not extracted from a trace", "one made by `extract`")
     return dict(found)
+
+
+def _next_program(threads: pl.DataFrame, steps: pl.DataFrame) -> int:
+    last = steps["program"].max()
+    return max(threads.height, int(last) + 1 if isinstance(last, int) else 0)
 
 
 def _steps(made: pl.DataFrame) -> pl.DataFrame:

@@ -51,6 +51,8 @@ OPS = (
     "cond_signal",
     "cond_broadcast",
     "barrier",
+    "post",
+    "serve",
 )
 CLASSES = ("fifo", "rr", "fair", "batch", "idle")
 
@@ -90,6 +92,8 @@ STEPS = pl.Schema(
         "mutex": pl.UInt32(),
         "condition": pl.UInt32(),
         "barrier": pl.UInt32(),
+        "queue": pl.UInt32(),
+        "job": pl.UInt32(),
     }
 )
 
@@ -272,7 +276,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     try:
         threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
         # Written before there were pipes, or locks.
-        lacking = [c for c in ("pipe", "mutex", "condition", "barrier") if c not in steps.columns]
+        lacking = [c for c in ("pipe", "mutex", "condition", "barrier", "queue", "job") if c not in steps.columns]
         steps = steps.with_columns(pl.lit(None).alias(c) for c in lacking)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
         pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
@@ -360,6 +364,8 @@ def engine_tables(
             "mutex",
             "condition",
             "barrier",
+            "queue",
+            "job",
         ),
         codes("op").alias("op"),
         codes("class").alias("class"),

@@ -530,7 +530,12 @@ impl<'a> Engine<'a> {
         next < self.world.threads[t as usize].end
             && matches!(
                 self.load.steps[next as usize],
-                Step::Put { .. } | Step::Take { .. } | Step::Lock { .. } | Step::Unlock { .. }
+                Step::Put { .. }
+                    | Step::Take { .. }
+                    | Step::Lock { .. }
+                    | Step::Unlock { .. }
+                    | Step::Post { .. }
+                    | Step::Serve { .. }
             )
             && self.world.cpu_events.is_armed(slot)
     }
