@@ -276,7 +276,8 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     try:
         threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
         # Written before there were pipes, or locks.
-        lacking = [c for c in ("pipe", "mutex", "condition", "barrier", "queue", "job") if c not in steps.columns]
+        later = ("pipe", "mutex", "condition", "barrier", "queue", "job")
+        lacking = [c for c in later if c not in steps.columns]
         steps = steps.with_columns(pl.lit(None).alias(c) for c in lacking)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
         pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
