@@ -155,7 +155,7 @@ class Builder:
         `options`: `nice`, `sched` (fifo, rr, fair, batch, idle), `rt_prio`,
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
         `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
-        `cpu` (where it is at the start), `group` (see `group`).
+        `cpu` (where it is at the start), `group` (see `group`), `slice` (its own, as a time).
         """
         return self.threads(name, 1, **options)
 
@@ -175,6 +175,7 @@ class Builder:
             "asleep": False,
             "cpu": None,
             "group": None,
+            "slice": None,
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -184,6 +185,8 @@ class Builder:
             raise UsageError(f"thread option {sorted(unknown)[0]!r}", "one of its options")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
+        if row["slice"] is not None:
+            row["slice"] = nanoseconds(row["slice"])
         for i in range(n):
             self._threads.append({**row, "name": name if n == 1 else f"{name}-{i}"})
         return program

@@ -390,6 +390,7 @@ def _threads(
         asleep=pl.col("asleep") != 0,
         cpu="cpu",
         program="program",
+        slice=pl.lit(None, pl.Int64),
         bound=home.is_not_null(),
         named=by_name,
     )

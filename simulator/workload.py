@@ -70,6 +70,7 @@ THREADS = pl.Schema(
         "cpu": pl.UInt16(),
         "program": pl.UInt32(),
         "group": pl.String(),
+        "slice": pl.Int64(),
     }
 )
 
@@ -131,11 +132,12 @@ class Workload:
     def __post_init__(self) -> None:
         """Refuse tables with other columns than docs/simulator.md lists.
 
-        Threads without a column `group` are in no group.
+        Threads without a column `group` are in no group, those without `slice` have none.
         """
-        if "group" not in self.threads.columns:
-            alone = self.threads.with_columns(group=pl.lit(None, pl.String))
-            object.__setattr__(self, "threads", alone)
+        later = [c for c in ("group", "slice") if c not in self.threads.columns]
+        if later:
+            none = self.threads.with_columns(pl.lit(None, THREADS[c]).alias(c) for c in later)
+            object.__setattr__(self, "threads", none)
         for name, frame, schema in (
             ("threads", self.threads, THREADS),
             ("steps", self.steps, STEPS),
@@ -340,7 +342,7 @@ def engine_tables(
         return [pl.col(c).cast(pl.Int64) for c in columns]
 
     threads = workload.threads.select(
-        *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program"),
+        *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program", "slice"),
         codes("class").alias("class"),
         mask.alias("mask"),
         group=pl.col("group").replace_strict(

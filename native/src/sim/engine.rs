@@ -198,6 +198,11 @@ impl<'a> Engine<'a> {
             } else {
                 load.threads.iter().map(|t| t.group).collect()
             },
+            slices: if load.threads.iter().all(|t| t.slice.is_none()) {
+                Vec::new()
+            } else {
+                load.threads.iter().map(|t| t.slice).collect()
+            },
             idle: CpuSet::all(ncpu),
             n_idle: ncpu,
             machine,

@@ -41,9 +41,10 @@ enum Col {
     Barrier,
     Queue,
     Job,
+    Slice,
 }
 
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 26] = [
     "program",
     "op",
     "ns",
@@ -69,6 +70,7 @@ const NAMES: [&str; 25] = [
     "barrier",
     "queue",
     "job",
+    "slice",
 ];
 
 /// A table of whole numbers. A million steps are
@@ -247,6 +249,7 @@ impl Input {
                 asleep: of(Col::Asleep).unwrap_or(0) != 0,
                 cpu: of(Col::Cpu).and_then(|c| Cpu::try_from(c).ok()),
                 group: of(Col::Group).and_then(|g| u32::try_from(g).ok()),
+                slice: of(Col::Slice),
                 first,
                 len,
             });

@@ -187,6 +187,8 @@ pub struct ThreadSpec {
     pub cpu: Option<u16>,
     /// Index into `Workload::groups`; `None` for one in no group.
     pub group: Option<u32>,
+    /// A slice of its own, ns (sched_attr.sched_runtime of a fair thread).
+    pub slice: Option<i64>,
     /// Its program: `steps[first..first + len]`, which threads may share.
     pub first: u32,
     pub len: u32,
@@ -331,6 +333,13 @@ impl Workload {
             }
             if spec.start.is_some_and(|s| !(0..MAX_TIME).contains(&s)) {
                 return Err(bad_time(&who(), None));
+            }
+            if spec.slice.is_some_and(|s| !SLICES.contains(&s)) {
+                return Err(Error::usage(
+                    format!("{} has a slice of {} ns", who(), spec.slice.unwrap_or(0)),
+                    "a slice from 100 us to 100 ms",
+                    "correct the thread's slice",
+                ));
             }
             if spec.group.is_some_and(|g| g as usize >= self.groups.len()) {
                 return Err(Error::usage(
@@ -565,6 +574,10 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
         _ => (format!("{step:?} is out of range"), "a step as documented"),
     }
 }
+
+/// What the kernel makes of any slice that is asked for: __setparam_fair of
+/// kernel/sched/syscalls.c.
+const SLICES: std::ops::RangeInclusive<i64> = 100_000..=100_000_000;
 
 /// Numbers of mutexes, conditions, barriers and queues: more are a slip of the pen.
 const MAX_LOCKS: u32 = 1 << 20;
