@@ -22,7 +22,6 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
-use super::eevdf_slices::Own;
 use super::linux_bandwidth::SLICE;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
 use super::linux_fair::{NICE_0, log2_factor, virtual_ns, weight_of};
@@ -338,6 +337,14 @@ pub(super) struct Counts {
     /// Runnable threads, the running one included, sleepers not.
     pub(super) nr: u32,
     realtime: u32,
+}
+
+/// What a thread needs beside the rest where some have slices of their own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own {
+    pub(super) slice: i64,
+    /// The virtual time up to which it is protected since it was picked.
+    pub(super) until: i64,
 }
 
 pub(super) struct Rqs {

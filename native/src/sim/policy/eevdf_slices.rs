@@ -15,17 +15,9 @@
 //!
 //! Groups have the default slice here; in the kernel they have the shortest of what is in them.
 use super::super::workload::Tid;
-use super::eevdf::Rqs;
+use super::eevdf::{Own, Rqs};
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Queue};
-
-/// What a thread with a slice of its own in its queue, or of its own, needs beside the rest.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Own {
-    slice: i64,
-    /// The virtual time up to which it is protected since it was picked.
-    until: i64,
-}
 
 impl Rqs {
     pub(super) fn init_slices(&mut self, slices: &[Option<i64>]) {
