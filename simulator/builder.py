@@ -34,7 +34,7 @@ class Builder:
         self._pipes: list[dict[str, int | None]] = []
         self._groups: list[dict[str, Any]] = []
         self._moves: list[dict[str, Any]] = []
-        self._locks = dict.fromkeys(("mutex", "condition", "barrier"), 0)
+        self._locks = dict.fromkeys(("mutex", "condition", "barrier", "queue"), 0)
 
     def _lock(self, kind: str) -> int:
         self._locks[kind] += 1
@@ -58,6 +58,25 @@ class Builder:
     def barrier(self) -> int:
         """Add a barrier and answer its number, for `barrier`."""
         return self._lock("barrier")
+
+    def queue(self) -> int:
+        """Add a queue of jobs and answer its number, for `post` and `serve`."""
+        return self._lock("queue")
+
+    def job(self) -> Program:
+        """Add a program that no thread has of its own, for `post`: who serves the queue does it.
+
+        >>> b = Builder()
+        >>> queue = b.queue()
+        >>> job = b.job().run("2ms")
+        >>> _ = b.thread("dispatcher").run("1ms").post(queue, job).repeat(10)
+        >>> _ = b.threads("worker", 2).serve(queue).repeat()
+        >>> b.workload()
+        Workload of 3 threads, 6 steps
+        """
+        program = Program(len(self._programs), len(self._threads))
+        self._programs.append(program)
+        return program
 
     def pipe(
         self,
@@ -136,7 +155,7 @@ class Builder:
         `options`: `nice`, `sched` (fifo, rr, fair, batch, idle), `rt_prio`,
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
         `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
-        `cpu` (where it is at the start), `group` (see `group`).
+        `cpu` (where it is at the start), `group` (see `group`), `slice` (its own, as a time).
         """
         return self.threads(name, 1, **options)
 
@@ -156,6 +175,7 @@ class Builder:
             "asleep": False,
             "cpu": None,
             "group": None,
+            "slice": None,
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -165,6 +185,8 @@ class Builder:
             raise UsageError(f"thread option {sorted(unknown)[0]!r}", "one of its options")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
+        if row["slice"] is not None:
+            row["slice"] = nanoseconds(row["slice"])
         for i in range(n):
             self._threads.append({**row, "name": name if n == 1 else f"{name}-{i}"})
         return program
@@ -273,6 +295,14 @@ class Program:
     def barrier(self, barrier: int, count: int) -> Program:
         """Sleep until `count` threads have come to a barrier, this one among them."""
         return self._add("barrier", barrier=barrier, count=count)
+
+    def post(self, queue: int, job: Program | None = None) -> Program:
+        """Put a job into a queue and wake the first thread that sleeps there; None: no steps."""
+        return self._add("post", queue=queue, job=None if job is None else job.number)
+
+    def serve(self, queue: int) -> Program:
+        """Take the first job out of a queue and do it, sleeping while there is none."""
+        return self._add("serve", queue=queue)
 
     def fork(self, child: Program | int) -> Program:
         """Start a thread whose `start` is None."""

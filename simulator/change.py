@@ -24,6 +24,9 @@ from schedscope.units import duration, nanoseconds, several
 SLICES = ("base_slice", "quantum", "rr_interval", "slice")
 """What policies call the longest time that a thread runs while others of its kind wait."""
 
+SHORTEST, LONGEST = 100_000, 100_000_000
+"""What the kernel makes of any slice of a thread, ns (__setparam_fair of Linux 6.12)."""
+
 
 @dataclass(frozen=True)
 class Changed:
@@ -43,6 +46,7 @@ def change(
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     set_class: Mapping[str, str] | None = None,
+    set_slice: Mapping[str, str | int] | None = None,
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
@@ -77,6 +81,9 @@ def change(
     if set_nice:
         workload = _reniced(workload, set_nice)
         words += [f"{who} at nice {nice}" for who, nice in set_nice.items()]
+    if set_slice:
+        workload = _resliced(workload, set_slice, name, {**settings, **(set or {})})
+        words += [f"{who} with a slice of {text}" for who, text in set_slice.items()]
     if pin:
         workload = _pinned(workload, pin, shape.ncpu)
         words += [f"{who} on CPUs {where}" for who, where in pin.items()]
@@ -187,6 +194,25 @@ def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Wor
             pl.when(own).then(value).otherwise(pl.col(key)).alias(key) for key, value in new.items()
         )
     return replace(workload, threads=threads, steps=steps)
+
+
+def _resliced(
+    workload: Workload, asked: Mapping[str, str | int], policy: str, settings: Mapping[str, Any]
+) -> Workload:
+    own = {row["name"]: row["default"] for row in tunables(policy).to_dicts()}.get("own_slices")
+    if str(settings.get("own_slices", own)) not in ("on", "True"):
+        raise UsageError(
+            f"slices of threads under {policy}", "eevdf of 6.12 or later", "--slice is for all"
+        )
+    threads = workload.threads
+    for who, text, mine in _each_once(workload, asked, "slice"):
+        ns = nanoseconds(text)
+        if not SHORTEST <= ns <= LONGEST:
+            raise UsageError(f"slice {text} of {who}", "a time from 100us to 100ms")
+        threads = threads.with_columns(
+            slice=pl.when(mine).then(pl.lit(ns, pl.Int64)).otherwise(pl.col("slice"))
+        )
+    return replace(workload, threads=threads)
 
 
 def _class(who: str, text: str) -> tuple[str, int]:

@@ -46,6 +46,16 @@ The rules, each counted in the extraction report:
   contain a wait for another thread, or have no place. What a thread did to find a mutex held, and
   to come back, is what its sleep costs. Only words of memory that all who wait for expect to hold 2
   are taken for mutexes: those of glibc, musl and Rust while somebody waits.
+* Threads of one service (names that differ in digits only) that wait on the same other word, and on
+  none more often, are a pool (`queues`): each wake `post`s a job (`jobs`), which is what the woken
+  thread did until it waited there again, and whoever is free does it. That is the condition or the
+  semaphore of a thread pool; glibc's condition has two words side by side. Other words that several
+  threads wait for are not (`queues_left_out`): their waits are for named threads. What a thread of
+  a pool waits for otherwise, or others wait for of it, is a queue with one job of no steps.
+* A word that is called for by the same number of different threads between two wakes, in 9 of 10
+  cases, and whose wakers also sleep there, is a barrier (`barriers`, `barrier_waits`).
+* A thread that makes a call runs, also where the recording lacks its coming onto a CPU
+  (`comes_missing`).
 * CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is part of the
   `signal`, and what a sleep costs is part of the `wait_for`: used only if a thread is woken, or
   does sleep (`wake_time`, `sleep_time`). A sleep costs twice what a wake does in the median, since
@@ -191,7 +201,7 @@ def extract_with_utids(
             "wakeups": wakeups,
             "yields": yields,
             "calls": calls,
-            "futexes": futexes(trace),
+            "futexes": futexes(trace, known),
         },
         trace.ncpu,
         trace.window,
@@ -229,7 +239,7 @@ def extract_with_utids(
         more = background_load(
             trace,
             drop,
-            threads.height,
+            _next_program(threads, steps),
             linux=linux,
             compete=others == "compete",
             switch=report["switch_cost"],
@@ -269,6 +279,11 @@ def report(workload: Workload) -> dict[str, Any]:
     if found is None:
         raise UsageError("a workload that was not extracted from a trace", "one made by `extract`")
     return dict(found)
+
+
+def _next_program(threads: pl.DataFrame, steps: pl.DataFrame) -> int:
+    last = steps["program"].max()
+    return max(threads.height, int(last) + 1 if isinstance(last, int) else 0)
 
 
 def _steps(made: pl.DataFrame) -> pl.DataFrame:
@@ -375,6 +390,7 @@ def _threads(
         asleep=pl.col("asleep") != 0,
         cpu="cpu",
         program="program",
+        slice=pl.lit(None, pl.Int64),
         bound=home.is_not_null(),
         named=by_name,
     )

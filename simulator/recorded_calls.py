@@ -1,9 +1,10 @@
-"""The system calls of a trace that tell of messages and of mutexes, where they were recorded.
+"""The system calls of a trace that tell of messages and of locks, where they were recorded.
 
 Reads and writes: only calls on a file descriptor that may be a pipe or a socket, and that say how
 much they moved. Which of them go through one pipe the engine finds
-(`native/src/sim/extract/pipes.rs`). Futex calls: those on the words of mutexes, from which it finds
-who held which (`native/src/sim/extract/mutexes.rs`).
+(`native/src/sim/extract/pipes.rs`). Futex calls: from those on the words of mutexes it finds who
+held which (`native/src/sim/extract/mutexes.rs`), from those on others who waited for what
+(`native/src/sim/extract/queues.rs`).
 """
 
 from __future__ import annotations
@@ -33,30 +34,38 @@ _FUTEXES = pl.Schema(
         "enters": pl.Boolean(),
         "waits": pl.Boolean(),
         "address": pl.Int64(),
+        "mutex": pl.Boolean(),
+        "service": pl.UInt32(),
     }
 )
 
 
-def futexes(trace: Trace) -> pl.DataFrame:
-    """Both ends of futex calls on words that all who waited for expected to be a held mutex's."""
+def futexes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
+    """Both ends of futex calls on words that somebody waited for, in time order.
+
+    `mutex`: all who waited for the word expected to find there what a held mutex has. `service`
+    tells names of threads apart that differ in more than digits.
+    """
     numbers = list(futex_numbers(trace).values())
     entries = futex_calls(trace).filter(pl.col("waits") | pl.col("wakes")).collect()
-    words = (
-        entries.filter("waits")
-        .group_by("pid", "address")
-        .agg(pl.col("mutex").all())
-        .filter("mutex")
-        .select("pid", "address")
-    )
+    words = entries.filter("waits").group_by("pid", "address").agg(pl.col("mutex").all())
     if words.is_empty():
         return pl.DataFrame(schema=_FUTEXES)
-    entries = entries.join(words, on=["pid", "address"]).select(
-        "ts",
-        "utid",
-        process="pid",
-        enters=pl.lit(True),
-        waits="waits",
-        address=pl.col("address").reinterpret(signed=True),
+    service = pl.col("comm").fill_null("").str.replace_all(r"\d+", "*").rank("dense")
+    entries = (
+        entries.drop("mutex")
+        .join(words, on=["pid", "address"])
+        .join(threads.select("utid", service=service), on="utid", maintain_order="left")
+        .select(
+            "ts",
+            "utid",
+            "waits",
+            "mutex",
+            "service",
+            process="pid",
+            enters=pl.lit(True),
+            address=pl.col("address").reinterpret(signed=True),
+        )
     )
     returns = (
         trace.system_calls.filter(
@@ -67,14 +76,16 @@ def futexes(trace: Trace) -> pl.DataFrame:
         .select(
             "ts",
             "utid",
+            waits=pl.lit(False),
+            mutex=pl.lit(False),
+            service=pl.lit(0),
             process=pl.lit(0),
             enters=pl.lit(False),
-            waits=pl.lit(False),
             address=pl.lit(0),
         )
         .collect()
     )
-    ends = [frame.cast(_FUTEXES) for frame in (returns, entries)]
+    ends = [frame.select(_FUTEXES.names()).cast(_FUTEXES) for frame in (returns, entries)]
     return pl.concat(ends).sort("ts", maintain_order=True)
 
 

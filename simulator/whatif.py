@@ -69,6 +69,7 @@ def whatif(
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     set_class: Mapping[str, str] | None = None,
+    set_slice: Mapping[str, str | int] | None = None,
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
@@ -89,7 +90,8 @@ def whatif(
     The change: another `policy` (of a family its newest preset), another number of `cpus`, other
     nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
     number is a thread id), other scheduling classes (`set_class={"web": "rr:50"}`: fair, batch,
-    idle, fifo:N or rr:N), other masks (`pin={"web": "0-1"}`), other weights of control groups
+    idle, fifo:N or rr:N), slices of their own (`set_slice={"web": "500us"}`, EEVDF from 6.12 on),
+    other masks (`pin={"web": "0-1"}`), other weights of control groups
     (`set_weight={"/web": 200}`, as in `cpu.weight`), quotas of CPU time (`quota={"/web": "50%"}` of
     one CPU, "20ms/100ms" in each period, "none"; threads by name get a group of their own),
     another `slice`, other tunables (`set`), and `add_load`: so many more threads that want a CPU
@@ -144,6 +146,7 @@ def whatif(
         "cpus": cpus,
         "set_nice": set_nice,
         "set_class": set_class,
+        "set_slice": set_slice,
         "pin": pin,
         "set_weight": set_weight,
         "quota": quota,

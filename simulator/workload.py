@@ -51,6 +51,8 @@ OPS = (
     "cond_signal",
     "cond_broadcast",
     "barrier",
+    "post",
+    "serve",
 )
 CLASSES = ("fifo", "rr", "fair", "batch", "idle")
 
@@ -68,6 +70,7 @@ THREADS = pl.Schema(
         "cpu": pl.UInt16(),
         "program": pl.UInt32(),
         "group": pl.String(),
+        "slice": pl.Int64(),
     }
 )
 
@@ -90,6 +93,8 @@ STEPS = pl.Schema(
         "mutex": pl.UInt32(),
         "condition": pl.UInt32(),
         "barrier": pl.UInt32(),
+        "queue": pl.UInt32(),
+        "job": pl.UInt32(),
     }
 )
 
@@ -127,11 +132,12 @@ class Workload:
     def __post_init__(self) -> None:
         """Refuse tables with other columns than docs/simulator.md lists.
 
-        Threads without a column `group` are in no group.
+        Threads without a column `group` are in no group, those without `slice` have none.
         """
-        if "group" not in self.threads.columns:
-            alone = self.threads.with_columns(group=pl.lit(None, pl.String))
-            object.__setattr__(self, "threads", alone)
+        later = [c for c in ("group", "slice") if c not in self.threads.columns]
+        if later:
+            none = self.threads.with_columns(pl.lit(None, THREADS[c]).alias(c) for c in later)
+            object.__setattr__(self, "threads", none)
         for name, frame, schema in (
             ("threads", self.threads, THREADS),
             ("steps", self.steps, STEPS),
@@ -272,7 +278,8 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     try:
         threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
         # Written before there were pipes, or locks.
-        lacking = [c for c in ("pipe", "mutex", "condition", "barrier") if c not in steps.columns]
+        later = ("pipe", "mutex", "condition", "barrier", "queue", "job")
+        lacking = [c for c in later if c not in steps.columns]
         steps = steps.with_columns(pl.lit(None).alias(c) for c in lacking)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
         pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
@@ -335,7 +342,7 @@ def engine_tables(
         return [pl.col(c).cast(pl.Int64) for c in columns]
 
     threads = workload.threads.select(
-        *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program"),
+        *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program", "slice"),
         codes("class").alias("class"),
         mask.alias("mask"),
         group=pl.col("group").replace_strict(
@@ -360,6 +367,8 @@ def engine_tables(
             "mutex",
             "condition",
             "barrier",
+            "queue",
+            "job",
         ),
         codes("op").alias("op"),
         codes("class").alias("class"),

@@ -24,7 +24,7 @@ class Workload:
 WORKLOADS = {
     "hogs": Workload("work hogs 100 0,0,0,5,10", ("hog[0-2]", "hog[34]"), by="comm"),
     "periodic": Workload("work sleepers 4 10000 800 24 2", ("hog*", "sleeper*")),
-    "server": Workload("work server 8 150 1500 2000", ("worker*", "dispatcher*")),
+    "server": Workload("work server 8 150 1500 2000", ("worker*", "dispatcher*"), "locks"),
     "build": Workload("work forks 4 16 20000", ("job*", "part*")),
     "pipes": Workload("work pipes 5 700", ("writer*", "reader*")),
     "sockets": Workload("hackbench -g 1 -f 8 -l 150", ("hackbench", "hackbench"), "syscalls"),

@@ -68,6 +68,33 @@ def test_simulate_and_fidelity_say_the_same_of_a_trace() -> None:
     assert run.duration == pytest.approx(trace.duration, abs=1)
 
 
+def test_whatif_replays_a_trace_as_simulate_does() -> None:
+    """Figures of the recorded configuration are those of the simulation."""
+    trace = ss.open(FIXTURES / "linux-slice-default-1.capture")
+    run = simulate(trace, seed=1)
+    told = ss.whatif(trace, cpus=4, replays=1, seed=1, by="comm")
+    rows = {row["comm"]: row for row in told.filter(configuration="replayed").to_dicts()}
+    ended = (
+        run.waits.filter(pl.col("censored") == "none")
+        .join(run.threads.select("utid", "comm"), on="utid")
+        .group_by("comm")
+        .agg(n_waits=pl.len())
+        .collect()
+    )
+    same = run.states.filter(pl.col("state") == "running").join(
+        run.threads.select("utid", "comm"), on="utid"
+    )
+    used = dict(same.group_by("comm").agg(pl.col("dur").sum()).collect().iter_rows())
+    recorded = told.filter(pl.col("completion").is_null(), configuration="recorded")
+    alive = recorded["comm"].to_list()
+    assert len(alive) > 3
+    for comm, n in ended.iter_rows():
+        if comm in alive:
+            assert rows[comm]["n_waits"] == n, comm
+            # A simulation ends a nanosecond behind the window, to have the rows at its end.
+            assert rows[comm]["cpu_time"] == pytest.approx(used.get(comm, 0), abs=1), comm
+
+
 def test_the_command_shows_the_recording_beside_its_replay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

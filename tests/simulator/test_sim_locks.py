@@ -1,4 +1,4 @@
-"""Mutexes, conditions and barriers: what the engine does with them, and what extraction finds."""
+"""Mutexes, conditions, barriers and queues: what the engine does, and what extraction finds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from recorded import MS, recorded, runs
+from recorded import MS, recorded, runs, table
 
 from schedscope import workload as w
 from schedscope.errors import UsageError
@@ -101,6 +101,47 @@ def test_a_deadlock_names_who_holds_what_and_a_wrong_release_is_one_sentence() -
         simulate(b.workload(), policy="fifo")
 
 
+def pool(jobs: list[str], workers: int = 2) -> w.Workload:
+    """A dispatcher that puts jobs of these lengths into a queue at once."""
+    b = Builder()
+    queue = b.queue()
+    dispatcher = b.thread("dispatcher", start="1ms")
+    for time in jobs:
+        dispatcher.post(queue, b.job().run(time))
+    for i in range(workers):
+        b.thread(f"worker-{i}").serve(queue).repeat()
+    return b.workload()
+
+
+def test_whoever_is_free_does_the_next_job() -> None:
+    trace = simulate(pool(["5ms", "1ms", "2ms", "1ms"]), policy="fifo", cpus=3)
+    # The second worker does all the short ones: it is free at 2 and at 4 ms.
+    assert {(who, a, b) for who, a, b in runs(trace) if b > a} == {
+        ("worker-0", 1, 6),
+        ("worker-1", 1, 5),
+    }
+
+
+def test_a_job_goes_to_who_is_awake_before_the_woken_one_has_a_cpu() -> None:
+    b = Builder()
+    queue = b.queue()
+    short, long = b.job().run("1ms"), b.job().run("4ms")
+    # On one CPU, first come first served: `busy` is back at the queue before `idle` may run.
+    b.thread("idle").serve(queue).repeat()
+    b.thread("busy").run("1ms").post(queue, long).serve(queue).repeat(2).post(queue, short)
+    trace = simulate(b.workload(), policy="fifo", cpus=1)
+    assert [row for row in runs(trace) if row[2] > row[1]] == [("busy", 0, 10), ("idle", 10, 11)]
+
+
+def test_a_job_may_not_depend_on_who_does_it() -> None:
+    b = Builder()
+    queue = b.queue()
+    other = b.thread("other").run("1ms")
+    b.thread("t").post(queue, b.job().run("1ms").wait_for(other)).serve(queue)
+    with pytest.raises(UsageError, match="job 0, step 1: a `wait_for`"):
+        simulate(b.workload(), policy="fifo")
+
+
 def test_locks_are_kept_with_the_workload_and_older_workloads_are_read(tmp_path: Path) -> None:
     b = Builder()
     m, c, gate = b.mutex(), b.condition(), b.barrier()
@@ -108,7 +149,7 @@ def test_locks_are_kept_with_the_workload_and_older_workloads_are_read(tmp_path:
     load = b.workload()
     folder = load.save(tmp_path / "x.workload")
     assert read_workload(folder).steps.equals(load.steps)
-    old = load.steps.drop("mutex", "condition", "barrier", "pipe")
+    old = load.steps.drop("mutex", "condition", "barrier", "pipe", "queue", "job")
     old.write_parquet(folder / "steps.parquet")
     assert read_workload(folder).steps["mutex"].is_null().all()
 
@@ -187,3 +228,118 @@ def test_a_mutex_whose_holder_waits_for_a_thread_is_left_out() -> None:
     assert (found["mutexes"], found["mutexes_left_out"]) == (0, 1)
     assert {"signal", "wait_for"} <= set(load.steps["op"].cast(pl.String))
     assert not {"lock", "unlock"} & set(load.steps["op"].cast(pl.String))
+
+
+# --- Pools and barriers: a simulated truth, with the calls that its threads would have made. ---
+
+
+def with_calls(truth: Trace, waiters: str, word: int = 640) -> Trace:
+    """`truth` with futex calls: threads of these names sleep on one word, and wakers wake there."""
+    names = truth.threads.select("utid", "comm").collect()
+    waiting = names.filter(pl.col("comm").str.starts_with(waiters))["utid"].to_list()
+    calls: list[dict[str, Any]] = []
+
+    def call(ts: int, cpu: int, utid: int, command: int) -> None:
+        base = {"cpu": cpu, "utid": utid, "number": FUTEX}
+        entry = {"ts": ts, "step": "enter", "arg0": word, "arg1": command, "arg2": ts & 0xFF | 1}
+        calls.append(base | entry)
+
+    def back(ts: int, cpu: int, utid: int) -> None:
+        base = {"cpu": cpu, "utid": utid, "number": FUTEX}
+        calls.append(base | {"ts": ts, "step": "exit", "value": 0})
+
+    asleep = set()
+    for row in truth.switches.sort("ts").collect().iter_rows(named=True):
+        if row["prev_utid"] in waiting and row["prev_state"] == "sleeping":
+            call(row["ts"], row["cpu"], row["prev_utid"], WAIT)
+            asleep.add(row["prev_utid"])
+        if row["next_utid"] in asleep:
+            asleep.remove(row["next_utid"])
+            back(row["ts"] + 1, row["cpu"], row["next_utid"])
+    wakes = truth.wakeups.filter(
+        (pl.col("kind") == "waking") & pl.col("utid").is_in(waiting) & (pl.col("waker_utid") > 3)
+    )
+    for row in wakes.unique(["ts", "waker_utid"]).sort("ts").collect().iter_rows(named=True):
+        call(row["ts"], row["cpu"], row["waker_utid"], WAKE)
+        back(row["ts"] + 1, row["cpu"], row["waker_utid"])
+    names_of = ("switches", "wakeups", "yields", "threads")
+    tables = {name: getattr(truth, name).collect() for name in names_of}
+    tables["threads"] = tables["threads"].with_columns(pid=pl.lit(12, pl.UInt32))
+    calls.sort(key=lambda row: row["ts"])
+    about = {"ncpu": truth.ncpu, "window": list(truth.window), "os": "Linux", "machine": "x86_64"}
+    return Trace.from_tables(tables | {"system_calls": table("system_calls", calls)}, about)
+
+
+def timed_pool() -> w.Workload:
+    """Requests that come at their own times, of which the fifth takes very long."""
+    b = Builder()
+    queue = b.queue()
+    dispatcher = b.thread("dispatcher")
+    for i in range(12):
+        dispatcher.sleep("1ms").run("20us").post(queue, b.job().run(9 * MS if i == 4 else 2 * MS))
+    b.thread("worker-1").serve(queue).repeat()
+    b.thread("worker-2").serve(queue).repeat()
+    b.thread("worker-3").serve(queue).repeat()
+    return b.workload()
+
+
+def waits_of(trace: Trace) -> list[int]:
+    """Lengths of all waits for a CPU."""
+    done = trace.waits.filter(pl.col("censored") == "none", pl.col("utid") >= trace.ncpu)
+    return sorted(done.select("wait").collect()["wait"].to_list())
+
+
+@pytest.mark.parametrize(("policy", "cpus"), [("fifo", 4), ("fifo", 2), ("eevdf", 2), ("rr", 1)])
+def test_whichever_worker_is_free_takes_the_next_request_of_a_recorded_pool(
+    policy: str, cpus: int
+) -> None:
+    load = extract(with_calls(simulate(timed_pool(), policy="fifo", cpus=4), "worker"))
+    found = load.info["extraction"]
+    assert (found["queues"], found["jobs"], found["queues_left_out"]) == (1, 12, 0)
+    assert "wait_for" not in load.steps["op"].cast(pl.String).to_list()
+    # Replayed otherwise it is what the pool itself does under that policy: each request is done
+    # by who is free, whoever did it when it was recorded.
+    truth = simulate(timed_pool(), policy=policy, cpus=cpus, until="80ms")
+    again = simulate(load, policy=policy, cpus=cpus, until="80ms")
+    assert max(row[2] for row in runs(again)) == pytest.approx(max(row[2] for row in runs(truth)))
+    assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=0.01, abs=1000)
+
+
+def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:
+    """What one does another must not do in its place: the waits stay those of named threads."""
+    b = Builder()
+    queue = b.queue()
+    dispatcher = b.thread("dispatcher")
+    for _ in range(8):
+        dispatcher.sleep("1ms").run("20us").post(queue, b.job().run("2ms"))
+    b.thread("worker-reads").serve(queue).repeat()
+    b.thread("worker-writes").serve(queue).repeat()
+    load = extract(with_calls(simulate(b.workload(), policy="fifo", cpus=4), "worker"))
+    found = load.info["extraction"]
+    assert (found["queues"], found["queues_left_out"]) == (0, 1)
+    assert "wait_for" in load.steps["op"].cast(pl.String).to_list()
+
+
+def rounds(slow: int) -> w.Workload:
+    """Three threads that meet five times, one of them slower than the others, by turns."""
+    b = Builder()
+    gate = b.barrier()
+    for i in range(3):
+        thread = b.thread(f"part-{i}")
+        for k in range(5):
+            thread.run((slow if (i + k) % 3 == 0 else 1) * MS).barrier(gate, 3)
+        thread.run("1ms")
+    return b.workload()
+
+
+def test_threads_that_meet_are_found_to_meet_at_a_barrier() -> None:
+    load = extract(with_calls(simulate(rounds(3), policy="fifo", cpus=4), "part"))
+    found = load.info["extraction"]
+    assert (found["barriers"], found["barrier_waits"], found["queues"]) == (1, 15, 0)
+    met = load.steps.filter(pl.col("op") == "barrier")
+    assert (met.height, met["count"].unique().to_list()) == (15, [3])
+    # On one CPU others are the last to come.
+    truth = runs(simulate(rounds(3), policy="rr", cpus=1))
+    again = runs(simulate(load, policy="rr", cpus=1, until="80ms"))
+    # To the microsecond: coming back from a call took a nanosecond.
+    assert [(who, round(a, 3), round(b, 3)) for who, a, b in again] == truth

@@ -124,6 +124,19 @@ def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:
     assert (then["n_waits"], then["waiting"]) == (3, 60 * MS)  # 0, 20 and 40 ms
 
 
+def test_a_thread_with_a_short_slice_of_its_own_waits_less() -> None:
+    """It does not get more of the CPU, but it gets it sooner (Linux 6.12)."""
+    b = Builder()
+    b.thread("hog").run("1s")
+    b.thread("sleeper").sleep("7ms").run("1ms").repeat(60)
+    real = simulate(b.workload(), policy="eevdf-6.18", cpus=1, set={"base_slice": "8ms"})
+    frame = ss.whatif(
+        real, set_slice={"sleeper": "500us"}, set={"base_slice": "8ms"}, policy="eevdf-6.18"
+    )
+    waits = frame.filter(comm="sleeper").sort("configuration")["wait_p99"].to_list()
+    assert waits[2] < waits[1] / 2
+
+
 def test_a_batch_job_at_nice_19_leaves_the_cpu_to_the_other() -> None:
     b = Builder()
     b.thread("web").run("100ms")
@@ -235,6 +248,14 @@ def test_kernel_threads_of_a_cpu_go_with_it() -> None:
         ("--pin hog-1=0 --pin hog-?=1", "one of them"),
         ("--cpus 0", "from 1 to 4096"),
         ("--slice 0", "above 0"),
+        ("--slice -1ms", "not a duration"),
+        ("--set-slice hog-1=1us", "a time from 100us to 100ms"),
+        ("--set-slice nobody=1ms", "no thread 'nobody'"),
+        ("--set-slice hog-1=1ms --policy eevdf-6.6", "eevdf of 6.12 or later"),
+        ("--set-slice hog-1=1ms --policy rr", "eevdf of 6.12 or later"),
+        ("--quota hog-1=0", "a part of a CPU"),
+        ("--quota nobody=50%", "no thread 'nobody'"),
+        ("--quota /nobody=50%", "no control group '/nobody'"),
         ("--slice 1ms --policy fifo", "a policy with one slice"),
         ("--slice 1ms --policy ule-14", "a multiple of 7.87 ms, the ticks in which it counts"),
         ("--policy nope", "no policy is called 'nope'"),

@@ -198,6 +198,11 @@ impl<'a> Engine<'a> {
             } else {
                 load.threads.iter().map(|t| t.group).collect()
             },
+            slices: if load.threads.iter().all(|t| t.slice.is_none()) {
+                Vec::new()
+            } else {
+                load.threads.iter().map(|t| t.slice).collect()
+            },
             idle: CpuSet::all(ncpu),
             n_idle: ncpu,
             machine,
@@ -530,7 +535,12 @@ impl<'a> Engine<'a> {
         next < self.world.threads[t as usize].end
             && matches!(
                 self.load.steps[next as usize],
-                Step::Put { .. } | Step::Take { .. } | Step::Lock { .. } | Step::Unlock { .. }
+                Step::Put { .. }
+                    | Step::Take { .. }
+                    | Step::Lock { .. }
+                    | Step::Unlock { .. }
+                    | Step::Post { .. }
+                    | Step::Serve { .. }
             )
             && self.world.cpu_events.is_armed(slot)
     }

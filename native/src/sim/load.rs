@@ -9,7 +9,7 @@ use arrow_schema::Schema;
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
 use super::workload::{
-    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, PipeSpec, Quota, SELF, Step,
+    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, NO_JOB, PipeSpec, Quota, SELF, Step,
     ThreadSpec, Tid, Workload,
 };
 
@@ -39,9 +39,12 @@ enum Col {
     Mutex,
     Condition,
     Barrier,
+    Queue,
+    Job,
+    Slice,
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 26] = [
     "program",
     "op",
     "ns",
@@ -65,6 +68,9 @@ const NAMES: [&str; 23] = [
     "mutex",
     "condition",
     "barrier",
+    "queue",
+    "job",
+    "slice",
 ];
 
 /// A table of whole numbers. A million steps are
@@ -184,6 +190,8 @@ pub mod op {
     pub const COND_SIGNAL: u8 = 17;
     pub const COND_BROADCAST: u8 = 18;
     pub const BARRIER: u8 = 19;
+    pub const POST: u8 = 20;
+    pub const SERVE: u8 = 21;
 }
 
 /// The channel from one thread to another.
@@ -224,6 +232,7 @@ impl Input {
             load.masks.push(set);
         }
         let programs = self.programs()?;
+        let jobs = self.jobs(&mut load, &programs)?;
         for row in 0..self.threads.rows {
             let of = |column: Col| self.threads.get(column, row);
             let program: u32 = self.threads.need("thread", Col::Program, row)?;
@@ -240,12 +249,36 @@ impl Input {
                 asleep: of(Col::Asleep).unwrap_or(0) != 0,
                 cpu: of(Col::Cpu).and_then(|c| Cpu::try_from(c).ok()),
                 group: of(Col::Group).and_then(|g| u32::try_from(g).ok()),
+                slice: of(Col::Slice),
                 first,
                 len,
             });
         }
-        self.channels(&mut load, &programs)?;
+        self.channels(&mut load, &programs, &jobs)?;
         Ok(load)
+    }
+
+    /// The programs that are put into queues, each with its number there.
+    fn jobs(
+        &self,
+        load: &mut Workload,
+        programs: &HashMap<u32, (u32, u32)>,
+    ) -> Result<HashMap<u32, u32>> {
+        let mut jobs = HashMap::new();
+        for row in 0..self.steps.rows {
+            if self.steps.get(Col::Op, row) != Some(i64::from(op::POST))
+                || self.steps.get(Col::Job, row).is_none()
+            {
+                continue;
+            }
+            let program: u32 = self.steps.need("step", Col::Job, row)?;
+            let next = load.jobs.len() as u32;
+            if *jobs.entry(program).or_insert(next) == next {
+                load.jobs
+                    .push(programs.get(&program).copied().unwrap_or((0, 0)));
+            }
+        }
+        Ok(jobs)
     }
 
     /// Where each program's steps lie; rows of one program stand together.
@@ -275,7 +308,12 @@ impl Input {
 
     /// Turns the steps into the engine's, with a channel for every pair of
     /// threads of which one waits for the other by name, and for every inbox.
-    fn channels(&self, load: &mut Workload, programs: &HashMap<u32, (u32, u32)>) -> Result<()> {
+    fn channels(
+        &self,
+        load: &mut Workload,
+        programs: &HashMap<u32, (u32, u32)>,
+        jobs: &HashMap<u32, u32>,
+    ) -> Result<()> {
         let n = load.threads.len();
         let mut users: HashMap<u32, Vec<u32>> = HashMap::new();
         for row in 0..n {
@@ -338,13 +376,13 @@ impl Input {
                 }
             }
             let me = owners.first().copied().unwrap_or(SELF);
-            let step = self.step(row, me, &pairs)?;
+            let step = self.step(row, me, &pairs, jobs)?;
             load.steps.push(step);
         }
         number_repeats(load, programs)
     }
 
-    fn step(&self, row: usize, me: u32, pairs: &Pairs) -> Result<Step> {
+    fn step(&self, row: usize, me: u32, pairs: &Pairs, jobs: &HashMap<u32, u32>) -> Result<Step> {
         let s = &self.steps;
         let ns = || s.need::<i64>("step", Col::Ns, row);
         let cost = || {
@@ -440,12 +478,24 @@ impl Input {
                 count: s.need("step", Col::Count, row)?,
                 cost: cost()?,
             },
+            op::POST => Step::Post {
+                queue: s.need("step", Col::Queue, row)?,
+                job: match s.get(Col::Job, row) {
+                    None => NO_JOB,
+                    Some(_) => jobs[&s.need("step", Col::Job, row)?],
+                },
+                cost: cost()?,
+            },
+            op::SERVE => Step::Serve {
+                queue: s.need("step", Col::Queue, row)?,
+                cost: cost()?,
+            },
             op::PARK => Step::Park,
             op::EXIT => Step::Exit,
             other => {
                 return Err(Error::usage(
                     format!("step {row}: operation {other}"),
-                    "an operation number below 20",
+                    "an operation number below 22",
                     "",
                 ));
             }

@@ -1,4 +1,4 @@
-//! Who has each mutex, and who sleeps for it, at a condition or at a barrier.
+//! Who has each mutex, and who sleeps for it, at a condition, a barrier or a queue.
 
 use std::collections::VecDeque;
 
@@ -7,6 +7,13 @@ use super::workload::Tid;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mutex {
     pub(super) holder: Option<Tid>,
+    pub(super) sleepers: VecDeque<Tid>,
+}
+
+/// Jobs that nobody has begun, and threads that sleep until there is one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Queue {
+    pub(super) jobs: VecDeque<u32>,
     pub(super) sleepers: VecDeque<Tid>,
 }
 
@@ -20,6 +27,9 @@ pub(super) struct Locks {
     pub(super) barriers: Vec<Vec<Tid>>,
     /// By thread, whether it has waited on a condition and has yet to take its mutex again.
     pub(super) waited: Vec<bool>,
+    pub(super) queues: Vec<Queue>,
+    /// By thread, where it goes on after each job that it is in, and where that program ends.
+    pub(super) after: Vec<Vec<(u32, u32)>>,
 }
 
 /// The lock of this number, which comes into being with its first use.

@@ -1,4 +1,4 @@
-//! Mutexes, conditions and barriers: what happens to threads that take them.
+//! Mutexes, conditions, barriers and queues: what happens to threads that use them.
 //!
 //! A mutex is taken by whoever comes while it is free. Who finds it held sleeps behind those
 //! that came before, and its release wakes the first of them, which then looks again: a thread
@@ -10,13 +10,17 @@
 //!
 //! At a barrier each thread sleeps until as many have come as its step counts; the last wakes
 //! the others.
+//!
+//! A queue holds jobs in the order in which they came. Each that comes wakes the first of the
+//! threads that sleep there, which looks again: one that was awake may have taken it. Whoever
+//! takes a job goes through its steps, and then goes on with its own.
 
 use super::engine::Engine;
 use super::error::Error;
 use super::lock::of;
 use super::machine::Cpu;
 use super::pipes::woken_by;
-use super::workload::Tid;
+use super::workload::{NO_JOB, Tid};
 
 impl Engine<'_> {
     /// `t` takes a mutex; false if it has to sleep until that is released, and then look again.
@@ -84,6 +88,55 @@ impl Engine<'_> {
         for thread in std::mem::take(waiting) {
             self.wake(thread, woken_by(c, t, false));
         }
+        true
+    }
+
+    /// `t`, on `c`, puts a job into a queue; answers whether it woke a sleeper.
+    pub(super) fn post(&mut self, c: Cpu, t: Tid, queue: u32, job: u32) -> bool {
+        let q = of(&mut self.locks.queues, queue);
+        q.jobs.push_back(job);
+        let next = q.sleepers.pop_front();
+        if let Some(sleeper) = next {
+            self.wake(sleeper, woken_by(c, t, false));
+        }
+        next.is_some()
+    }
+
+    /// `t` begins the first job of a queue; false if it has to sleep until there is one.
+    pub(super) fn serve(&mut self, t: Tid, queue: u32) -> bool {
+        let q = of(&mut self.locks.queues, queue);
+        let at = &mut self.next_step[t as usize];
+        let Some(job) = q.jobs.pop_front() else {
+            q.sleepers.push_back(t);
+            *at -= 1;
+            return false;
+        };
+        if job != NO_JOB {
+            let (first, len) = self.load.jobs[job as usize];
+            let th = &mut self.world.threads[t as usize];
+            of(&mut self.locks.after, t).push((*at, th.end));
+            (*at, th.end) = (first, first + len);
+        }
+        true
+    }
+
+    /// `t` has come to the end of a program; false if that was its own, and no job.
+    pub(super) fn back_from_job(&mut self, t: Tid) -> bool {
+        let Some((at, end)) = self.locks.after.get_mut(t as usize).and_then(Vec::pop) else {
+            return false;
+        };
+        self.next_step[t as usize] = at;
+        self.world.threads[t as usize].end = end;
+        true
+    }
+
+    /// A thread that sleeps for a job from the beginning; false if there is one.
+    pub(super) fn asleep_in_queue(&mut self, t: Tid, queue: u32) -> bool {
+        let q = of(&mut self.locks.queues, queue);
+        if !q.jobs.is_empty() {
+            return false;
+        }
+        q.sleepers.push_back(t);
         true
     }
 

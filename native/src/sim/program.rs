@@ -41,6 +41,9 @@ impl Engine<'_> {
             let th = &mut self.world.threads[t as usize];
             let at = &mut self.next_step[t as usize];
             if *at >= th.end {
+                if self.back_from_job(t) {
+                    continue;
+                }
                 self.exit(c, t);
                 return;
             }
@@ -181,6 +184,17 @@ impl Engine<'_> {
                 } => {
                     if self.notify(c, t, condition, all) && self.pays_for_wake(t, cost) {
                         break;
+                    }
+                }
+                Step::Post { queue, job, cost } => {
+                    if self.post(c, t, queue, job) && self.pays_for_wake(t, cost) {
+                        break;
+                    }
+                }
+                Step::Serve { queue, cost } => {
+                    if !self.serve(t, queue) {
+                        self.sleep_at_cost(c, t, cost, false);
+                        return;
                     }
                 }
                 Step::Fork(child) => {

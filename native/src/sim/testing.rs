@@ -39,6 +39,7 @@ impl Build {
             asleep: false,
             cpu: None,
             group: None,
+            slice: None,
             first,
             len: steps.len() as u32,
         });

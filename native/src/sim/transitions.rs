@@ -54,6 +54,14 @@ impl Engine<'_> {
                 after = *cost;
                 (None, None, false)
             }
+            Some(Step::Serve { queue, cost }) => {
+                if !self.asleep_in_queue(t, *queue) {
+                    return false;
+                }
+                again = true;
+                after = *cost;
+                (None, None, false)
+            }
             Some(Step::Park) => (None, None, false),
             _ => return false,
         };
@@ -66,7 +74,7 @@ impl Engine<'_> {
         if disk {
             th.sleep_kind = SleepKind::Disk;
         }
-        // Woken in a pipe, or for a mutex, it looks again.
+        // Woken in a pipe, for a mutex or in a queue, it looks again.
         self.next_step[t as usize] += u32::from(!again);
         self.waiting[t as usize] = wait;
         if let Some(at) = until {

@@ -84,6 +84,20 @@ pub enum Step {
         count: u32,
         cost: u32,
     },
+    /// Put a job into a queue and wake the first that sleeps there. `job`: an index into
+    /// `Workload::jobs`, or `NO_JOB`. `cost`: CPU time that raising the wake takes, used only
+    /// if one is raised.
+    Post {
+        queue: u32,
+        job: u32,
+        cost: u32,
+    },
+    /// Take the first job out of a queue and do it, sleeping while there is none. `cost`: CPU
+    /// time of going to sleep and coming back, used each time that it does sleep.
+    Serve {
+        queue: u32,
+        cost: u32,
+    },
     /// Start a thread that has no start time of its own.
     Fork(Tid),
     /// Give up the CPU but stay runnable.
@@ -123,6 +137,9 @@ pub const INBOX: u32 = u32::MAX - 1;
 
 /// No channel: a signal that nobody waits for by its sender's name.
 pub const NO_CHANNEL: u32 = u32::MAX;
+
+/// In place of a job: nothing to do, the next step follows.
+pub const NO_JOB: u32 = u32::MAX;
 
 /// Scheduling class, strictest first. `Batch` is fair without wake preemption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -170,6 +187,8 @@ pub struct ThreadSpec {
     pub cpu: Option<u16>,
     /// Index into `Workload::groups`; `None` for one in no group.
     pub group: Option<u32>,
+    /// A slice of its own, ns (sched_attr.sched_runtime of a fair thread).
+    pub slice: Option<i64>,
     /// Its program: `steps[first..first + len]`, which threads may share.
     pub first: u32,
     pub len: u32,
@@ -235,6 +254,8 @@ pub struct Workload {
     pub moves: Vec<GroupMove>,
     pub threads: Vec<ThreadSpec>,
     pub steps: Vec<Step>,
+    /// Of each job its steps: the first, and how many.
+    pub jobs: Vec<(u32, u32)>,
     pub masks: Vec<CpuSet>,
     pub channels: Vec<Channel>,
     /// For each thread the channel that hears everyone, or `NO_CHANNEL`.
@@ -247,14 +268,26 @@ impl Workload {
         &self.steps[spec.first as usize..(spec.first + spec.len) as usize]
     }
 
-    /// Whether some thread's program has no end.
+    /// Whether some thread's program has no end: it goes round for ever, and no queue that
+    /// it serves on the way will hold it up one day.
     pub fn endless(&self) -> Option<Tid> {
         let endless = |s: &Step| matches!(s, Step::Repeat { times: None, .. });
         let any = self.steps.iter().any(endless);
         if !any {
             return None;
         }
-        (0..self.threads.len() as Tid).find(|t| self.program(*t).iter().any(endless))
+        let serves = |s: &Step| matches!(s, Step::Serve { .. });
+        (0..self.threads.len() as Tid).find(|t| {
+            let steps = self.program(*t);
+            steps.iter().enumerate().any(|(at, step)| match step {
+                Step::Repeat {
+                    to, times: None, ..
+                } => !steps
+                    .get(*to as usize..at)
+                    .is_some_and(|l| l.iter().any(serves)),
+                _ => false,
+            })
+        })
     }
 
     /// Refuse what cannot run: bad references, empty masks, times out of range.
@@ -301,6 +334,13 @@ impl Workload {
             if spec.start.is_some_and(|s| !(0..MAX_TIME).contains(&s)) {
                 return Err(bad_time(&who(), None));
             }
+            if spec.slice.is_some_and(|s| !SLICES.contains(&s)) {
+                return Err(Error::usage(
+                    format!("{} has a slice of {} ns", who(), spec.slice.unwrap_or(0)),
+                    "a slice from 100 us to 100 ms",
+                    "correct the thread's slice",
+                ));
+            }
             if spec.group.is_some_and(|g| g as usize >= self.groups.len()) {
                 return Err(Error::usage(
                     format!("{} is in a group that is not there", who()),
@@ -312,8 +352,36 @@ impl Workload {
                 self.check_step(t as Tid, i, step)?;
             }
         }
+        self.check_jobs()?;
         self.check_groups()?;
         self.check_moves()
+    }
+
+    /// Whoever comes does a job: its steps cannot depend on who that is.
+    fn check_jobs(&self) -> Result<()> {
+        for (j, (first, len)) in self.jobs.iter().enumerate() {
+            for (at, step) in self.steps[*first as usize..(*first + *len) as usize]
+                .iter()
+                .enumerate()
+            {
+                if matches!(step, Step::WaitFor { .. } | Step::Repeat { .. }) {
+                    return Err(Error::usage(
+                        format!(
+                            "job {j}, step {at}: {}",
+                            if matches!(step, Step::Repeat { .. }) {
+                                "a `repeat`"
+                            } else {
+                                "a `wait_for`"
+                            }
+                        ),
+                        "no `repeat` and no `wait_for` in a job, which any thread may do",
+                        "write repeated steps out; wait for a queue, a pipe or a condition",
+                    ));
+                }
+                self.check_step(SELF, at, step)?;
+            }
+        }
+        Ok(())
     }
 
     fn check_moves(&self) -> Result<()> {
@@ -381,6 +449,9 @@ impl Workload {
     }
 
     fn who(&self, t: Tid) -> String {
+        if t == SELF {
+            return "a job".into();
+        }
         format!("thread {t} ({:?})", self.threads[t as usize].name)
     }
 
@@ -415,6 +486,10 @@ impl Workload {
             } => condition < MAX_LOCKS && mutex < MAX_LOCKS,
             Step::CondSignal { condition, .. } => condition < MAX_LOCKS,
             Step::Barrier { barrier, count, .. } => barrier < MAX_LOCKS && count > 0,
+            Step::Serve { queue, .. } => queue < MAX_LOCKS,
+            Step::Post { queue, job, .. } => {
+                queue < MAX_LOCKS && (job == NO_JOB || (job as usize) < self.jobs.len())
+            }
             Step::Fork(t) => t < n && self.threads[t as usize].start.is_none(),
             Step::SetPriority {
                 of,
@@ -486,8 +561,10 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
         | Step::Unlock { .. }
         | Step::CondWait { .. }
         | Step::CondSignal { .. }
-        | Step::Barrier { .. } => (
-            format!("its mutex, condition or barrier has a number of {MAX_LOCKS} or more"),
+        | Step::Barrier { .. }
+        | Step::Serve { .. }
+        | Step::Post { .. } => (
+            format!("its mutex, condition, barrier or queue has a number of {MAX_LOCKS} or more"),
             "numbers that count from 0",
         ),
         Step::Signal { .. } | Step::WaitFor { .. } => (
@@ -498,7 +575,11 @@ fn fault_of(step: &Step, n: u32) -> (String, &'static str) {
     }
 }
 
-/// Numbers of mutexes, conditions and barriers: more are a slip of the pen.
+/// What the kernel makes of any slice that is asked for: __setparam_fair of
+/// kernel/sched/syscalls.c.
+const SLICES: std::ops::RangeInclusive<i64> = 100_000..=100_000_000;
+
+/// Numbers of mutexes, conditions, barriers and queues: more are a slip of the pen.
 const MAX_LOCKS: u32 = 1 << 20;
 
 /// Of a group: kernel/sched/sched.h, MAX_SHARES.

@@ -120,6 +120,8 @@ pub struct World {
     pub(super) groups: Vec<GroupSpec>,
     /// Of each thread; empty if there are no groups.
     pub(super) group_of: Vec<Option<u32>>,
+    /// Slices of their own, by thread; empty if none has one.
+    pub(super) slices: Vec<Option<i64>>,
     pub machine: Machine,
     /// The run's only source of chance.
     pub rng: Rng,
@@ -205,6 +207,11 @@ impl World {
     /// The group that `t` begins in, of `groups`.
     pub fn first_group(&self, t: Tid) -> Option<u32> {
         self.group_of.get(t as usize).copied().flatten()
+    }
+
+    /// The slices of their own that threads have, by thread; empty if none has one.
+    pub fn slices(&self) -> &[Option<i64>] {
+        &self.slices
     }
 
     /// The queued `t` may not run for now: it no longer counts among those queued on its
@@ -374,6 +381,7 @@ impl World {
             whole: Vec::new(),
             groups: Vec::new(),
             group_of: Vec::new(),
+            slices: Vec::new(),
             machine: Machine::hollow(),
             rng: Rng::new(0),
             idle: CpuSet::empty(0),

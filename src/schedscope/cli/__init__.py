@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -226,6 +227,11 @@ def _texts(module: ModuleType) -> dict[str, Any]:
 
 class _Parser(argparse.ArgumentParser):
     """Its complaints repeat words of the command line, such as the name of a file."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # What argparse takes for a value although it begins like an option: also times, as -1ms.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

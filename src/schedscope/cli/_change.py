@@ -11,6 +11,7 @@ from schedscope.errors import UsageError
 _EXAMPLES = {
     "--set-nice": "nginx=-5",
     "--set-class": "web=rr:50",
+    "--set-slice": "web=500us",
     "--pin": "web=0-1",
     "--set-weight": "/web=200",
     "--quota": "/web=50%",
@@ -28,6 +29,11 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
             "NAME=CLASS",
             "these threads are of class fair, batch or idle, or real-time: fifo:N or rr:N, of"
             " priority N (99 is the highest)",
+        ),
+        (
+            "--set-slice",
+            "NAME=TIME",
+            "these threads have a slice of their own (EEVDF from 6.12 on)",
         ),
         ("--pin", "NAME=CPUS", "these threads may use only these CPUs, as in web=0-1,3"),
         (
@@ -72,6 +78,7 @@ def asked(args: argparse.Namespace) -> dict[str, Any]:
         "cpus": args.cpus,
         "set_nice": {who: _whole(f"--set-nice {who}", n) for who, n in nice.items()},
         "set_class": _pairs(args.set_class, "--set-class"),
+        "set_slice": _pairs(args.set_slice, "--set-slice"),
         "pin": _pairs(args.pin, "--pin"),
         "set_weight": {who: _number(f"--set-weight {who}", n) for who, n in weights.items()},
         "quota": _pairs(args.quota, "--quota"),
@@ -89,7 +96,7 @@ def is_asked(args: argparse.Namespace) -> bool:
 def words(args: argparse.Namespace) -> str:
     """The options as they were given, to call `whatif` with them."""
     found = []
-    for option in ("--set-nice", "--set-class", "--pin", "--set-weight", "--quota", "--set"):
+    for option in _EXAMPLES:
         for text in getattr(args, option[2:].replace("-", "_")):
             found += [option, text]
     for option in ("--cpus", "--slice", "--policy", "--add-load"):

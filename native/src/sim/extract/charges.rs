@@ -92,7 +92,7 @@ impl Extractor {
         let wake = quantile(&mut self.charges.wakes, 50);
         for th in &mut self.threads {
             for step in th.steps.iter_mut().filter(|s| s.ns == UNPAID) {
-                let wakes = matches!(step.op, op::PUT | op::UNLOCK);
+                let wakes = matches!(step.op, op::PUT | op::UNLOCK | op::POST);
                 step.ns = if wakes { wake } else { cost };
             }
             if cost == 0 {
@@ -101,7 +101,8 @@ impl Extractor {
             for i in 1..th.steps.len() {
                 let (before, rest) = th.steps.split_at_mut(i);
                 let (burst, wait) = (&mut before[i - 1], &mut rest[0]);
-                let waits = wait.op == op::WAIT_FOR || (wait.op == op::TAKE && !measured);
+                let waits = matches!(wait.op, op::WAIT_FOR | op::SERVE)
+                    || (wait.op == op::TAKE && !measured);
                 if waits && burst.op == op::RUN {
                     let moved = (cost - wait.ns).clamp(0, burst.ns);
                     burst.ns -= moved;

@@ -11,6 +11,7 @@ mod charges;
 mod conversations;
 mod mutexes;
 mod pipes;
+mod queues;
 mod report;
 mod table;
 mod timers;
@@ -25,6 +26,7 @@ pub use mutexes::{FutexRow, futex_rows};
 use mutexes::{Hold, Locking, release_all, sleeps_for_mutex};
 pub use pipes::{CallRow, Pipe, call_rows};
 use pipes::{push_call, sleeps_in_pipe};
+use queues::{Inside, sleeps_at_barrier, waits_on};
 pub use report::Report;
 pub use table::steps_of;
 
@@ -35,11 +37,12 @@ pub struct Made {
     pub disk: bool,
     /// Of a signal: the sender waits for its reader.
     pub meet: bool,
-    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`; or the pipe or mutex.
+    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`; or the pipe, mutex,
+    /// barrier or queue.
     pub thread: u32,
-    /// ns, or the priority number of `set_priority`.
+    /// ns, or the priority number of `set_priority`, or where a `repeat` goes on.
     pub ns: i64,
-    /// Of a run: how often its thread came onto a CPU in it.
+    /// Of a run: how often its thread came onto a CPU in it; of a post: its job, from 1, or 0.
     pub count: u64,
 }
 
@@ -105,6 +108,10 @@ pub struct ThreadOut {
     comes: u32,
     cycle: Option<call_costs::Cycle>,
     locking: Locking,
+    /// The call for a queue or barrier that it is in.
+    inside: Option<Inside>,
+    /// The queue that its pool serves.
+    pool: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +121,8 @@ struct Pending {
     at: i64,
     /// The waker's step that signals.
     step: u32,
+    /// It is a job: its queue and number.
+    job: Option<(u32, u64)>,
 }
 
 /// What the caller decides.
@@ -148,6 +157,9 @@ pub struct Extractor {
     holds: Vec<Hold>,
     call_costs: call_costs::CallCosts,
     pub pipes: Vec<Pipe>,
+    /// How many jobs were put into queues, and what is to be done for each.
+    jobs: u64,
+    pub job_steps: Vec<Vec<Made>>,
     pub report: Report,
 }
 
@@ -175,6 +187,8 @@ impl Extractor {
             holds: Vec::new(),
             call_costs: call_costs::CallCosts::default(),
             pipes: Vec::new(),
+            jobs: 0,
+            job_steps: Vec::new(),
             report: Report::default(),
         }
     }
@@ -188,7 +202,8 @@ impl Extractor {
     pub fn run(mut self, facts: &Facts, calls: &[CallRow], futexes: &[FutexRow], end: i64) -> Self {
         let ends = self.find_pipes(facts, calls);
         let moments = self.find_mutexes(facts, futexes);
-        let (mut s, mut w, mut y, mut c, mut m) = (0, 0, 0, 0, 0);
+        let ends_of_futexes = self.find_queues(futexes);
+        let (mut s, mut w, mut y, mut c, mut m, mut f) = (0, 0, 0, 0, 0, 0);
         loop {
             let at = [
                 facts.switches.get(s).map_or(i64::MAX, |r| r.ts),
@@ -201,6 +216,13 @@ impl Extractor {
             {
                 self.hold(ts, hold, what);
                 m += 1;
+                continue;
+            }
+            if let Some(end) = ends_of_futexes.get(f)
+                && at.iter().all(|t| end.ts <= *t)
+            {
+                self.futex_end(end);
+                f += 1;
                 continue;
             }
             if let Some(&(ts, call, entry)) = ends.get(c)
@@ -229,9 +251,11 @@ impl Extractor {
             }
         }
         self.finish(end);
+        self.unname_signals();
         self.charge_sleeps();
         self.settle_whom_waits_are_for();
         self.find_timers();
+        self.part_jobs();
         self
     }
 
@@ -282,6 +306,8 @@ impl Extractor {
                 comes: 0,
                 cycle: None,
                 locking: Locking::default(),
+                inside: None,
+                pool: None,
             });
         }
         self.index[at]
@@ -397,7 +423,7 @@ impl Extractor {
                 // Woken on its way to sleep: only who has decided to sleep is woken,
                 // so that it waited already, and the rest is the cost of leaving.
                 let leaving = pending.map_or(0, |p| (t - p.at).clamp(0, th.ran));
-                if sleeps_for_mutex(th) {
+                if sleeps_for_mutex(th) || sleeps_at_barrier(th, &mut self.report) {
                     if pending.is_some() {
                         self.report.wakes_before_sleep += 1;
                         th.now = Now::Runnable;
@@ -427,6 +453,16 @@ impl Extractor {
                     return;
                 }
                 match pending {
+                    Some(Pending {
+                        job: Some((queue, job)),
+                        ..
+                    }) => {
+                        self.report.wakes_before_sleep += 1;
+                        self.report.sleep_time += leaving;
+                        self.report.cpu_time += leaving;
+                        push(th, op::SERVE, queue, leaving, job, disk);
+                        th.now = Now::Runnable;
+                    }
                     Some(p) if p.waker != NOBODY => {
                         self.report.wakes_before_sleep += 1;
                         self.report.sleep_time += leaving;
@@ -513,7 +549,8 @@ impl Extractor {
         }
         let begin = self.begin;
         let i = self.thread(row.utid);
-        if self.woken_in_pipe(row, i) || self.woken_for_mutex(row, i) {
+        if self.woken_in_pipe(row, i) || self.woken_for_mutex(row, i) || self.woken_in_queue(row, i)
+        {
             return;
         }
         match self.threads[i as usize].now {
@@ -527,6 +564,7 @@ impl Extractor {
                     count,
                     at: row.ts,
                     step,
+                    job: None,
                 });
             }
             now => {
@@ -616,6 +654,7 @@ impl Extractor {
                 count: 0,
                 at,
                 step: 0,
+                job: None,
             });
             return false;
         }
@@ -641,6 +680,17 @@ impl Extractor {
             made.meet = asleep;
         }
         count
+    }
+
+    /// Thread `t` makes a call at `ts`: one that was woken, and whose coming onto a CPU the
+    /// recording lacks, is there now.
+    fn runs(&mut self, t: u32, ts: i64) {
+        let th = &mut self.threads[t as usize];
+        if th.now == Now::Runnable && th.woken {
+            th.now = Now::Running { since: ts };
+            th.woken = false;
+            self.report.comes_missing += 1;
+        }
     }
 
     /// Brings the running thread `w` up to `t` and writes its `run`.
@@ -691,7 +741,9 @@ impl Extractor {
             }
             release_all(th, &mut self.report);
             flush(th, &mut self.report);
-            push(th, op::PARK, NOBODY, 0, 0, false);
+            if !waits_on(th) {
+                push(th, op::PARK, NOBODY, 0, 0, false);
+            }
             if th.now == Now::Unseen {
                 // Seen only as a waker that ran nowhere: it never mattered.
                 th.enters = Enters::Asleep;

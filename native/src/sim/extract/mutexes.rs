@@ -30,6 +30,10 @@ pub struct FutexRow {
     /// On entry: it waits, and does not wake.
     pub waits: bool,
     pub address: i64,
+    /// The word is a mutex.
+    pub mutex: bool,
+    /// Threads of one service have one number: their names differ in digits only.
+    pub service: u32,
 }
 
 /// The ends of calls out of the table `futexes`.
@@ -39,7 +43,8 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
     }
     let (utid, process) = (table.whole("utid")?, table.whole("process")?);
     let (enters, waits) = (table.whole("enters")?, table.whole("waits")?);
-    let address = table.whole("address")?;
+    let (address, mutex) = (table.whole("address")?, table.whole("mutex")?);
+    let service = table.whole("service")?;
     let rows = table.whole("ts")?.into_iter().enumerate();
     Ok(rows
         .map(|(i, ts)| FutexRow {
@@ -49,6 +54,8 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
             enters: enters[i] != 0,
             waits: waits[i] != 0,
             address: address[i],
+            mutex: mutex[i] != 0,
+            service: service[i] as u32,
         })
         .collect())
 }
@@ -373,11 +380,12 @@ impl Extractor {
         facts: &Facts,
         rows: &[FutexRow],
     ) -> Vec<(i64, u32, Moment)> {
-        if rows.is_empty() {
+        if !rows.iter().any(|row| row.mutex) {
             return Vec::new();
         }
         let mut finder = Finder::default();
-        for row in rows {
+        let of_mutexes = || rows.iter().filter(|row| row.mutex || !row.enters);
+        for row in of_mutexes() {
             finder.threads.entry(row.utid).or_default();
         }
         let (mut s, mut w) = (0, 0);
@@ -405,7 +413,7 @@ impl Extractor {
                 (None, None) => return,
             }
         };
-        for row in rows {
+        for row in of_mutexes() {
             // A thread is on its CPU at both ends of a call.
             rest(&mut finder, row.ts, &mut s, &mut w);
             finder.futex(row);

@@ -604,6 +604,7 @@ impl Extractor {
     pub(super) fn call(&mut self, ts: i64, call: u32, entry: bool) {
         let c = self.calls[call as usize];
         let t = self.thread(c.utid);
+        self.runs(t, ts);
         let made = self.threads[t as usize].call;
         if entry {
             let th = &self.threads[t as usize];

@@ -21,6 +21,14 @@ pub struct Report {
     /// How often a thread had one of the former, and how often it waited for it.
     pub holds: u64,
     pub holds_waited_for: u64,
+    /// Queues that pools of threads serve, jobs put into them, and words that several threads
+    /// waited for and that are none.
+    pub queues: u64,
+    pub queues_left_out: u64,
+    pub jobs: u64,
+    /// Barriers, and how often a thread came to one.
+    pub barriers: u64,
+    pub barrier_waits: u64,
     pub wakes_external: u64,
     /// Threads with a periodic timer, and the sleeps that it ended.
     pub periodic_threads: u64,
@@ -29,6 +37,8 @@ pub struct Report {
     pub wakes_before_sleep: u64,
     pub wakes_spurious: u64,
     pub wakes_missing: u64,
+    /// Threads that made a call without having been seen to come onto a CPU.
+    pub comes_missing: u64,
     pub forks: u64,
     pub exits: u64,
     pub chain_breaks: u64,
@@ -66,6 +76,11 @@ impl Report {
             ("mutexes_left_out", n(self.mutexes_left_out)),
             ("holds", n(self.holds)),
             ("holds_waited_for", n(self.holds_waited_for)),
+            ("queues", n(self.queues)),
+            ("queues_left_out", n(self.queues_left_out)),
+            ("jobs", n(self.jobs)),
+            ("barriers", n(self.barriers)),
+            ("barrier_waits", n(self.barrier_waits)),
             ("wakes_external", n(self.wakes_external)),
             ("periodic_threads", n(self.periodic_threads)),
             ("periodic_waits", n(self.periodic_waits)),
@@ -73,6 +88,7 @@ impl Report {
             ("wakes_before_sleep", n(self.wakes_before_sleep)),
             ("wakes_spurious", n(self.wakes_spurious)),
             ("wakes_missing", n(self.wakes_missing)),
+            ("comes_missing", n(self.comes_missing)),
             ("forks", n(self.forks)),
             ("exits", n(self.exits)),
             ("chain_breaks", n(self.chain_breaks)),

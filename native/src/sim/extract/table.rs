@@ -38,41 +38,60 @@ impl<T: ArrowPrimitiveType> Sparse<T> {
     }
 }
 
-/// The steps of all threads, those of one together.
+/// The steps of all threads, those of one together, and then those of each job.
 pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
-    let n = out.threads.iter().map(|t| t.steps.len()).sum();
+    let first_job = out.threads.len() as u32;
+    let programs = out.threads.iter().map(|t| &t.steps);
+    let programs = || programs.clone().chain(&out.job_steps);
+    let n = programs().map(Vec::len).sum();
     let mut program = Vec::with_capacity(n);
     let mut ops = Vec::with_capacity(n);
     let mut ns = Sparse::<Int64Type>::with_capacity(n);
     let mut thread = Sparse::<UInt32Type>::with_capacity(n);
     let mut count = Sparse::<Int64Type>::with_capacity(n);
+    let mut step = Sparse::<UInt32Type>::with_capacity(n);
     let mut disk = BooleanBuilder::with_capacity(n);
     let mut meet = BooleanBuilder::with_capacity(n);
     let mut sync = BooleanBuilder::with_capacity(n);
     let mut pipe = Sparse::<UInt32Type>::with_capacity(n);
     let mut mutex = Sparse::<UInt32Type>::with_capacity(n);
+    let mut barrier = Sparse::<UInt32Type>::with_capacity(n);
+    let mut queue = Sparse::<UInt32Type>::with_capacity(n);
+    let mut job = Sparse::<UInt32Type>::with_capacity(n);
     let mut class = Sparse::<UInt8Type>::with_capacity(n);
     let mut nice = Sparse::<Int8Type>::with_capacity(n);
     let mut rt_prio = Sparse::<UInt8Type>::with_capacity(n);
-    for (i, t) in out.threads.iter().enumerate() {
-        for s in &t.steps {
+    for (i, steps) in programs().enumerate() {
+        for s in steps {
             let piped = matches!(s.op, op::PUT | op::TAKE);
             let locks = matches!(s.op, op::LOCK | op::UNLOCK);
-            let costs = (piped || locks || matches!(s.op, op::SIGNAL | op::WAIT_FOR)) && s.ns > 0;
-            let timed = costs || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
-            let named = (!piped && !locks && s.thread != u32::MAX).then_some(s.thread);
+            let meets = s.op == op::BARRIER;
+            let queued = matches!(s.op, op::POST | op::SERVE);
+            let named = matches!(s.op, op::WAIT_FOR | op::SIGNAL | op::FORK);
+            let costs =
+                piped || locks || meets || queued || matches!(s.op, op::SIGNAL | op::WAIT_FOR);
+            let timed = (costs && s.ns > 0) || matches!(s.op, op::RUN | op::SLEEP | op::WAIT_UNTIL);
+            let named = (named && s.thread != u32::MAX).then_some(s.thread);
             let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
             program.push(i as u32);
             ops.push(s.op);
             ns.push(timed.then_some(s.ns));
             thread.push(named);
             // Of anyone, it waits for the next signal not yet taken.
-            let counts = piped || (s.op == op::WAIT_FOR && named.is_some());
+            let counts = piped || meets || (s.op == op::WAIT_FOR && named.is_some());
             count.push(counts.then_some(s.count as i64));
+            step.push((s.op == op::REPEAT).then_some(s.ns as u32));
             let sleeps = matches!(s.op, op::SLEEP | op::WAIT_FOR | op::TAKE);
             disk.append_option(sleeps.then_some(s.disk));
             pipe.push(piped.then_some(s.thread));
             mutex.push(locks.then_some(s.thread));
+            barrier.push(meets.then_some(s.thread));
+            queue.push(queued.then_some(s.thread));
+            // A job without steps is none.
+            let number = (s.count as u32).wrapping_sub(1);
+            let of = out.job_steps.get(number as usize);
+            let has_steps = s.op == op::POST && of.is_some_and(|j| !j.is_empty());
+            job.push(has_steps.then(|| first_job + number));
             // pipe_write and sock_def_readable say that the writer is about to sleep.
             sync.append_option((s.op == op::PUT).then_some(true));
             meet.append_option((s.op == op::SIGNAL).then_some(s.meet));
@@ -87,11 +106,15 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
         ("ns", ns.finish()),
         ("thread", thread.finish()),
         ("count", count.finish()),
+        ("step", step.finish()),
         ("disk", Arc::new(disk.finish())),
         ("meet", Arc::new(meet.finish())),
         ("sync", Arc::new(sync.finish())),
         ("pipe", pipe.finish()),
         ("mutex", mutex.finish()),
+        ("barrier", barrier.finish()),
+        ("queue", queue.finish()),
+        ("job", job.finish()),
         ("class", class.finish()),
         ("nice", nice.finish()),
         ("rt_prio", rt_prio.finish()),

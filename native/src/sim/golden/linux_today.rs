@@ -73,6 +73,34 @@ fn eevdf_of_7_2_sets_its_timer_when_somebody_comes() {
 }
 
 #[test]
+fn eevdf_a_thread_of_a_shorter_slice_preempts() {
+    // h runs from 0 with a request of 8 ms. s comes at 2, where the average is 2: it has vruntime
+    // 2, is eligible, and as a new thread has half a request: of 8 in 6.6, where threads have no
+    // slices of their own, else of its 1, that is a deadline of 2.5.
+    let mut b = Build::new(1);
+    b.add("h", &[run(30)]);
+    let s = b.add("s", &[run(1)]);
+    (s.start, s.slice) = (Some(2 * MS), Some(MS));
+    let at = |policy: &str, short: &'static str| {
+        let mut set = vec![("base_slice", "8ms"), ("hz", "1000")];
+        if !short.is_empty() {
+            set.push(("preempt_short", short));
+        }
+        let ran = on_one_cpu(&b, policy, &set, 1000);
+        first(&ran, 2)[1].clone()
+    };
+    // h is protected until its request is done, at 8.
+    assert_eq!(at("eevdf-6.6", ""), "cpu0 s 8..9");
+    assert_eq!(at("eevdf-6.12", "off"), "cpu0 s 8..9");
+    // The shorter slice ends that at once.
+    assert_eq!(at("eevdf-6.12", ""), "cpu0 s 2..3");
+    assert_eq!(at("eevdf-6.17", ""), "cpu0 s 2..3");
+    // From 6.17 on h is protected for the shortest slice that waits, to 3; then it has had 3
+    // where the average is 2.5.
+    assert_eq!(at("eevdf-6.17", "off"), "cpu0 s 3..4");
+}
+
+#[test]
 fn eevdf_a_thread_that_is_owed_time_preempts_when_it_wakes() {
     // s leaves at 4 with vruntime 1 where the average is 2: lag 1. At 9 it is
     // placed so that its lag is 1 again: h, at 8, is then not eligible.

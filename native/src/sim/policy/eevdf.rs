@@ -8,9 +8,8 @@
 //! sleeps with negative lag stays in the queue until it has worked it off.
 //!
 //! Slices end at ticks, as HRTICK is off by default up to 6.18; in 7.2 it is on, and a
-//! timer ends them at the virtual deadline (hrtick_start_fair). All threads have the same
-//! slice (workloads carry no sched_attr.sched_runtime), so PREEMPT_SHORT and the
-//! shortest-slice rule of 6.17 have nothing to act on. Left out besides: the deadline
+//! timer ends them at the virtual deadline (hrtick_start_fair). A thread may have a slice of
+//! its own from 6.12 on: `eevdf_slices`. Left out besides: the deadline
 //! class and its server, core scheduling, PELT loads of threads, of
 //! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
 //! Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`.
@@ -41,7 +40,7 @@ use crate::prefetch::near;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: deadline class, custom slices, PELT loads of threads.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: deadline class, slices of groups, PELT loads of threads.",
     tunables: &[
         time(
             "base_slice",
@@ -79,6 +78,21 @@ pub const SPEC: Spec = Spec {
             "delay_zero",
             "on",
             "such a sleeper never leaves with positive lag (6.12)",
+        ),
+        switch(
+            "own_slices",
+            "on",
+            "threads may have slices of their own (6.12)",
+        ),
+        switch(
+            "preempt_short",
+            "on",
+            "a waking thread of a shorter slice ends the protection of the running one (6.12)",
+        ),
+        switch(
+            "protect_shortest",
+            "on",
+            "a thread runs undisturbed for the shortest slice in its queue, not its own (6.17)",
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
         switch(
@@ -148,7 +162,11 @@ pub const SPEC: Spec = Spec {
         Preset {
             name: "eevdf-6.12",
             doc: "Linux 6.12: delayed dequeue, relative deadlines",
-            values: &[("base_slice", "750us"), ("newidle_raises_cost", "off")],
+            values: &[
+                ("base_slice", "750us"),
+                ("newidle_raises_cost", "off"),
+                ("protect_shortest", "off"),
+            ],
         },
         Preset {
             name: "eevdf-6.6",
@@ -159,6 +177,9 @@ pub const SPEC: Spec = Spec {
                 ("place_rel_deadline", "off"),
                 ("delay_dequeue", "off"),
                 ("delay_zero", "off"),
+                ("own_slices", "off"),
+                ("preempt_short", "off"),
+                ("protect_shortest", "off"),
             ],
         },
     ],
@@ -226,6 +247,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         delay: s.is_on("delay_dequeue"),
         zero: s.is_on("delay_zero"),
         preempt: s.is_on("wakeup_preemption"),
+        own_slices: s.is_on("own_slices"),
+        short: s.is_on("preempt_short"),
+        shortest: s.is_on("protect_shortest"),
         hrtick: s.is_on("hrtick"),
         migration_cost: s.ns("migration_cost"),
         jiffy: 1_000_000_000 / hz,
@@ -240,6 +264,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             counts: vec![Counts::default(); ncpu],
             se: vec![Se::default(); nthreads],
             nodes: Nodes::new(nthreads),
+            own: Vec::new(),
             touches: 0,
         },
         rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
@@ -254,13 +279,16 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Features {
     pub(super) slice: i64,
-    parity: bool,
+    pub(super) parity: bool,
     place_lag: bool,
     initial: bool,
     relative: bool,
     pub(super) delay: bool,
     zero: bool,
     preempt: bool,
+    own_slices: bool,
+    pub(super) short: bool,
+    pub(super) shortest: bool,
     hrtick: bool,
     migration_cost: i64,
     jiffy: i64,
@@ -311,6 +339,14 @@ pub(super) struct Counts {
     realtime: u32,
 }
 
+/// What a thread needs beside the rest where some have slices of their own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own {
+    pub(super) slice: i64,
+    /// The virtual time up to which it is protected since it was picked.
+    pub(super) until: i64,
+}
+
 pub(super) struct Rqs {
     pub(super) k: Features,
     pub(super) bandwidth_slice: i64,
@@ -321,6 +357,8 @@ pub(super) struct Rqs {
     /// Of threads, then of groups on each CPU.
     pub(super) se: Vec<Se>,
     pub(super) nodes: Nodes,
+    /// By thread, what slices of their own need; empty if none has one.
+    pub(super) own: Vec<Own>,
     touches: u32,
 }
 
@@ -458,13 +496,15 @@ impl Rqs {
 
     #[inline]
     fn charge(&mut self, w: &mut World, c: Cpu, q: Queue, e: Entity, ran: i64) {
+        let slice = self.slice_of(e);
         let se = &mut self.se[e as usize];
         se.vruntime += virtual_ns(ran, se.weight);
-        if se.vruntime >= se.deadline {
-            se.deadline = se.vruntime + virtual_ns(self.k.slice, se.weight);
-            if !self.rqs[q as usize].tree.is_empty() {
-                w.resched(c, RescheduleReason::SliceEnd);
-            }
+        let done = se.vruntime >= se.deadline;
+        if done {
+            se.deadline = se.vruntime + virtual_ns(slice, se.weight);
+        }
+        if (done || self.no_longer_protected(q, e)) && !self.rqs[q as usize].tree.is_empty() {
+            w.resched(c, RescheduleReason::SliceEnd);
         }
         self.raise_origin(q);
     }
@@ -507,16 +547,18 @@ impl Rqs {
     /// The lag with which `t` leaves `q`; it is still counted there.
     pub(super) fn note_lag(&mut self, q: Queue, t: Entity) {
         let v = self.average(q).vruntime();
+        let slice = self.slice_of(t);
         let se = &mut self.se[t as usize];
-        let most = lag_limit(self.k.slice, self.k.jiffy, se.weight);
+        let most = lag_limit(slice, self.k.jiffy, se.weight);
         se.lag = (v - se.vruntime).clamp(-most, most);
     }
 
     /// Give `t`, which is counted nowhere, its place in `q`.
     pub(super) fn place(&mut self, q: Queue, t: Entity, new: bool) {
         let a = self.average(q);
+        let own = self.slice_of(t);
         let se = &mut self.se[t as usize];
-        let mut slice = virtual_ns(self.k.slice, se.weight);
+        let mut slice = virtual_ns(own, se.weight);
         let lag = if self.k.place_lag { se.lag } else { 0 };
         se.vruntime = a.placed(lag, se.weight);
         if let Some(rest) = se.rest.take() {
@@ -531,7 +573,7 @@ impl Rqs {
 
     pub(super) fn is_protected(&self, t: Entity) -> bool {
         let se = &self.se[t as usize];
-        self.k.parity && se.protected == se.deadline
+        self.k.parity && se.protected == se.deadline && !self.protection_is_over(t)
     }
 
     /// What `q` should run, the running one (or the one just put back) among
@@ -573,7 +615,7 @@ impl Rqs {
     }
 
     /// The queue in which a sleeper still is.
-    fn home_of(&self, t: Tid) -> Queue {
+    pub(super) fn home_of(&self, t: Tid) -> Queue {
         self.groups.queue_of(t, self.se[t as usize].home)
     }
 }
@@ -768,6 +810,9 @@ impl Policy for Eevdf {
 
     fn init(&mut self, w: &mut World) {
         self.q.init_groups(w);
+        if self.q.k.own_slices {
+            self.q.init_slices(w.slices());
+        }
     }
 
     fn on_fork(&mut self, w: &mut World, _: Option<Tid>, child: Tid) {
@@ -848,8 +893,11 @@ impl Policy for Eevdf {
             return;
         }
         self.q.update(w, cpu);
+        self.q.end_protection_by(q, mine, running);
         if self.q.best(q) == Some(mine) {
             w.resched(cpu, RescheduleReason::Preempted);
+        } else {
+            self.q.protect_less(q, running);
         }
     }
 
@@ -884,8 +932,9 @@ impl Policy for Eevdf {
         match left {
             SwitchOutReason::Preempted | SwitchOutReason::SliceEnd | SwitchOutReason::Yielded => {
                 if left == SwitchOutReason::Yielded {
+                    let slice = self.q.slice_of(t);
                     let se = &mut self.q.se[t as usize];
-                    se.deadline += virtual_ns(self.q.k.slice, se.weight);
+                    se.deadline += virtual_ns(slice, se.weight);
                 }
                 let q = self.q.groups.queue_of(t, cpu);
                 self.q.put_back(q, t);

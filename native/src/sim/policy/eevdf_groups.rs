@@ -211,6 +211,9 @@ impl Levels for Rqs {
         if !again {
             let se = &mut self.se[e as usize];
             se.protected = se.deadline;
+            if self.own.len() > e as usize {
+                self.begin_protection(self.home_of(e), e);
+            }
         }
     }
 

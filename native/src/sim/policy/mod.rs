@@ -131,6 +131,7 @@ pub(crate) mod cfs_place;
 mod eevdf;
 mod eevdf_groups;
 pub(crate) mod eevdf_lag;
+mod eevdf_slices;
 mod fifo;
 mod freebsd_ast;
 mod keyed_queue;
