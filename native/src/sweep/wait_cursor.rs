@@ -342,7 +342,7 @@ mod tests {
                     WaitCursor::keeping(most, &source, 0, vec![true; 3]).expect("a ledger");
                 for _ in 0..2 {
                     let mut numbers = [None; 4];
-                    for t in 0..600 {
+                    for t in 0..=waits.last().map_or(0, |wait| wait.0) {
                         for utid in (0..4).filter(|utid| (t + i64::from(*utid)) % 3 > 0) {
                             let wait = cursor.next(utid, t);
                             let told = wait.map(|wait| (wait.ready, wait.cause));

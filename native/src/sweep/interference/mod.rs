@@ -58,8 +58,8 @@ struct Limits {
     log: usize,
     /// Runs in all logs, of many groups: as many as there are groups then, if this allows it.
     logs: usize,
-    /// Groups that have a place each in the tables of every CPU.
-    few: usize,
+    /// Pairs of a CPU and a group that have a place each: else those that meet have one.
+    places: usize,
     cells: Most,
     /// Passes over the changes for rows of all groups: else the cells are kept that are needed.
     passes: usize,
@@ -69,7 +69,8 @@ const LIMITS: Limits = Limits {
     log: 1 << 9,
     // 32 MB.
     logs: 1 << 20,
-    few: 1 << 12,
+    // 16 MB.
+    places: 1 << 22,
     cells: Most {
         // 268 MB, unless many do not fit into a small cell.
         cells: 1 << 25,
@@ -329,20 +330,20 @@ fn within(
     Ok(found)
 }
 
-/// Victims one after the other, as many as have so many rows.
+/// Victims one after the other, as many as have so many rows; those not asked for have none.
 fn slices(question: &InterferenceQuery<'_>, rows: usize) -> Vec<Range<u32>> {
-    let mut causes: Vec<u8> = Vec::new();
+    let mut asked: Vec<Option<u8>> = Vec::new();
     for (utid, victim) in (0..).zip(&question.victim) {
         if let Some(victim) = victim {
             let victim = *victim as usize;
-            causes.resize(causes.len().max(victim + 1), 0);
-            causes[victim] |= question.ledger.causes(utid);
+            asked.resize(asked.len().max(victim + 1), None);
+            *asked[victim].get_or_insert_default() |= question.ledger.causes(utid);
         }
     }
     let mut found: Vec<Range<u32>> = Vec::new();
     let mut taken = usize::MAX;
-    for (victim, causes) in (0..).zip(causes) {
-        let own = causes.count_ones().max(1) as usize;
+    for (victim, causes) in (0..).zip(asked) {
+        let own = causes.map_or(0, |causes| causes.count_ones().max(1)) as usize;
         taken = taken.saturating_add(own);
         match found.last_mut().filter(|_| taken <= rows) {
             Some(slice) => slice.end = victim + 1,
@@ -367,6 +368,7 @@ fn pass(
     let groups = question.ngroups as usize + 3;
     let lanes = question.lanes.count();
     let log = groups.min(limits.logs / lanes).max(limits.log);
+    let places = groups * lanes <= limits.places;
     loop {
         let cells = cells();
         let victims = cells.victims();
@@ -376,7 +378,7 @@ fn pass(
             victim.is_some_and(|victim| victims.contains(&victim))
         })?;
         let mut sweep = Blame {
-            cpus: (0..lanes).map(|_| Cpu::new(groups, limits.few)).collect(),
+            cpus: (0..lanes).map(|_| Cpu::new(groups, places)).collect(),
             lives: vec![Life::default(); changes.threads],
             totals: vec![Total::default(); victims.len()],
             cells,
@@ -453,7 +455,7 @@ mod tests {
                 limits.push(Limits {
                     log,
                     logs: 0,
-                    few: if log % 2 == 0 { 0 } else { 1 << 12 },
+                    places: if log % 2 == 0 { 0 } else { 1 << 12 },
                     cells: Most {
                         cells,
                         sparse,
@@ -482,6 +484,25 @@ mod tests {
             assert!(all[0].iter().all(|(.., others)| others.is_none()));
             assert!(all.iter().all(|found| *found == all[0]), "{seed}");
         });
+    }
+
+    #[test]
+    fn victims_that_are_not_asked_for_take_no_pass() {
+        let waits = Source::Held("waits", Vec::new());
+        let mut question = InterferenceQuery {
+            victim: vec![None; 50],
+            only: None,
+            group: Vec::new(),
+            ngroups: 1,
+            lanes: CpuIndex::new(Vec::new()),
+            ledger: WaitCursor::new(&waits, 0, Vec::new()).expect("waits"),
+            parts: 1,
+        };
+        for (utid, victim) in [(3, 40), (4, 7), (5, 40), (9, 48)] {
+            question.victim[utid] = Some(victim);
+        }
+        assert_eq!(slices(&question, 2), [0..48, 48..49]);
+        assert_eq!(slices(&question, 3), [0..49]);
     }
 
     #[test]
