@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
-KIND = pl.Enum(["thread", "idle", "unknown", "no_queue"])
+KIND = pl.Enum(["thread", "idle", "unknown", "no_queue", "others"])
 """What the CPU did meanwhile; see `interference`."""
+
+MOST_ROWS = 2_000_000
+"""Of an answer about all threads' parts in all threads' waits; see `interference`."""
 
 _CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
 
@@ -33,6 +36,7 @@ def interference(
     where: pl.Expr | None = None,
     by: By = "thread",
     victims: int | None = None,
+    parts: int | None = None,
     together: bool = False,
 ) -> pl.DataFrame:
     """One row per victim and thread that ran on the CPU on whose queue the victim waited.
@@ -45,25 +49,28 @@ def interference(
       `by` keeps; `wait`: its time in state runnable within the window (ns);
     * `kind`: `thread`: another thread ran; `idle`: the CPU idled, waking up to run the victim or
       not; `unknown`: the trace does not show what it did; `no_queue`: the victim was on no known
-      queue;
+      queue; `others`: the threads of less time than the `parts`, together;
     * `comm`, `tid`, `pid`, `utid`: the thread that ran, as `by` keeps; null unless `kind` is
       `thread`;
     * `time`, `share`: how long (ns), and its part of `wait`;
-    * `n`: waits of the victim in which that was so at some time; `n_waits`: all that it had;
+    * `n`: waits of the victim in which that was so at some time, null for `others`; `n_waits`:
+      all that it had;
     * `cause_wake`, `cause_new`, `cause_preempt`, `cause_yield`, `cause_unknown`: `time` divided
       by how the wait began; unknown where its start was not recorded.
 
-    Victims with the longest wait first, the longest time first in each.
+    Victims with the longest wait first, the longest time first in each, `others` last.
 
     `by`: a row per "thread", name ("comm"), "process", "cgroup" or "service", of those that waited
     and of those that ran; a thread can delay another one of its name. `where`: expression over the
     columns of `threads`, and `cpu` (of the queue): the victims and their queues, never the threads
     that ran.
-    `victims`: only the N with the longest wait. `together`: all selected threads as one victim,
-    without victim columns.
+    `victims`: only the N with the longest wait. `parts`: of those that ran, the N with the longest
+    time in each victim's waits, and the others in one row; without it all of them, or as many as
+    make two million rows of all victims (20,000 threads can have 400 million pairs). `together`:
+    all selected threads as one victim, without victim columns.
 
-    Definition: docs/definitions/interference.md. Raises `UsageError` for another `by`, or
-    `victims` below 1.
+    Definition: docs/definitions/interference.md. Raises `UsageError` for another `by`, and
+    `victims` or `parts` below 1.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({
@@ -94,12 +101,16 @@ def interference(
     check(by, list(THREADS))
     if victims is not None and victims < 1:
         raise UsageError(f"victims={victims}", "a number of victims, 1 or more")
+    if parts is not None and parts < 1:
+        raise UsageError(f"parts={parts}", "a number of threads that ran, 1 or more")
     threads = _threads(trace, by, where)
     victim = pl.lit(0) if together else pl.col("group")
     asked = victims_of(trace, threads.with_columns(victim.cast(pl.UInt32).alias("victim")), where)
     if victims is not None:
         asked = _longest(trace, asked, victims)
-    totals, found = _charged(trace, asked, threads)
+    if parts is None:
+        parts = max(MOST_ROWS // max(asked["victim"].n_unique(), 1), 1)
+    totals, found = _charged(trace, asked, threads, parts)
     found = found.join(totals, on="victim", maintain_order="left")
     return _named(found, threads, by, together)
 
@@ -142,7 +153,7 @@ def _longest(trace: Trace, asked: pl.DataFrame, victims: int) -> pl.DataFrame:
 
 
 def _charged(
-    trace: Trace, asked: pl.DataFrame, threads: pl.DataFrame
+    trace: Trace, asked: pl.DataFrame, threads: pl.DataFrame, parts: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """One row per victim, the longest wait first; one row per victim and group that ran.
 
@@ -153,7 +164,7 @@ def _charged(
     group[threads["utid"].to_numpy()] = threads["group"].to_numpy()
     totals, found = occupancy(trace).interference(
         asked, group.tolist(), _ngroups(threads), recorded_cpus(trace),
-        coded_waits(trace),
+        coded_waits(trace), parts,
     )  # fmt: skip
     times = {name: pl.col(cause) for cause, name in zip(CAUSE.categories, _CAUSES, strict=True)}
     cells = pl.DataFrame(found).select(
@@ -175,7 +186,7 @@ def _named(found: pl.DataFrame, threads: pl.DataFrame, by: By, together: bool) -
         of_victim = [f"victim_{name}" for name in keys]
         victim = names.rename({name: f"victim_{name}" for name in keys} | {"group": "victim"})
         found = found.join(victim, on="victim", how="left", maintain_order="left")
-    kind = pl.Series("kind", ["thread", "idle", "unknown", "no_queue"], KIND)
+    kind = pl.Series("kind", KIND.categories, KIND)
     return (
         found.join(names, on="group", how="left", maintain_order="left")
         .with_columns(

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.group_counts import GroupCounts
-from schedscope.analysis._base.native_tables import coded, coded_parts
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states, occupancy
 from schedscope.analysis._base.quantiles import at_share, shares_of
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import CENSORED, STATE
+from schedscope.parsers.schema import STATE
 from schedscope.units import duration, nanoseconds, percent
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _WAITS = 100
 """Of fewer waits, a 99th percentile is their maximum."""
 _KNOWN = 0.5
 """A part of which less is known is not judged."""
-_UNCENSORED = CENSORED.categories.to_list().index("none")
 
 
 @dataclass(frozen=True)
@@ -202,14 +202,15 @@ def _measured(trace: Trace, step: int) -> pl.DataFrame:
 def _waits(trace: Trace, step: int, parts: int) -> list[pl.Series]:
     """Of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
-    seen = pl.col("wait").is_not_null() & (pl.col("censored") == _UNCENSORED)
+    seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
     counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
 
     def begun() -> Iterator[pl.DataFrame]:
-        for rows in coded_parts(trace, "waits", "ts_ready", "wait", "censored"):
-            yield rows.filter(pl.col("ts_ready").is_between(begin, end, closed="left")).select(
+        for rows in in_batches(trace.waits):
+            inside = rows.filter(pl.col("ts_ready").is_between(begin, end, closed="left"))
+            yield inside.select(
                 part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait")
-            )
+            ).collect()
 
     def whole(rows: pl.DataFrame) -> tuple[Ints, Ints]:
         known = rows.drop_nulls()

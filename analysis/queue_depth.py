@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
@@ -30,6 +31,9 @@ QUANTILES = (0.5, 0.9, 0.99)
 MOST_ROWS = 10_000_000
 """Of `queue_depth` by buckets."""
 
+MOST_INTERVALS = 30_000_000
+"""From which `queue_depth` makes steps: some 900 MB."""
+
 # What an interval adds while it lasts, in one number of three digits, so that one
 # column is summed: threads waiting, threads running, and intervals that say what a
 # CPU does (idle is known, too).
@@ -43,7 +47,6 @@ _ADDS = np.array([_WAITING, _KNOWN, _KNOWN + _RUNNING, -_WAITING, -_KNOWN, -_KNO
 _CODE_BITS = 3
 _CODES = (1 << _CODE_BITS) - 1
 _NOTHING = 6
-_ROWS = 1 << 18
 _STEPS = {
     "cpu": pl.UInt16,
     "ts": pl.Int64,
@@ -56,7 +59,11 @@ _STEPS = {
 
 @needs("switches")
 def queue_depth(
-    trace: Trace, *, by: Literal["cpu", "all"] = "cpu", every: str | int | None = None
+    trace: Trace,
+    *,
+    by: Literal["cpu", "all"] = "cpu",
+    cpus: Collection[int] | None = None,
+    every: str | int | None = None,
 ) -> pl.DataFrame:
     """One row per CPU and stretch of time in which the same number of threads wanted the CPU.
 
@@ -78,17 +85,25 @@ def queue_depth(
     threads, with a null `cpu`; `running` is null while any CPU is not known.
     That is the one to look at where all CPUs share a queue (FreeBSD's 4BSD).
 
+    `cpus`: rows of these CPUs only, those of them that the trace has.
+
     `every`, as in "10ms": instead of steps a row per bucket of that length, which takes a fraction
     of the time. `unknown` is how much of the bucket is not known (ns); `waiting` and `depth` are
     means over its known time, null if there is none; `waiting_max` and `depth_max` are the most at
     any time of it; `held` is the threads' time on this queue, unknown time included (ns).
 
-    Definition: docs/definitions/queue-depth.md. Raises `UsageError` for another `by`, and for an
-    `every` that is not a duration above 0 ns or gives more than 10 million rows.
+    Definition: docs/definitions/queue-depth.md. Raises `UsageError` for another `by`, for `cpus`
+    with `by="all"`, for an `every` that is not a duration above 0 ns or gives more than 10 million
+    rows, and for steps of more than 30 million intervals of running and waiting.
     """
+    check(by, ["cpu", "all"])
+    if cpus is not None and by == "all":
+        raise UsageError("cpus with by='all'", "one of them", "leave one out")
     if every is not None:
-        return _over_time(trace, by, every)
-    frames = list(_functions(trace, by))
+        found = _over_time(trace, by, every)
+        return found if cpus is None else found.filter(pl.col("cpu").is_in(list(cpus)))
+    _check_length(trace, cpus)
+    frames = list(_functions(trace, by, cpus))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
 
 
@@ -223,7 +238,6 @@ def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.D
 
 
 def _over_time(trace: Trace, by: str, every: str | int) -> pl.DataFrame:
-    check(by, ["cpu", "all"])
     step = nanoseconds(every)
     if step <= 0:
         raise UsageError(f"every={every!r}", "a duration longer than 0 ns", "as in 10ms")
@@ -255,47 +269,60 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
     return pl.DataFrame(occupancy(trace).levels(numbers, by == "all"))
 
 
-def _functions(trace: Trace, by: str) -> Iterator[pl.DataFrame]:
-    check(by, ["cpu", "all"])
+def _check_length(trace: Trace, cpus: Collection[int] | None) -> None:
+    """Raises `UsageError` where the steps would be too many to hold."""
+    if trace.states.select(pl.len()).collect().item() <= MOST_INTERVALS:
+        return
+    number = _of_cpus(trace.states, cpus).select(pl.len()).collect(engine="streaming").item()
+    if number > MOST_INTERVALS:
+        raise UsageError(
+            f"steps of {number:,} intervals of running and waiting",
+            f"at most {MOST_INTERVALS:,}",
+            "choose some CPUs or a part of the time, or means by buckets of time (every)",
+        )
+
+
+def _of_cpus(states: pl.LazyFrame, cpus: Collection[int] | None) -> pl.LazyFrame:
+    """Who ran or waited: on these CPUs, where not on any."""
+    found = states.filter(pl.col("state").is_in(["running", "runnable"]))
+    return found if cpus is None else found.filter(pl.col("cpu").is_in(list(cpus)))
+
+
+def _functions(trace: Trace, by: str, cpus: Collection[int] | None) -> Iterator[pl.DataFrame]:
     if by == "cpu":
-        yield from _steps(trace)
+        yield from _steps(trace, cpus)
     elif parts := list(_steps(trace)):
         yield _together(trace, parts)
 
 
-def _intervals(trace: Trace) -> pl.DataFrame:
+def _intervals(trace: Trace, cpus: Collection[int] | None) -> Iterator[pl.DataFrame]:
     """Who ran or waited, within the window, with what each adds to the levels of its CPU."""
     begin, end = trace.window
-    runs, waits = pl.col("state") == "running", pl.col("state") == "runnable"
     idle = pl.col("utid") < trace.ncpu
     ran = pl.when(idle).then(pl.lit(1, pl.UInt8)).otherwise(pl.lit(2, pl.UInt8))
-    frame = (
-        trace.states.select(
-            pl.col("cpu").cast(pl.UInt16),
-            "ts",
-            until=pl.col("ts") + pl.col("dur"),
-            code=pl.when(runs).then(ran).when(waits).then(pl.lit(0, pl.UInt8)),
+    code = pl.when(pl.col("state") == "running").then(ran).otherwise(pl.lit(0, pl.UInt8))
+    for states in in_batches(trace.states):
+        yield (
+            _of_cpus(states, cpus)
+            .select(
+                pl.col("cpu").cast(pl.UInt16),
+                pl.col("ts").clip(lower_bound=begin),
+                until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=end),
+                code=code,
+            )
+            .filter(pl.col("ts") < pl.col("until"))
+            .collect()
         )
-        .filter(pl.col("code").is_not_null())
-        .collect()
-    )
-    first, last = frame["ts"].min(), frame["until"].max()
-    if first is not None and (first < begin or last > end):  # type: ignore[operator]
-        frame = frame.with_columns(
-            pl.col("ts").clip(lower_bound=begin), pl.col("until").clip(upper_bound=end)
-        ).filter(pl.col("ts") < pl.col("until"))
-    return frame
 
 
-def _edges(trace: Trace) -> dict[int | None, Ints]:
+def _edges(trace: Trace, cpus: Collection[int] | None) -> dict[int | None, Ints]:
     """The edges of each CPU's intervals in order, as instants since the start of the window."""
     begin, end = trace.window
     if end - begin >= 1 << (63 - _CODE_BITS):
         raise UsageError(f"a window of {end - begin} ns", "less than 36 years", "cut it")
     found: dict[int | None, tuple[list[Ints], list[Ints]]] = {}
     nobody = 1 << 16
-    # In pieces, whose copies stay small beside the table.
-    for part in _intervals(trace).iter_slices(_ROWS):
+    for part in filter(len, _intervals(trace, cpus)):
         cpu = part["cpu"].cast(pl.UInt32).fill_null(nobody).to_numpy()
         if part["cpu"].null_count():
             order = np.argsort(cpu, kind="stable")
@@ -324,15 +351,16 @@ def _window_edges(begin: int, end: int) -> Ints:
     return np.array([_NOTHING, end - begin << _CODE_BITS | _NOTHING])
 
 
-def _steps(trace: Trace) -> Iterator[pl.DataFrame]:
+def _steps(trace: Trace, cpus: Collection[int] | None = None) -> Iterator[pl.DataFrame]:
     """The step function of one CPU after the other; then that of no CPU, if there is one."""
     begin, end = trace.window
     if begin == end:
         return
     window = _window_edges(begin, end)
-    found = _edges(trace)
+    found = _edges(trace, cpus)
+    recorded = {cpu for cpu in recorded_cpus(trace) if cpus is None or cpu in cpus}
     for cpu in [
-        *sorted({*recorded_cpus(trace), *(found.keys() - {None})}),  # type: ignore[type-var]
+        *sorted({*recorded, *(found.keys() - {None})}),  # type: ignore[type-var]
         *([None] if None in found else []),
     ]:
         edges = found.pop(cpu) if cpu in found else window

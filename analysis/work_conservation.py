@@ -15,7 +15,6 @@ from schedscope.analysis._base.occupancy import coded_waits, occupancy
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import CAUSE as WAIT_CAUSE
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -25,19 +24,6 @@ if TYPE_CHECKING:
 By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
-
-# How the wait began in which the thread was, as a code; and whether a CPU was to be had then.
-_BEGAN = {name: pl.col("began") == code for code, name in enumerate(WAIT_CAUSE.categories)}
-_CAUSE = (
-    pl.when(_BEGAN["unknown"] | pl.col("began").is_null())
-    .then(pl.lit("unknown"))
-    .when(~pl.col("usable"))
-    .then(pl.lit("not_pulled"))
-    .when(_BEGAN["wake"] | _BEGAN["new"])
-    .then(pl.lit("placed"))
-    .otherwise(pl.lit("preempted"))
-    .cast(CAUSE)
-)
 
 
 @needs("switches", "wakeups")
@@ -125,6 +111,7 @@ def idle_episodes(
     *,
     longer_than: str | int = "1ms",
     top: int | None = 20,
+    waiters: int | None = 100,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
     """One row per episode of continuously wasted CPU time and thread that waited in it.
@@ -132,7 +119,7 @@ def idle_episodes(
     An episode is a longest stretch of time in which, at every instant, a CPU was spare that a
     waiting thread may use (`work_conservation` says exactly what that means). Those of
     `longer_than` and more are listed, the `top` ones with the most wasted (None: all), and in each
-    its threads, the one that waited longest first.
+    the `waiters` rows of those that waited longest, in that order (None: all).
 
     * `episode`: its rank, from 1; `ts`, `dur`: the stretch; `wasted`: CPU time in it (ns);
     * `idle_cpus`: CPUs that were spare at some time in it and that this thread may use, as
@@ -143,46 +130,62 @@ def idle_episodes(
       use; `preempted`: it left its CPU still wanting it, and one was spare; `not_pulled`: no CPU
       was spare when its wait began, one became so and did not take it; `unknown`: no start.
 
+    Where there are more, a last row has how long all others `waited`, together: `comm` to `cpu` and
+    `cause` are null, and `idle_cpus` are all that were spare.
+
     Where all were on queues of CPUs that idled, too, each about to run one of its own, it is not
     known which threads could have run elsewhere: the episode has one row, from `comm` to `cause`
     null.
 
     `where`: expression over the columns of `threads`, and `cpu`: whose rows are shown; it changes
-    no episode. Raises `UsageError` for a `longer_than` that is negative or not a duration, or a
-    `top` below 1.
+    no episode. Raises `UsageError` for a `longer_than` that is negative or not a duration, and a
+    `top` or `waiters` below 1.
     """
     threshold = nanoseconds(longer_than)
     if threshold < 0:
         raise UsageError(f"longer_than={longer_than!r}", "a duration of 0 ns or more", "as in 1ms")
     if top is not None and top < 1:
         raise UsageError(f"top={top}", "a number of episodes, 1 or more")
+    if waiters is not None and waiters < 1:
+        raise UsageError(f"waiters={waiters}", "a number of threads, 1 or more")
     read, allowed = _read(trace)
     found, rows, spare = map(
         pl.DataFrame, read.episodes(allowed.to_native(), threshold, top, coded_waits(trace))
     )
-    frame = rows.with_columns(cause=_CAUSE).join(
-        _idle_cpus(spare, allowed), on=["episode", "class"], how="left"
-    )
-    # A thread that moved between queues within an episode has a row for each of them.
+    threads = threads_with(trace, (), where).drop("prio").collect()
+    if where is not None:
+        rows = rows.join(threads, on="utid", how="left", maintain_order="left")
+        rows = rows.filter(where).select("episode", "utid", "class", "cpu", "waited", "cause")
+    rows = _longest(rows, waiters)
+    causes = pl.lit(pl.Series(CAUSE.categories, dtype=CAUSE))
     frame = (
-        frame.sort("begin")
-        .group_by("episode", "utid", "cpu", "cause", maintain_order=True)
-        .agg(pl.col("waited").sum(), pl.col("idle_cpus", "idle").first())
-        .join(found, on="episode", how="right")
-        .join(threads_with(trace, (), where).drop("prio").collect(), on="utid", how="left")
+        rows.with_columns(causes.gather("cause").alias("cause"))
+        .join(_idle_cpus(spare, allowed), on=["episode", "class"], how="left")
+        .join(found, on="episode", how="right" if where is None else "inner")
+        .join(threads, on="utid", how="left")
         .join(_all_idle(spare), on="episode", how="left")
         .with_columns(
             pl.coalesce(name, f"any_{name}").alias(name) for name in ("idle_cpus", "idle")
         )
     )
-    if where is not None:
-        frame = frame.filter(where)
-    return frame.sort(
-        ["episode", "waited", "utid"], descending=[False, True, False], maintain_order=True
-    ).select(
+    return frame.sort("episode", "rank", maintain_order=True).select(
         "episode", "ts", "dur", "wasted", "idle_cpus", "idle", "comm", "tid", "utid",
         "cpu", "waited", "cause",
     )  # fmt: skip
+
+
+def _longest(rows: pl.DataFrame, most: int | None) -> pl.DataFrame:
+    """Of each episode so many rows, with their order as `rank`, and what the others waited."""
+    rank = pl.int_range(pl.len()).over("episode")
+    rows = rows.with_columns(rank=rank)
+    if most is None:
+        return rows
+    others = (
+        rows.filter(pl.col("rank") >= most)
+        .group_by("episode")
+        .agg(pl.col("waited").sum(), pl.col("rank").min())
+    )
+    return pl.concat([rows.filter(pl.col("rank") < most), others], how="diagonal")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Exact quantiles of values in groups, few or many, in memory that does not grow with the values.
 
 Some four million values are held and sorted. Of more, a histogram for each group tells where its
-quantiles lie (`order_statistics`), which takes 4 kB a group. Of more values in more than some
-thirty thousand groups, the values of some neighbouring groups are held and sorted at a time, which
-takes a pass over the source for each such slice.
+quantiles lie (`order_statistics`), which takes 4 kB a group, or 516 kB of few groups. Of more
+values in more than some thirty thousand groups, the values of some neighbouring groups are held and
+sorted at a time, which takes a pass over the source for each such slice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
+from schedscope.analysis._base.order_statistics import (
+    COARSE,
+    FINE,
+    bucket,
+    buckets,
+    order_statistics,
+)
 from schedscope.analysis._base.quantiles import rank
 
 if TYPE_CHECKING:
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
 _HELD = 1 << 22
 # Groups that have a histogram each: 132 MB.
 _HISTOGRAMS = 1 << 15
+# Groups whose histograms are fine: 17 MB.
+_FEW = 1 << 5
 # Values that a later pass holds: 268 MB.
 _SLICE = 1 << 25
 
@@ -40,7 +48,9 @@ class GroupCounts:
         self.n: Ints = np.zeros(0, dtype=np.int64)
         self._greatest = 0
         self._held: list[tuple[npt.NDArray[np.int32], Ints]] | None = []
-        self._histogram: Ints | None = np.zeros((0, BUCKETS), dtype=np.int64)
+        # Of each octave there are 2**_parts.
+        self._parts = FINE
+        self._histogram: Ints | None = np.zeros((0, buckets(FINE)), dtype=np.int64)
 
     def add(self, group: Ints, value: Ints, groups: int) -> None:
         """Some more values, of groups numbered below `groups`; none of them negative."""
@@ -68,7 +78,7 @@ class GroupCounts:
             held = [(group.astype(np.int64), value) for group, value in self._held]
             return self._sorted(ranks, self.n, held, 0)
         if self._histogram is not None:
-            return order_statistics(self._histogram, ranks, pairs)
+            return order_statistics(self._histogram, ranks, pairs, self._parts)
         return self._in_slices(ranks, pairs)
 
     def _count(self, group: npt.NDArray[np.int32] | Ints, value: Ints) -> None:
@@ -77,13 +87,16 @@ class GroupCounts:
             self._histogram = None
         if self._histogram is None:
             return
+        if groups > _FEW and self._parts == FINE:
+            self._histogram, self._parts = _coarse(self._histogram), COARSE
         self._histogram = _longer(self._histogram, groups)
-        if groups * BUCKETS > 8 * len(value):  # not another histogram of all for few values
-            np.add.at(self._histogram, (group, bucket(value)), 1)
+        number, size = bucket(value, self._parts), self._histogram.shape[1]
+        if self._histogram.size > 8 * len(value):  # not another histogram of all for few values
+            np.add.at(self._histogram, (group, number), 1)
         else:
-            cell = group.astype(np.int64) * BUCKETS + bucket(value)
-            cells = np.bincount(cell, minlength=groups * BUCKETS)
-            self._histogram += cells.reshape(groups, BUCKETS)
+            cell = group.astype(np.int64) * size + number
+            cells = np.bincount(cell, minlength=groups * size)
+            self._histogram += cells.reshape(groups, size)
 
     def _in_slices(self, ranks: Ints, pairs: Pairs) -> Ints:
         found = np.full(ranks.shape, -1, dtype=np.int64)
@@ -116,9 +129,10 @@ class GroupCounts:
                 hit = number[group] >= 0
                 yield number[group[hit]], value[hit]
 
-        histogram = np.zeros((len(large), BUCKETS), dtype=np.int64)
+        size = buckets()
+        histogram = np.zeros((len(large), size), dtype=np.int64)
         for group, value in theirs():
-            cells = np.bincount(group * BUCKETS + bucket(value), minlength=histogram.size)
+            cells = np.bincount(group * size + bucket(value), minlength=histogram.size)
             histogram += cells.reshape(histogram.shape)
         return order_statistics(histogram, ranks, theirs)
 
@@ -161,6 +175,15 @@ def _parts(values: Iterable[tuple[Ints, Ints]]) -> Iterator[tuple[slice, tuple[I
     for pair in values:
         yield slice(at, at + len(pair[0])), pair
         at += len(pair[0])
+
+
+def _coarse(histogram: Ints) -> Ints:
+    """Of the fine buckets those of each coarse one together."""
+    groups = len(histogram)
+    coarse = np.zeros((groups, buckets(COARSE)), dtype=np.int64)
+    coarse[:, 0] = histogram[:, 0]
+    coarse[:, 1:] = histogram[:, 1:].reshape(groups, 63 << COARSE, 1 << FINE - COARSE).sum(axis=2)
+    return coarse
 
 
 def _longer(counts: Ints, groups: int) -> Ints:

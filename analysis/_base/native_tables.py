@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -12,9 +11,6 @@ from schedscope.parsers.schema import TABLES
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
     from schedscope.trace import Trace
-
-# Rows of a table in memory that are handed out at a time: as many as a row group has.
-_PART = 1 << 17
 
 
 def coded(
@@ -36,16 +32,6 @@ def coded(
     chosen = getattr(trace, table) if rows is None else rows
     schema = TABLES[table].schema
     return chosen.select(_coded(name, schema[name]) for name in columns).collect()
-
-
-def coded_parts(trace: Trace, table: str, *columns: str) -> Iterator[pl.DataFrame]:
-    """The same, some rows at a time."""
-    rows = coded(trace, table, *columns)
-    if isinstance(rows, pl.DataFrame):
-        yield from rows.iter_slices(_PART)
-        return
-    for number in range(len(rows)):
-        yield pl.DataFrame(rows.group(number))
 
 
 def _coded(name: str, dtype: pl.DataType) -> pl.Expr:

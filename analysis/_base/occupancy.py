@@ -66,5 +66,5 @@ def coded_states(
 
 
 def coded_waits(trace: Trace) -> StoredTable | pl.DataFrame:
-    """Of every wait in the ledger whose it was, when it began and why, with codes for words."""
-    return coded(trace, "waits", "utid", "ts_ready", "cause")
+    """Of every wait in the ledger whose, from when to when, and why, with codes for words."""
+    return coded(trace, "waits", "utid", "ts_ready", "cause", "ts_run")

@@ -2,9 +2,10 @@
 
 Sorting every wait would take memory for every wait. Instead each pass over the
 ledger narrows, for all groups and ranks at once, the interval in which the
-wanted value lies: first to an eighth of an octave by a histogram, then, where many
+wanted value lies: first to a part of an octave by a histogram, then, where many
 waits share such an interval, to a 64th of that. The last pass keeps the waits of
-those intervals alone and takes the ranked ones.
+those intervals alone and takes the ranked ones. Where groups are few their
+histograms are fine, so that of the longest traces a second pass is the last.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     Pairs = Callable[[], Iterable[tuple[Ints, Ints]]]
     """Gives (group, wait) arrays, the same ones each time it is called."""
 
-# Waits of 0, then 8 to an octave up to 2**63.
-BUCKETS = 1 + 63 * 8
+# An octave has 8 parts, or 1024.
+COARSE, FINE = 3, 10
 _FINER = 64
 # Groups whose histograms are summed up at a time: some 16 MB.
 _ROWS = 1 << 12
@@ -30,30 +31,37 @@ _ROWS = 1 << 12
 _KEEP = 1 << 22
 
 
-def bucket(wait: Ints) -> Ints:
+def buckets(parts: int = COARSE) -> int:
+    """How many there are with `2**parts` to an octave: one for waits of 0, and up to 2**63."""
+    return 1 + (63 << parts)
+
+
+def bucket(wait: Ints, parts: int = COARSE) -> Ints:
     """The number of the bucket of each wait: not falling, read off a float's own bits."""
-    bits: Ints = wait.astype(np.float64).view(np.int64) >> (52 - 3)
-    number: Ints = np.maximum(bits - (1023 * 8 - 1), 0)
+    bits: Ints = wait.astype(np.float64).view(np.int64) >> (52 - parts)
+    number: Ints = np.maximum(bits - ((1023 << parts) - 1), 0)
     return number
 
 
-def bucket_start(number: Ints) -> Ints:
+def bucket_start(number: Ints, parts: int = COARSE) -> Ints:
     """The smallest wait of a bucket; of an empty one, of the next that is not."""
-    octave, eighth = (number - 1) // 8, (number - 1) % 8
+    octave, part = number - 1 >> parts, number - 1 & (1 << parts) - 1
     # In Python's integers: the last ends at 2**63.
     starts = [
-        0 if o < 0 else min(-(-((8 + int(e)) << int(o)) // 8), 2**63 - 1)
-        for o, e in zip(octave.tolist(), eighth.tolist(), strict=True)
+        0 if o < 0 else min(-(-((1 << parts) + p << o) >> parts), 2**63 - 1)
+        for o, p in zip(octave.tolist(), part.tolist(), strict=True)
     ]
     return np.array(starts, dtype=np.int64)
 
 
-def order_statistics(histogram: Ints, ranks: Ints, pairs: Pairs) -> Ints:
+def order_statistics(histogram: Ints, ranks: Ints, pairs: Pairs, parts: int = COARSE) -> Ints:
     """The waits at `ranks` (from 0) in each group's ascending order; -1 for a negative rank.
 
-    `histogram` has a row per group: how many waits lie in each bucket. `ranks` has
-    a row per group, a column per wanted value; the result has the same shape.
+    `histogram` has a row per group: how many waits lie in each of the buckets, `2**parts` to
+    an octave. `ranks` has a row per group, a column per wanted value; the result has the same
+    shape.
     """
+    size = buckets(parts)
     values = np.full(ranks.shape, -1, dtype=np.int64)
     which, column = np.nonzero(ranks >= 0)
     if not len(which):
@@ -73,16 +81,16 @@ def order_statistics(histogram: Ints, ranks: Ints, pairs: Pairs) -> Ints:
         rank[here] = ranked - below
 
     # Ranks that fall into one bucket of one group share a cell.
-    cells, cell = np.unique(which * BUCKETS + number, return_inverse=True)
+    cells, cell = np.unique(which * size + number, return_inverse=True)
     table = np.full(histogram.size, -1, dtype=np.int32)
     table[cells] = np.arange(len(cells))
-    low = bucket_start(cells % BUCKETS)
-    width = np.maximum(bucket_start(cells % BUCKETS + 1) - low, 1)
+    low = bucket_start(cells % size, parts)
+    width = np.maximum(bucket_start(cells % size + 1, parts) - low, 1)
     count = histogram.reshape(-1)[cells]
 
     def members() -> Iterator[tuple[Ints, Ints]]:
         for group, wait in pairs():
-            found = table[group * BUCKETS + bucket(wait)]
+            found = table[group * size + bucket(wait, parts)]
             hit = found >= 0
             yield found[hit].astype(np.int64), wait[hit]
 

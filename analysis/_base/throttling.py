@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.memberships import memberships
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ _SLICE = 5_000_000
 """Default of `sched_cfs_bandwidth_slice_us`, in ns."""
 _PERIOD_OFF = 0.02
 """A timer is of a group if its period is the group's, within this part."""
-
-_ROWS = 4_000_000
-"""Rows of `states` that are looked at together."""
 
 ACCOUNTING = "quota accounting"
 IDLE_CPU = "idle CPU"
@@ -221,11 +219,11 @@ def _states(
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     """When the group's threads wanted a CPU, and which of their waits ended as they `_left`.
 
-    Of a long trace part by part, which have to fit into memory: the table is in order of time, so
-    what follows a thread's last row in a part is its first in a later one.
+    In batches: the table is in order of time, so what follows a thread's last row in one is its
+    first in a later one.
     """
     carried = None
-    for rows in _parts(trace):
+    for rows in in_batches(trace.states):
         wanting = rows.filter(pl.col("state").is_in(["running", "runnable"])).select(
             "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
         )
@@ -236,17 +234,6 @@ def _states(
         known = states if carried is None else pl.concat([carried, states])
         yield states, _left(known)
         carried = known.sort("utid", "ts").unique("utid", keep="last")
-
-
-def _parts(trace: Trace) -> Iterator[pl.LazyFrame]:
-    rows = 0
-    if trace.folder_of("states") is not None:
-        rows = int((trace.info.get("rows") or {}).get("states", 0))
-    if rows <= _ROWS:
-        yield trace.states
-        return
-    for at in range(0, rows, _ROWS):
-        yield trace.states.slice(at, _ROWS)
 
 
 def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:

@@ -64,7 +64,8 @@ def _idle_longest(facts: Facts) -> tuple[Any, ...]:
         found = once(idle_episodes, facts.trace, longer_than=0, top=STRETCHES)
     else:
         # All of them, since the worst ones may be about others.
-        found = idle_episodes(facts.trace, top=None, where=facts.where)
+        found = idle_episodes(facts.trace, top=None, waiters=1, where=facts.where)
+        found = found.filter(pl.col("utid").is_not_null())
         found = found.sort("waited", "ts", descending=[True, False])
     return found.select("ts", "dur", "utid", "cpu").row(0) if found.height else ()
 

@@ -28,8 +28,6 @@ class StoredTable:
         columns: list[str],
         groups: tuple[int, int] | None = None,
     ) -> StoredTable | None: ...
-    def __len__(self) -> int: ...
-    def group(self, number: int) -> ArrowTable: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 def overview(
@@ -222,6 +220,7 @@ class CpuHistory:
         ngroups: int,
         numbers: list[int],
         waits: _ArrowStream,
+        parts: int,
     ) -> tuple[ArrowTable, ArrowTable]: ...
     def wait_breakdown(
         self,

@@ -17,6 +17,7 @@ WAYS = {
     "held": {},
     "histograms": {"_HELD": 0},
     "histograms, after some were held": {"_HELD": 9},
+    "histograms, fine until groups are many": {"_HELD": 0, "_FEW": 4},
     "slices": {"_HELD": 0, "_HISTOGRAMS": 0, "_SLICE": 10},
     "slices, each of one group": {"_HELD": 0, "_HISTOGRAMS": 0, "_SLICE": 1},
     "slices, of which histograms became too many": {"_HELD": 5, "_HISTOGRAMS": 3, "_SLICE": 4},

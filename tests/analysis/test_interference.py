@@ -15,6 +15,7 @@ from small_worlds import Interval, of_states, small_worlds
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis import interference as module
 from schedscope.simulator.generators import make
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -49,6 +50,23 @@ def test_the_wait_is_divided(trace: ss.Trace) -> None:
         ("v", 260, "idle", None, 10, 1, 2, 10, 0, 0, 0, 0),
     ]
     assert frame["share"].to_list() == pytest.approx([150 / 260, 100 / 260, 10 / 260])
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_threads_of_least_time_are_others_and_add_up(
+    trace: ss.Trace, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a and b the one of more time has a row; the idling of the CPU always has one."""
+    only = pl.col("comm") == "v"
+    if not asked:
+        monkeypatch.setattr(module, "MOST_ROWS", 1)
+    frame = ss.interference(trace, by="comm", where=only, parts=1 if asked else None)
+    assert frame.select("kind", "comm", "time", "n", "cause_wake", "cause_preempt").rows() == [
+        ("thread", "a", 150, 2, 100, 50),
+        ("idle", None, 10, 1, 10, 0),
+        ("others", None, 100, None, 100, 0),
+    ]
+    assert frame["time"].sum() == frame["wait"][0]
 
 
 def test_a_moved_thread_waits_for_the_other_cpu_from_then_on() -> None:
@@ -128,6 +146,8 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
         ss.interference(trace, by="cpu")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="victims=0"):
         ss.interference(trace, victims=0)
+    with pytest.raises(ss.UsageError, match="parts=0"):
+        ss.interference(trace, parts=0)
 
 
 def who_ran(rows: list[Interval], cpu: int | None, t: int) -> tuple[str, int | None]:

@@ -17,7 +17,7 @@ def test_how_many_groups_are_summed_up_at_a_time_changes_nothing(
     group = rng.integers(0, 20, 400)
     group[group == 11] = 12  # one without any
     wait = np.exp(rng.normal(9, 3, 400)).astype(np.int64)
-    histogram = np.zeros((20, module.BUCKETS), np.int64)
+    histogram = np.zeros((20, module.buckets()), np.int64)
     np.add.at(histogram, (group, module.bucket(wait)), 1)
     n = histogram.sum(axis=1)
     ranks = np.stack([n // 2 - (n == 0), n - 1], axis=1)

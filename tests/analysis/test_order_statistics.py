@@ -12,9 +12,11 @@ from ledgers import ledger
 import schedscope as ss
 from schedscope.analysis._base import batches, grouping, order_statistics as module
 from schedscope.analysis._base.order_statistics import (
-    BUCKETS,
+    COARSE,
+    FINE,
     bucket,
     bucket_start,
+    buckets,
     order_statistics,
 )
 
@@ -27,8 +29,12 @@ WAIT = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), WAIT), min_size=1, max_size=80), st.booleans())
-def test_every_rank_of_every_group(rows: list[tuple[int, int]], narrow: bool) -> None:
+@pytest.mark.parametrize("parts", [COARSE, FINE])
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), WAIT), min_size=1, max_size=80),
+    narrow=st.booleans(),
+)
+def test_every_rank_of_every_group(parts: int, rows: list[tuple[int, int]], narrow: bool) -> None:
     """Against `sorted`, whether or not the intervals have to be narrowed, in batches of 7."""
     group = np.array([g for g, _ in rows])
     wait = np.array([w for _, w in rows])
@@ -37,32 +43,35 @@ def test_every_rank_of_every_group(rows: list[tuple[int, int]], narrow: bool) ->
         for i in range(0, len(rows), 7):
             yield group[i : i + 7], wait[i : i + 7]
 
-    cells = np.bincount(group * BUCKETS + bucket(wait), minlength=3 * BUCKETS)
+    size = buckets(parts)
+    cells = np.bincount(group * size + bucket(wait, parts), minlength=3 * size)
     sizes = [int((group == g).sum()) for g in range(3)]
     ranks = np.full((3, max(sizes)), -1)
     expected = np.full((3, max(sizes)), -1)
-    for g, size in enumerate(sizes):
-        ranks[g, :size] = range(size)
-        expected[g, :size] = np.sort(wait[group == g])
+    for g, n in enumerate(sizes):
+        ranks[g, :n] = range(n)
+        expected[g, :n] = np.sort(wait[group == g])
     with pytest.MonkeyPatch.context() as patch:
         if narrow:
             patch.setattr(module, "_KEEP", 0)
-        got = order_statistics(cells.reshape(3, BUCKETS), ranks, pairs)
+        got = order_statistics(cells.reshape(3, size), ranks, pairs, parts)
     assert got.tolist() == expected.tolist()
 
 
-@given(st.lists(WAIT, min_size=2))
-def test_buckets_do_not_fall(waits: list[int]) -> None:
+@pytest.mark.parametrize("parts", [COARSE, FINE])
+@given(waits=st.lists(WAIT, min_size=2))
+def test_buckets_do_not_fall(parts: int, waits: list[int]) -> None:
     """A longer wait is in no earlier bucket: what the whole method rests on."""
-    numbers = bucket(np.sort(np.array(waits)))
+    numbers = bucket(np.sort(np.array(waits)), parts)
     assert (np.diff(numbers) >= 0).all()
-    assert numbers.max() < BUCKETS
+    assert numbers.max() < buckets(parts)
 
 
-@given(st.integers(0, 2**50))
-def test_a_wait_lies_between_its_buckets_ends(wait: int) -> None:
-    number = bucket(np.array([wait]))
-    assert bucket_start(number).item() <= wait < bucket_start(number + 1).item()
+@pytest.mark.parametrize("parts", [COARSE, FINE])
+@given(wait=st.integers(0, 2**50))
+def test_a_wait_lies_between_its_buckets_ends(parts: int, wait: int) -> None:
+    number = bucket(np.array([wait]), parts)
+    assert bucket_start(number, parts).item() <= wait < bucket_start(number + 1, parts).item()
 
 
 def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

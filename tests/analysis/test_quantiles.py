@@ -12,7 +12,7 @@ import pytest
 from sources import ROOT, sources
 
 import schedscope as ss
-from schedscope.analysis._base.order_statistics import BUCKETS, bucket, order_statistics
+from schedscope.analysis._base.order_statistics import bucket, buckets, order_statistics
 from schedscope.analysis._base.quantiles import nearest_rank, quantile, rank, shares_of
 from schedscope.simulator.generators import web
 from schedscope.simulator.summary import summary
@@ -36,7 +36,7 @@ def test_each_form_follows_the_definition(q: str) -> None:
         (share,) = shares_of([float(q)])
         assert sorted(values)[rank(n, share)] == expected
         array = pl.Series(values).to_numpy()
-        histogram = np.bincount(bucket(array), minlength=BUCKETS).reshape(1, -1)
+        histogram = np.bincount(bucket(array), minlength=buckets()).reshape(1, -1)
         pairs = [(np.zeros_like(array), array)]
         at = np.array([[rank(n, share)]])
         assert order_statistics(histogram, at, pairs.copy).item() == expected

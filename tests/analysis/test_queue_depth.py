@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis import queue_depth as module
 from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -70,6 +71,27 @@ def test_the_step_function(trace: ss.Trace) -> None:
         (0, 400, 600, 1, 1, 2),
         (1, 100, 900, 0, 0, 0),
     ]
+
+
+def test_steps_of_some_cpus(trace: ss.Trace) -> None:
+    every = ss.queue_depth(trace)
+    assert ss.queue_depth(trace, cpus=[1, 7]).equals(every.filter(cpu=1))
+    buckets = ss.queue_depth(trace, every=300)
+    assert ss.queue_depth(trace, cpus=[1], every=300).equals(buckets.filter(cpu=1))
+    with pytest.raises(ss.errors.UsageError, match="by='all'"):
+        ss.queue_depth(trace, by="all", cpus=[1])
+
+
+def test_steps_that_would_be_too_many_are_refused(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of both CPUs, but not of one of them."""
+    every = ss.queue_depth(trace)
+    both = trace.states.filter(pl.col("state").is_in(["running", "runnable"])).collect()
+    monkeypatch.setattr(module, "MOST_INTERVALS", len(both) - 1)
+    with pytest.raises(ss.errors.UsageError, match=f"steps of {len(both)} intervals"):
+        ss.queue_depth(trace)
+    assert ss.queue_depth(trace, cpus=[1]).equals(every.filter(cpu=1))
 
 
 def test_the_summary_is_weighted_by_time(trace: ss.Trace) -> None:

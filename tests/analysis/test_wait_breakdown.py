@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis._base import throttling as throttling_module
+from schedscope.analysis._base import batches, throttling as throttling_module
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
 from schedscope.analysis.wait_breakdown import PARTS
@@ -302,7 +302,7 @@ def test_a_long_trace_is_looked_at_part_by_part(
     wanted = throttling_module.throttling(limited)
     assert wanted.stretches.height
     assert wanted.stretches["group"].n_unique() > 1
-    monkeypatch.setattr(throttling_module, "_ROWS", rows)
+    monkeypatch.setattr(batches, "BATCH", rows)
     found = throttling_module.throttling(limited)
     assert found.stretches.equals(wanted.stretches)
 

@@ -177,6 +177,30 @@ def test_episodes_name_who_where_and_why(trace: ss.Trace) -> None:
     assert ss.idle_episodes(trace, longer_than=0, where=pl.col("comm") == "c").height == 0
 
 
+def test_those_who_waited_least_in_an_episode_are_added_up() -> None:
+    """CPU 1 idles from 100 on, while a runs and b, c and d wait for CPU 0."""
+    trace = played(
+        """
+        0   cpu0: idle -> a
+        0   cpu1: x S -> idle
+        100 cpu0: enqueued b on 0 by a
+        110 cpu0: enqueued c on 0 by a
+        120 cpu0: enqueued d on 0 by a
+        300 cpu0: a S -> b
+        """,
+        window=(0, 300),
+    )
+    every = ss.idle_episodes(trace, longer_than=0)
+    assert every.select("comm", "waited").rows() == [("b", 200), ("c", 190), ("d", 180)]
+    one = ss.idle_episodes(trace, longer_than=0, waiters=1)
+    assert one[0].equals(every[0])
+    assert one[1].drop("utid").rows() == [(1, 100, 200, 200, "1", 200, None, None, None, 370, None)]
+    some = ss.idle_episodes(trace, longer_than=0, waiters=1, where=pl.col("comm") != "b")
+    assert some.select("comm", "waited").rows() == [("c", 190), (None, 180)]
+    with pytest.raises(ss.UsageError, match="waiters=0"):
+        ss.idle_episodes(trace, waiters=0)
+
+
 def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
     """b and d are put on CPU 0, which idles as CPU 1 does; either may be the one it picks up."""
     trace = played(

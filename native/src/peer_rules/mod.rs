@@ -4,8 +4,11 @@
 //! (`rules`) keeps a few numbers per thread. What the rules are and where they come
 //! from is in docs/definitions.md.
 
+mod figures;
 mod rows;
 mod rules;
+
+pub use figures::{Figures, Tally};
 
 use crate::error::{Error, Result};
 use crate::model::event::WakeKind;
@@ -224,7 +227,7 @@ macro_rules! tools {
         struct Everything {
             threads: Vec<Thread>,
             /// The waits that each of `TOOLS` counts.
-            waits: [Vec<i64>; TOOLS.len()],
+            waits: [Tally; TOOLS.len()],
         }
 
         impl Follower for Everything {
@@ -233,7 +236,7 @@ macro_rules! tools {
                 for step in steps {
                     let thread = of(&mut self.threads, step.utid);
                     $(if let Some((_, wait)) = tell(&mut thread.$tool, step) {
-                        $tool.push(wait);
+                        $tool.add(wait);
                     })+
                 }
             }
@@ -255,7 +258,14 @@ tools! {
 /// The figures of the waits that each tool in `names` counts.
 pub fn figures_of(facts: &Facts<'_>, names: &[String]) -> Result<Vec<Figures>> {
     let mut all = Everything::default();
-    facts.follow(&mut all)?;
+    loop {
+        facts.follow(&mut all)?;
+        all.threads.clear();
+        let again = all.waits.each_mut().map(Tally::again);
+        if !again.contains(&true) {
+            break;
+        }
+    }
     names
         .iter()
         .map(|name| {
@@ -263,7 +273,7 @@ pub fn figures_of(facts: &Facts<'_>, names: &[String]) -> Result<Vec<Figures>> {
             let tool = tool.ok_or_else(|| {
                 Error::usage(format!("definition {name:?}"), TOOLS.join(", "), "")
             })?;
-            Ok(figures(&mut all.waits[tool]))
+            Ok(all.waits[tool].figures())
         })
         .collect()
 }
@@ -273,58 +283,4 @@ pub fn waits_of(facts: &Facts<'_>, name: &str) -> Result<Vec<Ended>> {
     let mut waits = Vec::new();
     facts.follow(&mut *follower(name, |ended| waits.push(ended))?)?;
     Ok(waits)
-}
-
-/// How many, and how long: exact order statistics.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
-    pub n: usize,
-    pub total: i64,
-    pub p50: Option<i64>,
-    pub p99: Option<i64>,
-    pub max: Option<i64>,
-}
-
-/// The figures of `waits`, whose order is lost.
-pub fn figures(waits: &mut [i64]) -> Figures {
-    let n = waits.len();
-    let total = waits
-        .iter()
-        .fold(0i64, |sum, &wait| sum.saturating_add(wait));
-    if n == 0 {
-        return Figures::default();
-    }
-    // Nearest rank: the smallest wait such that at least the share is not longer.
-    let rank = |percent: usize| (n * percent).div_ceil(100) - 1;
-    let (_, &mut p99, above) = waits.select_nth_unstable(rank(99));
-    let max = above.iter().copied().max().unwrap_or(p99).max(p99);
-    let (_, &mut p50, _) = waits[..=rank(99)].select_nth_unstable(rank(50));
-    Figures {
-        n,
-        total,
-        p50: Some(p50),
-        p99: Some(p99),
-        max: Some(max),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_nearest_ranks() {
-        let mut waits: Vec<i64> = (1..=200).rev().collect();
-        let found = figures(&mut waits);
-        let expected = Figures {
-            n: 200,
-            total: 20_100,
-            p50: Some(100),
-            p99: Some(198),
-            max: Some(200),
-        };
-        assert_eq!(found, expected);
-        assert_eq!(figures(&mut [7]).p99, Some(7));
-        assert_eq!(figures(&mut []), Figures::default());
-    }
 }

@@ -94,8 +94,8 @@ impl CpuHistory {
     }
 
     /// Stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
-    /// with the most wasted; who waited in them, with the cause of the wait in `waits` (utid,
-    /// ts_ready, cause) and whether a CPU was to be had when it began; and which CPUs were spare.
+    /// with the most wasted; who waited in them, the longest time first, and why (by `waits`: utid,
+    /// ts_ready, cause, ts_run); and which CPUs were spare.
     #[pyo3(signature = (allowed, least, top, waits))]
     fn episodes(
         &self,
@@ -110,7 +110,9 @@ impl CpuHistory {
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
     /// if only some queues count), by the `group` of each utid; `waits` as for `episodes`.
-    /// A row per victim, and a row per victim and group with the time by each cause.
+    /// A row per victim, and a row per victim and group with the time by each cause: for the
+    /// `parts` that have most, and a last one, with group `ngroups + 3`, for all others.
+    #[expect(clippy::too_many_arguments, reason = "Python's keywords")]
     fn interference(
         &self,
         py: Python<'_>,
@@ -119,8 +121,9 @@ impl CpuHistory {
         ngroups: u32,
         numbers: Vec<u16>,
         waits: &Bound<'_, PyAny>,
+        parts: usize,
     ) -> PyResult<(ArrowTable, ArrowTable)> {
-        interference::interference(&self.0, py, asked, group, ngroups, numbers, waits)
+        interference::interference(&self.0, py, asked, group, ngroups, numbers, waits, parts)
     }
 
     /// What the waits of the threads in `asked` (utid, victim; and cpu, if only some queues count)

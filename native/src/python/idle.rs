@@ -3,19 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, UInt8Array};
+use arrow_array::UInt8Array;
 use pyo3::prelude::*;
-use rustc_hash::FxHashMap;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, ints, source_of, table};
 use crate::error::{Error, Result};
 use crate::sweep::cpu_index::CpuIndex;
-use crate::sweep::episodes::{Participant, Watch};
+use crate::sweep::episodes::{Stretches, Waiters, Watch};
 use crate::sweep::history::History;
 use crate::sweep::idle::{self, IdleSweep};
 use crate::sweep::matching::Masks;
-use crate::sweep::wait_starts::WaitStarts;
+use crate::sweep::wait_cursor::WaitCursor;
 
 fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
     let natoms = atom.values().max().map_or(1, |most| most + 1);
@@ -108,6 +107,10 @@ pub fn idle(
     Ok((machine, by_cpu, by_thread))
 }
 
+fn lost() -> Error {
+    Error::internal("a sweep that lost what it found")
+}
+
 pub fn episodes(
     read: &History,
     py: Python<'_>,
@@ -120,25 +123,35 @@ pub fn episodes(
     let question = allowed.question(nclasses)?;
     let waits = source_of(waits, "waits")?;
     let changes = &read.changes;
-    let watch = Watch::new(least, top.unwrap_or(usize::MAX), changes.threads, nclasses);
-    let mut sweep = IdleSweep::new(&question, changes.threads, Some(Box::new(watch)));
-    let (found_episodes, watch, begun) = py
-        .detach(|| -> Result<_> {
-            sweep.run(changes)?;
-            let Some(mut watch) = sweep.watch.take() else {
-                return Ok(None);
+    let threads = changes.threads;
+    let sweep = |watch| -> Result<Option<Watch<'_>>> {
+        let mut sweep = IdleSweep::new(&question, threads, Some(watch));
+        sweep.run(changes)?;
+        Ok(sweep.watch)
+    };
+    let found_episodes = py.detach(|| -> Result<_> {
+        let stretches = Stretches::new(least, top.unwrap_or(usize::MAX));
+        let stretches = match sweep(Watch::Stretches(stretches))? {
+            Some(Watch::Stretches(stretches)) => stretches.take(),
+            _ => return Err(lost()),
+        };
+        if stretches.is_empty() {
+            return Ok(Vec::new());
+        }
+        for all in [false, true] {
+            let utids = 0..threads as u32;
+            let wanted = utids.map(|utid| question.class(utid) != idle::PINNED);
+            let ledger = WaitCursor::new(&waits, read.begin, wanted.collect())?;
+            let waiters = Waiters::new(stretches.clone(), ledger, threads, nclasses, all);
+            let Some(Watch::Waiters(waiters)) = sweep(Watch::Waiters(Box::new(waiters)))? else {
+                break;
             };
-            let found_episodes = watch.take();
-            let participants = found_episodes.iter().flat_map(|found| &found.participants);
-            let asked = participants.map(|row| (row.utid, row.begin));
-            let mut begun = WaitStarts::new(changes.threads, asked);
-            for batch in waits.batches() {
-                begun.read(&batch?, read.begin)?;
+            if let Some(found) = waiters.take()? {
+                return Ok(found);
             }
-            begun.finish();
-            Ok(Some((found_episodes, watch, begun)))
-        })?
-        .ok_or_else(|| Error::internal("a sweep that lost what it found"))?;
+        }
+        Err(lost())
+    })?;
     let ranked = || (1u32..).zip(&found_episodes);
     let episodes = || found_episodes.iter().map(|found| found.episode);
     let found = table(vec![
@@ -153,41 +166,18 @@ pub fn episodes(
         ),
         ("wasted", ints(episodes().map(|episode| episode.wasted))),
     ])?;
-    let mut rows = Vec::new();
-    for (rank, found) in ranked() {
-        // A thread may wait on one queue any number of times in an episode: one row for all that
-        // began alike.
-        let mut places = FxHashMap::default();
-        for row in &found.participants {
-            let began = begun
-                .at(row.utid, row.begin)
-                .filter(|(ready, _)| *ready >= 0)
-                .map(|(ready, cause)| (cause, watch.was_usable(row.class, ready)));
-            let next = rows.len();
-            let at = *places.entry((row.utid, row.lane, began)).or_insert(next);
-            if at == next {
-                rows.push((rank, *row, began));
-            } else {
-                let before: &mut Participant = &mut rows[at].1;
-                before.begin = before.begin.min(row.begin);
-                before.waited += row.waited;
-            }
-        }
-    }
     let number = |lane: usize| question.lanes.number(lane);
-    let began = || rows.iter().map(|(_, _, began)| *began);
-    let causes: UInt8Array = began().map(|began| Some(began?.0)).collect();
-    let usable: BooleanArray = began().map(|began| Some(began?.1)).collect();
-    let waited = || rows.iter().map(|(_, row, _)| row);
+    let rows = || {
+        ranked().flat_map(|(rank, found)| found.waiters.iter().map(move |waiter| (rank, waiter)))
+    };
+    let why: UInt8Array = rows().map(|(_, row)| Some(row.why as u8)).collect();
     let who = table(vec![
-        ("episode", counts(rows.iter().map(|(rank, ..)| *rank))),
-        ("utid", counts(waited().map(|row| row.utid))),
-        ("class", counts(waited().map(|row| row.class as u32))),
-        ("cpu", cpus(waited().map(|row| number(row.lane)))),
-        ("begin", ints(waited().map(|row| row.begin))),
-        ("waited", ints(waited().map(|row| row.waited))),
-        ("began", Arc::new(causes)),
-        ("usable", Arc::new(usable)),
+        ("episode", counts(rows().map(|(rank, _)| rank))),
+        ("utid", counts(rows().map(|(_, row)| row.utid))),
+        ("class", counts(rows().map(|(_, row)| row.class as u32))),
+        ("cpu", cpus(rows().map(|(_, row)| number(row.lane)))),
+        ("waited", ints(rows().map(|(_, row)| row.waited))),
+        ("cause", Arc::new(why)),
     ])?;
     let spare = || {
         ranked().flat_map(|(rank, found)| {

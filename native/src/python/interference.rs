@@ -1,5 +1,8 @@
 //! Who ran while threads waited.
 
+use std::sync::Arc;
+
+use arrow_array::UInt32Array;
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
@@ -12,6 +15,8 @@ use crate::sweep::history::History;
 use crate::sweep::interference;
 use crate::sweep::wait_cursor::WaitCursor;
 
+/// Of each victim the `parts` of the groups that had most, and the others together.
+#[expect(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn interference(
     read: &History,
     py: Python<'_>,
@@ -20,21 +25,21 @@ pub fn interference(
     ngroups: u32,
     numbers: Vec<u16>,
     waits: &Bound<'_, PyAny>,
+    parts: usize,
 ) -> PyResult<(ArrowTable, ArrowTable)> {
     let waits = source_of(waits, "waits")?;
     let Victims { victim, only } = victims_of(asked, read.changes.threads)?;
     let lanes = CpuIndex::new([numbers, read.changes.cpus.clone()].concat());
     let found = py.detach(|| -> Result<_> {
-        let ledger = WaitCursor::read(waits.batches(), read.begin, |utid| {
-            victim.get(utid as usize).copied().flatten().is_some()
-        })?;
+        let wanted = victim.iter().map(Option::is_some).collect();
         let mut question = interference::InterferenceQuery {
+            ledger: WaitCursor::new(&waits, read.begin, wanted)?,
             victim,
             only,
             group,
             ngroups,
             lanes,
-            ledger,
+            parts,
         };
         interference::interference(&read.changes, &mut question)
     })?;
@@ -43,22 +48,24 @@ pub fn interference(
         ("wait", ints(found.iter().map(|of| of.total.wait))),
         ("n_waits", counts(found.iter().map(|of| of.total.n))),
     ])?;
-    let blamed: Vec<_> = found
-        .iter()
-        .flat_map(|of| {
-            of.blamed
-                .iter()
-                .map(|(group, blamed)| (of.victim, *group, blamed))
+    let others = ngroups + 3;
+    let blamed = || {
+        found.iter().flat_map(move |of| {
+            let parts = of.parts.blamed.iter().map(|(group, of)| (*group, of));
+            let others = of.parts.others.iter().map(move |of| (others, of));
+            parts
+                .chain(others)
+                .map(|(group, part)| (of.victim, group, part))
         })
-        .collect();
+    };
+    let times = blamed().map(|(_, group, part)| (group != others).then_some(part.n));
     let mut columns = vec![
-        ("victim", counts(blamed.iter().map(|(victim, ..)| *victim))),
-        ("group", counts(blamed.iter().map(|(_, group, _)| *group))),
-        ("n", counts(blamed.iter().map(|(.., blamed)| blamed.n))),
+        ("victim", counts(blamed().map(|(victim, ..)| victim))),
+        ("group", counts(blamed().map(|(_, group, _)| group))),
+        ("n", Arc::new(times.collect::<UInt32Array>())),
     ];
     for (cause, name) in Cause::TEXTS.iter().enumerate() {
-        let time = blamed.iter().map(|(.., blamed)| blamed.time[cause]);
-        columns.push((name, ints(time)));
+        columns.push((name, ints(blamed().map(|(.., part)| part.time[cause]))));
     }
     Ok((totals, table(columns)?))
 }

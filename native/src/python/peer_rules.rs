@@ -12,7 +12,7 @@ use super::tables::{Frames, source_in, source_of, table};
 use crate::columns::{column, full};
 use crate::error::Result;
 use crate::model::event::Censored;
-use crate::peer_rules::{Ended, Facts, Figures, figures, figures_of, waits_of};
+use crate::peer_rules::{Ended, Facts, Figures, Tally, figures_of, waits_of};
 
 fn facts<'a>(frames: &'a Frames<'_>, ncpu: u16) -> Result<Facts<'a>> {
     Ok(Facts {
@@ -47,16 +47,20 @@ pub fn ledger_figures<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let table = source_of(waits, "waits")?;
     let found = py.detach(|| -> Result<Figures> {
-        let mut complete = Vec::new();
-        for batch in table.batches() {
-            let batch = batch?;
-            let wait = column::<Int64Type>(&batch, "wait")?;
-            let censored = full::<UInt8Type>(&batch, "censored")?;
-            let rows = (0..batch.num_rows())
-                .filter(|i| wait.is_valid(*i) && censored[*i] == Censored::None as u8);
-            complete.extend(rows.map(|i| wait.value(i)));
+        let mut complete = Tally::default();
+        loop {
+            for batch in table.batches() {
+                let batch = batch?;
+                let wait = column::<Int64Type>(&batch, "wait")?;
+                let censored = full::<UInt8Type>(&batch, "censored")?;
+                (0..batch.num_rows())
+                    .filter(|i| wait.is_valid(*i) && censored[*i] == Censored::None as u8)
+                    .for_each(|i| complete.add(wait.value(i)));
+            }
+            if !complete.again() {
+                return Ok(complete.figures());
+            }
         }
-        Ok(figures(&mut complete))
     })?;
     as_dict(py, &found)
 }

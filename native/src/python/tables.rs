@@ -39,17 +39,6 @@ impl StoredTable {
         }))
     }
 
-    /// How many row groups there are.
-    fn __len__(&self) -> usize {
-        self.0.groups()
-    }
-
-    /// The rows of one of them.
-    fn group(&self, py: Python<'_>, number: usize) -> PyResult<ArrowTable> {
-        let batches = py.detach(|| self.0.group(number))?;
-        Ok(ArrowTable::new(self.0.schema(), batches))
-    }
-
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

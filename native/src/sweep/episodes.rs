@@ -1,43 +1,51 @@
 //! Stretches in which CPU time was wasted all along, and who waited in them.
+//!
+//! One pass of a sweep finds the stretches, and a second one who waited in those that are wanted:
+//! of a long stretch that is all threads, again and again.
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
+
+use rustc_hash::FxHashMap;
+
+use super::wait_cursor::WaitCursor;
+use crate::error::Result;
+use crate::model::event::Cause;
 
 /// A stretch; ns after the begin of the window.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Episode {
     pub begin: i64,
     pub end: i64,
     pub wasted: i64,
 }
 
-/// A wait on one queue in an episode.
-#[derive(Debug, Clone, Copy)]
-pub struct Participant {
+/// Why a thread waited although a CPU idled: see `idle_episodes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    Placed,
+    Preempted,
+    NotPulled,
+    Unknown,
+}
+
+/// A thread's waits on one queue in an episode that began alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiter {
     pub utid: u32,
     pub class: usize,
     pub lane: usize,
-    /// When this stretch of waiting began.
+    pub why: Why,
+    /// When the first of these stretches of waiting began.
     pub begin: i64,
-    /// Time in the episode in which its CPU was busy and another one spare.
+    /// Time in the episode in which the queue's CPU was busy and another one spare.
     pub waited: i64,
 }
 
-/// An episode, who waited in it, and how long each lane's CPU was spare.
+/// An episode, who waited in it, the longest time first, and how long each lane's CPU was spare.
 pub struct FoundEpisode {
     pub episode: Episode,
-    pub participants: Vec<Participant>,
+    pub waiters: Vec<Waiter>,
     pub spare: Vec<(usize, i64)>,
-}
-
-/// A thread that waits now.
-#[derive(Clone, Copy)]
-struct Waiting {
-    utid: u32,
-    class: usize,
-    lane: usize,
-    begin: i64,
-    /// The reading of its clock then.
-    mark: i64,
 }
 
 /// What the sweep has counted up to an instant.
@@ -51,47 +59,181 @@ pub trait Readings {
     fn spare(&self, lane: usize, t: i64) -> i64;
 }
 
-/// Follows a sweep and keeps the stretches of some length, those with the most wasted.
-pub struct Watch {
+/// Follows a sweep.
+pub enum Watch<'a> {
+    Stretches(Stretches),
+    Waiters(Box<Waiters<'a>>),
+}
+
+impl Watch<'_> {
+    /// From `t` on something is wasted, or nothing.
+    pub fn instant(&mut self, t: i64, wasting: bool, readings: &impl Readings) {
+        match self {
+            Self::Stretches(stretches) => stretches.instant(t, wasting, readings.wasted()),
+            Self::Waiters(waiters) => waiters.instant(t, wasting, readings),
+        }
+    }
+}
+
+/// Keeps the stretches of some length, those with the most wasted.
+pub struct Stretches {
     least: i64,
     top: usize,
     /// The stretch at hand: its begin, and what was wasted before it.
     open: Option<(i64, i64)>,
-    /// By lane and class, how long it was behind when the stretch began; by lane, spare.
-    behind_from: Vec<i64>,
-    spare_from: Vec<i64>,
-    classes: usize,
-    /// Whose wait ended in it.
-    gone: Vec<Participant>,
-    waiting: Vec<Waiting>,
-    /// By utid: where in `waiting`.
-    at: Vec<u32>,
-    told: Vec<Option<FoundEpisode>>,
-    /// Of those told, the one to be let go first on top.
-    ranked: BinaryHeap<Reverse<(i64, Reverse<i64>, usize)>>,
-    /// By class: the instants at which a usable CPU came and went.
-    usable: Vec<Vec<i64>>,
+    /// The one to be let go first on top: of equal ones the later.
+    ranked: BinaryHeap<Reverse<(i64, Reverse<i64>, i64)>>,
 }
 
-impl Watch {
-    pub fn new(least: i64, top: usize, threads: usize, classes: usize) -> Self {
+impl Stretches {
+    pub fn new(least: i64, top: usize) -> Self {
         Self {
             least: least.max(1),
             top,
             open: None,
+            ranked: BinaryHeap::new(),
+        }
+    }
+
+    fn instant(&mut self, t: i64, wasting: bool, wasted: i64) {
+        match self.open {
+            None if wasting => self.open = Some((t, wasted)),
+            Some((begin, before)) if !wasting => {
+                self.open = None;
+                if t - begin >= self.least {
+                    self.ranked
+                        .push(Reverse((wasted - before, Reverse(begin), t)));
+                    if self.ranked.len() > self.top {
+                        self.ranked.pop();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// In order of time.
+    pub fn take(self) -> Vec<Episode> {
+        let ranked = self.ranked.into_iter();
+        let mut found: Vec<Episode> = ranked
+            .map(|Reverse((wasted, Reverse(begin), end))| Episode { begin, end, wasted })
+            .collect();
+        found.sort_by_key(|episode| episode.begin);
+        found
+    }
+}
+
+/// A thread that waits now.
+#[derive(Clone, Copy)]
+struct Waiting {
+    utid: u32,
+    class: usize,
+    lane: usize,
+    begin: i64,
+    /// The reading of its clock then.
+    mark: i64,
+}
+
+/// The last wait of a thread.
+#[derive(Clone, Copy)]
+struct Began {
+    number: Option<usize>,
+    ready: i64,
+    why: Why,
+}
+
+/// Instants at which a CPU that a class may use came and went.
+#[derive(Default, Clone)]
+struct Usable {
+    /// Those let go; an even number.
+    past: usize,
+    at: VecDeque<i64>,
+}
+
+/// Instants of a class that are kept, for waits that began before they are seen.
+const KEPT: usize = 1 << 16;
+
+/// Gathers who waited in some episodes.
+pub struct Waiters<'a> {
+    episodes: Vec<Episode>,
+    ledger: WaitCursor<'a>,
+    /// The next episode, and whether it has begun.
+    next: usize,
+    open: bool,
+    /// By lane and class, how long it was behind when the episode began; by lane, spare.
+    behind_from: Vec<i64>,
+    spare_from: Vec<i64>,
+    classes: usize,
+    /// By utid, lane and reason: class, begin and time.
+    here: FxHashMap<(u32, u32, Why), (usize, i64, i64)>,
+    waiting: Vec<Waiting>,
+    /// By utid: where in `waiting`.
+    at: Vec<u32>,
+    began: Vec<Began>,
+    /// Threads whose waits were first seen in this instant, with their classes.
+    fresh: Vec<(u32, usize)>,
+    usable: Vec<Usable>,
+    kept: usize,
+    /// A wait began before what is kept.
+    missed: bool,
+    found: Vec<FoundEpisode>,
+}
+
+impl<'a> Waiters<'a> {
+    /// In `episodes`, which are in order of time. `all`: whenever the waits began.
+    pub fn new(
+        episodes: Vec<Episode>,
+        ledger: WaitCursor<'a>,
+        threads: usize,
+        classes: usize,
+        all: bool,
+    ) -> Self {
+        let began = Began {
+            number: None,
+            ready: 0,
+            why: Why::Unknown,
+        };
+        Self {
+            episodes,
+            ledger,
+            next: 0,
+            open: false,
             behind_from: Vec::new(),
             spare_from: Vec::new(),
             classes,
-            gone: Vec::new(),
+            here: FxHashMap::default(),
             waiting: Vec::new(),
             at: vec![u32::MAX; threads],
-            told: Vec::new(),
-            ranked: BinaryHeap::new(),
-            usable: vec![Vec::new(); classes],
+            began: vec![began; threads],
+            fresh: Vec::new(),
+            usable: vec![Usable::default(); classes],
+            kept: if all { usize::MAX } else { KEPT },
+            missed: false,
+            found: Vec::new(),
         }
     }
 
     pub fn waits(&mut self, t: i64, utid: u32, lane: usize, class: usize, mark: i64) {
+        let Some(of) = self.began.get_mut(utid as usize) else {
+            return;
+        };
+        let wait = self.ledger.next(utid, t);
+        let number = wait.map(|wait| wait.number);
+        if number != of.number {
+            let ready = wait.map_or(-1, |wait| wait.ready);
+            let cause = wait.map_or(Cause::Unknown as u8, |wait| wait.cause);
+            let why = if ready < 0 || cause >= Cause::Unknown as u8 {
+                Why::Unknown
+            } else if cause == Cause::Wake as u8 || cause == Cause::New as u8 {
+                Why::Placed
+            } else {
+                Why::Preempted
+            };
+            *of = Began { number, ready, why };
+            if why != Why::Unknown {
+                self.fresh.push((utid, class));
+            }
+        }
         self.at[utid as usize] = self.waiting.len() as u32;
         self.waiting.push(Waiting {
             utid,
@@ -112,113 +254,97 @@ impl Watch {
         if let Some(moved) = self.waiting.get(at) {
             self.at[moved.utid as usize] = at as u32;
         }
-        if self.open.is_some() {
-            self.gone.extend(self.participant(&waiting, reading));
+        if self.open {
+            self.waited(&waiting, reading);
         }
     }
 
-    fn participant(&self, of: &Waiting, reading: i64) -> Option<Participant> {
-        let Waiting {
-            utid,
-            class,
-            lane,
-            begin,
-            mark,
-        } = *of;
+    /// Adds the part of a stretch of waiting that was in the episode.
+    fn waited(&mut self, of: &Waiting, reading: i64) {
         // Clocks never go back: the later of two begins has the larger reading.
-        let waited = reading - mark.max(self.behind_from[lane * self.classes + class]);
-        (waited > 0).then_some(Participant {
-            utid,
-            class,
-            lane,
-            begin,
-            waited,
-        })
+        let from = self.behind_from[of.lane * self.classes + of.class];
+        let waited = reading - of.mark.max(from);
+        if waited > 0 {
+            let key = (of.utid, of.lane as u32, self.began[of.utid as usize].why);
+            let sum = self.here.entry(key).or_insert((of.class, of.begin, 0));
+            sum.1 = sum.1.min(of.begin);
+            sum.2 += waited;
+        }
     }
 
     /// A CPU that the class may use became spare, or the last one is no more.
     pub fn usable(&mut self, t: i64, class: usize) {
-        self.usable[class].push(t);
-    }
-
-    /// From `t` on something is wasted, or nothing.
-    pub fn instant(&mut self, t: i64, wasting: bool, readings: &impl Readings) {
-        match self.open {
-            None if wasting => {
-                self.open = Some((t, readings.wasted()));
-                self.behind_from.clear();
-                for lane in 0..readings.lanes() {
-                    self.behind_from
-                        .extend((0..self.classes).map(|class| readings.behind(lane, class, t)));
-                }
-                self.spare_from.clear();
-                self.spare_from
-                    .extend((0..readings.lanes()).map(|lane| readings.spare(lane, t)));
-            }
-            Some((begin, before)) if !wasting => {
-                self.open = None;
-                if t - begin >= self.least {
-                    let wasted = readings.wasted() - before;
-                    self.keep(
-                        Episode {
-                            begin,
-                            end: t,
-                            wasted,
-                        },
-                        readings,
-                    );
-                }
-                self.gone.clear();
-            }
-            _ => {}
+        let Usable { past, at } = &mut self.usable[class];
+        at.push_back(t);
+        if at.len() > self.kept {
+            at.drain(..2);
+            *past += 2;
         }
     }
 
-    fn keep(&mut self, episode: Episode, readings: &impl Readings) {
-        let Episode { begin, end, wasted } = episode;
-        // Of equal ones the earlier goes first.
-        let rank = Reverse((wasted, Reverse(begin), self.told.len()));
-        if self.ranked.len() >= self.top && self.ranked.peek().is_none_or(|last| rank >= *last) {
+    fn instant(&mut self, t: i64, wasting: bool, readings: &impl Readings) {
+        for (utid, class) in std::mem::take(&mut self.fresh) {
+            let Began { ready, why, .. } = &mut self.began[utid as usize];
+            let Usable { past, at } = &self.usable[class];
+            let came = at.partition_point(|at| at <= ready);
+            self.missed |= came == 0 && *past > 0;
+            if came % 2 == 0 {
+                *why = Why::NotPulled;
+            }
+        }
+        let Some(episode) = self.episodes.get(self.next) else {
             return;
-        }
-        let mut participants = std::mem::take(&mut self.gone);
-        for waiting in &self.waiting {
-            let reading = readings.behind(waiting.lane, waiting.class, end);
-            participants.extend(self.participant(waiting, reading));
-        }
-        let spare = self
-            .spare_from
-            .iter()
-            .enumerate()
-            .filter_map(|(lane, from)| {
-                let time = readings.spare(lane, end) - from;
-                (time > 0).then_some((lane, time))
-            });
-        self.told.push(Some(FoundEpisode {
-            episode,
-            participants,
-            spare: spare.collect(),
-        }));
-        self.ranked.push(rank);
-        if self.ranked.len() > self.top
-            && let Some(Reverse((_, _, last))) = self.ranked.pop()
-        {
-            self.told[last] = None;
+        };
+        if !self.open && wasting && t == episode.begin {
+            self.open = true;
+            self.behind_from.clear();
+            for lane in 0..readings.lanes() {
+                let behind = (0..self.classes).map(|class| readings.behind(lane, class, t));
+                self.behind_from.extend(behind);
+            }
+            self.spare_from.clear();
+            self.spare_from
+                .extend((0..readings.lanes()).map(|lane| readings.spare(lane, t)));
+        } else if self.open && !wasting {
+            self.close(readings);
         }
     }
 
-    /// By rank.
-    pub fn take(&mut self) -> Vec<FoundEpisode> {
-        let mut found: Vec<FoundEpisode> = std::mem::take(&mut self.told)
-            .into_iter()
-            .flatten()
+    fn close(&mut self, readings: &impl Readings) {
+        let episode = self.episodes[self.next];
+        let waiting = std::mem::take(&mut self.waiting);
+        for of in &waiting {
+            self.waited(of, readings.behind(of.lane, of.class, episode.end));
+        }
+        self.waiting = waiting;
+        let here = self.here.drain();
+        let mut waiters: Vec<Waiter> = here
+            .map(|((utid, lane, why), (class, begin, waited))| Waiter {
+                utid,
+                class,
+                lane: lane as usize,
+                why,
+                begin,
+                waited,
+            })
             .collect();
-        found.sort_by_key(|told| (-told.episode.wasted, told.episode.begin));
-        found
+        waiters.sort_unstable_by_key(|one| (Reverse(one.waited), one.utid, one.begin));
+        let spare = self.spare_from.iter().enumerate();
+        let spare = spare.map(|(lane, from)| (lane, readings.spare(lane, episode.end) - from));
+        self.found.push(FoundEpisode {
+            episode,
+            waiters,
+            spare: spare.filter(|(_, time)| *time > 0).collect(),
+        });
+        self.open = false;
+        self.next += 1;
     }
 
-    /// Whether a CPU that the class may use was spare from `t` on.
-    pub fn was_usable(&self, class: usize, t: i64) -> bool {
-        self.usable[class].partition_point(|at| *at <= t) % 2 == 1
+    /// By rank; none if it has to be done with `all`.
+    pub fn take(mut self) -> Result<Option<Vec<FoundEpisode>>> {
+        self.ledger.check()?;
+        self.found
+            .sort_by_key(|found| (-found.episode.wasted, found.episode.begin));
+        Ok((!self.missed).then_some(self.found))
     }
 }

@@ -94,8 +94,8 @@ pub struct IdleSweep<'a> {
     pub lanes: Vec<Lane>,
     pub threads: Vec<Thread>,
     pub sums: Sums,
-    /// In a box: it is taken out for each call that looks at the sweep itself.
-    pub watch: Option<Box<Watch>>,
+    /// It is taken out for each call that looks at the sweep itself.
+    pub watch: Option<Watch<'a>>,
     /// By atom; by class, on queues and on no known one; by atom and class.
     spare: Vec<u32>,
     placed: Vec<u32>,
@@ -120,7 +120,7 @@ pub struct IdleSweep<'a> {
 }
 
 impl<'a> IdleSweep<'a> {
-    pub fn new(question: &'a IdleQuery, threads: usize, watch: Option<Box<Watch>>) -> Self {
+    pub fn new(question: &'a IdleQuery, threads: usize, watch: Option<Watch<'a>>) -> Self {
         let (nclasses, natoms) = (question.masks.nclasses(), question.masks.natoms);
         let nowhere = question.lanes.nowhere();
         let lanes = (0..question.lanes.count())
@@ -212,11 +212,11 @@ impl<'a> IdleSweep<'a> {
                 thread.avoidable += reading - thread.mark;
                 thread.n += u32::from(reading > thread.mark);
             }
-            if let Some(watch) = &mut self.watch {
+            if let Some(Watch::Waiters(waiters)) = &mut self.watch {
                 if begins {
-                    watch.waits(t, utid, lane, class, reading);
+                    waiters.waits(t, utid, lane, class, reading);
                 } else {
-                    watch.gone(utid, reading);
+                    waiters.gone(utid, reading);
                 }
             }
         }
@@ -418,9 +418,9 @@ impl Sweep for IdleSweep<'_> {
             let on = self.usable_atoms[class] > 0;
             if self.usable[class].set(t, on)
                 && class < self.nclasses()
-                && let Some(watch) = &mut self.watch
+                && let Some(Watch::Waiters(waiters)) = &mut self.watch
             {
-                watch.usable(t, class);
+                waiters.usable(t, class);
             }
         }
         for (clock, classes) in self.wanted.iter_mut().zip(&self.wanted_classes) {

@@ -33,7 +33,6 @@ pub mod sleeps;
 pub mod switch_ins;
 pub mod wait_breakdown;
 pub mod wait_cursor;
-pub mod wait_starts;
 pub mod wait_sums;
 pub mod weights;
 

@@ -38,7 +38,7 @@ pub fn states(rows: &[Row]) -> RecordBatch {
     RecordBatch::try_from_iter(columns).expect("columns of one length")
 }
 
-/// Some `states`, and some of the waits in them (utid, ts_ready, cause).
+/// Some `states`, and some of the waits in them.
 pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
     let mut random = random(seed);
     let mut rows = Vec::new();
@@ -52,7 +52,7 @@ pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
             let cpu = if idles { Some(0) } else { cpu };
             let prio = [None, Some(49), Some(110), Some(120)][random(4) as usize];
             if state == 1 && !idles && random(3) > 0 {
-                waits.push((utid, t, random(5) as u8));
+                waits.push((utid, t, random(5) as u8, dur));
             }
             if state != 1 || !idles {
                 rows.push((t + dur, (t, dur, utid, state, cpu, prio)));
@@ -62,15 +62,18 @@ pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
     }
     rows.sort_unstable();
     let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
-    let waits: [(&str, ArrayRef); 3] = [
-        ("utid", numbers(waits.iter().map(|wait| wait.0))),
-        ("ts_ready", ints(waits.iter().map(|wait| wait.1))),
-        ("cause", codes(waits.iter().map(|wait| wait.2))),
+    (states(&rows), ledger(&waits))
+}
+
+/// A table of `waits` (utid, ts_ready, cause and ts_run), each with its length.
+pub fn ledger(rows: &[(u32, i64, u8, i64)]) -> RecordBatch {
+    let columns: [(&str, ArrayRef); 4] = [
+        ("utid", numbers(rows.iter().map(|row| row.0))),
+        ("ts_ready", ints(rows.iter().map(|row| row.1))),
+        ("cause", codes(rows.iter().map(|row| row.2))),
+        ("ts_run", ints(rows.iter().map(|row| row.1 + row.3))),
     ];
-    (
-        states(&rows),
-        RecordBatch::try_from_iter(waits).expect("columns of one length"),
-    )
+    RecordBatch::try_from_iter(columns).expect("columns of one length")
 }
 
 fn ints(values: impl Iterator<Item = i64>) -> ArrayRef {

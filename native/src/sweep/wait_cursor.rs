@@ -1,20 +1,29 @@
 //! How did the wait begin that a thread is in, for a sweep that asks as it goes?
+//!
+//! The ledger has a wait where it ended. A first reading finds out how long all but a few waits
+//! are, and keeps those few; the others are read again as the sweep comes near them, and are held
+//! until it has passed.
+use std::collections::VecDeque;
+
 use arrow_array::types::{Int64Type, UInt8Type, UInt32Type};
 use arrow_array::{Array, RecordBatch};
 
 use crate::columns::{column, full};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::store::Source;
 
-/// One wait: its number among the thread's, and its cause's.
+/// One wait: its number among the thread's, when it began (ns after the begin of the window),
+/// and its cause's code.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     pub number: usize,
+    pub ready: i64,
     pub cause: u8,
 }
 
 /// Ready and cause in one number: a sweep comes by all threads' waits in turn, and the closer
 /// they are, the fewer times it has to fetch them.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Packed(i64);
 
 impl Packed {
@@ -28,102 +37,329 @@ impl Packed {
         self.0 >> 3
     }
 
-    fn wait(self, number: usize) -> Wait {
-        Wait {
-            number,
-            cause: (self.0 & 7) as u8,
-        }
+    fn cause(self) -> u8 {
+        (self.0 & 7) as u8
     }
 }
 
-/// The waits of each thread by the time they began; times in ns after the begin of the window.
-pub struct WaitCursor {
-    of: Vec<Vec<Packed>>,
-    /// Of each thread, where `next` is.
-    places: Vec<Next>,
+/// Waits that are kept, however long they are: 24 MB while they are sought.
+const KEPT: usize = 1 << 20;
+/// Waits of one thread that nobody asked about yet, and are let go where they are past.
+const UNASKED: usize = 32;
+
+/// A row of the ledger whose begin was seen.
+struct Row {
+    utid: u32,
+    wait: Packed,
+    /// How long it is, as a number of bits.
+    bits: u32,
 }
 
-/// The wait that follows is fetched before anybody asks for it.
-#[derive(Clone, Copy)]
-struct Next {
-    /// How many begin at the last instant asked for or before, and the last of them.
+/// Waits of one thread by the time they began.
+#[derive(Default)]
+struct OfThread {
+    kept: Vec<Packed>,
+    /// Where in `kept` the next one is.
+    at: usize,
+    coming: VecDeque<Packed>,
+    /// How many began at the last instant asked for or before, and the last of them.
     past: usize,
-    last: Packed,
-    /// If there is one.
-    following: Packed,
+    last: Option<Packed>,
 }
 
-impl WaitCursor {
-    /// Those whose begin was seen; of threads that are `wanted`.
-    pub fn read(
-        batches: impl Iterator<Item = Result<RecordBatch>>,
+impl OfThread {
+    fn push(&mut self, wait: Packed) {
+        // Of threads that wait once at a time they come in order.
+        if self
+            .coming
+            .back()
+            .is_some_and(|last| last.ready() > wait.ready())
+        {
+            let at = self
+                .coming
+                .partition_point(|one| one.ready() <= wait.ready());
+            self.coming.insert(at, wait);
+        } else {
+            self.coming.push_back(wait);
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, t: i64) {
+        loop {
+            let kept = self
+                .kept
+                .get(self.at)
+                .copied()
+                .filter(|wait| wait.ready() <= t);
+            let next = self
+                .coming
+                .front()
+                .copied()
+                .filter(|wait| wait.ready() <= t);
+            self.last = match (kept, next) {
+                // Of two that began at once the shorter one is first in the ledger.
+                (Some(kept), Some(next)) if next.ready() <= kept.ready() => self.coming.pop_front(),
+                (Some(kept), _) => {
+                    self.at += 1;
+                    Some(kept)
+                }
+                (None, Some(_)) => self.coming.pop_front(),
+                (None, None) => return,
+            };
+            self.past += 1;
+        }
+    }
+
+    fn rewind(&mut self) {
+        self.coming.clear();
+        (self.at, self.past, self.last) = (0, 0, None);
+    }
+}
+
+/// Goes through the waits of the threads that are asked for; times in ns after the begin of the
+/// window.
+pub struct WaitCursor<'a> {
+    ledger: &'a Source<'a>,
+    begin: i64,
+    /// By utid: whether anybody asks for the thread.
+    wanted: Vec<bool>,
+    /// By utid: causes of its waits, a bit for each.
+    causes: Vec<u8>,
+    /// Waits of more bits are kept.
+    bits: u32,
+    /// For each part of the ledger: when it has to be read at the latest, with those after it.
+    due: Vec<i64>,
+    next: usize,
+    of: Vec<OfThread>,
+    failed: Option<Error>,
+}
+
+impl<'a> WaitCursor<'a> {
+    /// Of `ledger` (utid, ts_ready, cause, ts_run) the waits whose begin was seen, of threads that
+    /// are `wanted`.
+    pub fn new(ledger: &'a Source<'a>, begin: i64, wanted: Vec<bool>) -> Result<Self> {
+        Self::keeping(KEPT, ledger, begin, wanted)
+    }
+
+    pub fn keeping(
+        most: usize,
+        ledger: &'a Source<'a>,
         begin: i64,
-        wanted: impl Fn(u32) -> bool,
+        wanted: Vec<bool>,
     ) -> Result<Self> {
-        let mut of: Vec<Vec<Packed>> = Vec::new();
-        for batch in batches {
-            crate::hooks::check_interrupt()?;
-            let batch = batch?;
-            let (utid, cause) = (
-                full::<UInt32Type>(&batch, "utid")?,
-                full::<UInt8Type>(&batch, "cause")?,
-            );
-            let ready = column::<Int64Type>(&batch, "ts_ready")?;
-            for i in 0..batch.num_rows() {
-                if ready.is_valid(i) && wanted(utid[i]) {
-                    let who = utid[i] as usize;
-                    if of.len() <= who {
-                        of.resize_with(who + 1, Vec::new);
+        let mut cursor = Self {
+            ledger,
+            begin,
+            causes: vec![0; wanted.len()],
+            of: Vec::new(),
+            wanted,
+            bits: 0,
+            due: Vec::new(),
+            next: 0,
+            failed: None,
+        };
+        cursor
+            .of
+            .resize_with(cursor.wanted.len(), OfThread::default);
+        let mut kept: Vec<Row> = Vec::new();
+        // Of each part the first begin of any wait, by how long that is.
+        let mut first = Vec::new();
+        for part in 0..ledger.parts() {
+            let mut by_bits = [i64::MAX; 65];
+            for batch in ledger.part(part)? {
+                let bits = cursor.bits;
+                cursor.rows(&batch, |causes, row| {
+                    causes[row.utid as usize] |= 1 << row.wait.cause();
+                    let first = &mut by_bits[row.bits as usize];
+                    *first = row.wait.ready().min(*first);
+                    if row.bits > bits {
+                        kept.push(row);
                     }
-                    let ready = ready.value(i).saturating_sub(begin);
-                    of[who].push(Packed::new(ready, cause[i]));
+                })?;
+                while kept.len() > most && cursor.bits < 64 {
+                    cursor.bits += 1;
+                    kept.retain(|row| row.bits > cursor.bits);
                 }
             }
+            first.push(by_bits);
         }
-        for waits in &mut of {
-            if !waits.is_sorted_by_key(|wait| wait.ready()) {
-                waits.sort_by_key(|wait| wait.ready());
-            }
+        let mut due = i64::MAX;
+        for by_bits in first.iter().rev() {
+            let short = by_bits.iter().take(cursor.bits as usize + 1);
+            due = short.fold(due, |first, ready| first.min(*ready));
+            cursor.due.push(due);
         }
-        let mut ledger = Self {
-            of,
-            places: Vec::new(),
-        };
-        ledger.rewind();
-        Ok(ledger)
+        cursor.due.reverse();
+        for row in kept {
+            cursor.of[row.utid as usize].kept.push(row.wait);
+        }
+        for thread in &mut cursor.of {
+            thread.kept.sort_by_key(|wait| wait.ready());
+            thread.kept.shrink_to_fit();
+        }
+        Ok(cursor)
     }
 
-    /// The last wait of the thread to begin at `t` or before; instants are asked for in order of
-    /// time.
+    /// Hands out the rows of threads that are wanted, with the causes of all.
+    fn rows(&mut self, batch: &RecordBatch, mut take: impl FnMut(&mut [u8], Row)) -> Result<()> {
+        crate::hooks::check_interrupt()?;
+        let (utid, cause) = (
+            full::<UInt32Type>(batch, "utid")?,
+            full::<UInt8Type>(batch, "cause")?,
+        );
+        let ready = column::<Int64Type>(batch, "ts_ready")?;
+        let ran = column::<Int64Type>(batch, "ts_run")?;
+        for i in 0..batch.num_rows() {
+            if ready.is_null(i)
+                || !self
+                    .wanted
+                    .get(utid[i] as usize)
+                    .is_some_and(|wanted| *wanted)
+            {
+                continue;
+            }
+            let ready = ready.value(i);
+            // How long one lasted is not known of those that nobody saw end.
+            let long = if ran.is_valid(i) {
+                ran.value(i).saturating_sub(ready).max(0) as u64
+            } else {
+                u64::MAX
+            };
+            let row = Row {
+                utid: utid[i],
+                wait: Packed::new(ready.saturating_sub(self.begin), cause[i]),
+                bits: u64::BITS - long.leading_zeros(),
+            };
+            take(&mut self.causes, row);
+        }
+        Ok(())
+    }
+
+    /// Reads a part before the sweep is at `t`.
+    #[cold]
+    fn read(&mut self, t: i64) -> Result<()> {
+        let (part, bits) = (self.next, self.bits);
+        self.next += 1;
+        let mut of = std::mem::take(&mut self.of);
+        for batch in self.ledger.part(part)? {
+            self.rows(&batch, |_, row| {
+                if row.bits <= bits {
+                    let thread = &mut of[row.utid as usize];
+                    thread.push(row.wait);
+                    if thread.coming.len() > UNASKED {
+                        thread.advance(t - 1);
+                    }
+                }
+            })?;
+        }
+        self.of = of;
+        Ok(())
+    }
+
+    /// The last wait of a wanted thread to begin at `t` or before; instants are asked for in order
+    /// of time.
     #[inline]
     pub fn next(&mut self, utid: u32, t: i64) -> Option<Wait> {
-        let (waits, place) = (
-            self.of.get(utid as usize)?,
-            self.places.get_mut(utid as usize)?,
-        );
-        while place.past < waits.len() && place.following.ready() <= t {
-            place.past += 1;
-            place.last = place.following;
-            if let Some(following) = waits.get(place.past) {
-                place.following = *following;
+        while self.due.get(self.next).is_some_and(|due| *due <= t) {
+            if let Err(error) = self.read(t) {
+                self.failed.get_or_insert(error);
+                self.next = self.due.len();
             }
         }
-        let number = place.past.checked_sub(1)?;
-        Some(place.last.wait(number))
+        let thread = self.of.get_mut(utid as usize)?;
+        thread.advance(t);
+        let last = thread.last?;
+        Some(Wait {
+            number: thread.past - 1,
+            ready: last.ready(),
+            cause: last.cause(),
+        })
     }
 
-    /// Begins anew with `next`.
-    pub fn rewind(&mut self) {
-        let first = self.of.iter().map(|waits| waits.first().copied());
-        self.places = first
-            .map(|first| {
-                let following = first.unwrap_or(Packed(0));
-                Next {
-                    past: 0,
-                    last: following,
-                    following,
+    /// Begins anew with `next`, for these threads of those that were wanted at first.
+    pub fn rewind(&mut self, wanted: impl Fn(u32) -> bool) -> Result<()> {
+        self.check()?;
+        self.next = 0;
+        self.of.iter_mut().for_each(OfThread::rewind);
+        for (utid, asked) in (0..).zip(&mut self.wanted) {
+            *asked = wanted(utid);
+        }
+        Ok(())
+    }
+
+    /// Raises what kept the ledger from being read.
+    pub fn check(&mut self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Causes of a thread's waits, a bit for each.
+    pub fn causes(&self, utid: u32) -> u8 {
+        self.causes.get(utid as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::random_states::{ledger, random};
+    use super::*;
+
+    /// The same by a look at all waits: ready and cause.
+    fn plain(waits: &[(u32, i64, u8)], utid: u32, t: i64) -> Option<(i64, u8)> {
+        let own = waits.iter().filter(|wait| wait.0 == utid && wait.1 <= t);
+        // Of equals, `max_by_key` takes the last.
+        own.max_by_key(|wait| wait.1).map(|wait| (wait.1, wait.2))
+    }
+
+    #[test]
+    fn how_many_are_kept_changes_nothing() {
+        let mut found = 0;
+        for seed in 0..60 {
+            let mut random = random(seed);
+            let mut at = [0; 4];
+            // Each thread waits once at a time: (until, utid, ready, cause).
+            let mut waits: Vec<(i64, u32, i64, u8)> = (0..200)
+                .map(|_| {
+                    let utid = random(4);
+                    let ready = at[utid as usize] + i64::from(random(4));
+                    let bits = random(9);
+                    let until = ready + i64::from(random(1 << bits)) + 1;
+                    at[utid as usize] = until;
+                    (until, utid, ready, random(5) as u8)
+                })
+                .collect();
+            waits.sort_by_key(|wait| (wait.0, wait.2));
+            let rows: Vec<_> = waits.iter().map(|wait| (wait.1, wait.2, wait.3)).collect();
+            let batches = waits.chunks(7).map(|waits| {
+                let rows = waits
+                    .iter()
+                    .map(|wait| (wait.1, wait.2, wait.3, wait.0 - wait.2));
+                ledger(&rows.collect::<Vec<_>>())
+            });
+            let source = Source::Held("waits", batches.collect());
+            for most in [0, 1, 20, 1000] {
+                let mut cursor =
+                    WaitCursor::keeping(most, &source, 0, vec![true; 3]).expect("a ledger");
+                for _ in 0..2 {
+                    let mut numbers = [None; 4];
+                    for t in 0..=waits.last().map_or(0, |wait| wait.0) {
+                        for utid in (0..4).filter(|utid| (t + i64::from(*utid)) % 3 > 0) {
+                            let wait = cursor.next(utid, t);
+                            let told = wait.map(|wait| (wait.ready, wait.cause));
+                            let expected = plain(&rows, utid, t).filter(|_| utid < 3);
+                            assert_eq!(told, expected, "{seed} {most} {utid} {t}");
+                            let number = wait.map(|wait| wait.number);
+                            assert!(number >= numbers[utid as usize]);
+                            numbers[utid as usize] = number;
+                            found += usize::from(told.is_some());
+                        }
+                    }
+                    let held = cursor.of.iter().map(|thread| thread.coming.len());
+                    assert_eq!(held.sum::<usize>(), 0);
+                    cursor.rewind(|_| true).expect("it was read");
                 }
-            })
-            .collect();
+            }
+        }
+        assert!(found > 1000, "{found}");
     }
 }

@@ -102,6 +102,7 @@ def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
         "idle": "(the CPU idled)",
         "unknown": "(unknown)",
         "no_queue": "(on no known queue)",
+        "others": "(others)",
     }
     victims, others, before = [], [], None
     for row in frame.iter_rows(named=True):

@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.restrict_to_threads import restrict_to_threads
+    from schedscope.analysis._base.topology import recorded_cpus
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
@@ -78,11 +79,11 @@ def run(args: argparse.Namespace) -> Answer:
         trace = restrict_to_threads(trace, threads)
     head = [*headline.headline(recorded)]
     if over_time:
-        frame = queue_depth(trace, by=args.by, every=args.every)
+        frame = queue_depth(trace, by=args.by, cpus=args.cpu or None, every=args.every)
     else:
         frame = queue_depth_summary(trace, by=args.by, running=not args.waiting_only)
     if args.cpu:
-        known = set(frame["cpu"])
+        known = {*frame["cpu"], *recorded_cpus(trace)}
         for cpu in args.cpu:
             if cpu not in known:
                 possible = ", ".join(str(n) for n in sorted(known - {None}))

@@ -13,6 +13,7 @@ _REST = {
     "idle": ("the CPU idled", COLORS[5]),
     "unknown": ("unknown", "#999999"),
     "no_queue": ("on no known queue", "#bbbbbb"),
+    "others": ("others", FAINT),
 }
 
 

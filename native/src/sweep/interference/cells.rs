@@ -1,5 +1,6 @@
 //! How long victims waited for each group, by how the wait began.
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -19,6 +20,14 @@ pub struct Blamed {
 impl Blamed {
     fn all(&self) -> i64 {
         self.time.iter().sum()
+    }
+
+    /// With the time of another one; in how many waits either ran is not known.
+    fn plus(mut self, other: &Self) -> Self {
+        for (time, more) in self.time.iter_mut().zip(other.time) {
+            *time += more;
+        }
+        self
     }
 
     fn add(&mut self, cause: usize, cell: Cell) {
@@ -161,27 +170,55 @@ impl Row {
 pub struct Most {
     /// In rows of all groups.
     pub cells: usize,
+    /// By themselves.
+    pub sparse: usize,
     /// In a small cell.
     pub small: Cell,
 }
 
-/// A row for each victim and cause; or, where that were too many cells, those that are needed.
+/// A row for each victim and cause, from `first` on; or, where that were too many cells, those
+/// that are needed.
 pub struct Cells {
     groups: usize,
-    small: Cell,
+    most: Most,
+    first: u32,
+    /// The victim before which it ends.
+    end: u32,
     rows: Vec<Row>,
     sparse: FxHashMap<(u32, u32), Cell>,
 }
 
 impl Cells {
-    pub fn new(rows: usize, groups: usize, most: Most) -> Self {
-        let few = rows.saturating_mul(groups) <= most.cells;
+    /// Of some victims.
+    pub fn new(victims: Range<u32>, groups: usize, most: Most, dense: bool) -> Self {
+        let rows = if dense { victims.len() * CAUSES } else { 0 };
         Self {
             groups,
-            small: most.small,
-            rows: vec![Row::default(); if few { rows } else { 0 }],
+            most,
+            first: victims.start,
+            end: victims.end,
+            rows: vec![Row::default(); rows],
             sparse: FxHashMap::default(),
         }
+    }
+
+    /// The row of a victim's waits that began so.
+    pub fn row(&self, victim: u32, cause: u8) -> u32 {
+        (victim - self.first) * CAUSES as u32 + u32::from(cause)
+    }
+
+    /// Of whom there are cells: fewer victims than at first, where those needed too many.
+    pub fn victims(&self) -> Range<u32> {
+        self.first..self.end
+    }
+
+    /// Lets go half of the victims when all have too many cells.
+    #[cold]
+    fn narrow(&mut self) {
+        self.end = self.first + (self.end - self.first) / 2;
+        let rows = (self.end - self.first) * CAUSES as u32;
+        self.sparse.retain(|(row, _), _| *row < rows);
+        self.sparse.shrink_to_fit();
     }
 
     /// Charges a wait with its part of `runs`, `at_once` of them at most at a time, and counts
@@ -201,17 +238,23 @@ impl Cells {
         };
         let Stretch { begin, row } = wait;
         let Some(cells) = self.rows.get_mut(row as usize) else {
+            if row >= (self.end - self.first) * CAUSES as u32 {
+                return;
+            }
             parts(begin, runs, known, |group, part| {
                 let cell = self.sparse.entry((row, group)).or_default();
                 *cell = cell.plus(part);
             });
+            if self.sparse.len() > self.most.sparse && self.end - self.first > 1 {
+                self.narrow();
+            }
             return;
         };
         let most = Cell {
             time: (last.until - begin).saturating_mul(at_once as i64),
             n: 1,
         };
-        if cells.makes_room(most, self.small) {
+        if cells.makes_room(most, self.most.small) {
             let small = cells.small(self.groups);
             parts(begin, runs, known, |group, part| {
                 small[group as usize].add(part);
@@ -242,10 +285,12 @@ impl Cells {
         }
     }
 
-    /// Of each victim, what its groups had, the longest time first.
-    pub fn blamed(self) -> FxHashMap<u32, Vec<(u32, Blamed)>> {
-        let mut found: FxHashMap<u32, Vec<_>> = FxHashMap::default();
-        for (victim, rows) in (0..).zip(self.rows.chunks(CAUSES)) {
+    /// Of each victim, what the `parts` of its groups had that had most, the longest time first;
+    /// and what all others had. The last three groups are told in any case.
+    pub fn blamed(self, parts: usize) -> FxHashMap<u32, Parts> {
+        let told = self.groups as u32 - 3;
+        let mut found: FxHashMap<u32, Parts> = FxHashMap::default();
+        for (victim, rows) in (self.first..).zip(self.rows.chunks(CAUSES)) {
             let mut all = vec![Blamed::default(); self.groups];
             for (cause, row) in rows.iter().enumerate() {
                 for (blamed, small) in all.iter_mut().zip(&row.small) {
@@ -255,21 +300,53 @@ impl Cells {
                     blamed.add(cause, *wide);
                 }
             }
-            let had = (0..).zip(all).filter(|(_, blamed)| blamed.all() > 0);
-            found.insert(victim, had.collect());
+            found.insert(victim, Parts::of((0..).zip(all).collect(), parts, told));
         }
-        let mut few: FxHashMap<(u32, u32), Blamed> = FxHashMap::default();
-        for ((row, group), cell) in self.sparse {
-            let (victim, cause) = (row / CAUSES as u32, row as usize % CAUSES);
-            few.entry((victim, group)).or_default().add(cause, cell);
-        }
-        for ((victim, group), blamed) in few {
-            found.entry(victim).or_default().push((group, blamed));
-        }
-        for groups in found.values_mut() {
-            groups.retain(|(_, blamed)| blamed.all() > 0);
-            groups.sort_by_cached_key(|(group, blamed)| (Reverse(blamed.all()), *group));
+        let mut few: Vec<_> = self.sparse.into_iter().collect();
+        few.sort_unstable_by_key(|((row, group), _)| (row / CAUSES as u32, *group));
+        for cells in few.chunk_by(|(a, _), (b, _)| a.0 / CAUSES as u32 == b.0 / CAUSES as u32) {
+            let victim = self.first + cells[0].0.0 / CAUSES as u32;
+            let mut groups: Vec<(u32, Blamed)> = Vec::new();
+            for ((row, group), cell) in cells {
+                if groups.last().is_none_or(|(last, _)| last != group) {
+                    groups.push((*group, Blamed::default()));
+                }
+                if let Some((_, blamed)) = groups.last_mut() {
+                    blamed.add(*row as usize % CAUSES, *cell);
+                }
+            }
+            found.insert(victim, Parts::of(groups, parts, told));
         }
         found
+    }
+}
+
+/// What groups had of a victim's waiting.
+#[derive(Default)]
+pub struct Parts {
+    /// The longest time first.
+    pub blamed: Vec<(u32, Blamed)>,
+    /// All others together; none if there are none.
+    pub others: Option<Blamed>,
+}
+
+impl Parts {
+    fn of(mut groups: Vec<(u32, Blamed)>, most: usize, told: u32) -> Self {
+        groups.retain(|(_, blamed)| blamed.all() > 0);
+        groups.sort_by_cached_key(|(group, blamed)| (Reverse(blamed.all()), *group));
+        let mut others: Option<Blamed> = None;
+        let mut number = 0..;
+        groups.retain(|(group, blamed)| {
+            let keeps = number.next().is_some_and(|number| number < most) || *group >= told;
+            if !keeps {
+                others = Some(others.unwrap_or_default().plus(blamed));
+            }
+            keeps
+        });
+        groups.shrink_to_fit();
+        Self {
+            blamed: groups,
+            others,
+        }
     }
 }

@@ -15,9 +15,9 @@ pub struct Run {
 /// Never yet.
 pub const EARLIEST: i64 = i64::MIN;
 
-/// Where in a CPU's tables a group is that ran there. With few groups each has its place; of
-/// a thousand CPUs and half a million threads most never meet, and tables of all pairs would
-/// take gigabytes.
+/// Where in a CPU's tables a group is that ran there. Where groups and CPUs are few each has its
+/// place; of a thousand CPUs and half a million threads most never meet, and tables of all pairs
+/// would take gigabytes.
 enum Slots {
     Every(Vec<u32>),
     Some(FxHashMap<u32, u32>),
@@ -41,10 +41,10 @@ pub struct Ran {
 }
 
 impl Log {
-    fn new(groups: usize, few: usize) -> Self {
+    fn new(groups: usize, places: bool) -> Self {
         Self {
             runs: Vec::new(),
-            slots: if groups <= few {
+            slots: if places {
                 Slots::Every(vec![NO_SLOT; groups])
             } else {
                 Slots::Some(FxHashMap::default())
@@ -116,13 +116,13 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Of so many groups; `few` of them have a place each.
-    pub fn new(groups: usize, few: usize) -> Self {
+    /// Of so many groups; whether they have a place each.
+    pub fn new(groups: usize, places: bool) -> Self {
         Self {
             on: Vec::new(),
             unknown: 0,
             at_once: 1,
-            log: Log::new(groups, few),
+            log: Log::new(groups, places),
             young: Vec::new(),
             ended: Vec::new(),
         }

@@ -4,6 +4,9 @@
 //! charged what it has of their waits: one CPU at a time, for their cells are few then and
 //! stay near. Whoever waited through a whole log and waits on is charged by the sums of how
 //! long each group ran from then on: those of its end, less those of now.
+//!
+//! Where all victims and groups are too many pairs at a time, the changes are gone through again
+//! for some victims after the others, and of each its longest parts are kept.
 mod cells;
 mod log;
 
@@ -11,8 +14,12 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashSet;
 
-use self::cells::{Blamed, CAUSES, Cells, MOST_SMALL, Most};
+use std::ops::Range;
+
+use self::cells::{Cells, MOST_SMALL, Most};
 use self::log::{Cpu, EARLIEST, Ended, Log, Run, Stretch, Waiter};
+
+pub use self::cells::Parts;
 
 use super::changes::{Changes, Position, Presence, Sweep};
 use super::cpu_index::CpuIndex;
@@ -23,7 +30,7 @@ use crate::model::event::Cause;
 const UNKNOWN_CAUSE: u8 = Cause::Unknown as u8;
 
 /// Whose waits, and by which groups their time is told apart.
-pub struct InterferenceQuery {
+pub struct InterferenceQuery<'a> {
     /// By utid; none: not asked for.
     pub victim: Vec<Option<u32>>,
     /// Where given, only waits of a thread on these CPUs (none: on no known queue).
@@ -32,7 +39,9 @@ pub struct InterferenceQuery {
     pub group: Vec<u32>,
     pub ngroups: u32,
     pub lanes: CpuIndex,
-    pub ledger: WaitCursor,
+    pub ledger: WaitCursor<'a>,
+    /// Of each victim so many groups are told, and the others together.
+    pub parts: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,19 +56,29 @@ struct Limits {
     /// Runs in a log. Fewer, and more waits go by sums, which costs some passes over all
     /// groups; more, and the cells of all who waited meanwhile leave the processor's cache.
     log: usize,
-    /// Groups that have a place each in the tables of every CPU.
-    few: usize,
+    /// Runs in all logs, of many groups: as many as there are groups then, if this allows it.
+    logs: usize,
+    /// Pairs of a CPU and a group that have a place each: else those that meet have one.
+    places: usize,
     cells: Most,
+    /// Passes over the changes for rows of all groups: else the cells are kept that are needed.
+    passes: usize,
 }
 
 const LIMITS: Limits = Limits {
     log: 1 << 9,
-    few: 1 << 12,
+    // 32 MB.
+    logs: 1 << 20,
+    // 16 MB.
+    places: 1 << 22,
     cells: Most {
-        // 96 MB at the very most.
-        cells: 1 << 22,
+        // 268 MB, unless many do not fit into a small cell.
+        cells: 1 << 25,
+        // Some 200 MB.
+        sparse: 1 << 22,
         small: MOST_SMALL,
     },
+    passes: 64,
 };
 
 /// The wait that a thread is in, as far as it is told.
@@ -73,12 +92,12 @@ struct Life {
     waiter: Option<Waiter>,
 }
 
-struct Blame<'a> {
-    question: &'a mut InterferenceQuery,
+struct Blame<'q, 'a> {
+    question: &'q mut InterferenceQuery<'a>,
     cpus: Vec<Cpu>,
     lives: Vec<Life>,
     cells: Cells,
-    /// By victim.
+    /// By victim, from the first one of the cells on.
     totals: Vec<Total>,
     /// Waits so far, each part of one by itself.
     begun: u64,
@@ -91,7 +110,7 @@ struct Blame<'a> {
     missed: bool,
 }
 
-impl Blame<'_> {
+impl Blame<'_, '_> {
     /// What runs on a CPU is in its log up to `t`.
     #[inline]
     fn settle(&mut self, t: i64, lane: usize) {
@@ -148,7 +167,8 @@ impl Blame<'_> {
         let wait = self.question.ledger.next(utid, t);
         let life = &mut self.lives[utid as usize];
         let number = wait.map(|wait| wait.number);
-        let total = &mut self.totals[victim as usize];
+        let victims = self.cells.victims();
+        let total = &mut self.totals[(victim - victims.start) as usize];
         if number.is_none() || number != life.number {
             // A stretch without a wait is one of its own.
             life.number = number;
@@ -164,7 +184,7 @@ impl Blame<'_> {
         life.waiter = Some(Waiter {
             stretch: Stretch {
                 begin: t,
-                row: victim * CAUSES as u32 + u32::from(cause),
+                row: self.cells.row(victim, cause),
             },
             from: log.runs.len() as u32,
             number: self.begun,
@@ -188,7 +208,7 @@ impl Blame<'_> {
             return;
         };
         let Waiter { stretch, from, .. } = waiter;
-        self.totals[victim as usize].wait += t - stretch.begin;
+        self.totals[(victim - cells.victims().start) as usize].wait += t - stretch.begin;
         let no_queue = Run {
             group: self.question.ngroups + 2,
             since: stretch.begin,
@@ -223,11 +243,12 @@ impl Blame<'_> {
     }
 
     fn victim(&self, utid: u32) -> Option<u32> {
-        self.question.victim.get(utid as usize).copied().flatten()
+        let victim = self.question.victim.get(utid as usize).copied().flatten();
+        victim.filter(|victim| self.cells.victims().contains(victim))
     }
 }
 
-impl Sweep for Blame<'_> {
+impl Sweep for Blame<'_, '_> {
     fn change(&mut self, t: i64, utid: u32, from: Position, to: Position) {
         let lanes = [
             self.question.lanes.of(from.cpu),
@@ -261,75 +282,168 @@ impl Sweep for Blame<'_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// What was found of a victim: its waiting, and by group who had the CPU meanwhile, the longest
-/// time first. `ngroups` stands for idle, and the next two for not known, and for no known queue.
+/// What was found of a victim: its waiting, and by group who had the CPU meanwhile. `ngroups`
+/// stands for idle, and the next two for not known, and for no known queue.
 pub struct Found {
     pub victim: u32,
     pub total: Total,
-    pub blamed: Vec<(u32, Blamed)>,
+    pub parts: Parts,
 }
 
 /// Victims with the longest wait first.
-pub fn interference(changes: &Changes, question: &mut InterferenceQuery) -> Result<Vec<Found>> {
+pub fn interference(changes: &Changes, question: &mut InterferenceQuery<'_>) -> Result<Vec<Found>> {
     within(changes, question, LIMITS)
 }
 
 fn within(
     changes: &Changes,
-    question: &mut InterferenceQuery,
+    question: &mut InterferenceQuery<'_>,
     limits: Limits,
 ) -> Result<Vec<Found>> {
-    let victims = question
-        .victim
-        .iter()
-        .flatten()
-        .max()
-        .map_or(0, |most| *most as usize + 1);
     let groups = question.ngroups as usize + 3;
+    let slices = slices(question, limits.cells.cells / groups);
+    let dense = slices.len() <= limits.passes;
+    let last = slices.last().map_or(0, |slice| slice.end);
+    let mut slices = slices.into_iter();
+    let mut found = Vec::new();
     let mut careful = false;
-    let (cells, totals) = loop {
+    let mut start = 0;
+    while start < last {
+        let end = if dense {
+            slices.next().map_or(last, |slice| slice.end)
+        } else {
+            last
+        };
+        let cells = || Cells::new(start..end, groups, limits.cells, dense);
+        let (cells, totals) = pass(changes, question, cells, limits, &mut careful)?;
+        let done = cells.victims();
+        let mut blamed = cells.blamed(question.parts);
+        let totals = done.clone().zip(totals).filter(|(_, total)| total.n > 0);
+        found.extend(totals.map(|(victim, total)| Found {
+            victim,
+            total,
+            parts: blamed.remove(&victim).unwrap_or_default(),
+        }));
+        start = done.end;
+    }
+    found.sort_by_key(|found| (Reverse(found.total.wait), found.victim));
+    Ok(found)
+}
+
+/// Victims one after the other, as many as have so many rows; those not asked for have none.
+fn slices(question: &InterferenceQuery<'_>, rows: usize) -> Vec<Range<u32>> {
+    let mut asked: Vec<Option<u8>> = Vec::new();
+    for (utid, victim) in (0..).zip(&question.victim) {
+        if let Some(victim) = victim {
+            let victim = *victim as usize;
+            asked.resize(asked.len().max(victim + 1), None);
+            *asked[victim].get_or_insert_default() |= question.ledger.causes(utid);
+        }
+    }
+    let mut found: Vec<Range<u32>> = Vec::new();
+    let mut taken = usize::MAX;
+    for (victim, causes) in (0..).zip(asked) {
+        let own = causes.map_or(0, |causes| causes.count_ones().max(1)) as usize;
+        taken = taken.saturating_add(own);
+        match found.last_mut().filter(|_| taken <= rows) {
+            Some(slice) => slice.end = victim + 1,
+            None => {
+                found.push(victim..victim + 1);
+                taken = own;
+            }
+        }
+    }
+    found
+}
+
+/// Goes over all changes to fill some cells. `careful`: as `Blame` wants it, from the first pass on
+/// that found out that it is needed.
+fn pass(
+    changes: &Changes,
+    question: &mut InterferenceQuery<'_>,
+    cells: impl Fn() -> Cells,
+    limits: Limits,
+    careful: &mut bool,
+) -> Result<(Cells, Vec<Total>)> {
+    let groups = question.ngroups as usize + 3;
+    let lanes = question.lanes.count();
+    let log = groups.min(limits.logs / lanes).max(limits.log);
+    let places = groups * lanes <= limits.places;
+    loop {
+        let cells = cells();
+        let victims = cells.victims();
+        let of = &question.victim;
+        question.ledger.rewind(|utid| {
+            let victim = of.get(utid as usize).copied().flatten();
+            victim.is_some_and(|victim| victims.contains(&victim))
+        })?;
         let mut sweep = Blame {
-            cpus: (0..question.lanes.count())
-                .map(|_| Cpu::new(groups, limits.few))
-                .collect(),
+            cpus: (0..lanes).map(|_| Cpu::new(groups, places)).collect(),
             lives: vec![Life::default(); changes.threads],
-            cells: Cells::new(victims * CAUSES, groups, limits.cells),
+            totals: vec![Total::default(); victims.len()],
+            cells,
             begun: 0,
-            log: limits.log,
-            totals: vec![Total::default(); victims],
-            careful,
+            log,
+            careful: *careful,
             missed: false,
             question,
         };
         changes.tell(&mut sweep)?;
-        for lane in 0..sweep.cpus.len() {
+        for lane in 0..lanes {
             sweep.empty(lane);
         }
-        if !sweep.missed || careful {
-            break (sweep.cells, sweep.totals);
+        let Blame {
+            cells,
+            totals,
+            missed,
+            ..
+        } = sweep;
+        question.ledger.check()?;
+        if !missed || *careful {
+            return Ok((cells, totals));
         }
-        careful = true;
-        question.ledger.rewind();
-    };
-    let mut blamed = cells.blamed();
-    let totals = (0..).zip(totals).filter(|(_, total)| total.n > 0);
-    let mut found: Vec<Found> = totals
-        .map(|(victim, total)| Found {
-            victim,
-            total,
-            blamed: blamed.remove(&victim).unwrap_or_default(),
-        })
-        .collect();
-    found.sort_by_key(|found| (Reverse(found.total.wait), found.victim));
-    Ok(found)
+        *careful = true;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::changes::Reader;
     use super::super::random_states::{LENGTH, THREADS, world};
-    use super::cells::Cell;
+    use super::cells::{Blamed, Cell};
     use super::*;
+    use crate::store::Source;
+
+    type Told = Vec<(u32, i64, u32, Vec<(u32, Blamed)>, Option<Blamed>)>;
+
+    fn told(changes: &Changes, waits: &Source<'_>, parts: usize, limits: Limits) -> Told {
+        let mut question = InterferenceQuery {
+            victim: (0..=THREADS).map(|utid| utid.checked_sub(1)).collect(),
+            only: None,
+            group: (0..=THREADS).map(|utid| utid / 2).collect(),
+            ngroups: 1 + THREADS / 2,
+            lanes: CpuIndex::new(changes.cpus.clone()),
+            ledger: WaitCursor::new(waits, 0, vec![true; THREADS as usize + 1]).expect("waits"),
+            parts,
+        };
+        within(changes, &mut question, limits)
+            .expect("an answer")
+            .into_iter()
+            .map(|of| {
+                let Parts { blamed, others } = of.parts;
+                (of.victim, of.total.wait, of.total.n, blamed, others)
+            })
+            .collect()
+    }
+
+    fn each_world(mut look: impl FnMut(u32, &Changes, &Source<'_>)) {
+        for seed in 0..40 {
+            let (states, waits) = world(seed);
+            let mut reader = Reader::new((0, LENGTH), 1).expect("a window");
+            reader.read(&states, None).expect("a table of states");
+            look(seed, &reader.finish(), &Source::Held("waits", vec![waits]));
+        }
+    }
 
     #[test]
     fn how_much_is_kept_changes_nothing() {
@@ -337,45 +451,76 @@ mod tests {
         let small = [(3, 9), (30, 2), (300, 1), (1000, 1000)];
         let mut limits = Vec::new();
         for log in [1, 2, 5, 40, 1 << 12] {
-            for (time, n) in small {
-                limits.push((log, 1 << 22, Cell { time, n }));
-            }
-            limits.push((log, 0, MOST_SMALL));
-        }
-        for seed in 0..40 {
-            let (states, waits) = world(seed);
-            let mut reader = Reader::new((0, LENGTH), 1).expect("a window");
-            reader.read(&states, None).expect("a table of states");
-            let changes = reader.finish();
-            let mut told = Vec::new();
-            for (log, cells, small) in &limits {
-                let mut question = InterferenceQuery {
-                    victim: (0..=THREADS).map(|utid| utid.checked_sub(1)).collect(),
-                    only: None,
-                    group: (0..=THREADS).map(|utid| utid / 2).collect(),
-                    ngroups: 1 + THREADS / 2,
-                    lanes: CpuIndex::new(changes.cpus.clone()),
-                    ledger: WaitCursor::read(std::iter::once(Ok(waits.clone())), 0, |_| true)
-                        .expect("waits"),
-                };
-                let limits = Limits {
-                    log: *log,
-                    few: if log % 2 == 0 { 0 } else { 1 << 12 },
+            let mut within = |cells, small, sparse, passes| {
+                limits.push(Limits {
+                    log,
+                    logs: 0,
+                    places: if log % 2 == 0 { 0 } else { 1 << 12 },
                     cells: Most {
-                        cells: *cells,
-                        small: *small,
+                        cells,
+                        sparse,
+                        small,
                     },
-                };
-                let found = within(&changes, &mut question, limits);
-                let told_of: Vec<_> = found
-                    .expect("an answer")
-                    .into_iter()
-                    .map(|of| (of.victim, of.total.wait, of.total.n, of.blamed))
-                    .collect();
-                told.push(told_of);
+                    passes,
+                });
+            };
+            for (time, n) in small {
+                within(1 << 22, Cell { time, n }, 0, 1);
             }
-            assert!(told[0].iter().any(|(.., blamed)| !blamed.is_empty()));
-            assert!(told.iter().all(|found| *found == told[0]), "{seed}");
+            // One victim at a time, or some.
+            for cells in [0, 40, 100] {
+                within(cells, MOST_SMALL, 0, 100);
+            }
+            for sparse in [1, 10, 30, 1000] {
+                within(0, MOST_SMALL, sparse, 0);
+            }
         }
+        each_world(|seed, changes, waits| {
+            let all = limits
+                .iter()
+                .map(|limits| told(changes, waits, 100, *limits));
+            let all: Vec<Told> = all.collect();
+            assert!(all[0].iter().any(|(.., blamed, _)| !blamed.is_empty()));
+            assert!(all[0].iter().all(|(.., others)| others.is_none()));
+            assert!(all.iter().all(|found| *found == all[0]), "{seed}");
+        });
+    }
+
+    #[test]
+    fn victims_that_are_not_asked_for_take_no_pass() {
+        let waits = Source::Held("waits", Vec::new());
+        let mut question = InterferenceQuery {
+            victim: vec![None; 50],
+            only: None,
+            group: Vec::new(),
+            ngroups: 1,
+            lanes: CpuIndex::new(Vec::new()),
+            ledger: WaitCursor::new(&waits, 0, Vec::new()).expect("waits"),
+            parts: 1,
+        };
+        for (utid, victim) in [(3, 40), (4, 7), (5, 40), (9, 48)] {
+            question.victim[utid] = Some(victim);
+        }
+        assert_eq!(slices(&question, 2), [0..48, 48..49]);
+        assert_eq!(slices(&question, 3).first(), Some(&(0..49)));
+    }
+
+    #[test]
+    fn what_is_not_told_is_added_up() {
+        each_world(|_, changes, waits| {
+            let all = told(changes, waits, 100, LIMITS);
+            let some = told(changes, waits, 2, LIMITS);
+            assert_eq!(all.len(), some.len());
+            for (all, some) in all.iter().zip(some) {
+                let (first, rest) = all.3.split_at(all.3.len().min(2));
+                let always = 1 + THREADS / 2;
+                let (told, rest): (Vec<_>, Vec<_>) =
+                    rest.iter().partition(|(group, _)| *group >= always);
+                assert_eq!([first, &told].concat(), some.3);
+                let rest = rest.iter().map(|(_, blamed)| blamed.time);
+                let sum = rest.reduce(|sum, time| std::array::from_fn(|i| sum[i] + time[i]));
+                assert_eq!(some.4.map(|others| others.time), sum);
+            }
+        });
     }
 }
