@@ -36,7 +36,6 @@ class Question:
     under: Under
     """The kernel of `after`."""
     cpus: int
-    """Of `after`."""
     whatif: Mapping[str, Any] = field(default_factory=dict)
     """The change as `whatif` takes it; without one it is the kernel that changes."""
 
@@ -66,29 +65,25 @@ def _questions(document: dict[str, Any], kernels: dict[str, Under]) -> Iterator[
     for case in document["case"]:
         source = kernels[case["source"]]
         target = kernels[case.get("target", case["source"])]
-        becomes = dict(case.get("becomes", {}))
-        name = case.get("change", "")
+        name, cpus = case.get("change", ""), case["cpus"]
         for work in case.get("work", works):
             row = works[work] | case.get("from", {})
-            before = _cell(document, row, source, case["cpus"], case["cpus"])
-            cpus = becomes.pop("cpus", case["cpus"]) if name else case["cpus"]
+            before = _cell(document, row, source, cpus)
             if name:
-                after = _cell(document, row | becomes, source, case["cpus"], cpus)
+                after = _cell(document, row | case["becomes"], source, cpus)
                 label = f"{source.name}: {name}"
             else:
-                after = _cell(document, row, target, case["cpus"], cpus)
+                after = _cell(document, row, target, cpus)
                 label = f"{source.name} to {target.name}"
             yield Question(label, work, before, after, target, cpus, case.get("whatif", {}))
-            becomes = dict(case.get("becomes", {}))
 
 
-def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, of: int, cpus: int) -> Cell:
-    """The machine that records a workload: the one that is for `of` CPUs, on `cpus`."""
+def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, cpus: int) -> Cell:
+    """The machine that records a workload."""
     scripts = document["scripts"]
     name = f"bench-{under.name}-{cpus}cpu-{row['name']}"
     plain = next(one for one in document["work"] if one["name"] == row["name"])
     changed = [str(row[key]) for key in ("settings", "before") if row.get(key) != plain.get(key)]
-    changed += [f"of {of}"] if of != cpus else []
     for words in changed:
         name += "-" + "".join(c if c.isalnum() else "_" for c in words)
     before = scripts[row["before"]] if row.get("before") else ""
@@ -97,7 +92,7 @@ def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, of: int, 
     return Cell(
         name=name,
         kernel=under.kernel,
-        work=row[str(of)],
+        work=row[str(cpus)],
         smp=str(cpus),
         counted=True,
         before=before,

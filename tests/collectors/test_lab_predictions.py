@@ -48,9 +48,9 @@ def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
     quota = of["6.12: quota of 20 ms per 100 ms", "groups", 1]
     assert "cpu.max" in quota.after.before
     assert "cpu.max" not in quota.before.before
-    more = of["6.12: 4 CPUs", "server", 4]
-    assert (more.before.smp, more.after.smp, more.whatif) == ("2", "4", {"cpus": 4})
-    assert more.before.work == more.after.work
+    pinned = of["6.12: hogs on CPU 1", "sleepers", 2]
+    assert (pinned.before.settings, pinned.after.settings) == ("", "hog cpus=1")
+    assert (pinned.before.smp, pinned.before.work) == (pinned.after.smp, pinned.after.work)
 
 
 def test_figures_are_by_kind_and_nice_level() -> None:
