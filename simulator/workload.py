@@ -276,15 +276,15 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
             "write the workload again with this schedscope",
         )
     try:
-        threads = pl.DataFrame(about.get("threads") or [], schema=THREADS)
+        threads = _table(about, "threads", THREADS)
         # Written before there were pipes, or locks.
         later = ("pipe", "mutex", "condition", "barrier", "queue", "job")
         lacking = [c for c in later if c not in steps.columns]
         steps = steps.with_columns(pl.lit(None).alias(c) for c in lacking)
         steps = steps.select(pl.col(name).cast(dtype) for name, dtype in STEPS.items())
-        pipes = pl.DataFrame(about.get("pipes") or [], schema=PIPES)
-        groups = pl.DataFrame(about.get("groups") or [], schema=GROUPS)
-        moves = pl.DataFrame(about.get("moves") or [], schema=MOVES)
+        pipes = _table(about, "pipes", PIPES)
+        groups = _table(about, "groups", GROUPS)
+        moves = _table(about, "moves", MOVES)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
@@ -294,6 +294,21 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         raise FormatError(f"{path / _ABOUT_FILE}: info {info!r:.80}", "an object")
     shape = Machine.from_dict(machine) if machine else None
     return Workload(threads, steps, shape, info, pipes, groups, moves)
+
+
+def _table(about: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """The rows of that name; raises ValueError if they are none, or hold more than plain values.
+
+    Polars takes all memory for types that are nested hundreds of times.
+    """
+    rows = about.get(name) or []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{name} is no list of objects")
+    for row in rows:
+        for key, value in row.items():
+            if isinstance(value, dict | list):
+                raise ValueError(f"{key} of {name} is no plain value: {value!r:.60}")
+    return pl.DataFrame(rows, schema=schema)
 
 
 def is_workload(path: str | os.PathLike[str]) -> bool:

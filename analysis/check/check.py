@@ -522,7 +522,7 @@ def _clocks_alike(trace: Trace) -> str:
 
 def _rests_on(trace: Trace, alike: str, breaks: CheckRow) -> CheckRow:
     """What no check of this trace can see: whose word is taken for it."""
-    recorder = (trace.info.get("recorder") or {}).get("name")
+    recorder = trace.metadata("recorder", "name")
     text = _COUNTS.get(str(recorder), "")
     if not text:
         text = (

@@ -488,9 +488,18 @@ impl<'a> Replay<'a> {
         self.uncounted(c, t);
     }
 
-    /// A delayed sleeper wakes where it is.
+    /// A delayed sleeper wakes where it is, before whoever runs there is charged: what that has
+    /// run since its last update, at a tick or when somebody came or went, does not count yet.
     fn reinstate(&mut self, c: u16, t: u32) {
-        self.update(c, self.now);
+        match (self.eevdf(), self.all.queue(c).curr) {
+            (Some(k), Some(runs)) => {
+                self.update(c, k.clock.before(self.now));
+                if self.all.queue(c).chooses {
+                    self.choose_again(c, runs);
+                }
+            }
+            _ => self.update(c, self.now),
+        }
         if self.all.of(t).place != Membership::Delayed {
             // The CPU idled meanwhile, and let it go.
             let weight = self.all.of(t).weight;
@@ -514,6 +523,7 @@ impl<'a> Replay<'a> {
                 self.all.queue(c).clean = clean;
             }
         }
+        self.update(c, self.now);
         self.tally_of(t).n += 1;
         self.note(c, t, Turn::Joined);
     }
