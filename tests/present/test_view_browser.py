@@ -134,6 +134,9 @@ def press(browser: Any, text: str, kind: str = "button") -> None:
         f" && b.innerText.trim().startsWith({json.dumps(text)}))"
     )
     browser.wait(found)
+    # An answer that comes may move what stands below it.
+    canvases = "[...document.querySelectorAll('canvas')]"
+    browser.wait(f"{canvases}.every(c => !c.timeline?.state().asking)")
     before = None
     for _ in range(100):
         browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
