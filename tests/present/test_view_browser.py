@@ -128,27 +128,36 @@ def click(browser: Any, x: float, y: float) -> None:
 
 
 def press(browser: Any, text: str, kind: str = "button") -> None:
-    """Click the first thing with this text, where it is once nothing moves it."""
+    """Click the first thing with this text, where it is once nothing moves it.
+
+    Again, if it was moved by something that came just then.
+    """
     found = (
         f"[...document.querySelectorAll({kind!r})].find(b => b.offsetParent"
         f" && b.innerText.trim().startsWith({json.dumps(text)}))"
     )
-    browser.wait(found)
-    # An answer that comes may move what stands below it.
-    canvases = "[...document.querySelectorAll('canvas')]"
-    browser.wait(f"{canvases}.every(c => !c.timeline?.state().asking)")
-    before = None
-    for _ in range(100):
-        browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
-        browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
-        place = browser.run(
-            "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
-            f"({found}.getBoundingClientRect())"
+    for _ in range(5):
+        browser.wait(found)
+        before = None
+        for _ in range(100):
+            browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
+            browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
+            place = browser.run(
+                "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
+                f"({found}.getBoundingClientRect())"
+            )
+            if place == before:
+                break
+            before = place
+        browser.run(
+            "(b => { window.missed = true;"
+            " b.addEventListener('pointerdown', () => window.missed = false, {once: true}); })"
+            f"({found})"
         )
-        if place == before:
-            break
-        before = place
-    click(browser, *place)
+        click(browser, *place)
+        if not browser.run("window.missed"):
+            return
+    raise AssertionError(f"{text!r} is never where it was")
 
 
 def spot(browser: Any, at: int, lane: str) -> tuple[float, float]:
