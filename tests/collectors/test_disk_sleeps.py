@@ -107,21 +107,16 @@ data_sources { config { name: "linux.system_info" } }
 """
 
 
-@pytest.mark.needs("root", "tracefs", "traced", "traced_probes", "perfetto")
-@pytest.mark.parametrize("compact", ["true", "false"])
-def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
-    tmp_path: Path, compact: str
-) -> None:
-    """Full events do not say what an interrupt woke: its handlers are recorded and tell it."""
-    if not os.major(tmp_path.stat().st_dev):
-        pytest.skip(f"{tmp_path} is not on a disk")
-    path = tmp_path / "x.pftrace"
+def by_perfetto(folder: Path, compact: str) -> Path:
+    """The load recorded by Perfetto, with its log beside it."""
+    folder.mkdir()
+    path = folder / "x.pftrace"
     environment = {
         **os.environ,
-        "PERFETTO_PRODUCER_SOCK_NAME": str(tmp_path / "producer"),
-        "PERFETTO_CONSUMER_SOCK_NAME": str(tmp_path / "consumer"),
+        "PERFETTO_PRODUCER_SOCK_NAME": str(folder / "producer"),
+        "PERFETTO_CONSUMER_SOCK_NAME": str(folder / "consumer"),
     }
-    (tmp_path / "config").write_text(PERFETTO.replace("COMPACT", compact))
+    (folder / "config").write_text(PERFETTO.replace("COMPACT", compact))
     null, started = subprocess.DEVNULL, []
     try:
         for name in ("traced", "traced_probes"):
@@ -130,11 +125,11 @@ def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
             time.sleep(0.5)
         words = (*(tool("perfetto") or ()), "--background-wait", "--txt")
         begun = subprocess.run(
-            [*words, "-c", str(tmp_path / "config"), "-o", str(path)],
+            [*words, "-c", str(folder / "config"), "-o", str(path)],
             env=environment, stdout=subprocess.PIPE, stderr=null, text=True, check=True,
         )  # fmt: skip
-        load = [sys.executable, "-I", "-S", str(LOAD), str(tmp_path), str(ROUNDS)]
-        with (tmp_path / "log").open("w") as log:
+        load = [sys.executable, "-I", "-S", str(LOAD), str(folder), str(ROUNDS)]
+        with (folder / "log").open("w") as log:
             subprocess.run(load, input=b"\n", stdout=log, check=True)
         os.kill(int(begun.stdout), signal.SIGTERM)
         while Path(f"/proc/{int(begun.stdout)}").exists():
@@ -143,8 +138,34 @@ def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
         for process in reversed(started):
             process.terminate()
             process.wait(30)
-    trace = ss.open(path, cache=tmp_path / "cache")
-    pid = as_logged(trace, tmp_path / "log", 0.7)
+    return path
+
+
+def leaks(trace: ss.Trace) -> bool:
+    """Does a CPU lose switches all the time? Then nothing is known of who slept, and why."""
+    chains = trace.losses.filter(pl.col("reason") == "chain_break", pl.col("count") > 1)
+    return chains.collect().height > 0
+
+
+@pytest.mark.needs("root", "tracefs", "traced", "traced_probes", "perfetto")
+@pytest.mark.parametrize("compact", ["true", "false"])
+def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
+    tmp_path: Path, compact: str
+) -> None:
+    """Full events do not say what an interrupt woke: its handlers are recorded and tell it."""
+    if not os.major(tmp_path.stat().st_dev):
+        pytest.skip(f"{tmp_path} is not on a disk")
+    for number in range(4):
+        folder = tmp_path / str(number)
+        path = by_perfetto(folder, compact)
+        trace = ss.open(path, cache=tmp_path / "cache")
+        if not leaks(trace):
+            break
+        # Some kernels do not report, for seconds, whom an idle CPU turns to.
+        time.sleep(5)
+    else:
+        pytest.skip("this kernel leaves out too many switches")
+    pid = as_logged(trace, folder / "log", 0.7)
     mine = ss.off_cpu(trace, where=pl.col("tid") == pid).filter(cause="disk")
     assert "pread64" in mine["reason"].to_list()
     # What each handler took, and each entry's first arguments, by Google's own reader of the file.
