@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 
+IS_BREAK = pl.col("reason") == "chain_break"
+"""Of rows of `losses`: broken chains, which the source does not report."""
+
 BROKEN_CHAINS = pl.col("count").fill_null(1)
 """How many broken chains a row of `losses` with that reason stands for."""
 
@@ -22,4 +25,4 @@ def losses_of_any_event(trace: Trace) -> pl.LazyFrame:
     """
     if trace.info.get("unreported_losses"):
         return trace.losses
-    return trace.losses.filter(pl.col("reason").cast(pl.String) != "chain_break")
+    return trace.losses.filter(~IS_BREAK)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.memo import once
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _taken_down(trace: Trace) -> list[tuple[int, int, int, bool]]:
     if left.is_empty():
         return []
     lossy = _lossy(trace)
-    breaks = trace.losses.filter(reason="chain_break").sort("ts_begin").collect()
+    breaks = trace.losses.filter(IS_BREAK).sort("ts_begin").collect()
     begin, end = trace.window
     found = []
     for cpu, ts in left.filter(~pl.col("cpu").is_in(lossy)).iter_rows():
@@ -84,6 +85,6 @@ def _confirmed(trace: Trace, cpu: int, ts: int) -> int:
 
 def _lossy(trace: Trace) -> list[int]:
     """CPUs with lost events; all of them if a loss names none."""
-    losses = trace.losses.filter(pl.col("reason") != "chain_break").select("cpu").unique()
+    losses = trace.losses.filter(~IS_BREAK).select("cpu").unique()
     named = losses.collect()["cpu"]
     return list(range(trace.ncpu)) if named.null_count() else named.to_list()

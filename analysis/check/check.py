@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.clock_doubt import clock_doubt
-from schedscope.analysis._base.lost_events import BROKEN_CHAINS
+from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
@@ -163,7 +163,7 @@ def _losses(trace: Trace) -> CheckRow:
     span = pl.min_horizontal("ts_end", end) - pl.col("ts_begin")
     cpus = pl.when(pl.col("cpu").is_null()).then(trace.ncpu).otherwise(1)
     losses = (
-        trace.losses.filter(pl.col("reason") != "chain_break")
+        trace.losses.filter(~IS_BREAK)
         .group_by("reason")
         .agg(
             pl.len(),
@@ -207,9 +207,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
     A CPU that comes back after it was off line begins a new chain: that is no break.
     """
     back = off_line(trace).filter("broken").select("cpu", ts_begin="ts")
-    breaks = trace.losses.filter(pl.col("reason") == "chain_break").join(
-        back.lazy(), on=["cpu", "ts_begin"], how="anti"
-    )
+    breaks = trace.losses.filter(IS_BREAK).join(back.lazy(), on=["cpu", "ts_begin"], how="anti")
     per_cpu = (
         breaks.group_by("cpu")
         .agg(len=BROKEN_CHAINS.sum())

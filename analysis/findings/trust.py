@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.needs import NEEDS, has
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
@@ -71,7 +72,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
 def _longest_hole(facts: Facts) -> tuple[int | None, int | None]:
     begin, end = facts.trace.window
     rows = (
-        facts.trace.losses.filter(pl.col("reason") != "chain_break")
+        facts.trace.losses.filter(~IS_BREAK)
         .select(
             ts=pl.max_horizontal("ts_begin", pl.lit(begin)),
             until=pl.min_horizontal("ts_end", pl.lit(end)),

@@ -56,13 +56,14 @@ pub fn convert<S: Store>(
         pipeline.last_names(&end.last_names);
         pipeline.group_moves(&end.group_moves);
         let summary = pipeline.finish(&info)?;
-        let json = TraceJson::new(path, format, &info, &end, &summary, offsets);
         let inferred = summary.reconstruction.is_some();
         let (broken, found) = match (&summary.reconstruction, summary.window) {
             (Some(one), Some((_, end))) => (one.out_of_order(), one.unreported(end)),
             _ => (0, Unreported::default()),
         };
-        let found = if info.uncounted || found.shows_loss() {
+        let hides = found.shows_loss();
+        let json = TraceJson::new(path, format, &info, &end, &summary, offsets, hides);
+        let found = if info.uncounted || hides {
             found
         } else {
             Unreported::default()

@@ -22,6 +22,7 @@ impl TraceJson {
         end: &SourceEnd,
         summary: &Summary,
         offsets: &[Offset],
+        unreported_losses: bool,
     ) -> Self {
         // The decoder's own facts (release, clock, recorder, ...) come first;
         // what the pass measured is not theirs to overwrite.
@@ -58,7 +59,7 @@ impl TraceJson {
                     })
                     .collect(),
             ),
-            ("unreported_losses", json!(unreported_losses(summary))),
+            ("unreported_losses", json!(unreported_losses)),
             ("warnings", json!(end.warnings)),
             ("clock_offsets", offsets.iter().map(offset).collect()),
             (
@@ -90,12 +91,6 @@ impl TraceJson {
         self.0.insert("rows".to_string(), json!(rows));
         format!("{:#}", Value::Object(self.0))
     }
-}
-
-/// Do broken chains show that more is missing than the source reports? (Rule Unreported.)
-fn unreported_losses(summary: &Summary) -> bool {
-    let found = summary.reconstruction.as_ref().zip(summary.window);
-    found.is_some_and(|(one, (_, end))| one.unreported(end).shows_loss())
 }
 
 /// Moves into control groups, with the group that was left where the recorder knew it.

@@ -158,7 +158,10 @@ fn convert(path: &Path, case: &Case) -> Result<Checked> {
         .map(|details| Finding::new(format!("order-{}", format.replace(' ', "-")), details))
         .or_else(|| tiles(&summary))
         .or_else(|| times(&store));
-    let json = TraceJson::new(path, format, &info, &end, &summary, &[]).text(&Default::default());
+    let both = summary.reconstruction.as_ref().zip(summary.window);
+    let hides = both.is_some_and(|(one, (_, end))| one.unreported(end).shows_loss());
+    let json = TraceJson::new(path, format, &info, &end, &summary, &[], hides);
+    let json = json.text(&Default::default());
     if json.is_empty() {
         return Err(Error::usage("no trace.json", "", ""));
     }

@@ -20,7 +20,7 @@ use super::error::Error;
 use super::lock::of;
 use super::machine::Cpu;
 use super::pipes::woken_by;
-use super::workload::{NO_JOB, Tid};
+use super::workload::{NO_JOB, Step, Tid};
 
 impl Engine<'_> {
     /// `t` takes a mutex; false if it has to sleep until that is released, and then look again.
@@ -130,24 +130,21 @@ impl Engine<'_> {
         true
     }
 
-    /// A thread that sleeps for a job from the beginning; false if there is one.
-    pub(super) fn asleep_in_queue(&mut self, t: Tid, queue: u32) -> bool {
-        let q = of(&mut self.locks.queues, queue);
-        if !q.jobs.is_empty() {
-            return false;
-        }
-        q.sleepers.push_back(t);
-        true
-    }
-
-    /// A thread that sleeps for a mutex from the beginning; false if it is free.
-    pub(super) fn asleep_for_mutex(&mut self, t: Tid, mutex: u32) -> bool {
-        let m = of(&mut self.locks.mutexes, mutex);
-        if m.holder.is_none() {
-            return false;
-        }
-        m.sleepers.push_back(t);
-        true
+    /// A thread that sleeps from the beginning for a mutex that is held, or at a queue without a
+    /// job; false if there is nothing to sleep for.
+    pub(super) fn asleep_at(&mut self, t: Tid, step: Step) -> bool {
+        let sleepers = match step {
+            Step::Lock { mutex, .. } => {
+                let m = of(&mut self.locks.mutexes, mutex);
+                m.holder.is_some().then_some(&mut m.sleepers)
+            }
+            Step::Serve { queue, .. } => {
+                let q = of(&mut self.locks.queues, queue);
+                q.jobs.is_empty().then_some(&mut q.sleepers)
+            }
+            _ => None,
+        };
+        sleepers.map(|them| them.push_back(t)).is_some()
     }
 
     /// The threads that sleep for locks, each with what it sleeps for.

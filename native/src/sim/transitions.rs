@@ -46,16 +46,8 @@ impl Engine<'_> {
                 after = *cost;
                 (None, None, *disk)
             }
-            Some(Step::Lock { mutex, cost }) => {
-                if !self.asleep_for_mutex(t, *mutex) {
-                    return false;
-                }
-                again = true;
-                after = *cost;
-                (None, None, false)
-            }
-            Some(Step::Serve { queue, cost }) => {
-                if !self.asleep_in_queue(t, *queue) {
+            Some(step @ (Step::Lock { cost, .. } | Step::Serve { cost, .. })) => {
+                if !self.asleep_at(t, *step) {
                     return false;
                 }
                 again = true;

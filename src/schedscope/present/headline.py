@@ -54,7 +54,7 @@ def gaps(trace: Trace) -> list[str]:
     """What is missing from the trace, each in a few words; empty if nothing is."""
     import polars as pl
 
-    from schedscope.analysis._base.lost_events import BROKEN_CHAINS
+    from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.off_line import off_line
     from schedscope.analysis.check.check import missing_wakeups
@@ -62,7 +62,7 @@ def gaps(trace: Trace) -> list[str]:
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
-    rows = pl.when(pl.col("reason") == "chain_break").then(BROKEN_CHAINS).otherwise(1)
+    rows = pl.when(IS_BREAK).then(BROKEN_CHAINS).otherwise(1)
     losses = trace.losses.group_by("reason").agg(rows.sum().alias("rows"), counts).collect()
     gone = off_line(trace)
     found += _off_line(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
