@@ -229,6 +229,29 @@ def test_compact_switches_name_only_the_next_thread(tmp_path: Path) -> None:
     assert breaks == [(150, 200, "chain_break")]
 
 
+def test_full_events_tell_compact_switches_who_leaves(tmp_path: Path) -> None:
+    """The switch to b is not traced, but b is seen to run: that is one broken chain, not two."""
+    path = tmp_path / "x.pftrace"
+    names = ["swapper/0", "a", "b"]
+    seen = waking(170, 22, A, 0)
+    path.write_bytes(
+        RELEASE
+        + bundle(0, compact([(100, 0, 11, 1), (50, 1, 0, 0)], names), seen)
+        + bundle(0, compact([(200, 1, 0, 0), (100, 0, 22, 2)], names))
+        + bundle(0, compact([(400, 2, 11, 1)], names), waking(410, 11, B, 0))
+    )
+    trace = decode(path)
+    assert switches(trace).select("ts", "prev", "prev_state", "next").rows() == [
+        (100, 0, "unknown", 11),
+        (150, 11, "sleeping", 0),
+        (200, 22, "sleeping", 0),
+        (300, 0, "runnable", 22),
+        (400, 22, "blocked", 11),
+    ]
+    breaks = trace.losses.select("ts_begin", "ts_end", "reason").collect().rows()
+    assert breaks == [(150, 170, "chain_break")]
+
+
 def test_lost_events_and_missing_bundles_are_losses(tmp_path: Path) -> None:
     """The kernel's flag, and a bundle whose predecessor is not in the file."""
     path = tmp_path / "x.pftrace"
@@ -375,9 +398,9 @@ def test_chain_breaks_of_compact_form_are_counted_in_words() -> None:
     """A fifth of this trace's switches cannot tell who left: said, not guessed."""
     trace = decode(COMPACT)
     unknown = switches(trace).filter(pl.col("prev_state") == "unknown")
-    # The first of each CPU is so in every compact trace.
+    # Of the first of each CPU, a full event before it tells who leaves.
     said = sum(int(text.split()[2]) for text in trace.info["warnings"])
-    assert said == len(unknown) - trace.ncpu
+    assert said == len(unknown)
     # Other evidence (a waker who cannot have run) breaks the chain elsewhere, too.
     assert trace.losses.filter(pl.col("reason") == "chain_break").collect().height >= said
 

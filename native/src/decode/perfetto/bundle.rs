@@ -82,7 +82,7 @@ const OTHER: usize = NAMES.len() - 1;
 /// What one CPU's stream carries from bundle to bundle.
 #[derive(Debug, Default)]
 pub struct CpuState {
-    /// Who runs, as far as the compact events tell: they name only the next.
+    /// Who runs, as far as the compact events tell, which name only the next, and the full ones.
     current: Option<u32>,
     interrupts: OpenInterrupts,
     /// Events that the file itself describes.
@@ -90,7 +90,7 @@ pub struct CpuState {
     pub group_moves: GroupMoves,
     pub counts: [u64; NAMES.len()],
     pub malformed: u64,
-    /// Compact switches that do not tell who left.
+    /// Compact switches, but the first, that do not tell who left.
     pub unknown_prev: u64,
     /// The file's own parse errors, per bundle.
     pub parse_errors: u64,
@@ -191,9 +191,7 @@ impl Bundle {
     fn begin(&mut self) {
         for rows in [&mut self.full, &mut self.compact] {
             // Stable: equal times keep the order of the writer.
-            if !rows.is_sorted_by_key(|row| row.ts) {
-                rows.sort_by_key(|row| row.ts);
-            }
+            rows.sort_by_key(|row| row.ts);
         }
         self.find_next();
     }
@@ -807,7 +805,10 @@ impl Decoder<'_> {
             wake_comm,
             wake_flags,
         ] = &mut columns;
-        // Two sorted lists merged: who runs is needed for the wakers.
+        // Two sorted lists merged: who runs is needed for the wakers. Full events show that a
+        // switch between two of these was not traced.
+        self.out.full.sort_by_key(|row| row.ts);
+        let mut seen_at = 0;
         let (mut switch_at, mut wake_at) = (0u64, 0u64);
         let mut next_switch = step(switch_ts, &mut switch_at);
         let mut next_wake = step(wake_ts, &mut wake_at);
@@ -827,6 +828,7 @@ impl Decoder<'_> {
                     self.state.malformed += 1;
                     break;
                 };
+                self.see(&mut seen_at, ts);
                 let target = wake_cpu.next().and_then(|cpu| u16::try_from(cpu).ok());
                 let prio = wake_prio.next().and_then(prio);
                 // Written since Perfetto 42; without it every waker counts as a thread.
@@ -859,6 +861,7 @@ impl Decoder<'_> {
                     self.state.malformed += 1;
                     break;
                 };
+                self.see(&mut seen_at, ts);
                 let (next, prio) = (tid(next), switch_prio.next().and_then(prio));
                 let prev = self.state.current.replace(next);
                 self.state.counts[0] += 1;
@@ -876,7 +879,8 @@ impl Decoder<'_> {
                     // switch that the kernel did not trace. The reconstruction takes
                     // the chain for broken and invents no running time.
                     None => {
-                        self.state.unknown_prev += 1;
+                        // The first of each CPU is so by design.
+                        self.state.unknown_prev += u64::from(self.state.counts[0] > 1);
                         Form::Switch {
                             prev: None,
                             state: State::Unknown,
@@ -892,6 +896,24 @@ impl Decoder<'_> {
                     form,
                 });
                 next_switch = step(switch_ts, &mut switch_at);
+            }
+        }
+        self.see(&mut seen_at, i64::MAX);
+    }
+
+    /// Passes over the full events from number `at` on that are no later than `ts`. Those that are
+    /// earlier say who runs.
+    fn see(&mut self, at: &mut usize, ts: i64) {
+        let rest = self.out.full.get(*at..).unwrap_or_default();
+        for row in rest.iter().take_while(|row| row.ts <= ts) {
+            *at += 1;
+            if let Form::Wake {
+                current: Some(current),
+                ..
+            } = row.form
+                && row.ts < ts
+            {
+                self.state.current = Some(current);
             }
         }
     }

@@ -394,8 +394,7 @@ impl Perfetto {
                 }
             };
             warn(
-                // The first of each CPU is so by design.
-                cursor.state.unknown_prev.saturating_sub(1),
+                cursor.state.unknown_prev,
                 "switches in compact form cannot tell which thread left (the switch before was lost or not traced): what ran there is unknown",
             );
             warn(
