@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import schedscope as ss
 from schedscope import _native
+from schedscope.analysis._base.memberships import memberships
 from schedscope.errors import FormatError, SchedscopeError
 
 LATENCY = re.compile(
@@ -57,6 +58,32 @@ def test_latency_equals_perf(name: str) -> None:
     theirs = latency_rows((FIXTURES / f"perf-{name}.latency.txt").read_text())
     assert len(theirs) > 10
     assert our_rows(decode(FIXTURES / f"perf-{name}.data")) == theirs
+
+
+def test_groups_equal_perfs_at_every_sample() -> None:
+    """Of whoever runs, perf prints the control group; two threads move, one is moved."""
+    trace = decode(FIXTURES / "perf-cgroups.data")
+    groups = memberships(trace)
+    known = trace.threads.select("utid", "tid", "start_ts", "exit_ts", "cgroup").collect()
+    theirs = pl.read_csv(
+        FIXTURES / "perf-cgroups.tsv", separator="\t", has_header=False,
+        new_columns=["tid", "at", "theirs"], schema_overrides={"at": pl.String},
+    )  # fmt: skip
+    ts = pl.col("at").str.replace(".", "", literal=True).cast(pl.Int64)
+    lives = pl.col("start_ts").fill_null(0) <= pl.col("ts")
+    theirs = theirs.with_columns(ts=ts).with_row_index("row").filter(pl.col("tid") > 0)
+    one = theirs.join(known.with_columns(pl.col("tid").cast(pl.Int64)), on="tid").filter(lives)
+    assert one.height == theirs.height
+    within = pl.col("ts").is_between("since", "until", closed="left")
+    then = one.join(groups, on="utid", suffix="_then").filter(within)
+    ours = one.join(then.select("row", "cgroup_then"), on="row", how="left")
+    ours = ours.with_columns(ours=pl.coalesce("cgroup_then", "cgroup"))
+    assert ours.filter(pl.col("ours").ne_missing(pl.col("theirs"))).is_empty()
+    assert ours["theirs"].n_unique() == 4
+    moves = {(move["from"], move["cgroup"]) for move in trace.info["group_moves"]}
+    assert sorted(move for move in moves if move[0] != move[1]) == [
+        ("/", f"/{name}.service") for name in ("batch", "late", "web")
+    ]
 
 
 TIMEHIST = re.compile(

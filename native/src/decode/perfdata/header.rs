@@ -24,7 +24,17 @@ pub const SAMPLE_CPU: u64 = 1 << 7;
 pub const SAMPLE_PERIOD: u64 = 1 << 8;
 pub const SAMPLE_STREAM_ID: u64 = 1 << 9;
 pub const SAMPLE_RAW: u64 = 1 << 10;
+pub const SAMPLE_BRANCH_STACK: u64 = 1 << 11;
+pub const SAMPLE_REGS_USER: u64 = 1 << 12;
+pub const SAMPLE_STACK_USER: u64 = 1 << 13;
+pub const SAMPLE_WEIGHT: u64 = 1 << 14;
+pub const SAMPLE_DATA_SRC: u64 = 1 << 15;
 pub const SAMPLE_IDENTIFIER: u64 = 1 << 16;
+pub const SAMPLE_TRANSACTION: u64 = 1 << 17;
+pub const SAMPLE_REGS_INTR: u64 = 1 << 18;
+pub const SAMPLE_PHYS_ADDR: u64 = 1 << 19;
+pub const SAMPLE_CGROUP: u64 = 1 << 21;
+pub const SAMPLE_WEIGHT_STRUCT: u64 = 1 << 24;
 
 /// One event that was recorded (a `perf_event_attr` with its ids).
 #[derive(Debug, Clone, Default)]

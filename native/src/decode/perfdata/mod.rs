@@ -9,6 +9,7 @@
 mod bytes;
 mod compressed;
 mod features;
+mod groups;
 mod header;
 mod merge;
 mod metadata;
@@ -143,7 +144,7 @@ impl PerfData {
             counts_cpus: possible > 0,
             cpus: metadata::cpus(&features, ncpu),
             threads: scan.threads.clone(),
-            processes: Vec::new(),
+            processes: scan.groups.processes(),
             // A file that stops inside a record is of a perf that was killed, or of a full disk.
             unfinished: header.unfinished || cut.or(scan.truncated_at).is_some(),
             window: (None, None),
@@ -237,6 +238,7 @@ impl Source for PerfData {
         let mut losses = scan.lost.iter().peekable();
         let (mut done, mut told) = (0, 0);
         let mut mapper = Mapper::default();
+        let mut groups = groups::Moves::of(&scan.groups, &scan.session);
         merge::merge(
             &self.file,
             &scan.session,
@@ -257,6 +259,15 @@ impl Source for PerfData {
                 if done - told > 4 << 20 {
                     told = done;
                     sink.progress(done, self.bytes)?;
+                }
+                if let Some(groups) = &mut groups {
+                    groups.record(
+                        &scan.session,
+                        record,
+                        place.event,
+                        ts,
+                        &mut mapper.group_moves,
+                    );
                 }
                 if !decode(&scan.session, &mut mapper, record, place.event, ts, sink)? {
                     malformed += 1;

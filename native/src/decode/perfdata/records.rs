@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use super::bytes::{Bytes, damaged, u16_at, u32_at, u64_at};
 use super::header::{
-    Attr, SAMPLE_ADDR, SAMPLE_CALLCHAIN, SAMPLE_CPU, SAMPLE_ID, SAMPLE_IDENTIFIER, SAMPLE_IP,
-    SAMPLE_PERIOD, SAMPLE_RAW, SAMPLE_READ, SAMPLE_STREAM_ID, SAMPLE_TID, SAMPLE_TIME, read_at,
+    Attr, SAMPLE_ADDR, SAMPLE_BRANCH_STACK, SAMPLE_CALLCHAIN, SAMPLE_CGROUP, SAMPLE_CPU,
+    SAMPLE_DATA_SRC, SAMPLE_ID, SAMPLE_IDENTIFIER, SAMPLE_IP, SAMPLE_PERIOD, SAMPLE_PHYS_ADDR,
+    SAMPLE_RAW, SAMPLE_READ, SAMPLE_REGS_INTR, SAMPLE_REGS_USER, SAMPLE_STACK_USER,
+    SAMPLE_STREAM_ID, SAMPLE_TID, SAMPLE_TIME, SAMPLE_TRANSACTION, SAMPLE_WEIGHT,
+    SAMPLE_WEIGHT_STRUCT, read_at,
 };
 use crate::error::Result;
 use crate::model::time::FAR;
@@ -18,6 +21,7 @@ pub const EXIT: u32 = 4;
 pub const FORK: u32 = 7;
 pub const SAMPLE: u32 = 9;
 pub const LOST_SAMPLES: u32 = 13;
+pub const CGROUP: u32 = 19;
 pub const HEADER_ATTR: u32 = 64;
 pub const HEADER_TRACING_DATA: u32 = 66;
 pub const ID_INDEX: u32 = 69;
@@ -190,8 +194,12 @@ pub struct Layout {
     sample_type: u64,
     read_format: u64,
     id_at: Option<usize>,
+    tid_at: Option<usize>,
     time_at: Option<usize>,
     cpu_at: Option<usize>,
+    /// How far behind the raw data the number of the control group lies. None: nowhere, or behind
+    /// parts whose size is not known.
+    group_after: Option<usize>,
     /// Where the parts of variable size begin.
     fixed_end: usize,
     sample_id_all: bool,
@@ -214,7 +222,7 @@ impl Layout {
         };
         let identifier = place(SAMPLE_IDENTIFIER);
         place(SAMPLE_IP);
-        place(SAMPLE_TID);
+        layout.tid_at = place(SAMPLE_TID);
         layout.time_at = place(SAMPLE_TIME);
         place(SAMPLE_ADDR);
         let id = place(SAMPLE_ID);
@@ -223,6 +231,18 @@ impl Layout {
         layout.cpu_at = place(SAMPLE_CPU);
         place(SAMPLE_PERIOD);
         layout.fixed_end = at;
+        let has = |bits: u64| attr.sample_type & bits != 0;
+        let sized =
+            !has(SAMPLE_BRANCH_STACK | SAMPLE_REGS_USER | SAMPLE_STACK_USER | SAMPLE_REGS_INTR);
+        if has(SAMPLE_CGROUP) && has(SAMPLE_TID) && has(SAMPLE_RAW) && sized {
+            let words = [
+                SAMPLE_WEIGHT | SAMPLE_WEIGHT_STRUCT,
+                SAMPLE_DATA_SRC,
+                SAMPLE_TRANSACTION,
+                SAMPLE_PHYS_ADDR,
+            ];
+            layout.group_after = Some(8 * words.iter().filter(|&&bits| has(bits)).count());
+        }
         layout
     }
 
@@ -259,6 +279,17 @@ impl Layout {
         }
         let len = rest.len32()?;
         rest.take(len)
+    }
+
+    /// Process and thread that ran, and the number of its control group.
+    #[inline]
+    pub fn group(&self, record: Record<'_>) -> Option<((u32, u32), u64)> {
+        let after = self.group_after?;
+        let at = self.tid_at?;
+        let whose = (u32_at(record.0, at)?, u32_at(record.0, at + 4)?);
+        let raw = self.raw(record)?;
+        let end = raw.as_ptr_range().end as usize - record.0.as_ptr() as usize;
+        Some((whose, u64_at(record.0, end.checked_add(after)?)?))
     }
 
     /// Do samples carry how many of their event were lost so far?

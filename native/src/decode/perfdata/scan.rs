@@ -13,9 +13,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bytes::{Bytes, damaged, u32_at, u64_at};
 use super::features::{Features, TRACING_DATA};
+use super::groups::Groups;
 use super::header::Attr;
 use super::records::{
-    AUXTRACE, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
+    AUXTRACE, CGROUP, COMM, COMPRESSED, COMPRESSED2, FORK, HEADER_ATTR, HEADER_FEATURE,
     HEADER_TRACING_DATA, ID_INDEX, LOST, LOST_SAMPLES, MISC_LOST_SAMPLES_BPF, Peek, Record,
     RecordReader, SAMPLE,
 };
@@ -55,6 +56,7 @@ pub struct Scan {
     /// Lost, but nobody knows when: per CPU.
     pub lost_unplaced: Vec<(Option<u16>, u64)>,
     pub threads: Vec<KnownThread>,
+    pub groups: Groups,
     /// Per event and CPU.
     pub counts: Vec<Vec<u64>>,
     pub cpus: u16,
@@ -117,7 +119,7 @@ pub fn scan(
             HEADER_ATTR => add_attr(record, attrs)?,
             HEADER_FEATURE => add_feature(record, features)?,
             ID_INDEX => cpus.extend(cpus_of_ids(record)),
-            SAMPLE | COMM | LOST | LOST_SAMPLES | FORK | super::records::EXIT => {
+            SAMPLE | COMM | LOST | LOST_SAMPLES | CGROUP | FORK | super::records::EXIT => {
                 // Everything that describes events precedes the first of them.
                 if kind == SAMPLE && state.is_none() {
                     state = Some(State::new(Session::new(attrs, features)?));
@@ -218,6 +220,7 @@ struct State {
     lost_counted: FxHashMap<u64, u64>,
     filtered: u64,
     threads: Vec<KnownThread>,
+    groups: Groups,
     /// Threads forked before the first sample seen so far.
     early: Vec<(u64, KnownThread)>,
     /// The latest name of each of `threads`, and of each of `early`.
@@ -243,6 +246,7 @@ impl State {
             lost_counted: FxHashMap::default(),
             filtered: 0,
             threads: Vec::new(),
+            groups: Groups::default(),
             early: Vec::new(),
             names: FxHashMap::default(),
             early_names: FxHashMap::default(),
@@ -290,6 +294,7 @@ impl State {
             FORK => self.early_fork(record),
             LOST => self.lost(record),
             LOST_SAMPLES => self.lost_samples(record),
+            CGROUP => self.groups.name(record),
             _ => {}
         }
     }
@@ -322,6 +327,9 @@ impl State {
         }
         if plan.tracepoint.is_some() {
             self.first_sample = self.first_sample.min(ts);
+            if let Some(((pid, _), group)) = plan.layout.group(record) {
+                self.groups.sample(pid, ts, group);
+            }
         }
         let at = cpu as usize;
         if at >= self.last_of_cpu.len() {
@@ -466,6 +474,7 @@ impl State {
             lost: self.lost,
             lost_unplaced,
             threads,
+            groups: self.groups,
             counts: self.counts,
             first_sample,
             last_sample: self.last_of_cpu.iter().copied().max().unwrap_or(0),
