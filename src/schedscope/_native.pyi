@@ -168,6 +168,11 @@ def virtual_lag(
     phase: int = 0,
     series: bool = False,
 ) -> tuple[ArrowTable, ArrowTable, list[tuple[int, bool]]]: ...
+def memberships(
+    threads: _ArrowStream,
+    known: list[str | None],
+    moves: list[tuple[int, int, str | None, str]],
+) -> list[tuple[int, int | None, str | None]]: ...
 def discordance(first: list[int], second: list[int], apart: int) -> tuple[int, int]: ...
 def extract(
     facts: Mapping[str, _ArrowStream],

@@ -1,8 +1,8 @@
-//! In which control group was each thread last, where processes were put into others?
+//! In which control group was each thread when, where processes were put into others?
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::GroupMove;
 
@@ -24,24 +24,79 @@ impl Lifetime {
     }
 }
 
-/// The groups that a thread was in, each with the instant from which on; the first is that of its
-/// start, if it is known.
-type Line = Vec<(i64, Option<Arc<str>>)>;
+/// A thread, or the process whose number it is, was put into a group.
+#[derive(Debug, Clone)]
+pub struct Move {
+    pub ts: i64,
+    pub tid: u32,
+    /// The group that it was in before, where that is known.
+    pub from: Option<Arc<str>>,
+    pub cgroup: Arc<str>,
+}
+
+/// The groups that a thread was in, each with the instant from which on; the first, since
+/// `i64::MIN`, is that of its start, if it is known.
+pub type Line = Vec<(i64, Option<Arc<str>>)>;
 
 /// By utid the last group of each thread that moved, or that one which had moved started. `known`:
 /// the group in which a thread is as far as nobody moves.
-///
-/// A move names a thread, or by the number of its first thread a whole process. A child starts in
-/// the group that its parent is in then.
 pub fn last_groups(
     threads: &[Lifetime],
     known: impl Fn(u32) -> Option<Arc<str>>,
     moves: &[GroupMove],
 ) -> FxHashMap<u32, Arc<str>> {
-    let mut found = FxHashMap::default();
+    let of = |one: &GroupMove| Move {
+        ts: one.ts,
+        tid: one.tid,
+        from: None,
+        cgroup: one.cgroup.as_str().into(),
+    };
+    let moves: Vec<Move> = moves.iter().map(of).collect();
+    let last = |(utid, line): (u32, Line)| Some((utid, line.last()?.1.clone()?));
+    let lines = lines(threads, |utid, _| known(utid), &moves);
+    lines.into_iter().filter_map(last).collect()
+}
+
+/// The groups of each thread that moved, or that one which had moved started. `known`: the group in
+/// which a thread starts, where neither its parent nor its first move tells; asked with the threads
+/// that moves name.
+///
+/// A move names a thread, or by the number of its first thread a whole process. A child starts in
+/// the group that its parent is in then.
+pub fn lines(
+    threads: &[Lifetime],
+    known: impl Fn(u32, &FxHashSet<u32>) -> Option<Arc<str>>,
+    moves: &[Move],
+) -> FxHashMap<u32, Line> {
+    let mut lines: FxHashMap<u32, Line> = FxHashMap::default();
     if moves.is_empty() {
-        return found;
+        return lines;
     }
+    let mut steps = steps(threads, moves);
+    let named: FxHashSet<u32> = steps.keys().copied().collect();
+    // Parents first.
+    let mut order: Vec<u32> = (0..threads.len() as u32).collect();
+    order.sort_by_key(|&utid| (threads[utid as usize].start, utid));
+    for utid in order {
+        let thread = threads[utid as usize];
+        let born = thread.start.zip(thread.parent);
+        let inherited = born.and_then(|(start, parent)| Some(at(lines.get(&parent)?, start)));
+        let own = steps.remove(&utid);
+        if inherited.is_none() && own.is_none() {
+            continue;
+        }
+        let own = own.unwrap_or_default();
+        let from = own.first().and_then(|one| one.from.clone());
+        let first = inherited.unwrap_or_else(|| from.or_else(|| known(utid, &named)));
+        let moved = own.iter().map(|one| (one.ts, Some(one.cgroup.clone())));
+        let line = std::iter::once((i64::MIN, first)).chain(moved).collect();
+        lines.insert(utid, line);
+    }
+    lines
+}
+
+/// The moves of each thread that they name.
+fn steps(threads: &[Lifetime], moves: &[Move]) -> FxHashMap<u32, Vec<Move>> {
     let mut of_tid: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     let mut of_pid: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     for (utid, thread) in (0..).zip(threads) {
@@ -53,9 +108,8 @@ pub fn last_groups(
         }
     }
     let none = Vec::new();
-    let mut steps: FxHashMap<u32, Line> = FxHashMap::default();
+    let mut steps: FxHashMap<u32, Vec<Move>> = FxHashMap::default();
     for one in moves {
-        let group: Arc<str> = one.cgroup.as_str().into();
         for &named in of_tid.get(&one.tid).unwrap_or(&none) {
             if !threads[named as usize].lives(one.ts) {
                 continue;
@@ -64,34 +118,12 @@ pub fn last_groups(
             let others = of_pid.get(&one.tid).filter(|_| whole);
             for &utid in others.map_or(&[named][..], Vec::as_slice) {
                 if threads[utid as usize].lives(one.ts) {
-                    let line = steps.entry(utid).or_default();
-                    line.push((one.ts, Some(Arc::clone(&group))));
+                    steps.entry(utid).or_default().push(one.clone());
                 }
             }
         }
     }
-    // Parents first.
-    let mut order: Vec<u32> = (0..threads.len() as u32).collect();
-    order.sort_by_key(|&utid| (threads[utid as usize].start, utid));
-    let mut lines: FxHashMap<u32, Line> = FxHashMap::default();
-    for utid in order {
-        let thread = threads[utid as usize];
-        let born = thread.start.zip(thread.parent);
-        let inherited = born.and_then(|(start, parent)| {
-            let line = lines.get(&parent)?;
-            Some((start, at(line, start)))
-        });
-        if inherited.is_none() && !steps.contains_key(&utid) {
-            continue;
-        }
-        let mut line = vec![inherited.unwrap_or_else(|| (i64::MIN, known(utid)))];
-        line.extend(steps.remove(&utid).unwrap_or_default());
-        if let Some(group) = line.last().and_then(|(_, group)| group.clone()) {
-            found.insert(utid, group);
-        }
-        lines.insert(utid, line);
-    }
-    found
+    steps
 }
 
 fn at(line: &Line, ts: i64) -> Option<Arc<str>> {

@@ -5,7 +5,7 @@
 //! fills it. See docs/trace-model.md.
 
 pub mod event;
-mod membership;
+pub mod membership;
 pub mod tables;
 pub mod threads;
 pub mod time;

@@ -16,6 +16,7 @@ mod hooks;
 mod idle;
 mod interactivity;
 mod interference;
+mod membership;
 mod open;
 mod overview;
 mod parts;
@@ -69,6 +70,8 @@ mod _native {
     use super::extract::extract;
     #[pymodule_export]
     use super::interactivity::interactivity;
+    #[pymodule_export]
+    use super::membership::memberships;
     #[pymodule_export]
     use super::open::{convert, decode_path, empty_tables, formats, recognise, row_groups};
     #[pymodule_export]
