@@ -103,7 +103,7 @@ pub fn convert(
             None => ParquetStore::new(&out_dir),
         };
         let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
-        let rows = store.finish()?;
+        let rows = store.finish(options.jobs)?;
         Ok(json.text(&rows))
     })
 }

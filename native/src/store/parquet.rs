@@ -18,17 +18,19 @@ use parquet::schema::types::SchemaDescPtr;
 
 use super::columns::{ColumnChunk, PAGE, PageScratch, ROW_GROUP};
 use super::groups::Groups;
+use super::table::Table;
 use super::{Store, description};
+use crate::chores::Chores;
+use crate::each::each;
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
 
-/// Encodes on the caller's thread: to one of its own, every batch would go from
-/// one core's cache to another's, which costs up to a tenth of all CPU time.
+/// Encodes on the caller's thread; or, where others have nothing else to do, on theirs, too: to
+/// another core's cache, every batch costs up to a tenth more.
 pub struct ParquetStore {
-    files: BTreeMap<&'static str, TableFile>,
-    /// The last batch of each table, which is written.
-    spares: BTreeMap<&'static str, RecordBatch>,
-    scratch: PageScratch,
+    tables: BTreeMap<&'static str, Arc<Table>>,
+    /// Batches are left to those who do these.
+    chores: Option<Arc<Chores>>,
 }
 
 impl ParquetStore {
@@ -39,29 +41,27 @@ impl ParquetStore {
 
     /// The same in row groups of so many rows, filled up to the next page.
     pub fn with_groups(directory: &Path, rows: usize) -> Result<Self> {
-        let mut files = BTreeMap::new();
+        let mut tables = BTreeMap::new();
+        let scratches = Arc::default();
         for (name, schema) in schemas() {
             let path = directory.join(format!("{name}.parquet"));
             let mut file = TableFile::create(path, &schema, rows)?;
             file.part = Groups::of(name);
             // Of an earlier reading of the same capture.
             let _ = std::fs::remove_file(Beside::path(&file.path));
-            files.insert(name, file);
+            tables.insert(name, Arc::new(Table::new(file, &scratches)));
         }
         Ok(Self {
-            files,
-            spares: BTreeMap::new(),
-            scratch: PageScratch::default(),
+            tables,
+            chores: None,
         })
     }
 
-    /// Completes the files; returns the number of rows of each table.
-    pub fn finish(self) -> Result<BTreeMap<&'static str, u64>> {
-        let mut rows = BTreeMap::new();
-        for (name, file) in self.files {
-            rows.insert(name, file.close()?);
-        }
-        Ok(rows)
+    /// Completes the files by so many threads; returns the number of rows of each table.
+    pub fn finish(self, jobs: usize) -> Result<BTreeMap<&'static str, u64>> {
+        let tables: Vec<_> = self.tables.into_iter().collect();
+        let rows = each(&tables, jobs, |(name, table)| Ok((*name, table.close()?)))?;
+        Ok(rows.into_iter().collect())
     }
 }
 
@@ -69,23 +69,26 @@ impl Store for ParquetStore {
     const CHUNK: usize = PAGE;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
-        if let Some(file) = self.files.get_mut(table) {
-            file.write(&batch, &mut self.scratch)
-                .map_err(|error| failed(&file.path, error))?;
+        match (self.tables.get(table), &self.chores) {
+            (None, _) => Ok(()),
+            (Some(table), None) => table.write(batch),
+            (Some(table), Some(chores)) => table.leave(batch, chores),
         }
-        self.spares.insert(table, batch);
-        Ok(())
     }
 
     fn spare(&mut self, table: &'static str) -> Option<RecordBatch> {
-        self.spares.remove(table)
+        self.tables.get(table)?.spare()
+    }
+
+    fn helped_by(&mut self, chores: &Arc<Chores>) {
+        self.chores = Some(Arc::clone(chores));
     }
 }
 
 /// What a Parquet file begins with.
 const MAGIC: &[u8] = b"PAR1";
 
-struct TableFile {
+pub struct TableFile {
     path: PathBuf,
     file: File,
     schema: SchemaRef,
@@ -136,7 +139,13 @@ impl TableFile {
         })
     }
 
-    fn write(
+    /// Adds the rows of `batch`, as one page of each column.
+    pub fn write(&mut self, batch: &RecordBatch, scratch: &mut PageScratch) -> Result<()> {
+        self.encode(batch, scratch)
+            .map_err(|error| failed(&self.path, error))
+    }
+
+    fn encode(
         &mut self,
         batch: &RecordBatch,
         scratch: &mut PageScratch,
@@ -203,7 +212,8 @@ impl TableFile {
         Ok(())
     }
 
-    fn close(mut self) -> Result<u64> {
+    /// Completes the file; returns its number of rows.
+    pub fn close(mut self) -> Result<u64> {
         if let Some(beside) = self.beside.take() {
             beside.close()?;
         }
@@ -305,7 +315,7 @@ impl Beside {
         let rows = concat_batches(&self.file.schema, &self.waiting).map_err(external)?;
         self.waiting.clear();
         self.rows = 0;
-        self.file.write(&rows, scratch)
+        self.file.encode(&rows, scratch)
     }
 
     fn close(mut self: Box<Self>) -> Result<u64> {
