@@ -104,7 +104,8 @@ def lines(folder: Path, least: float) -> Iterator[str]:
         if size < least * events:
             small += size
             continue
-        yield f"{name:<16}{'':<14}{rows / events:>11.3f}{size / events:>13.2f}{8 * size / rows:>10.1f}"
+        sizes_of = f"{rows / events:>11.3f}{size / events:>13.2f}{8 * size / rows:>10.1f}"
+        yield f"{name:<30}{sizes_of}"
         shown = {column: count for column, count in sizes.items() if count >= least * events}
         for column, count in sorted(shown.items(), key=lambda item: -item[1]):
             yield f"{'':<16}{column:<25}{count / events:>13.2f}{8 * count / rows:>10.1f}"

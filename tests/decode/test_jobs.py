@@ -141,7 +141,8 @@ def test_a_file_that_cannot_be_written_is_one_sentence(
     )
     assert done.returncode == 1
     *_, last = done.stderr.splitlines()
-    assert "states.parquet" in last and os.strerror(errno.EFBIG) in last
+    assert "states.parquet" in last
+    assert os.strerror(errno.EFBIG) in last
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 

@@ -3,6 +3,7 @@
 mod bodies;
 pub mod checksum;
 mod columns;
+pub mod derived;
 mod description;
 pub mod groups;
 mod pages;

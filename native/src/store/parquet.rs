@@ -19,7 +19,7 @@ use parquet::schema::types::SchemaDescPtr;
 use super::columns::{ColumnChunk, PAGE, PageScratch, ROW_GROUP};
 use super::groups::Groups;
 use super::table::Table;
-use super::{Store, description};
+use super::{Store, derived, description};
 use crate::chores::Chores;
 use crate::each::each;
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ impl ParquetStore {
         let scratches = Arc::default();
         for (name, schema) in schemas() {
             let path = directory.join(format!("{name}.parquet"));
-            let mut file = TableFile::create(path, &schema, rows)?;
+            let mut file = TableFile::create(path, name, &schema, rows)?;
             file.part = Groups::of(name);
             // Of an earlier reading of the same capture.
             let _ = std::fs::remove_file(Beside::path(&file.path));
@@ -90,7 +90,9 @@ const MAGIC: &[u8] = b"PAR1";
 
 pub struct TableFile {
     path: PathBuf,
+    table: &'static str,
     file: File,
+    /// Of the batches; the file may have others, which those follow from.
     schema: SchemaRef,
     /// Rows of a row group, but for the last.
     most: usize,
@@ -110,13 +112,20 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    fn create(path: PathBuf, schema: &SchemaRef, most: usize) -> Result<Self> {
+    /// The file of `table`, or of some of its rows with a column more.
+    pub fn create(
+        path: PathBuf,
+        table: &'static str,
+        schema: &SchemaRef,
+        most: usize,
+    ) -> Result<Self> {
         let mut file = File::create(&path)
             .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
         file.write_all(MAGIC)
             .map_err(|error| failed(&path, error.into()))?;
-        let description = description::of(schema).map_err(|error| failed(&path, error))?;
-        let columns = schema
+        let stored = derived::stored_schema(table, schema);
+        let description = description::of(&stored).map_err(|error| failed(&path, error))?;
+        let columns = stored
             .fields()
             .iter()
             .zip(description.columns())
@@ -124,6 +133,7 @@ impl TableFile {
             .collect();
         Ok(Self {
             path,
+            table,
             file,
             schema: Arc::clone(schema),
             most,
@@ -131,7 +141,7 @@ impl TableFile {
             beside: None,
             len: MAGIC.len() as u64,
             description: Arc::new(description),
-            about: Some(vec![description::for_arrow(schema)]),
+            about: Some(vec![description::for_arrow(&stored)]),
             columns,
             groups: Vec::new(),
             group_rows: 0,
@@ -153,7 +163,8 @@ impl TableFile {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
+        let arrays = derived::stored(self.table, batch);
+        for (column, array) in self.columns.iter_mut().zip(&arrays) {
             column.push(array, scratch)?;
         }
         let far = self.part.as_mut().map(|part| part.note(batch));
@@ -178,7 +189,10 @@ impl TableFile {
     ) -> std::result::Result<(), ParquetError> {
         let beside = match &mut self.beside {
             Some(beside) => beside,
-            none => none.insert(Box::new(Beside::create(&self.path, &self.schema)?)),
+            none => {
+                let new = Beside::create(&self.path, self.table, &self.schema)?;
+                none.insert(Box::new(new))
+            }
         };
         beside.push(batch, far, self.rows, scratch)
     }
@@ -270,12 +284,16 @@ struct Beside {
 }
 
 impl Beside {
-    fn create(table: &Path, schema: &SchemaRef) -> std::result::Result<Self, ParquetError> {
-        let path = Self::path(table);
+    fn create(
+        beside: &Path,
+        table: &'static str,
+        schema: &SchemaRef,
+    ) -> std::result::Result<Self, ParquetError> {
+        let path = Self::path(beside);
         let mut fields: Vec<_> = schema.fields().iter().map(Arc::clone).collect();
         fields.push(Arc::new(Field::new("row", DataType::Int64, false)));
         let schema = Arc::new(Schema::new(fields));
-        let file = TableFile::create(path, &schema, ROW_GROUP)
+        let file = TableFile::create(path, table, &schema, ROW_GROUP)
             .map_err(|error| ParquetError::External(Box::new(error)))?;
         Ok(Self {
             file,

@@ -177,7 +177,7 @@ mod tests {
     use crate::model::tables::{Yield, Yields};
 
     fn table(path: &Path) -> Arc<Table> {
-        let file = TableFile::create(path.to_owned(), &Yields::schema(), 1 << 17);
+        let file = TableFile::create(path.to_owned(), "yields", &Yields::schema(), 1 << 17);
         Arc::new(Table::new(file.unwrap(), &Arc::default()))
     }
 
