@@ -50,9 +50,10 @@ def test_files_have_other_columns_and_readers_those_of_the_model(
 
 
 def test_long_rows_are_those_of_the_table(tmp_path: Path) -> None:
+    """Also where a page of them is gathered from many pages of the table."""
     source = tmp_path / "long.dat"
-    _native.synthesize_trace_dat(source, 120_000, 4, 3000)
-    _native.convert(source, tmp_path, group=1)
+    _native.synthesize_trace_dat(source, 400_000, 8, 6000)
+    _native.convert(source, tmp_path, group=1 << 14)
     whole = derived.plain("states", files.scan_parquet(tmp_path / "states.parquet")).collect()
     beside = files.scan_parquet(tmp_path / "long_states.parquet")
     long = derived.plain("states", beside).collect()

@@ -6,9 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use arrow_select::concat::concat_batches;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt8Type;
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, UInt32Array};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_select::concat::concat;
 use arrow_select::take::take_record_batch;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
@@ -330,7 +332,7 @@ impl Beside {
     }
 
     fn flush(&mut self, scratch: &mut PageScratch) -> std::result::Result<(), ParquetError> {
-        let rows = concat_batches(&self.file.schema, &self.waiting).map_err(external)?;
+        let rows = joined(&self.file.schema, &self.waiting).map_err(external)?;
         self.waiting.clear();
         self.rows = 0;
         self.file.encode(&rows, scratch)
@@ -343,7 +345,33 @@ impl Beside {
     }
 }
 
-fn external(error: arrow_schema::ArrowError) -> ParquetError {
+/// One batch of several. Categories are the same in all of them: put behind each other, as
+/// dictionaries are otherwise, they would have other codes than the file's.
+fn joined(
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+) -> std::result::Result<RecordBatch, ArrowError> {
+    if batches.is_empty() {
+        return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+    }
+    let columns = (0..schema.fields().len()).map(|at| {
+        let parts: Vec<&dyn Array> = batches.iter().map(|batch| &**batch.column(at)).collect();
+        let Some(first) = parts[0].as_dictionary_opt::<UInt8Type>() else {
+            return concat(&parts);
+        };
+        let keys = parts.iter().map(|part| part.as_dictionary::<UInt8Type>());
+        let keys: Vec<&dyn Array> = keys.map(|part| part.keys() as &dyn Array).collect();
+        let keys = concat(&keys)?.as_primitive::<UInt8Type>().clone();
+        let whole = DictionaryArray::try_new(keys, Arc::clone(first.values()))?;
+        Ok(Arc::new(whole) as ArrayRef)
+    });
+    RecordBatch::try_new(
+        Arc::clone(schema),
+        columns.collect::<std::result::Result<_, _>>()?,
+    )
+}
+
+fn external(error: ArrowError) -> ParquetError {
     ParquetError::External(Box::new(error))
 }
 
