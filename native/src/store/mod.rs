@@ -5,6 +5,7 @@ pub mod checksum;
 mod columns;
 pub mod derived;
 mod description;
+mod file;
 pub mod groups;
 mod pages;
 mod parquet;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use arrow_array::RecordBatch;
 
 use super::columns::PageScratch;
-use super::parquet::TableFile;
+use super::file::TableFile;
 use crate::chores::Chores;
 use crate::error::{Error, Result};
 
@@ -176,8 +176,10 @@ mod tests {
     use super::*;
     use crate::model::tables::{Yield, Yields};
 
-    fn table(path: &Path) -> Arc<Table> {
-        let file = TableFile::create(path.to_owned(), "yields", &Yields::schema(), 1 << 17);
+    /// The table of yields, in a folder of its own.
+    fn table(folder: &Path) -> Arc<Table> {
+        std::fs::create_dir_all(folder).unwrap();
+        let file = TableFile::in_folder(folder, "yields", &Yields::schema(), 1 << 17);
         Arc::new(Table::new(file.unwrap(), &Arc::default()))
     }
 
@@ -197,14 +199,14 @@ mod tests {
     #[test]
     fn whoever_encodes_them_the_file_is_the_same() {
         let folder = std::env::temp_dir().join(format!("table-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let read = |name: &str| std::fs::read(folder.join(name).join("yields.parquet")).unwrap();
         let alone = table(&folder.join("alone"));
         let rows: usize = batches().map(|batch| batch.num_rows()).sum();
         for batch in batches() {
             alone.write(batch).unwrap();
         }
         assert_eq!(alone.close().unwrap(), rows as u64);
-        let expected = std::fs::read(folder.join("alone")).unwrap();
+        let expected = read("alone");
         for helpers in [0, 1, 3] {
             let helped = table(&folder.join("helped"));
             let (chores, ended) = (Arc::new(Chores::default()), AtomicBool::new(false));
@@ -219,7 +221,7 @@ mod tests {
             });
             assert_eq!(helped.close().unwrap(), rows as u64);
             assert!(helped.spare().is_some());
-            assert_eq!(std::fs::read(folder.join("helped")).unwrap(), expected);
+            assert_eq!(read("helped"), expected);
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -227,8 +229,7 @@ mod tests {
     #[test]
     fn an_error_of_whoever_encodes_reaches_the_next_who_leaves_a_batch() {
         let folder = std::env::temp_dir().join(format!("failed-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let failing = table(&folder.join("closed"));
+        let failing = table(&folder);
         // As if the disk were full: no batch can be written any more.
         drop(locked(&failing.file).take());
         let chores = Arc::new(Chores::default());

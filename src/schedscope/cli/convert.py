@@ -2,7 +2,7 @@
 
 Writes a .sched folder: trace.json and one Parquet file for each table, which
 Polars, DuckDB, pandas and Spark read without schedscope (five columns of states and
-waits as sums: docs/trace-model.md; `export --format parquet` writes them out). Every
+waits as sums: docs/trace-model.md; `export --to parquet` writes them out). Every
 other command converts its input when needed; use this one to choose where the tables
 are kept, or to pass them on.
 """
