@@ -109,11 +109,14 @@ impl Table {
             return;
         }
         queue.listed = true;
-        let (table, again) = (Arc::clone(self), Arc::clone(chores));
+        // Those that nobody comes to are let go with the list: none of them holds it.
+        let (table, again) = (Arc::clone(self), Arc::downgrade(chores));
         chores.add(move || {
             table.encode_next();
             let mut queue = locked(&table.queue);
-            table.list(&mut queue, &again);
+            if let Some(chores) = again.upgrade() {
+                table.list(&mut queue, &chores);
+            }
             drop(queue);
             table.taken.notify_one();
         });
@@ -221,6 +224,9 @@ mod tests {
             });
             assert_eq!(helped.close().unwrap(), rows as u64);
             assert!(helped.spare().is_some());
+            // Whether or not all chores were done, nothing of the table is left with them.
+            drop(chores);
+            assert_eq!(Arc::strong_count(&helped), 1);
             assert_eq!(read("helped"), expected);
         }
         std::fs::remove_dir_all(&folder).unwrap();
