@@ -17,7 +17,7 @@ import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(

@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
@@ -395,17 +396,22 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     return part("missing migrations", found, total + found, text, warn=0)
 
 
+_WOKEN = pl.col("ts_waking").is_not_null() & pl.col("ts_run").is_not_null()
+_UNQUEUED = _WOKEN & pl.col("ts_enqueued").is_null()
+
+
+def _woken(trace: Trace) -> tuple[int, int]:
+    """Waits with a `waking` that ended: those without an enqueue, and all."""
+    unqueued, every = trace.waits.select(_UNQUEUED.sum(), _WOKEN.sum().alias("n")).collect().row(0)
+    return unqueued, every
+
+
 def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
     """Waits with the first step of a wakeup and without the second, though recorded."""
     if not trace.info.get("has_enqueued", True):
         text = "the trace has no `enqueued` wakeups: placement and queue are null"
         return unanswered("unmatched wakeups", "rows", text)
-    woken = pl.col("ts_waking").is_not_null() & pl.col("ts_run").is_not_null()
-    found, total = (
-        trace.waits.select((woken & pl.col("ts_enqueued").is_null()).sum(), woken.sum().alias("n"))
-        .collect()
-        .row(0)
-    )
+    found, total = once(_woken, trace)
     text = of(found, total, "wait with a waking", " have no enqueue", plural="waits with a waking")
     return part("unmatched wakeups", found, total, text, warn=WARN_DROPPED)
 
@@ -456,22 +462,10 @@ def _order(offset: dict[str, Any]) -> str:
     )
 
 
-def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
-    """Effects before their cause: enqueues recorded after the switch-in that they led to.
-
-    The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
-    """
-    if clocks := _clocks(trace):
-        return clocks
-    waits = trace.waits.filter(pl.col("ts_waking").is_not_null(), pl.col("ts_run").is_not_null())
-    total = _number(waits)
-    suspects = (
-        waits.filter(pl.col("ts_enqueued").is_null())
-        .select("utid", "ts_run")
-        .sort("ts_run")
-        .collect()
-    )
-    # Mostly there are few of them, or none: the wakeups of others need no sort.
+def _enqueued_late(trace: Trace) -> tuple[int, int]:
+    """Waits whose enqueue was recorded after their end: how many, and by how much at most."""
+    suspects = trace.waits.filter(_UNQUEUED).select("utid", "ts_run").sort("ts_run").collect()
+    # Mostly there are few of them: the wakeups of others need no sort.
     whose = suspects["utid"].unique().implode()
     following = (
         trace.wakeups.filter(pl.col("utid").is_in(whose)).select("utid", "ts", "kind").sort("ts")
@@ -492,6 +486,18 @@ def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
         .collect()
     )
     found, most = late.row(0)
+    return found, most or 0
+
+
+def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
+    """Effects before their cause: enqueues recorded after the switch-in that they led to.
+
+    The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
+    """
+    if clocks := _clocks(trace):
+        return clocks
+    unqueued, total = once(_woken, trace)
+    found, most = _enqueued_late(trace) if unqueued else (0, 0)
     text = of(found, total, "wakeup", " enqueued after their switch-in")
     if not trace.info.get("has_waking", True):
         text = "without `waking` events no order of two is forced"

@@ -1,6 +1,7 @@
 //! A trace's file into tables: decoded and reconstructed, in as many passes as it takes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::decode::{self, Options, ahead};
 use crate::error::{Error, Result};
@@ -35,6 +36,10 @@ pub fn convert<S: Store>(
                     unreported: &Unreported,
                     progress: &mut Progress<'_>| {
         let mut store = store()?;
+        let chores = Arc::default();
+        if options.jobs > 1 {
+            store.helped_by(&chores);
+        }
         let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
         let info = source.info().clone();
         let mut pipeline = Pipeline::new(&info, &mut store, progress);
@@ -45,10 +50,10 @@ pub fn convert<S: Store>(
             .with_clocks(clocks::known(offsets, info.ncpu))
             .with_unreported(unreported);
         let end = match clocks::ahead(offsets, info.ncpu) {
-            None => ahead::run(&mut *source, &mut pipeline, options.jobs)?,
+            None => ahead::run(&mut *source, &mut pipeline, options.jobs, &chores)?,
             Some(ahead) => {
                 let mut realign = Realign::new(pipeline, ahead);
-                let end = ahead::run(&mut *source, &mut realign, options.jobs)?;
+                let end = ahead::run(&mut *source, &mut realign, options.jobs, &chores)?;
                 pipeline = realign.finish()?;
                 end
             }
@@ -118,7 +123,7 @@ fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Resul
     }
     let both_steps = info.has_waking && info.has_enqueued;
     let mut examiner = Examiner::new(info.ncpu, both_steps, progress);
-    ahead::run(&mut *source, &mut examiner, options.jobs)?;
+    ahead::run(&mut *source, &mut examiner, options.jobs, &Arc::default())?;
     Ok(examiner.offsets())
 }
 

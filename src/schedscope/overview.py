@@ -20,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope import checked_file, stored
-from schedscope.parsers import files
+from schedscope.parsers import derived, files
 from schedscope.thread_totals import RUN_COLUMNS, SCHEMA, WAIT_COLUMNS, thread_totals
 
 if TYPE_CHECKING:
@@ -249,10 +249,14 @@ def _made(folder: Path, about: Mapping[str, Any], identity: list[Any]) -> list[b
         "bins": bins,
         "chunk": chunk,
         "totals": totals.height,
-        "waits": worst(files.scan_parquet(folder / "waits.parquet"), begin, _WAITS),
+        "waits": worst(_waits(folder), begin, _WAITS),
     }
     sums = b"".join(column.fill_null(-1).to_numpy().astype("<i8").tobytes() for column in totals)
     return checked_file.sealed(head, [*parts, sums])
+
+
+def _waits(folder: Path) -> pl.LazyFrame:
+    return derived.plain("waits", files.scan_parquet(folder / "waits.parquet"))
 
 
 def _fewest_bins(length: int) -> int:

@@ -24,7 +24,7 @@ import polars as pl
 
 from schedscope import looked_at
 from schedscope.errors import FormatError, SchedscopeError, StorageError
-from schedscope.parsers import files, schema, trace_json
+from schedscope.parsers import derived, files, schema, trace_json
 from schedscope.parsers.plausible import check_frame, check_rows
 
 METADATA = "trace.json"
@@ -73,7 +73,7 @@ def table(folder: Path, name: str, about: Mapping[str, Any]) -> pl.LazyFrame:
         now = looked_at.identity(folder, path.name)
         if recorded is not None:
             _check_bytes(path, recorded)
-        lazy = files.scan_parquet(path)
+        lazy = _rows(path, name)
         _check_columns(path, name, lazy, about)
     except OSError as error:
         raise _unread(path, error) from error
@@ -112,7 +112,7 @@ def part(
         low = held.index(True) if any(held) else 0
         high = len(held) - held[::-1].index(True) if any(held) else 0
         _check_groups(path, groups[low:high])
-        lazy = files.scan_parquet(path)
+        lazy = _rows(path, name)
         _check_columns(path, name, lazy, about)
         strange = not looked_at.known(looked_at.identity(folder, path.name), folder)
         if strange:
@@ -146,7 +146,7 @@ def _long_rows(path: Path, about: Mapping[str, Any], rows: int) -> pl.LazyFrame:
         raise FormatError(f"{beside} does not exist", "the long rows of its table", _REWRITE)
     _check_ends(beside)
     _check_bytes(beside, recorded)
-    long = files.scan_parquet(beside)
+    long = _rows(beside, path.stem)
     found = long.select(pl.len()).collect().item()
     if found != rows:
         raise FormatError(f"{beside} has {found} rows", f"{rows}, as {path.name} says", _REWRITE)
@@ -242,6 +242,17 @@ def _damaged(path: Path, found: str, expected: str) -> FormatError:
         expected,
         f"{_REWRITE} (or use --refresh, where schedscope made it by itself)",
     )
+
+
+def _rows(path: Path, name: str) -> pl.LazyFrame:
+    """The rows of the file, with the columns of the table `name`."""
+    try:
+        with files.no_panics():
+            return derived.plain(name, files.scan_parquet(path))
+    except OSError:
+        raise
+    except Exception as error:
+        raise _unreadable(path, error) from error
 
 
 def _check_columns(path: Path, name: str, lazy: pl.LazyFrame, about: Mapping[str, Any]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +119,31 @@ sys.exit(cli.main([*words, "--jobs", "{jobs}"]))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
     assert done.returncode == 128 + signal.SIGINT
     assert b"Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 4])
+def test_a_file_that_cannot_be_written_is_one_sentence(
+    large: Path, tmp_path: Path, jobs: int
+) -> None:
+    """The system refuses the second half of the largest table, whichever thread writes it."""
+    sizes = [len(body) for body in converted(large, tmp_path / "whole", 1).values()]
+    shutil.rmtree(tmp_path / "whole")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "schedscope", "convert", large, "--jobs", str(jobs)),
+            *("-o", tmp_path / "out.sched"),
+        ],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (max(sizes) // 2,) * 2),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert "states.parquet" in last
+    assert os.strerror(errno.EFBIG) in last
+    assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 

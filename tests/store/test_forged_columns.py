@@ -19,7 +19,8 @@ import pytest
 from archives import unpacked
 
 import schedscope as ss
-from schedscope import cli, stored
+from schedscope import _native, cli, stored
+from schedscope.parsers import derived
 from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -41,12 +42,14 @@ NEGATIVE = re.compile(r'"(?!lag|vlag|start|begin|end|first|last|ts|prio|nice)\w+
 
 
 def columns() -> list[tuple[str, str]]:
-    return [
+    """Those of the trace model, and those from which files have some of them derived."""
+    known = [
         (name, column)
         for name, table in TABLES.items()
         for column, kind in table.schema.items()
         if kind.is_integer()
     ]
+    return known + [(table, stored) for table, _, stored, _ in _native.derived_columns()]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,8 @@ def forge(folder: Path, table: str, column: str, value: int) -> bool:
     """Sets the middle row; False if the column cannot hold the value."""
     path = folder / f"{table}.parquet"
     frame = pl.read_parquet(path, glob=False)
+    if column not in frame.columns:
+        frame = derived.plain(table, frame.lazy()).collect()
     if column not in frame.columns:
         return False
     values = frame[column].to_list()

@@ -20,7 +20,7 @@ import pytest
 import schedscope as ss
 from schedscope import _native, cli, stored
 from schedscope.errors import FormatError, InternalError, SchedscopeError, StorageError, UsageError
-from schedscope.parsers import trace_json
+from schedscope.parsers import derived, trace_json
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "linux-trace-cmd-yield.dat"
 FAR = 2**62 - 1
@@ -46,7 +46,8 @@ def folder(sound: Path, tmp_path: Path) -> Path:
 
 def change(folder: Path, table: str, row: int, forged: bool = False, **values: Any) -> None:
     path = folder / f"{table}.parquet"
-    frame = pl.read_parquet(path, glob=False).with_columns(
+    frame = derived.plain(table, pl.scan_parquet(path, glob=False)).collect()
+    frame = frame.with_columns(
         pl.when(pl.int_range(pl.len()) == row)
         .then(pl.lit(value))
         .otherwise(pl.col(name))

@@ -32,10 +32,15 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Threads beyond this would have nothing to do: the one that takes the events is never faster.
 const MOST: usize = 6;
 
-/// `source.run(sink)` by so many threads: with two, one decodes, and each does the other's chores
-/// while it has to wait for it; more do nothing but chores.
-pub fn run(source: &mut dyn Source, sink: &mut impl EventSink, jobs: usize) -> Result<SourceEnd> {
-    run_from(source, None, sink, jobs)
+/// `source.run(sink)` by so many threads: with two, one decodes, and each does chores while it has
+/// to wait for the other; more do nothing but chores. To those of the source others may be added.
+pub fn run(
+    source: &mut dyn Source,
+    sink: &mut impl EventSink,
+    jobs: usize,
+    chores: &Arc<Chores>,
+) -> Result<SourceEnd> {
+    run_from(source, None, sink, jobs, chores)
 }
 
 /// The same with `source.run_from`, if not all of it is asked for.
@@ -44,6 +49,7 @@ pub fn run_from(
     from: Option<i64>,
     sink: &mut impl EventSink,
     jobs: usize,
+    chores: &Arc<Chores>,
 ) -> Result<SourceEnd> {
     let read = move |source: &mut dyn Source, sink: &mut dyn EventSink| match from {
         Some(from) => source.run_from(from, sink),
@@ -52,8 +58,10 @@ pub fn run_from(
     if jobs < 2 {
         return read(source, sink);
     }
-    let state = Arc::new(State::default());
-    let chores = &state.chores;
+    let state = Arc::new(State {
+        chores: Arc::clone(chores),
+        ..State::default()
+    });
     source.helped_by(chores);
     let (full, batches) = sync_channel(AHEAD);
     let (used, empty) = channel();
@@ -248,7 +256,7 @@ mod tests {
             done: 0,
             patience: 10_000,
         };
-        let end = run(&mut source, &mut sink, jobs);
+        let end = run(&mut source, &mut sink, jobs, &Arc::default());
         (sink.taken, end.map_err(|error| error.to_string()))
     }
 
@@ -298,7 +306,7 @@ mod tests {
             done: 0,
             patience: 2,
         };
-        let end = run(&mut source, &mut sink, 2);
+        let end = run(&mut source, &mut sink, 2, &Arc::default());
         assert_eq!(end.unwrap_err().to_string(), "enough");
     }
 
@@ -342,7 +350,7 @@ mod tests {
                 done: 0,
                 patience: 10_000,
             };
-            run(&mut source, &mut sink, jobs).unwrap();
+            run(&mut source, &mut sink, jobs, &Arc::default()).unwrap();
             assert_eq!(sink.taken, (0..100).collect::<Vec<_>>());
         }
     }

@@ -292,7 +292,7 @@ impl Survey {
         self.done = false;
         self.edges
             .retain(|&(edge, _)| from.is_none_or(|from| edge >= from));
-        match ahead::run_from(source, from, self, self.jobs) {
+        match ahead::run_from(source, from, self, self.jobs, &Arc::default()) {
             Err(_) if self.done => {}
             read => drop(read?),
         }

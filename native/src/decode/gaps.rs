@@ -1,6 +1,8 @@
 //! Losses of which a source tells the number and not the place: they may be in any gap
 //! between two events of the CPU that is long enough (docs/trace-model.md, Losses).
 
+use std::sync::Arc;
+
 use crate::decode::ahead;
 use crate::decode::coverage::{Hole, with_holes};
 use crate::error::Result;
@@ -22,7 +24,7 @@ pub fn marked(
     jobs: usize,
 ) -> Result<Box<dyn Source>> {
     let mut finder = Finder::new(source.info().ncpu, source.info().window, anywhere);
-    ahead::run(&mut *source, &mut finder, jobs)?;
+    ahead::run(&mut *source, &mut finder, jobs, &Arc::default())?;
     let holes = finder.holes();
     Ok(with_holes(source, holes))
 }

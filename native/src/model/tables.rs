@@ -25,7 +25,7 @@ use crate::model::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 11;
+pub const SCHEMA_VERSION: u32 = 12;
 
 /// A column being filled.
 pub trait Column: Default {

@@ -73,7 +73,9 @@ mod _native {
     #[pymodule_export]
     use super::membership::memberships;
     #[pymodule_export]
-    use super::open::{convert, decode_path, empty_tables, formats, recognise, row_groups};
+    use super::open::{
+        convert, decode_path, derived_columns, empty_tables, formats, recognise, row_groups,
+    };
     #[pymodule_export]
     use super::overview::overview;
     #[pymodule_export]

@@ -11,6 +11,7 @@ use crate::convert as engine;
 use crate::decode::{self, Options};
 use crate::error::{Error, Result};
 use crate::model::tables::schemas;
+use crate::store::derived::DERIVED;
 use crate::store::groups::{self, Group};
 use crate::store::{MemoryStore, ParquetStore};
 
@@ -45,6 +46,23 @@ pub fn empty_tables() -> BTreeMap<&'static str, ArrowTable> {
         .map(|(name, schema)| (name, ArrowTable::new(schema, Vec::new())))
         .collect()
 }
+
+/// The columns that files hold as what is added to others: table, column, name in the file, and
+/// those others with their signs. What one of them is derived from stands before it.
+#[pyfunction]
+pub fn derived_columns() -> Vec<DerivedRow> {
+    DERIVED
+        .iter()
+        .map(|one| (one.table, one.name, one.stored, one.terms.to_vec()))
+        .collect()
+}
+
+type DerivedRow = (
+    &'static str,
+    &'static str,
+    &'static str,
+    Vec<(&'static str, i64)>,
+);
 
 /// Calls `callback(done, total)` now and then, and lets Ctrl-C through.
 pub fn reporter<T>(callback: Option<Py<PyAny>>) -> impl FnMut(T, u64) -> Result<()>
@@ -103,7 +121,7 @@ pub fn convert(
             None => ParquetStore::new(&out_dir),
         };
         let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
-        let rows = store.finish()?;
+        let rows = store.finish(options.jobs)?;
         Ok(json.text(&rows))
     })
 }

@@ -157,7 +157,7 @@ pub fn simulate<'py>(
                 .map(|(name, (rows, table))| ((name, table), (name, rows)))
                 .unzip()
         }
-        Target::Folder(store) => (BTreeMap::new(), py.detach(|| store.finish())?),
+        Target::Folder(store) => (BTreeMap::new(), py.detach(|| store.finish(1))?),
     };
     about.insert("scheduler".into(), Value::Object(about_policy));
     about.insert("costs".into(), json!(options.costs));

@@ -3,7 +3,9 @@
 mod bodies;
 pub mod checksum;
 mod columns;
+pub mod derived;
 mod description;
+mod file;
 pub mod groups;
 mod pages;
 mod parquet;
@@ -11,8 +13,10 @@ pub mod plausible;
 mod range;
 mod scan;
 mod source;
+mod table;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
@@ -20,6 +24,7 @@ pub use self::parquet::ParquetStore;
 pub use self::range::MOST_THREADS;
 pub use self::scan::Scan;
 pub use self::source::Source;
+use crate::chores::Chores;
 use crate::error::Result;
 
 /// Takes the batches of each table, in order.
@@ -35,6 +40,9 @@ pub trait Store {
     fn spare(&mut self, _table: &'static str) -> Option<RecordBatch> {
         None
     }
+
+    /// What `write` is given may be encoded by those who do these `chores`.
+    fn helped_by(&mut self, _chores: &Arc<Chores>) {}
 }
 
 /// Keeps everything in memory.

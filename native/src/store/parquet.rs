@@ -1,34 +1,26 @@
 //! One Parquet file per table.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use arrow_select::concat::concat_batches;
-use arrow_select::take::take_record_batch;
-use parquet::errors::ParquetError;
-use parquet::file::metadata::{
-    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
-};
-use parquet::schema::types::SchemaDescPtr;
+use arrow_array::RecordBatch;
 
-use super::columns::{ColumnChunk, PAGE, PageScratch, ROW_GROUP};
-use super::groups::Groups;
-use super::{Store, description};
-use crate::error::{Error, Result};
+use super::Store;
+use super::columns::{PAGE, ROW_GROUP};
+use super::file::TableFile;
+use super::table::Table;
+use crate::chores::Chores;
+use crate::each::each;
+use crate::error::Result;
 use crate::model::tables::schemas;
 
-/// Encodes on the caller's thread: to one of its own, every batch would go from
-/// one core's cache to another's, which costs up to a tenth of all CPU time.
+/// Encodes on the caller's thread; or, where others have nothing else to do, on theirs, too: to
+/// another core's cache, every batch costs up to a tenth more.
 pub struct ParquetStore {
-    files: BTreeMap<&'static str, TableFile>,
-    /// The last batch of each table, which is written.
-    spares: BTreeMap<&'static str, RecordBatch>,
-    scratch: PageScratch,
+    tables: BTreeMap<&'static str, Arc<Table>>,
+    /// Batches are left to those who do these.
+    chores: Option<Arc<Chores>>,
 }
 
 impl ParquetStore {
@@ -39,29 +31,23 @@ impl ParquetStore {
 
     /// The same in row groups of so many rows, filled up to the next page.
     pub fn with_groups(directory: &Path, rows: usize) -> Result<Self> {
-        let mut files = BTreeMap::new();
+        let mut tables = BTreeMap::new();
+        let scratches = Arc::default();
         for (name, schema) in schemas() {
-            let path = directory.join(format!("{name}.parquet"));
-            let mut file = TableFile::create(path, &schema, rows)?;
-            file.part = Groups::of(name);
-            // Of an earlier reading of the same capture.
-            let _ = std::fs::remove_file(Beside::path(&file.path));
-            files.insert(name, file);
+            let file = TableFile::in_folder(directory, name, &schema, rows)?;
+            tables.insert(name, Arc::new(Table::new(file, &scratches)));
         }
         Ok(Self {
-            files,
-            spares: BTreeMap::new(),
-            scratch: PageScratch::default(),
+            tables,
+            chores: None,
         })
     }
 
-    /// Completes the files; returns the number of rows of each table.
-    pub fn finish(self) -> Result<BTreeMap<&'static str, u64>> {
-        let mut rows = BTreeMap::new();
-        for (name, file) in self.files {
-            rows.insert(name, file.close()?);
-        }
-        Ok(rows)
+    /// Completes the files by so many threads; returns the number of rows of each table.
+    pub fn finish(self, jobs: usize) -> Result<BTreeMap<&'static str, u64>> {
+        let tables: Vec<_> = self.tables.into_iter().collect();
+        let rows = each(&tables, jobs, |(name, table)| Ok((*name, table.close()?)))?;
+        Ok(rows.into_iter().collect())
     }
 }
 
@@ -69,263 +55,18 @@ impl Store for ParquetStore {
     const CHUNK: usize = PAGE;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()> {
-        if let Some(file) = self.files.get_mut(table) {
-            file.write(&batch, &mut self.scratch)
-                .map_err(|error| failed(&file.path, error))?;
+        match (self.tables.get(table), &self.chores) {
+            (None, _) => Ok(()),
+            (Some(table), None) => table.write(batch),
+            (Some(table), Some(chores)) => table.leave(batch, chores),
         }
-        self.spares.insert(table, batch);
-        Ok(())
     }
 
     fn spare(&mut self, table: &'static str) -> Option<RecordBatch> {
-        self.spares.remove(table)
-    }
-}
-
-/// What a Parquet file begins with.
-const MAGIC: &[u8] = b"PAR1";
-
-struct TableFile {
-    path: PathBuf,
-    file: File,
-    schema: SchemaRef,
-    /// Rows of a row group, but for the last.
-    most: usize,
-    /// What readers of a part need; and the rows of the file beside, which is there if any are.
-    part: Option<Groups>,
-    beside: Option<Box<Beside>>,
-    /// Bytes in the file.
-    len: u64,
-    description: SchemaDescPtr,
-    /// The Arrow schema, for readers that know Arrow.
-    about: Option<Vec<KeyValue>>,
-    columns: Vec<ColumnChunk>,
-    groups: Vec<RowGroupMetaData>,
-    /// Rows of the row group at hand, and of the file.
-    group_rows: usize,
-    rows: u64,
-}
-
-impl TableFile {
-    fn create(path: PathBuf, schema: &SchemaRef, most: usize) -> Result<Self> {
-        let mut file = File::create(&path)
-            .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
-        file.write_all(MAGIC)
-            .map_err(|error| failed(&path, error.into()))?;
-        let description = description::of(schema).map_err(|error| failed(&path, error))?;
-        let columns = schema
-            .fields()
-            .iter()
-            .zip(description.columns())
-            .map(|(field, column)| ColumnChunk::new(field, Arc::clone(column)))
-            .collect();
-        Ok(Self {
-            path,
-            file,
-            schema: Arc::clone(schema),
-            most,
-            part: None,
-            beside: None,
-            len: MAGIC.len() as u64,
-            description: Arc::new(description),
-            about: Some(vec![description::for_arrow(schema)]),
-            columns,
-            groups: Vec::new(),
-            group_rows: 0,
-            rows: 0,
-        })
+        self.tables.get(table)?.spare()
     }
 
-    fn write(
-        &mut self,
-        batch: &RecordBatch,
-        scratch: &mut PageScratch,
-    ) -> std::result::Result<(), ParquetError> {
-        if batch.num_rows() == 0 {
-            return Ok(());
-        }
-        for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
-            column.push(array, scratch)?;
-        }
-        let far = self.part.as_mut().map(|part| part.note(batch));
-        if let Some(far) = far.filter(|far| !far.is_empty()) {
-            self.set_aside(batch, far, scratch)?;
-        }
-        self.rows += batch.num_rows() as u64;
-        self.group_rows += batch.num_rows();
-        if self.group_rows >= self.most {
-            self.end_row_group()
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Writes the rows `far` of `batch` into the file beside, too.
-    fn set_aside(
-        &mut self,
-        batch: &RecordBatch,
-        far: Vec<u32>,
-        scratch: &mut PageScratch,
-    ) -> std::result::Result<(), ParquetError> {
-        let beside = match &mut self.beside {
-            Some(beside) => beside,
-            none => none.insert(Box::new(Beside::create(&self.path, &self.schema)?)),
-        };
-        beside.push(batch, far, self.rows, scratch)
-    }
-
-    fn end_row_group(&mut self) -> std::result::Result<(), ParquetError> {
-        if self.group_rows == 0 {
-            return Ok(());
-        }
-        let begin = self.len;
-        let mut group = RowGroupMetaData::builder(Arc::clone(&self.description))
-            .set_num_rows(self.group_rows as i64)
-            .set_ordinal(self.groups.len() as i32)
-            .set_file_offset(begin as i64);
-        let mut uncompressed = 0;
-        let mut file = Noted {
-            file: &mut self.file,
-            part: self.part.as_mut(),
-        };
-        for column in &mut self.columns {
-            let chunk = column.end(&mut file, self.len)?;
-            self.len += chunk.compressed_size() as u64;
-            uncompressed += chunk.uncompressed_size();
-            group = group.add_column_metadata(chunk);
-        }
-        self.groups
-            .push(group.set_total_byte_size(uncompressed).build()?);
-        if let Some(part) = &mut self.part {
-            part.ended(self.group_rows as u64, begin, self.len - begin);
-        }
-        self.group_rows = 0;
-        Ok(())
-    }
-
-    fn close(mut self) -> Result<u64> {
-        if let Some(beside) = self.beside.take() {
-            beside.close()?;
-        }
-        self.end_row_group()
-            .and_then(|()| self.write_footer())
-            .map_err(|error| failed(&self.path, error))?;
-        Ok(self.rows)
-    }
-
-    fn write_footer(&mut self) -> std::result::Result<(), ParquetError> {
-        let program = concat!("schedscope ", env!("CARGO_PKG_VERSION")).to_string();
-        let mut about = self.about.take().unwrap_or_default();
-        about.extend(self.part.as_ref().map(Groups::about));
-        let file = FileMetaData::new(
-            1,
-            self.rows as i64,
-            Some(program),
-            Some(about),
-            Arc::clone(&self.description),
-            None,
-        );
-        let footer = ParquetMetaData::new(file, std::mem::take(&mut self.groups));
-        ParquetMetaDataWriter::new(&mut self.file, &footer).finish()
-    }
-}
-
-/// A file, with the bytes of a row group noted.
-struct Noted<'a> {
-    file: &'a mut File,
-    part: Option<&'a mut Groups>,
-}
-
-impl Write for Noted<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let len = self.file.write(bytes)?;
-        if let Some(part) = &mut self.part {
-            part.wrote(&bytes[..len]);
-        }
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.file.flush()
-    }
-}
-
-/// The file beside a table: `long_states.parquet` of `states.parquet`. It has that one's columns
-/// and the number of the row.
-struct Beside {
-    file: TableFile,
-    /// Rows that wait to fill a page.
-    waiting: Vec<RecordBatch>,
-    rows: usize,
-}
-
-impl Beside {
-    fn create(table: &Path, schema: &SchemaRef) -> std::result::Result<Self, ParquetError> {
-        let path = Self::path(table);
-        let mut fields: Vec<_> = schema.fields().iter().map(Arc::clone).collect();
-        fields.push(Arc::new(Field::new("row", DataType::Int64, false)));
-        let schema = Arc::new(Schema::new(fields));
-        let file = TableFile::create(path, &schema, ROW_GROUP)
-            .map_err(|error| ParquetError::External(Box::new(error)))?;
-        Ok(Self {
-            file,
-            waiting: Vec::new(),
-            rows: 0,
-        })
-    }
-
-    fn path(table: &Path) -> PathBuf {
-        let name = table.file_name().unwrap_or_default().to_string_lossy();
-        table.with_file_name(format!("long_{name}"))
-    }
-
-    /// Adds the rows `far` of a batch that begins at row `at` of the table.
-    fn push(
-        &mut self,
-        batch: &RecordBatch,
-        far: Vec<u32>,
-        at: u64,
-        scratch: &mut PageScratch,
-    ) -> std::result::Result<(), ParquetError> {
-        let numbers = far.iter().map(|row| at as i64 + i64::from(*row));
-        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));
-        self.rows += far.len();
-        let taken = take_record_batch(batch, &UInt32Array::from(far)).map_err(external)?;
-        let mut columns = taken.columns().to_vec();
-        columns.push(numbers);
-        let rows = RecordBatch::try_new(Arc::clone(&self.file.schema), columns);
-        self.waiting.push(rows.map_err(external)?);
-        if self.rows >= PAGE {
-            self.flush(scratch)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, scratch: &mut PageScratch) -> std::result::Result<(), ParquetError> {
-        let rows = concat_batches(&self.file.schema, &self.waiting).map_err(external)?;
-        self.waiting.clear();
-        self.rows = 0;
-        self.file.write(&rows, scratch)
-    }
-
-    fn close(mut self: Box<Self>) -> Result<u64> {
-        self.flush(&mut PageScratch::default())
-            .map_err(|error| failed(&self.file.path, error))?;
-        self.file.close()
-    }
-}
-
-fn external(error: arrow_schema::ArrowError) -> ParquetError {
-    ParquetError::External(Box::new(error))
-}
-
-fn failed(path: &Path, error: ParquetError) -> Error {
-    let doing = format!("write {}", path.display());
-    match error {
-        ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
-            Ok(io) => Error::io(doing, &io),
-            Err(inner) => Error::io(doing, &std::io::Error::other(inner.to_string())),
-        },
-        other => Error::io(doing, &std::io::Error::other(other.to_string())),
+    fn helped_by(&mut self, chores: &Arc<Chores>) {
+        self.chores = Some(Arc::clone(chores));
     }
 }

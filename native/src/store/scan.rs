@@ -21,6 +21,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::bodies::{self, Narrow};
+use super::derived;
 use super::pages::BLOCK;
 use super::range::{Bounds, Ranges};
 use crate::error::{Error, Result};
@@ -31,10 +32,34 @@ use crate::regular_file::open_regular;
 const MOST_ROWS: usize = 1 << 20;
 const ROW: usize = 16;
 
-/// A column that is wanted: its place in the file, and its field in the trace model.
+/// A column of the file that is wanted: its place there, and its field.
 struct Wanted {
     place: usize,
     field: Field,
+}
+
+/// Where a column of the trace model comes from: one of the file's, or what is made of several.
+#[derive(Clone, Copy)]
+enum Origin {
+    File(usize),
+    Made(usize),
+}
+
+/// A column that follows from others.
+struct Made {
+    stored: Origin,
+    /// Each with its sign.
+    terms: Vec<(Origin, i64)>,
+}
+
+/// Which columns of the file are read, and what is made of them.
+#[derive(Default)]
+struct Plan {
+    wanted: Vec<Wanted>,
+    made: Vec<Made>,
+    /// Of those that were asked for.
+    columns: Vec<(Field, Origin)>,
+    known: Vec<(String, Origin)>,
 }
 
 /// An open file.
@@ -43,6 +68,9 @@ pub struct Scan {
     file: File,
     metadata: ParquetMetaData,
     wanted: Vec<Wanted>,
+    made: Vec<Made>,
+    /// Of the batches' columns.
+    origins: Vec<Origin>,
     /// Of the batches: categories are their codes.
     schema: SchemaRef,
     /// Utids are row numbers of the table of threads beside.
@@ -60,9 +88,15 @@ impl Scan {
         let Ok(metadata) = ParquetMetaDataReader::new().parse_and_finish(&file) else {
             return Ok(None);
         };
-        let Some(wanted) = wanted(&metadata, table, names) else {
+        let Some(plan) = Plan::of(&metadata, table, names) else {
             return Ok(None);
         };
+        let Plan {
+            wanted,
+            made,
+            columns,
+            ..
+        } = plan;
         // What the crate would panic at.
         let placed = |column: &ColumnChunkMetaData| {
             let dictionary = column.dictionary_page_offset().unwrap_or(0);
@@ -82,15 +116,14 @@ impl Scan {
             return Ok(None);
         }
         let count = groups.len();
-        let fields: Vec<Field> = wanted
-            .iter()
-            .map(|column| match column.field.data_type() {
-                DataType::Dictionary(..) => Field::new(
-                    column.field.name(),
-                    DataType::UInt8,
-                    column.field.is_nullable(),
-                ),
-                _ => column.field.clone(),
+        let origins = columns.iter().map(|(_, origin)| *origin).collect();
+        let fields: Vec<Field> = columns
+            .into_iter()
+            .map(|(field, _)| match field.data_type() {
+                DataType::Dictionary(..) => {
+                    Field::new(field.name(), DataType::UInt8, field.is_nullable())
+                }
+                _ => field,
             })
             .collect();
         Ok(Some(Self {
@@ -98,6 +131,8 @@ impl Scan {
             file,
             metadata,
             wanted,
+            made,
+            origins,
             schema: Arc::new(Schema::new(fields)),
             threads: threads(folder),
             groups: 0..count,
@@ -232,7 +267,20 @@ impl Batches<'_> {
             }
         }
         self.left -= rows;
-        let batch = RecordBatch::try_new(scan.schema(), arrays);
+        let mut made: Vec<ArrayRef> = Vec::new();
+        for column in &scan.made {
+            let find = |origin: Origin| match origin {
+                Origin::File(at) => &arrays[at],
+                Origin::Made(at) => &made[at],
+            };
+            let terms = column.terms.iter().map(|(term, sign)| (find(*term), *sign));
+            made.push(derived::sum(find(column.stored), terms));
+        }
+        let columns = scan.origins.iter().map(|origin| match *origin {
+            Origin::File(at) => Arc::clone(&arrays[at]),
+            Origin::Made(at) => Arc::clone(&made[at]),
+        });
+        let batch = RecordBatch::try_new(scan.schema(), columns.collect());
         Ok(Some(
             batch.map_err(|error| Error::internal(error.to_string()))?,
         ))
@@ -257,22 +305,59 @@ fn threads(folder: &Path) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-fn wanted(metadata: &ParquetMetaData, table: &str, names: &[String]) -> Option<Vec<Wanted>> {
-    let file = metadata.file_metadata();
-    if !file.created_by()?.starts_with("schedscope ") {
-        return None;
-    }
-    let (_, schema) = schemas().into_iter().find(|(name, _)| *name == table)?;
-    let columns = file.schema_descr().columns();
-    names
-        .iter()
-        .map(|name| {
+impl Plan {
+    fn of(metadata: &ParquetMetaData, table: &str, names: &[String]) -> Option<Self> {
+        let file = metadata.file_metadata();
+        if !file.created_by()?.starts_with("schedscope ") {
+            return None;
+        }
+        let (_, schema) = schemas().into_iter().find(|(name, _)| *name == table)?;
+        let columns = file.schema_descr().columns();
+        let place = |name: &str| columns.iter().position(|column| column.name() == name);
+        let mut plan = Self::default();
+        for name in names {
             let field = schema.field_with_name(name).ok()?.clone();
-            is_known(field.data_type()).then_some(())?;
-            let place = columns.iter().position(|column| column.name() == name)?;
-            Some(Wanted { place, field })
-        })
-        .collect()
+            let origin = plan.origin(table, &schema, &place, name)?;
+            plan.columns.push((field, origin));
+        }
+        Some(plan)
+    }
+
+    /// Where the column `name` comes from; also of one that only another needs.
+    fn origin(
+        &mut self,
+        table: &str,
+        schema: &Schema,
+        place: &dyn Fn(&str) -> Option<usize>,
+        name: &str,
+    ) -> Option<Origin> {
+        if let Some((_, origin)) = self.known.iter().find(|(known, _)| known == name) {
+            return Some(*origin);
+        }
+        let field = schema.field_with_name(name).ok()?;
+        let origin = match (place(name), derived::of(table, name)) {
+            (Some(place), _) => self.read(place, field.clone())?,
+            (None, Some(one)) => {
+                let stored = Field::new(one.stored, DataType::Int64, field.is_nullable());
+                let stored = self.read(place(one.stored)?, stored)?;
+                let mut terms = Vec::new();
+                for (term, sign) in one.terms {
+                    terms.push((self.origin(table, schema, place, term)?, *sign));
+                }
+                self.made.push(Made { stored, terms });
+                Origin::Made(self.made.len() - 1)
+            }
+            (None, None) => return None,
+        };
+        self.known.push((name.to_string(), origin));
+        Some(origin)
+    }
+
+    fn read(&mut self, place: usize, field: Field) -> Option<Origin> {
+        is_known(field.data_type()).then_some(())?;
+        self.wanted.push(Wanted { place, field });
+        Some(Origin::File(self.wanted.len() - 1))
+    }
 }
 
 /// Types of columns that `array` makes.

@@ -52,6 +52,12 @@ def about(trace: Trace) -> dict[str, Any]:
 
 def gaps(trace: Trace) -> list[str]:
     """What is missing from the trace, each in a few words; empty if nothing is."""
+    from schedscope.analysis._base.memo import once
+
+    return list(once(_gaps, trace))
+
+
+def _gaps(trace: Trace) -> list[str]:
     import polars as pl
 
     from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
