@@ -6,6 +6,7 @@ mod bsd;
 mod linux_cfs;
 mod linux_groups;
 mod linux_old;
+mod linux_realtime;
 mod linux_today;
 mod references;
 

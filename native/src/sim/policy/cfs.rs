@@ -29,7 +29,7 @@
 //! its groups have the averages of the newer releases here (update_shares_cpu divided
 //! them by loads sampled at balancing).
 //!
-//! Left out: HRTICK, real-time throttling, power saving, the cost of balancing; of 5.10
+//! Left out: HRTICK, power saving, the cost of balancing; of 5.10
 //! and 6.1 besides: PELT loads of threads, that a
 //! CPU with SCHED_IDLE threads alone counts as idle, and 6.3's limit of a slice to the
 //! latency. Real-time threads: `linux_rt`. Load balancing and CPU choice:
@@ -43,9 +43,10 @@ use super::cfs_place::Placing;
 use super::linux_bandwidth::SLICE;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
-use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_groups::{self, Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
+use super::linux_rt_bandwidth as rt_bandwidth;
 use super::linux_util::Utilisation;
 use super::linux_wake::{self, Placer};
 use super::tunables::{CLOCK_HZ, COUNT, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
@@ -57,7 +58,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: HRTICK, real-time throttling, power saving, PELT loads of threads.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: HRTICK, power saving, PELT loads of threads.",
     tunables: &[
         time(
             "sched_latency",
@@ -202,13 +203,16 @@ pub const SPEC: Spec = Spec {
         ),
         SLICE,
         RR_TIMESLICE,
+        rt_bandwidth::RUNTIME,
+        rt_bandwidth::PERIOD,
+        rt_bandwidth::SHARE,
         int("hz", "250", "1/s", CLOCK_HZ, "clock ticks"),
     ],
     presets: &[
         Preset {
             name: "cfs-2.6.32",
             doc: "2.6.32-rc5 and 2.6.32",
-            values: &[("bandwidth_slice", "0")],
+            values: &[("bandwidth_slice", "0"), ("rt_runtime_share", "on")],
         },
         Preset {
             name: "cfs-2.6.31",
@@ -225,6 +229,7 @@ pub const SPEC: Spec = Spec {
                 ("balance_newidle", "off"),
                 ("forkexec_idx", "1"),
                 ("bandwidth_slice", "0"),
+                ("rt_runtime_share", "on"),
             ],
         },
         Preset {
@@ -383,7 +388,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             touches: 0,
             jiffy: k.jiffy,
         },
-        rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        rt: RtQueues::new(ncpu, nthreads, s),
         placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct),
         utilisation: s
             .is_on("sis_util")
@@ -983,7 +988,7 @@ impl Cfs {
     /// Out of whatever holds it on `c`.
     fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
         if self.q.se[t as usize].realtime {
-            self.rt.remove(t);
+            self.rt.remove(w, t);
             self.q.rq(Queue::from(c)).realtime -= 1;
         } else {
             self.q.update(w, c);
@@ -1021,10 +1026,13 @@ impl Policy for Cfs {
 
     fn init(&mut self, w: &mut World) {
         self.q.init_groups(w);
+        self.rt.init(linux_groups::timers(w));
     }
 
     fn timer(&mut self, w: &mut World, id: u32) {
-        self.q.quota_timer(w, id);
+        if !self.rt.timer(w, id) {
+            self.q.quota_timer(w, id);
+        }
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
@@ -1170,6 +1178,7 @@ impl Policy for Cfs {
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
         if self.q.se[t as usize].realtime {
+            self.rt.put_back(w, cpu);
             self.q.rq(Queue::from(cpu)).realtime -= 1;
             if left.stays_queued() {
                 self.q.rq(Queue::from(cpu)).realtime += 1;

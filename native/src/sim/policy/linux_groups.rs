@@ -82,6 +82,11 @@ pub(super) struct Groups {
     pub(super) exhausted: Vec<Vec<Queue>>,
 }
 
+/// The least number of a timer that is neither a CPU's nor of quotas.
+pub(super) fn timers(w: &World) -> u32 {
+    (w.ncpu() + 2 * w.groups().len()) as u32
+}
+
 impl Groups {
     pub(super) fn new(w: &World, slice: i64) -> Self {
         let (ncpu, nthreads) = (w.ncpu() as u32, w.nthreads() as u32);

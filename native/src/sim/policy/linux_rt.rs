@@ -3,14 +3,18 @@
 //! One row of 99 FIFO lists per CPU. A waking thread goes where it preempts the
 //! least; a CPU that turns to something worse pulls the best waiting real-time
 //! thread of the others. SCHED_RR threads of one level take turns.
-//! Left out: throttling (950 ms of each second, or the deadline server), which
-//! would let fair threads run while real-time ones wait.
+//! What they may use of a CPU: `linux_rt_bandwidth`, and from 6.12 on `linux_fair_server`.
+//!
+//! A CPU on which they may not run keeps its real-time threads: others pull none of them, as
+//! pull_rt_task is for a CPU whose real-time thread has just left it, and nobody pushes them
+//! away, as push_rt_tasks is for one that goes on with a real-time thread.
 use super::super::machine::Cpu;
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, World};
-use super::Tunable;
+use super::linux_rt_bandwidth::RtBandwidth;
 use super::tunables::{SPAN, time};
+use super::{Settings, Tunable};
 
 pub(super) const RR_TIMESLICE: Tunable = time("rr_timeslice", "100ms", SPAN, "slice of SCHED_RR");
 
@@ -28,6 +32,9 @@ pub(super) struct RtQueues {
     left: Vec<i64>,
     slice: i64,
     queued: usize,
+    bandwidth: RtBandwidth,
+    /// Queued threads that do not count as such, since their CPU may not run them.
+    aside: Vec<bool>,
 }
 
 fn level_of(w: &World, t: Tid) -> u8 {
@@ -47,7 +54,16 @@ fn running(w: &World, c: Cpu) -> u8 {
 }
 
 impl RtQueues {
-    pub(super) fn new(ncpu: usize, nthreads: usize, slice: i64) -> Self {
+    pub(super) fn new(ncpu: usize, nthreads: usize, s: &Settings) -> Self {
+        Self {
+            bandwidth: RtBandwidth::new(s, ncpu),
+            ..Self::unlimited(ncpu, nthreads, s)
+        }
+    }
+
+    /// Without a limit to what they may use.
+    pub(super) fn unlimited(ncpu: usize, nthreads: usize, s: &Settings) -> Self {
+        let slice = s.ns(RR_TIMESLICE.name);
         Self {
             queues: vec![Levels::new(LISTS); ncpu],
             links: Links::new(nthreads),
@@ -56,7 +72,14 @@ impl RtQueues {
             left: vec![slice; nthreads],
             slice,
             queued: 0,
+            bandwidth: RtBandwidth::none(ncpu),
+            aside: vec![false; nthreads],
         }
+    }
+
+    /// `timer`: a number that no other timer has.
+    pub(super) fn init(&mut self, timer: u32) {
+        self.bandwidth.init(timer);
     }
 
     /// Real-time threads waiting on `c`.
@@ -64,7 +87,9 @@ impl RtQueues {
         self.queues[c as usize].len()
     }
 
-    pub(super) fn push(&mut self, w: &World, c: Cpu, t: Tid, front: bool) {
+    /// `t` is queued on `c`, or about to be again after it ran there.
+    pub(super) fn push(&mut self, w: &mut World, c: Cpu, t: Tid, front: bool) {
+        self.bandwidth.start(w);
         let level = level_of(w, t);
         self.level[t as usize] = level;
         self.at[t as usize] = c;
@@ -77,20 +102,30 @@ impl RtQueues {
         }
     }
 
-    pub(super) fn remove(&mut self, t: Tid) {
+    pub(super) fn remove(&mut self, w: &mut World, t: Tid) {
+        if std::mem::take(&mut self.aside[t as usize]) {
+            w.bring_back(t);
+        }
         let (c, level) = (self.at[t as usize], self.level[t as usize]);
         self.queues[c as usize].remove(&mut self.links, level as usize, t);
         self.queued -= 1;
     }
 
     /// The next real-time thread for `c`, its own or a better one of another CPU.
-    pub(super) fn pop(&mut self, w: &World, c: Cpu) -> Option<Tid> {
+    pub(super) fn pop(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
         if self.queued == 0 {
+            return None;
+        }
+        if self.bandwidth.is_held(c) {
+            self.set_aside(w, c);
             return None;
         }
         let mut best = self.queues[c as usize].front();
         if self.queued > self.len(c) {
-            for queue in &self.queues {
+            for (other, queue) in self.queues.iter().enumerate() {
+                if self.bandwidth.is_held(other as Cpu) {
+                    continue;
+                }
                 for (level, t) in queue.iter(&self.links) {
                     if best.is_some_and(|(b, _)| b <= level) {
                         break;
@@ -102,8 +137,46 @@ impl RtQueues {
             }
         }
         let (_, t) = best?;
-        self.remove(t);
+        self.remove(w, t);
         Some(t)
+    }
+
+    /// What waits on `c`, which may not run it, does not keep it from idling.
+    fn set_aside(&mut self, w: &mut World, c: Cpu) {
+        for (_, t) in self.queues[c as usize].iter(&self.links) {
+            if !std::mem::replace(&mut self.aside[t as usize], true) {
+                w.set_aside(t);
+            }
+        }
+    }
+
+    /// The real-time thread on `c` leaves it.
+    pub(super) fn put_back(&mut self, w: &mut World, c: Cpu) {
+        self.bandwidth.spend(c, w.take_run(c));
+    }
+
+    /// Whether `id` is the timer of what real-time threads may use, which has then been served.
+    pub(super) fn timer(&mut self, w: &mut World, id: u32) -> bool {
+        if !self.bandwidth.is_timer(id) {
+            return false;
+        }
+        let queues = &self.queues;
+        let runnable = |c: Cpu| {
+            let runs = w.cpu(c).curr.map(|t| w.thread(t).class.is_realtime());
+            queues[c as usize].len() > 0 || runs == Some(true)
+        };
+        let busy: Vec<bool> = (0..queues.len() as Cpu).map(runnable).collect();
+        for c in self.bandwidth.timer(w, |c| busy[c as usize]) {
+            for (_, t) in self.queues[c as usize].iter(&self.links) {
+                if std::mem::take(&mut self.aside[t as usize]) {
+                    w.bring_back(t);
+                }
+            }
+            if self.len(c) > 0 {
+                w.resched(c, RescheduleReason::Preempted);
+            }
+        }
+        true
     }
 
     /// The old CPU if `t` runs there at once, else where it displaces the least.
@@ -126,6 +199,9 @@ impl RtQueues {
     /// `t` waits on a CPU: ask the CPU that runs the worst, if that is worse
     /// than `t`, to choose again.
     pub(super) fn push_away(&self, w: &mut World, t: Tid) {
+        if self.bandwidth.is_held(self.at[t as usize]) {
+            return;
+        }
         let level = level_of(w, t);
         let worst = w
             .mask(t)
@@ -141,11 +217,14 @@ impl RtQueues {
 
     /// Whether `t`, queued on `c`, preempts what runs there.
     pub(super) fn preempts(&self, w: &World, c: Cpu, t: Tid) -> bool {
-        level_of(w, t) < running(w, c)
+        !self.bandwidth.is_held(c) && level_of(w, t) < running(w, c)
     }
 
     /// A clock tick of the running real-time thread `t`.
     pub(super) fn tick(&mut self, w: &mut World, c: Cpu, t: Tid, tick_ns: i64) {
+        if self.bandwidth.spend(c, w.take_run(c)) {
+            w.resched(c, RescheduleReason::Preempted);
+        }
         if w.thread(t).class != Class::RoundRobin {
             return;
         }
