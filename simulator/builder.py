@@ -176,6 +176,9 @@ class Builder:
             "cpu": None,
             "group": None,
             "slice": None,
+            "dl_runtime": None,
+            "dl_deadline": None,
+            "dl_period": None,
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -185,8 +188,9 @@ class Builder:
             raise UsageError(f"thread option {sorted(unknown)[0]!r}", "one of its options")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
-        if row["slice"] is not None:
-            row["slice"] = nanoseconds(row["slice"])
+        for name in ("slice", "dl_runtime", "dl_deadline", "dl_period"):
+            if row[name] is not None:
+                row[name] = nanoseconds(row[name])
         for i in range(n):
             self._threads.append({**row, "name": name if n == 1 else f"{name}-{i}"})
         return program

@@ -171,9 +171,21 @@ host_threads() {
             name = policy == 0 ? "other" : policy == 1 ? "fifo" : policy == 2 ? "rr" : policy == 3 ? "batch" : \
                 policy == 5 ? "idle" : policy == 6 ? "deadline" : policy == 7 ? "ext" : policy
             kernel = int(field[7] / 2097152) % 2
-            print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, comm
+            print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, \
+                policy == 6 ? reservation(path[5]) : "", comm
         }
-        BEGIN { OFS = "\t"; print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "comm" }
+        # Of SCHED_DEADLINE: its runtime, deadline and period in ns, as chrt of util-linux prints them.
+        function reservation(tid,    command, line, found) {
+            command = "chrt -p " tid " 2>/dev/null"
+            while ((command | getline line) > 0)
+                if (line ~ /runtime\/deadline\/period/) { sub(/^.*: */, "", line); found = line }
+            close(command)
+            return found
+        }
+        BEGIN {
+            OFS = "\t"
+            print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "reservation", "comm"
+        }
         /^==> \/proc\/[0-9]+\/task\/[0-9]+\/stat <==$/ { flush(); stat = affinity = ""; kind = 1; from = $2; next }
         /^==> \/proc\/[0-9]+\/task\/[0-9]+\/status <==$/ { kind = 2; next }
         /^==> \/dev\/null <==$/ { kind = 0; next }

@@ -804,12 +804,12 @@ fn gap(th: &mut ThreadOut, report: &mut Report, since: i64, t: i64, absolute: bo
 /// Class (its number), nice value and real-time priority of a Linux priority.
 pub(super) fn linux_priority(prio: i16) -> (u8, i8, u8) {
     match prio {
-        // Deadline and stop threads: above every real-time priority.
-        ..0 => (FIFO, 0, 99),
+        ..0 => (DEADLINE, 0, 99),
         0..100 => (FIFO, 0, (99 - prio).clamp(1, 99) as u8),
         _ => (FAIR, (prio - 120).clamp(-20, 19) as i8, 0),
     }
 }
 
+const DEADLINE: u8 = 5;
 const FIFO: u8 = 0;
 const FAIR: u8 = 2;

@@ -1,5 +1,6 @@
 //! What Linux's real-time threads leave to others.
 use super::*;
+use crate::sim::workload::Reservation;
 
 /// A real-time hog r and a fair one h, which begins before or with it.
 fn against_hog(begins: i64) -> Build {
@@ -141,4 +142,110 @@ fn a_served_cpu_without_fair_threads_goes_back_to_real_time_ones() {
         "cpu0 r 84..86",
     ];
     assert_eq!(first(&ran, 5), want);
+}
+
+/// A thread of SCHED_DEADLINE that always wants to run, with a runtime, deadline and period, ms.
+fn reserved(b: &mut Build, name: &str, given: [i64; 3]) {
+    let d = b.add(name, &[run(1000)]);
+    (d.class, d.rt_prio) = (Class::Deadline, 99);
+    let [runtime, deadline, period] = given.map(|ms| ms * MS);
+    d.reservation = Some(Reservation {
+        runtime,
+        deadline,
+        period,
+    });
+}
+
+const LINUX: [&str; 4] = ["cfs-5.10", "cfs-6.1", "eevdf-6.6", "eevdf-6.18"];
+
+#[test]
+fn deadline_threads_have_their_runtime_of_each_period_before_real_time_ones() {
+    // d has 3 ms of 10, with ticks of 1 ms; r is SCHED_FIFO 99 and takes the rest.
+    // cpu0  d 0-3  r 3-10  d 10-13  r 13-20
+    let mut b = Build::new(1);
+    reserved(&mut b, "d", [3, 10, 10]);
+    let r = b.add("r", &[run(1000)]);
+    (r.class, r.rt_prio) = (Class::Fifo, 99);
+    for policy in LINUX {
+        let ran = on_one_cpu(&b, policy, &[("hz", "1000")], 100);
+        let want = [
+            "cpu0 d 0..3",
+            "cpu0 r 3..10",
+            "cpu0 d 10..13",
+            "cpu0 r 13..20",
+        ];
+        assert_eq!(first(&ran, 4), want, "{policy}");
+    }
+}
+
+#[test]
+fn of_deadline_threads_the_earliest_runs() {
+    // a has 4 ms of 10, b 6 of 20. Deadlines 10 and 20: a, then b from 4 to 10, when a has a new
+    // deadline, 20, and b waits for its next period. Nobody wants the CPU from 14 to 20.
+    let mut b = Build::new(1);
+    reserved(&mut b, "a", [4, 10, 10]);
+    reserved(&mut b, "b", [6, 20, 20]);
+    for policy in LINUX {
+        let ran = on_one_cpu(&b, policy, &[("hz", "1000")], 100);
+        let want = [
+            "cpu0 a 0..4",
+            "cpu0 b 4..10",
+            "cpu0 a 10..14",
+            "cpu0 a 20..24",
+            "cpu0 b 24..30",
+        ];
+        assert_eq!(first(&ran, 5), want, "{policy}");
+    }
+}
+
+#[test]
+fn a_deadline_thread_that_wakes_early_goes_on_with_what_it_may() {
+    // d runs 1 ms of its 4 in 10, and sleeps to 3: 3 of 4 left and 7 of 10 are more than its part,
+    // so that a new period begins at 3, with 4 ms to 7 and a deadline of 13. With a deadline of 8
+    // in 10 it has instead 5 of these 8 times its 4: 2.5 ms, seen at the tick at 6, until the
+    // period ends at 10.
+    let with = |deadline: i64| {
+        let mut b = Build::new(1);
+        reserved(&mut b, "d", [4, deadline, 10]);
+        let steps = [run(1), sleep(2), run(1000)];
+        let (from, len) = (b.load.steps.len() as u32, steps.len() as u32);
+        b.load.steps.extend(steps);
+        (b.load.threads[0].first, b.load.threads[0].len) = (from, len);
+        first(&on_one_cpu(&b, "eevdf-6.18", &[("hz", "1000")], 100), 3)
+    };
+    assert_eq!(with(10), ["cpu0 d 0..1", "cpu0 d 3..7", "cpu0 d 13..17"]);
+    assert_eq!(with(8), ["cpu0 d 0..1", "cpu0 d 3..6", "cpu0 d 10..14"]);
+}
+
+#[test]
+fn a_deadline_thread_that_yields_waits_for_its_period() {
+    let mut b = Build::new(1);
+    reserved(&mut b, "d", [4, 10, 10]);
+    let steps = [run(1), Step::Yield, run(1000)];
+    let (from, len) = (b.load.steps.len() as u32, steps.len() as u32);
+    b.load.steps.extend(steps);
+    (b.load.threads[0].first, b.load.threads[0].len) = (from, len);
+    b.add("h", &[run(1000)]);
+    for policy in LINUX {
+        let ran = on_one_cpu(&b, policy, &[("hz", "1000")], 100);
+        let want = ["cpu0 d 0..1", "cpu0 h 1..10", "cpu0 d 10..14"];
+        assert_eq!(first(&ran, 3), want, "{policy}");
+    }
+}
+
+#[test]
+fn a_deadline_thread_of_unknown_runtime_runs_before_real_time_ones() {
+    let mut b = Build::new(1);
+    let r = b.add("r", &[run(5)]);
+    (r.class, r.rt_prio) = (Class::Fifo, 99);
+    let d = b.add("d", &[run(3)]);
+    (d.class, d.rt_prio, d.start) = (Class::Deadline, 99, Some(2 * MS));
+    for policy in LINUX {
+        let ran = on_one_cpu(&b, policy, &[("hz", "1000")], 100);
+        assert_eq!(
+            ran.drawn(),
+            ["cpu0 r 0..2", "cpu0 d 2..5", "cpu0 r 5..8"],
+            "{policy}"
+        );
+    }
 }

@@ -748,6 +748,28 @@ impl Queues for Rqs {
     }
 }
 
+impl Rqs {
+    /// Active balance: `t`, just put back on `c`, goes to `to`.
+    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
+        let (from, into) = (self.groups.queue_of(t, c), self.groups.queue_of(t, to));
+        // Where it comes to may be held back at once, and it does not count as queued yet.
+        if self.groups.has_quota(from) {
+            return;
+        }
+        self.forget_prev(Queue::from(c));
+        self.update(w, to);
+        self.take_out(from, t);
+        self.account(c, t, -1);
+        self.gone(w, from, t);
+        self.rebase(to, t);
+        self.insert(into, t);
+        self.account(to, t, 1);
+        self.touch(t);
+        self.come(w, into, t);
+        w.send(t, to);
+    }
+}
+
 struct Cfs {
     k: Constants,
     q: Rqs,
@@ -1026,7 +1048,7 @@ impl Policy for Cfs {
 
     fn init(&mut self, w: &mut World) {
         self.q.init_groups(w);
-        self.rt.init(linux_groups::timers(w));
+        self.rt.init(w, linux_groups::timers(w));
     }
 
     fn timer(&mut self, w: &mut World, id: u32) {
@@ -1177,8 +1199,9 @@ impl Policy for Cfs {
     }
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
+        let push = self.balancer.push(w, cpu, t);
         if self.q.se[t as usize].realtime {
-            self.rt.put_back(w, cpu);
+            self.rt.put_back(w, cpu, t, left);
             self.q.rq(Queue::from(cpu)).realtime -= 1;
             if left.stays_queued() {
                 self.q.rq(Queue::from(cpu)).realtime += 1;
@@ -1206,6 +1229,9 @@ impl Policy for Cfs {
         }
         self.q.raise_min(q);
         self.q.put_back_above(w, q);
+        if let Some(to) = push.filter(|_| left.stays_queued()) {
+            self.q.push_to(w, cpu, t, to);
+        }
     }
 
     fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {

@@ -686,6 +686,25 @@ impl Queues for Rqs {
 }
 
 impl Rqs {
+    /// Active balance: `t`, just put back on `c`, goes to `to` (detach_one_task, attach_one_task).
+    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
+        let (from, into) = (self.groups.queue_of(t, c), self.groups.queue_of(t, to));
+        // Where it comes to may be held back at once, and it does not count as queued yet.
+        if self.groups.has_quota(from) {
+            return;
+        }
+        self.forget_prev(Queue::from(c));
+        self.update(w, to);
+        self.remove(w, c, t);
+        self.place(into, t, false);
+        self.insert(into, t);
+        self.account(w, to, t, 1);
+        self.se[t as usize].home = to;
+        self.touch(t);
+        self.come(w, into, t);
+        w.send(t, to);
+    }
+
     /// Lag and rest of request in terms of another weight.
     pub(super) fn reweigh(&mut self, t: Entity, new: i64) {
         let se = &mut self.se[t as usize];
@@ -832,7 +851,7 @@ impl Policy for Eevdf {
         self.q.init_groups(w);
         let first = linux_groups::timers(w);
         self.q.servers.init(first);
-        self.rt.init(first + w.ncpu() as u32);
+        self.rt.init(w, first + w.ncpu() as u32);
         if self.q.k.own_slices {
             self.q.init_slices(w.slices());
         }
@@ -891,7 +910,9 @@ impl Policy for Eevdf {
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
         let Some(curr) = w.cpu(cpu).curr else { return };
         if self.q.se[t as usize].realtime {
-            if self.rt.preempts(w, cpu, t) && !self.q.servers.serves(cpu) {
+            let first = self.rt.earliest_deadline(cpu);
+            let served = self.q.servers.serves(cpu) && self.q.servers.goes_before(cpu, first);
+            if self.rt.preempts(w, cpu, t) && !served {
                 w.resched(cpu, RescheduleReason::Preempted);
             } else {
                 self.rt.push_away(w, t);
@@ -926,7 +947,12 @@ impl Policy for Eevdf {
 
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
         self.q.servers.turns_busy(w, cpu);
-        if self.q.servers.serves(cpu) {
+        if self.q.servers.serves(cpu)
+            && self
+                .q
+                .servers
+                .goes_before(cpu, self.rt.earliest_deadline(cpu))
+        {
             if let Some(t) = self.pick_fair(w, cpu) {
                 return Some(t);
             }
@@ -943,8 +969,9 @@ impl Policy for Eevdf {
     }
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
+        let push = self.balancer.push(w, cpu, t);
         if self.q.se[t as usize].realtime {
-            self.rt.put_back(w, cpu);
+            self.rt.put_back(w, cpu, t, left);
             self.q.counts[cpu as usize].realtime -= 1;
             if left.stays_queued() {
                 self.q.counts[cpu as usize].realtime += 1;
@@ -971,6 +998,9 @@ impl Policy for Eevdf {
                 let q = self.q.groups.queue_of(t, cpu);
                 self.q.put_back(q, t);
                 self.q.put_back_above(w, q, false);
+                if let Some(to) = push {
+                    self.q.push_to(w, cpu, t, to);
+                }
             }
             SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {
                 let q = self.q.groups.queue_of(t, cpu);

@@ -100,6 +100,11 @@ impl FairServers {
         self.servers[c as usize].phase == Phase::Serves
     }
 
+    /// Whether its deadline is before that of the first deadline thread, if there is one.
+    pub(super) fn goes_before(&self, c: Cpu, deadline: Option<i64>) -> bool {
+        deadline.is_none_or(|d| self.servers[c as usize].deadline <= d)
+    }
+
     fn arm(&self, w: &mut World, c: Cpu, at: i64) {
         w.arm_timer(self.timer + u32::from(c), at);
     }

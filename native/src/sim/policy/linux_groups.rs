@@ -221,6 +221,16 @@ impl Groups {
     }
 
     /// Whether `q`, or a queue above it, is held back by a quota.
+    pub(super) fn has_quota(&self, mut q: Queue) -> bool {
+        while self.entity(q).is_some() {
+            if self.bandwidth.is_limited(self.place(q)) {
+                return true;
+            }
+            q = self.above(q);
+        }
+        false
+    }
+
     pub(super) fn is_under_hold(&self, mut q: Queue) -> bool {
         while q >= self.ncpu {
             if self.bandwidth.is_held(self.place(q)) {

@@ -125,6 +125,12 @@ impl RtBandwidth {
         local.held
     }
 
+    /// A thread of SCHED_DEADLINE ran on `c`, which counts, but does not end what real-time
+    /// threads may use before one of them runs.
+    pub(super) fn note(&mut self, c: Cpu, ns: i64) {
+        self.cpus[c as usize].ran += ns;
+    }
+
     fn borrow(&mut self, c: Cpu) {
         let local = self.cpus[c as usize];
         if !self.share || local.held || local.ran <= local.runtime {
