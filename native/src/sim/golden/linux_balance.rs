@@ -33,8 +33,8 @@ fn two_hogs_on_the_threads_of_one_core_are_spread() {
         };
         assert_eq!(where_at(0, MS / 2), Some(0), "{policy}");
         let (a, b) = (
-            where_at(0, 400 * MS).unwrap(),
-            where_at(1, 400 * MS).unwrap(),
+            where_at(0, 200 * MS).unwrap(),
+            where_at(1, 200 * MS).unwrap(),
         );
         let shared = cores.iter().any(|c| c.contains(&a) && c.contains(&b));
         assert!(!shared, "{policy}: {a} and {b}");

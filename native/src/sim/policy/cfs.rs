@@ -58,7 +58,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: HRTICK, power saving, PELT loads of threads.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with deadline and real-time class and load balancer. Left out: HRTICK, power saving, PELT loads of threads.",
     tunables: &[
         time(
             "sched_latency",

@@ -220,7 +220,7 @@ impl Groups {
         (qa, a, b)
     }
 
-    /// Whether `q`, or a queue above it, is held back by a quota.
+    /// Whether `q`, or a queue above it, has a quota.
     pub(super) fn has_quota(&self, mut q: Queue) -> bool {
         while self.entity(q).is_some() {
             if self.bandwidth.is_limited(self.place(q)) {
@@ -231,6 +231,7 @@ impl Groups {
         false
     }
 
+    /// Whether `q`, or a queue above it, is held back by a quota.
     pub(super) fn is_under_hold(&self, mut q: Queue) -> bool {
         while q >= self.ncpu {
             if self.bandwidth.is_held(self.place(q)) {
