@@ -26,9 +26,7 @@ def beside_a_hog(**given: str) -> Workload:
 
 def recorded(workload: Workload) -> Trace:
     """A run as Linux would show it: priority -1, and nothing else of its class."""
-    trace = simulate(workload, policy="eevdf-6.18", cpus=1, set={"hz": 1000})
-    del trace.info["priorities"]
-    return trace
+    return simulate(workload, policy="eevdf-6.18", cpus=1, set={"hz": 1000})
 
 
 def cpu_times(trace: Trace) -> list[tuple[int, int]]:
