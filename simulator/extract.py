@@ -80,7 +80,8 @@ The rules, each counted in the extraction report:
   then continues to want it for as long as the window: for replays of just that time.
 * After a break in a CPU's chain of switches the running time of the thread believed to run there
   is dropped (`cpu_time_lost`), and the time until it is seen again counts as a sleep (`gaps`).
-* A changed Linux priority is a `set_priority` of the thread itself. A trace that
+* A changed Linux priority is a `set_priority` of the thread itself: where it leaves its
+  CPU with another one than it came with, from then on when it came. A trace that
   was simulated under a policy which computes priorities from nice and use (4BSD,
   ULE, O(1), Staircase) shows those; class and nice are the ones that its threads
   began with, and changes of them are not seen.

@@ -90,6 +90,8 @@ pub struct ThreadOut {
     ran: i64,
     yielded: bool,
     prio: Option<i16>,
+    /// When it came onto its CPU: how many steps it had, and what it had run since the last one.
+    came: Option<(usize, i64)>,
     /// A wake raised while it was still running, on its way to sleep.
     pending: Option<Pending>,
     /// The wake it is raising: whose, since when, and the step of the signal.
@@ -296,6 +298,7 @@ impl Extractor {
                 ran: 0,
                 yielded: false,
                 prio: None,
+                came: None,
                 pending: None,
                 raising: None,
                 woken: false,
@@ -387,6 +390,9 @@ impl Extractor {
             Now::Runnable | Now::Gone => {}
         }
         ran_on(th, row.cpu);
+        if self.rules.linux_priorities {
+            changes_on_cpu(th, row.prev_prio, &mut self.report);
+        }
         th.prio = th.prio.or(row.prev_prio);
         th.first_prio = th.first_prio.or(row.prev_prio);
         let yielded = std::mem::take(&mut th.yielded) || row.preempted == Some(false);
@@ -533,6 +539,7 @@ impl Extractor {
             }
             th.prio = Some(prio);
         }
+        th.came = Some((th.steps.len(), th.ran));
     }
 
     fn wakeup(&mut self, row: &Wakeup) {
@@ -784,6 +791,27 @@ fn flush(th: &mut ThreadOut, report: &mut Report) {
         let comes = std::mem::take(&mut th.comes);
         push(th, op::RUN, NOBODY, ran, u64::from(comes), false);
     }
+}
+
+/// A thread that leaves its CPU with another priority than it came with is taken to have changed it
+/// when it came: programs do so before their work. Where it did something else meanwhile that a
+/// step stands for, it is now that the change counts, before it comes again.
+fn changes_on_cpu(th: &mut ThreadOut, prio: Option<i16>, report: &mut Report) {
+    let (Some((steps, ran)), Some(old), Some(new)) = (th.came.take(), th.prio, prio) else {
+        return;
+    };
+    if old == new || steps != th.steps.len() || ran > th.ran {
+        return;
+    }
+    report.priority_changes += 1;
+    let since = th.ran - ran;
+    th.ran = ran;
+    let comes = th.comes;
+    th.comes = comes.saturating_sub(1);
+    flush(th, report);
+    (th.ran, th.comes) = (since, 1);
+    push(th, op::SET_PRIORITY, NOBODY, i64::from(new), 0, false);
+    th.prio = Some(new);
 }
 
 /// A sleep from `since` to `t` that something outside the workload ended.
