@@ -116,6 +116,11 @@ _SHAPE: Mapping[str, Any] = {
         {"pid": _tid, "session": _count, "nice": _nice},
         needed=("pid", "session", "nice"),
     ),
+    "reservations": _Each(
+        list,
+        {"tid": _tid, "runtime": _count, "deadline": _count, "period": _count},
+        needed=("tid", "runtime", "deadline", "period"),
+    ),
     "cpu_time": _Each(
         list,
         {

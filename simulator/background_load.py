@@ -21,10 +21,18 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from schedscope.simulator.workload import STEPS, THREADS
+from schedscope.simulator.workload import STEPS, THREADS, Workload
 from schedscope.trace import Trace
 
 NAME = "others"
+_PREFIX = f"{NAME}/"
+
+
+def has_stand_ins(workload: Workload) -> bool:
+    """Whether `workload` has background load that comes before all fair threads."""
+    threads = workload.threads
+    named = threads["name"].str.starts_with(_PREFIX) & threads["tid"].is_null()
+    return bool((named & (threads["class"].cast(pl.String) == "fifo")).any())
 
 
 def background_load(
@@ -79,7 +87,7 @@ def background_load(
         [
             {
                 **dict.fromkeys(THREADS),
-                "name": f"{NAME}/{cpu}",
+                "name": f"{_PREFIX}{cpu}",
                 "class": "fair" if compete and level == 1 else "fifo",
                 "nice": 0,
                 "rt_prio": 0 if compete and level == 1 else level,

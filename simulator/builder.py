@@ -152,10 +152,11 @@ class Builder:
     def thread(self, name: str, **options: Any) -> Program:
         """Add one thread and answer its program, to which steps are added.
 
-        `options`: `nice`, `sched` (fifo, rr, fair, batch, idle), `rt_prio`,
+        `options`: `nice`, `sched` (fifo, rr, fair, batch, idle, deadline), `rt_prio`,
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
         `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
-        `cpu` (where it is at the start), `group` (see `group`), `slice` (its own, as a time).
+        `cpu` (where it is at the start), `group` (see `group`), `slice` (its own, as a time),
+        `dl_runtime`, `dl_deadline`, `dl_period` (of SCHED_DEADLINE, as times).
         """
         return self.threads(name, 1, **options)
 
@@ -176,6 +177,9 @@ class Builder:
             "cpu": None,
             "group": None,
             "slice": None,
+            "dl_runtime": None,
+            "dl_deadline": None,
+            "dl_period": None,
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -185,8 +189,9 @@ class Builder:
             raise UsageError(f"thread option {sorted(unknown)[0]!r}", "one of its options")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
-        if row["slice"] is not None:
-            row["slice"] = nanoseconds(row["slice"])
+        for column in ("slice", "dl_runtime", "dl_deadline", "dl_period"):
+            if row[column] is not None:
+                row[column] = nanoseconds(row[column])
         for i in range(n):
             self._threads.append({**row, "name": name if n == 1 else f"{name}-{i}"})
         return program

@@ -80,12 +80,15 @@ The rules, each counted in the extraction report:
   then continues to want it for as long as the window: for replays of just that time.
 * After a break in a CPU's chain of switches the running time of the thread believed to run there
   is dropped (`cpu_time_lost`), and the time until it is seen again counts as a sleep (`gaps`).
-* A changed Linux priority is a `set_priority` of the thread itself. A trace that
+* A changed Linux priority is a `set_priority` of the thread itself: where it leaves its
+  CPU with another one than it came with, from then on when it came. A trace that
   was simulated under a policy which computes priorities from nice and use (4BSD,
   ULE, O(1), Staircase) shows those; class and nice are the ones that its threads
   began with, and changes of them are not seen.
 * A real-time thread that lost the CPU to another of its priority is SCHED_RR
-  (`round_robin`), every other one SCHED_FIFO.
+  (`round_robin`), every other one SCHED_FIFO. One with a priority below 0 is of SCHED_DEADLINE,
+  with the runtime, deadline and period that the recorder found; where they are unknown
+  (`deadlines_unknown`) it has no limit.
 * Masks are those of the trace. A kernel thread without one, whose name ends in
   `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
   that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
@@ -126,7 +129,7 @@ PAGE = 4096
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {
     "stop": ("fifo", 99),
-    "deadline": ("fifo", 99),
+    "deadline": ("deadline", 99),
     "realtime": ("fifo", 50),
     "interrupt": ("fifo", 90),
     "kernel": ("fifo", 10),
@@ -217,10 +220,13 @@ def extract_with_utids(
     waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
     turns = _taking_turns(switches, trace.ncpu) if linux else []
     report["round_robin"] = len(turns)
-    threads = _threads(found, known, trace.ncpu, linux, waited, turns)
+    given = trace.info.get("reservations") or []
+    threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
+    unknown = (threads["class"] == "deadline") & threads["dl_runtime"].is_null()
+    report["deadlines_unknown"] = int(unknown.sum())
     report["calls_recorded"] = not calls.is_empty()
     report["bound_by_name"] = int(threads["named"].sum())
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
@@ -228,7 +234,7 @@ def extract_with_utids(
     steps = _steps(pl.DataFrame(made))
     groups, of_threads, moves = recorded_groups(trace, found["utid"])
     threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
-    fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr"])
+    fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr", "deadline"])
     report["groups"] = groups.height
     report["group_moves"] = moves.height
     report["groups_lacking"] = lacking(
@@ -318,6 +324,20 @@ def _with_priorities(
     )
 
 
+def _reservations(given: Sequence[Mapping[str, int]]) -> dict[str, pl.Expr]:
+    """Columns of what threads of SCHED_DEADLINE have, by the tid under which each was found."""
+    return {
+        f"dl_{name}": pl.col("tid")
+        .cast(pl.Int64)
+        .replace_strict(
+            {row["tid"]: row[name] for row in given}, default=None, return_dtype=pl.Int64
+        )
+        if given
+        else pl.lit(None, pl.Int64)
+        for name in ("runtime", "deadline", "period")
+    }
+
+
 def _threads(
     found: pl.DataFrame,
     known: pl.DataFrame,
@@ -325,10 +345,12 @@ def _threads(
     linux: bool,
     waited: dict[int, int],
     turns: list[int],
+    given: Sequence[Mapping[str, int]],
 ) -> pl.DataFrame:
     """The workload's threads, with a column `bound`, and one for those bound by `name`.
 
-    `waited`: the CPUs of those known to be bound to one; `turns`: the utids of SCHED_RR.
+    `waited`: the CPUs of those known to be bound to one; `turns`: the utids of SCHED_RR;
+    `given`: what threads of SCHED_DEADLINE were found to have.
     """
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
@@ -339,7 +361,7 @@ def _threads(
         (prio < 100)
         if linux
         else sched.replace_strict(
-            {k: v[0] == "fifo" for k, v in _CLASSES.items()}, return_dtype=pl.Boolean
+            {k: v[0] in ("fifo", "deadline") for k, v in _CLASSES.items()}, return_dtype=pl.Boolean
         )
     )
     rt_prio = (
@@ -368,7 +390,9 @@ def _threads(
         tid=pl.col("tid").cast(pl.Int64),
         pid=pl.col("pid").cast(pl.Int64),
         **{
-            "class": pl.when(realtime & pl.col("utid").is_in(turns))
+            "class": pl.when((prio < 0) if linux else sched == "deadline")
+            .then(pl.lit("deadline"))
+            .when(realtime & pl.col("utid").is_in(turns))
             .then(pl.lit("rr"))
             .when(realtime)
             .then(pl.lit("fifo"))
@@ -391,6 +415,7 @@ def _threads(
         cpu="cpu",
         program="program",
         slice=pl.lit(None, pl.Int64),
+        **_reservations(given),
         bound=home.is_not_null(),
         named=by_name,
     )

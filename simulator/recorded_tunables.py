@@ -35,8 +35,12 @@ _FEATURES = {
     "GENTLE_FAIR_SLEEPERS": "gentle_fair_sleepers",
     "START_DEBIT": "start_debit",
     "BASE_SLICE": "least_slice",
+    "RT_RUNTIME_SHARE": "rt_runtime_share",
 }
 _WAKEUP_PREEMPTION = "WAKEUP_PREEMPTION"
+_RT_RUNTIME, _RT_PERIOD = "rt_runtime", "rt_period"
+_RT_GROUPS = "CONFIG_RT_GROUP_SCHED"
+_FAIR_SERVER = "/fair_server/cpu0/"
 _MOST_SCALED = 8
 
 
@@ -46,12 +50,15 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
     What the trace does not say, and what `policy` has no tunable for, is left out: a trace
     without tunables gives an empty dict.
     """
-    known = tunables(policy)["name"].to_list()
+    known = dict(tunables(policy).select("name", "default").iter_rows())
     told = (trace.info.get("scheduler") or {}).get("tunables") or {}
     found = dict(_found({str(path): str(text) for path, text in told.items()}, trace.ncpu))
     hz = trace.info.get("hz")
     if hz:
         found["hz"] = int(hz)
+    # Where the release has no such limit, only a kernel with groups of real-time threads has one.
+    if known.get(_RT_RUNTIME) == "0" and told.get(_RT_GROUPS) != "y":
+        found.pop(_RT_RUNTIME, None)
     return {name: value for name, value in found.items() if name in known}
 
 
@@ -70,6 +77,15 @@ def _found(told: Mapping[str, str], ncpu: int) -> Iterator[tuple[str, Any]]:
     if _is_number(named, _MIGRATION_COST):
         for tunable in ("migration_cost", "sched_migration_cost"):
             yield tunable, int(named[_MIGRATION_COST])
+    # In us; -1, which is no number, switches the limit off.
+    if named.get("rt_runtime_us") == "-1":
+        yield _RT_RUNTIME, 0
+    for name in (_RT_RUNTIME, _RT_PERIOD):
+        if _is_number(named, f"{name}_us"):
+            yield name, int(named[f"{name}_us"]) * 1000
+    for path, text in told.items():
+        if _FAIR_SERVER in path and text.isdigit():
+            yield f"fair_server_{path.rsplit('/', 1)[-1]}", int(text)
     for word in named.get("features", "").split():
         feature, state = (word[3:], "off") if word.startswith("NO_") else (word, "on")
         if feature == _WAKEUP_PREEMPTION:

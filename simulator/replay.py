@@ -18,6 +18,7 @@ import polars as pl
 
 from schedscope.analysis._base.policies import declaration, declared, names
 from schedscope.errors import UsageError
+from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
 from schedscope.simulator.recorded_tunables import recorded_tunables
@@ -28,6 +29,8 @@ AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
 
 
+_LIMITS = {"rt_runtime", "fair_server_runtime"}
+"""Tunables of how much of a CPU real-time threads may use."""
 ENOUGH = 10
 """So many wakes on other CPUs tell how long one takes."""
 
@@ -136,6 +139,9 @@ def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str
     hz = (workload.info.get("extraction") or {}).get("clock_hz")
     if hz is not None and "hz" in tunables:
         found["hz"] = hz
+    if has_stand_ins(workload):
+        # They take what others took, and are of the real-time class for that alone.
+        found.update(dict.fromkeys(_LIMITS & tunables, 0))
     return found
 
 

@@ -17,6 +17,7 @@ Linux host from a JSON file; its times are microseconds. What is translated:
 | yield | `sched_yield` (written as a phase of its own) |
 | repeat over the whole program | `loop` |
 | class, nice, rt_prio | `policy`, `priority` |
+| dl_runtime, dl_deadline, dl_period | `dl-runtime`, `dl-deadline`, `dl-period` |
 | cpus | `cpus` |
 | start | `delay` |
 | fork | the child's `delay` is not known: it is written as `fork` |
@@ -39,11 +40,19 @@ from schedscope.parsers.trace_json import shown
 from schedscope.simulator.builder import Builder, Program
 from schedscope.simulator.workload import Workload, cpu_list
 
+_REALTIME = ("fifo", "rr", "deadline")
+_HIGHEST = 99
 MOST_INSTANCES = 20_000
 """Threads of one task; more are a slip of the pen."""
 
 _POLICIES = {"fifo": "SCHED_FIFO", "rr": "SCHED_RR", "fair": "SCHED_OTHER", "idle": "SCHED_IDLE"}
-_CLASSES = {**{v: k for k, v in _POLICIES.items()}, "SCHED_BATCH": "batch"}
+_RESERVATION = {"dl-runtime": "dl_runtime", "dl-deadline": "dl_deadline", "dl-period": "dl_period"}
+"""rt-app's names of what SCHED_DEADLINE gives, in us, and ours, in ns."""
+_CLASSES = {
+    **{v: k for k, v in _POLICIES.items()},
+    "SCHED_BATCH": "batch",
+    "SCHED_DEADLINE": "deadline",
+}
 
 
 def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any], dict[str, int]]:
@@ -70,9 +79,15 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
     for i, thread in enumerate(workload.threads.to_dicts()):
         task: dict[str, Any] = {
             "policy": _POLICIES.get(thread["class"], "SCHED_OTHER"),
-            "priority": thread["rt_prio"] if thread["class"] in ("fifo", "rr") else thread["nice"],
+            "priority": thread["rt_prio"] if thread["class"] in _REALTIME else thread["nice"],
             "loop": 1,
         }
+        if thread["class"] == "deadline":
+            # rt-app has none without a runtime: then it is above all others at least.
+            task["policy"] = "SCHED_FIFO"
+            if thread["dl_runtime"] is not None:
+                given = {key: thread[name] // 1000 for key, name in _RESERVATION.items()}
+                task.update(policy="SCHED_DEADLINE", priority=0, **given)
         if thread["cpus"] is not None:
             task["cpus"] = cpu_list(thread["cpus"], ncpu or 4096)
         if thread["start"]:
@@ -190,8 +205,17 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
         if sched is None:
             known = ", ".join(_CLASSES)
             raise UsageError(f"task {name}: policy {task['policy']}", f"one of {known}")
-        realtime = sched in ("fifo", "rr")
+        realtime = sched in _REALTIME
         number = _number(name, "priority", task.get("priority", 10 if realtime else 0))
+        given = {}
+        if sched == "deadline":
+            number = _HIGHEST
+            period = task.get("dl-period", task.get("dl-deadline"))
+            wanted = {"dl-deadline": period, "dl-period": period, **task}
+            given = {
+                ours: _number(name, theirs, wanted.get(theirs)) * 1000
+                for theirs, ours in _RESERVATION.items()
+            }
         cpus = task.get("cpus")
         instances = _number(name, "instance", task.get("instance", 1))
         if not 0 <= instances <= MOST_INSTANCES:
@@ -207,6 +231,7 @@ def from_rtapp(document: Mapping[str, Any] | str) -> Workload:
                 rt_prio=number if realtime else 0,
                 cpus=None if cpus is None else ",".join(str(c) for c in cpus),
                 start=None if forked else _number(name, "delay", task.get("delay", 0)) * 1000,
+                **given,
             )
             for i in range(max(1, instances))
         ]

@@ -54,7 +54,7 @@ OPS = (
     "post",
     "serve",
 )
-CLASSES = ("fifo", "rr", "fair", "batch", "idle")
+CLASSES = ("fifo", "rr", "fair", "batch", "idle", "deadline")
 
 THREADS = pl.Schema(
     {
@@ -71,8 +71,13 @@ THREADS = pl.Schema(
         "program": pl.UInt32(),
         "group": pl.String(),
         "slice": pl.Int64(),
+        "dl_runtime": pl.Int64(),
+        "dl_deadline": pl.Int64(),
+        "dl_period": pl.Int64(),
     }
 )
+_LATER = ("group", "slice", "dl_runtime", "dl_deadline", "dl_period")
+"""Columns that a table of threads may lack."""
 
 STEPS = pl.Schema(
     {
@@ -132,9 +137,10 @@ class Workload:
     def __post_init__(self) -> None:
         """Refuse tables with other columns than docs/simulator.md lists.
 
-        Threads without a column `group` are in no group, those without `slice` have none.
+        Threads without a column `group` are in no group, those without `slice` have none, and
+        those without `dl_runtime`, `dl_deadline` and `dl_period` no known reservation.
         """
-        later = [c for c in ("group", "slice") if c not in self.threads.columns]
+        later = [c for c in _LATER if c not in self.threads.columns]
         if later:
             none = self.threads.with_columns(pl.lit(None, THREADS[c]).alias(c) for c in later)
             object.__setattr__(self, "threads", none)
@@ -358,6 +364,7 @@ def engine_tables(
 
     threads = workload.threads.select(
         *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program", "slice"),
+        *plain("dl_runtime", "dl_deadline", "dl_period"),
         codes("class").alias("class"),
         mask.alias("mask"),
         group=pl.col("group").replace_strict(

@@ -55,7 +55,7 @@ host_auxv_page_size() {
 
 # HZ and the preemption model: from the running kernel where it tells, else its configuration.
 host_kernel_config() {
-    host_hz='' host_preempt='' host_dynamic='' host_model=''
+    host_hz='' host_preempt='' host_dynamic='' host_model='' host_rt_groups=''
     for host_config in /proc/config.gz "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config"; do
         [ -r "$host_config" ] || continue
         case $host_config in *.gz) host_cat="gzip -dc" ;; *) host_cat="cat" ;; esac
@@ -65,10 +65,12 @@ host_kernel_config() {
             /^CONFIG_PREEMPT_DYNAMIC=y/ { dynamic = 1 }
             /^CONFIG_PREEMPT_(NONE|VOLUNTARY|LAZY|RT)=y/ { model = tolower(substr($1, 16)) }
             /^CONFIG_PREEMPT=y/ { model = "full" }
-            END { print hz ? hz : "-", model ? model : "-", dynamic ? "dynamic" : "-" }')
+            /^CONFIG_RT_GROUP_SCHED=y/ { groups = 1 }
+            END { print hz ? hz : "-", model ? model : "-", dynamic ? "dynamic" : "-", groups ? "y" : "n" }')
         [ "${1:--}" = - ] || host_hz=$1
         [ "${2:--}" = - ] || host_model=$2
         [ "${3:--}" = - ] || host_dynamic=1
+        host_rt_groups=${4:-}
         break
     done
     host_read /sys/kernel/debug/sched/preempt
@@ -120,7 +122,8 @@ host_pick_scheduler() {
 host_tunables() {
     for host_file in /proc/sys/kernel/sched_* /proc/sys/kernel/numa_balancing \
         /proc/sys/kernel/timer_migration /sys/kernel/debug/sched/*_ns \
-        /sys/kernel/debug/sched/features /sys/kernel/debug/sched/nr_migrate \
+        /sys/kernel/debug/sched/features /sys/kernel/debug/sched/fair_server/cpu0/runtime \
+        /sys/kernel/debug/sched/fair_server/cpu0/period /sys/kernel/debug/sched/nr_migrate \
         /sys/kernel/debug/sched/tunable_scaling /sys/kernel/sched_ext/state \
         /sys/kernel/sched_ext/root/ops /sys/devices/system/cpu/isolated \
         /sys/devices/system/cpu/nohz_full /sys/devices/system/cpu/smt/active \
@@ -132,6 +135,8 @@ host_tunables() {
         /^==> .* <==$/ { flush(); file = substr($0, 5, length($0) - 8); text = ""; lines = 0; next }
         lines++ == 0 { text = $0 }
         END { flush() }' | tr '\n' '\0'
+    # Whether real-time threads have a limit where the deadline server is (6.12 and later).
+    [ -z "$host_rt_groups" ] || printf 'CONFIG_RT_GROUP_SCHED\0%s\0' "$host_rt_groups"
 }
 
 # The first lines of the files named on stdin, each under a line "==> FILE <==".  Not read by
@@ -166,9 +171,21 @@ host_threads() {
             name = policy == 0 ? "other" : policy == 1 ? "fifo" : policy == 2 ? "rr" : policy == 3 ? "batch" : \
                 policy == 5 ? "idle" : policy == 6 ? "deadline" : policy == 7 ? "ext" : policy
             kernel = int(field[7] / 2097152) % 2
-            print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, comm
+            print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, \
+                policy == 6 ? reservation(path[5]) : "", comm
         }
-        BEGIN { OFS = "\t"; print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "comm" }
+        # Of SCHED_DEADLINE: its runtime, deadline and period in ns, as chrt of util-linux prints them.
+        function reservation(tid,    command, line, found) {
+            command = "chrt -p " tid " 2>/dev/null"
+            while ((command | getline line) > 0)
+                if (line ~ /runtime\/deadline\/period/) { sub(/^.*: */, "", line); found = line }
+            close(command)
+            return found
+        }
+        BEGIN {
+            OFS = "\t"
+            print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "reservation", "comm"
+        }
         /^==> \/proc\/[0-9]+\/task\/[0-9]+\/stat <==$/ { flush(); stat = affinity = ""; kind = 1; from = $2; next }
         /^==> \/proc\/[0-9]+\/task\/[0-9]+\/status <==$/ { kind = 2; next }
         /^==> \/dev\/null <==$/ { kind = 0; next }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +122,23 @@ def test_the_session_that_shares_cpu_time_is_recorded(tmp_path: Path) -> None:
     assert rows == [{"pid": sleeper.pid, "session": session, "nice": 5}]
     utid = trace.threads.filter(pl.col("pid") == sleeper.pid).collect()["utid"].item()
     assert GroupWeights(trace).path("/", utid) == (f"session {session}",)
+
+
+@pytest.mark.needs("root", "tracefs", "chrt")
+def test_what_a_deadline_thread_was_given_is_recorded(tmp_path: Path) -> None:
+    ask = ["chrt", "-d", "-T", "1000000", "-D", "20000000", "-P", "50000000", "0", "sleep", "60"]
+    sleeper = subprocess.Popen(ask)
+    try:
+        time.sleep(0.3)
+        if sleeper.poll() is not None:
+            pytest.skip("no thread of SCHED_DEADLINE is admitted here")
+        trace = capture(tmp_path, "true")
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    rows = [row for row in trace.info["reservations"] if row["tid"] == sleeper.pid]
+    given = {"runtime": 1_000_000, "deadline": 20_000_000, "period": 50_000_000}
+    assert rows == [{"tid": sleeper.pid, **given}]
 
 
 MOVER = """

@@ -89,6 +89,35 @@ def test_a_policy_is_told_only_what_it_has() -> None:
     assert "sched_latency" not in recorded_tunables(told(2, 250, **CFS), "eevdf-6.12")
 
 
+@pytest.mark.parametrize(
+    ("groups", "policy", "runtime"),
+    [
+        ("", "cfs-6.1", 900_000_000),
+        ("", "eevdf-6.6", 900_000_000),
+        ("", "eevdf-6.18", None),  # the deadline server has replaced it
+        ("n", "eevdf-6.18", None),
+        ("y", "eevdf-6.18", 900_000_000),
+    ],
+)
+def test_real_time_threads_have_the_recorded_limit_where_the_release_has_one(
+    groups: str, policy: str, runtime: int | None
+) -> None:
+    files = {"rt_runtime_us": "900000", "rt_period_us": "1000000"}
+    trace = told(2, **files)
+    server = "/sys/kernel/debug/sched/fair_server/cpu0/runtime"
+    more = {server: "30000000"} | ({"CONFIG_RT_GROUP_SCHED": groups} if groups else {})
+    trace.info["scheduler"]["tunables"].update(more)
+    found = recorded_tunables(trace, policy)
+    assert found.get("rt_runtime") == runtime
+    assert found["rt_period"] == 1_000_000_000
+    has_server = policy.startswith("eevdf")
+    assert found.get("fair_server_runtime") == (30_000_000 if has_server else None)
+
+
+def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
+    assert recorded_tunables(told(2, rt_runtime_us="-1"), "cfs-6.1") == {"rt_runtime": 0}
+
+
 @pytest.mark.parametrize("text", ["", "(null)", "fast", "-1"])
 def test_what_is_no_number_is_left_out(text: str) -> None:
     assert recorded_tunables(told(2, base_slice_ns=text), "eevdf-6.12") == {}

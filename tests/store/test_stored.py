@@ -215,6 +215,7 @@ RICH: dict[str, Any] = {
     "cpu_time": [{"cpu": 0, "user": 10, "system": 0, "idle": 5, "irq": 0, "steal": 1}],
     "group_moves": [{"ts": 5, "tid": 7, "from": None, "cgroup": "/a"}],
     "groups": [{"cgroup": "/a", "weight": 100, "quota": None, "throttled": 30, "n_throttled": 2}],
+    "reservations": [{"tid": 7, "runtime": 3, "deadline": 10, "period": 10}],
     "scheduler": {
         "name": "eevdf",
         "tunables": {"/proc/sys/kernel/sched_autogroup_enabled": "1"},

@@ -154,6 +154,7 @@ impl CaptureFolder {
             ("groups", self.groups()?),
             ("cpu_time", self.cpu_time()?),
             ("autogroups", self.autogroups()?),
+            ("reservations", self.reservations()?),
         ] {
             if !rows.is_empty()
                 && let Some(about) = about.as_object_mut()
@@ -196,6 +197,22 @@ impl CaptureFolder {
             let (session, nice) = (session.parse::<u64>().ok()?, nice.parse::<i8>().ok()?);
             seen.insert(pid)
                 .then(|| serde_json::json!({"pid": pid, "session": session, "nice": nice}))
+        });
+        Ok(found.collect())
+    }
+
+    /// What each thread of SCHED_DEADLINE has, ns: `3000000/10000000/10000000` in the table.
+    fn reservations(&self) -> Result<Vec<Value>> {
+        let rows = self.table("threads.tsv")?;
+        let found = rows.iter().filter_map(|row| {
+            let tid = row.number::<u32>("tid")?;
+            let given = row.text("reservation")?.split('/').map(str::parse::<u64>);
+            let [Ok(runtime), Ok(deadline), Ok(period)] = given.collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            Some(serde_json::json!({
+                "tid": tid, "runtime": runtime, "deadline": deadline, "period": period,
+            }))
         });
         Ok(found.collect())
     }

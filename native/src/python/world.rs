@@ -69,6 +69,7 @@ impl PyWorld {
 
 fn class_name(class: Class) -> &'static str {
     match class {
+        Class::Deadline => "deadline",
         Class::Fifo => "fifo",
         Class::RoundRobin => "rr",
         Class::Fair => "fair",

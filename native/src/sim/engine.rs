@@ -203,6 +203,10 @@ impl<'a> Engine<'a> {
             } else {
                 load.threads.iter().map(|t| t.slice).collect()
             },
+            reservations: (load.threads.iter().zip(0..))
+                .filter(|(spec, _)| spec.class == super::workload::Class::Deadline)
+                .map(|(spec, t)| (t, spec.reservation))
+                .collect(),
             idle: CpuSet::all(ncpu),
             n_idle: ncpu,
             machine,

@@ -9,8 +9,8 @@ use arrow_schema::Schema;
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
 use super::workload::{
-    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, NO_JOB, PipeSpec, Quota, SELF, Step,
-    ThreadSpec, Tid, Workload,
+    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, NO_JOB, PipeSpec, Quota, Reservation,
+    SELF, Step, ThreadSpec, Tid, Workload,
 };
 
 /// The columns of both tables.
@@ -42,9 +42,12 @@ enum Col {
     Queue,
     Job,
     Slice,
+    DlRuntime,
+    DlDeadline,
+    DlPeriod,
 }
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 29] = [
     "program",
     "op",
     "ns",
@@ -71,6 +74,9 @@ const NAMES: [&str; 26] = [
     "queue",
     "job",
     "slice",
+    "dl_runtime",
+    "dl_deadline",
+    "dl_period",
 ];
 
 /// A table of whole numbers. A million steps are
@@ -150,19 +156,20 @@ fn group_move(&(at, thread, group): &MoveRow) -> GroupMove {
     GroupMove { at, thread, group }
 }
 
-const CLASSES: [Class; 5] = [
+const CLASSES: [Class; 6] = [
     Class::Fifo,
     Class::RoundRobin,
     Class::Fair,
     Class::Batch,
     Class::Idle,
+    Class::Deadline,
 ];
 
 fn class(code: u8) -> Result<Class> {
     CLASSES.get(code as usize).copied().ok_or_else(|| {
         Error::usage(
             format!("scheduling class number {code}"),
-            "one of fifo, rr, fair, batch, idle",
+            "one of fifo, rr, fair, batch, idle, deadline",
             "",
         )
     })
@@ -250,6 +257,11 @@ impl Input {
                 cpu: of(Col::Cpu).and_then(|c| Cpu::try_from(c).ok()),
                 group: of(Col::Group).and_then(|g| u32::try_from(g).ok()),
                 slice: of(Col::Slice),
+                reservation: of(Col::DlRuntime).map(|runtime| Reservation {
+                    runtime,
+                    deadline: of(Col::DlDeadline).unwrap_or(0),
+                    period: of(Col::DlPeriod).unwrap_or(0),
+                }),
                 first,
                 len,
             });

@@ -40,6 +40,7 @@ impl Build {
             cpu: None,
             group: None,
             slice: None,
+            reservation: None,
             first,
             len: steps.len() as u32,
         });

@@ -255,6 +255,7 @@ fn group_moves(load: &Workload, end: i64) -> Vec<Value> {
 
 fn class_of(class: Class) -> SchedClass {
     match class {
+        Class::Deadline => SchedClass::Deadline,
         Class::Fifo | Class::RoundRobin => SchedClass::Realtime,
         Class::Fair => SchedClass::Fair,
         Class::Batch => SchedClass::Batch,

@@ -144,6 +144,8 @@ pub const NO_JOB: u32 = u32::MAX;
 /// Scheduling class, strictest first. `Batch` is fair without wake preemption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
+    /// SCHED_DEADLINE; where a policy has none, SCHED_FIFO of its `rt_prio`.
+    Deadline,
     Fifo,
     RoundRobin,
     Fair,
@@ -155,14 +157,37 @@ impl Class {
     /// Strict order between classes: a lower level always runs first.
     pub fn level(self) -> u8 {
         match self {
-            Class::Fifo | Class::RoundRobin => 0,
+            Class::Deadline | Class::Fifo | Class::RoundRobin => 0,
             Class::Fair | Class::Batch => 1,
             Class::Idle => 2,
         }
     }
 
+    /// Whether its threads run until they sleep or something better comes.
+    pub fn runs_on(self) -> bool {
+        matches!(self, Class::Deadline | Class::Fifo)
+    }
+
     pub fn is_realtime(self) -> bool {
         self.level() == 0
+    }
+}
+
+/// CPU time within a deadline, once in each period (sched_attr of SCHED_DEADLINE), ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    pub runtime: i64,
+    pub deadline: i64,
+    pub period: i64,
+}
+
+impl Reservation {
+    /// As `sched_setattr` demands it.
+    pub fn is_valid(self) -> bool {
+        0 < self.runtime
+            && self.runtime <= self.deadline
+            && self.deadline <= self.period
+            && self.period < MAX_TIME
     }
 }
 
@@ -189,6 +214,8 @@ pub struct ThreadSpec {
     pub group: Option<u32>,
     /// A slice of its own, ns (sched_attr.sched_runtime of a fair thread).
     pub slice: Option<i64>,
+    /// What SCHED_DEADLINE gives it, if that is known; counts for `Deadline`.
+    pub reservation: Option<Reservation>,
     /// Its program: `steps[first..first + len]`, which threads may share.
     pub first: u32,
     pub len: u32,
@@ -339,6 +366,13 @@ impl Workload {
                     format!("{} has a slice of {} ns", who(), spec.slice.unwrap_or(0)),
                     "a slice from 100 us to 100 ms",
                     "correct the thread's slice",
+                ));
+            }
+            if spec.reservation.is_some_and(|r| !r.is_valid()) {
+                return Err(Error::usage(
+                    format!("{} has {:?}", who(), spec.reservation),
+                    "a runtime above 0 that is no longer than the deadline, and that no longer than the period",
+                    "correct the thread's dl_runtime, dl_deadline and dl_period",
                 ));
             }
             if spec.group.is_some_and(|g| g as usize >= self.groups.len()) {

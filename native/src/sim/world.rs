@@ -7,7 +7,7 @@ use super::heap::SlotHeap;
 use super::machine::{Cpu, CpuSet, Machine};
 use super::output::{Discard, Record, Sink};
 use super::rng::Rng;
-use super::workload::{Class, GroupSpec, Tid};
+use super::workload::{Class, GroupSpec, Reservation, Tid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -122,6 +122,8 @@ pub struct World {
     pub(super) group_of: Vec<Option<u32>>,
     /// Slices of their own, by thread; empty if none has one.
     pub(super) slices: Vec<Option<i64>>,
+    /// What threads of SCHED_DEADLINE get; only theirs.
+    pub(super) reservations: Vec<(Tid, Option<Reservation>)>,
     pub machine: Machine,
     /// The run's only source of chance.
     pub rng: Rng,
@@ -212,6 +214,11 @@ impl World {
     /// The slices of their own that threads have, by thread; empty if none has one.
     pub fn slices(&self) -> &[Option<i64>] {
         &self.slices
+    }
+
+    /// The threads of SCHED_DEADLINE, each with what it gets, if that is known.
+    pub fn reservations(&self) -> &[(Tid, Option<Reservation>)] {
+        &self.reservations
     }
 
     /// The queued `t` may not run for now: it no longer counts among those queued on its
@@ -382,6 +389,7 @@ impl World {
             groups: Vec::new(),
             group_of: Vec::new(),
             slices: Vec::new(),
+            reservations: Vec::new(),
             machine: Machine::hollow(),
             rng: Rng::new(0),
             idle: CpuSet::empty(0),

@@ -420,6 +420,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
             t("sleep_cost", "of CPU time per sleep"),
             f"a tick of {hz} Hz" if hz else "no tick",
+            n("deadlines_unknown", "thread", "of SCHED_DEADLINE without a limit"),
         ],
     }
     return [

@@ -90,6 +90,8 @@ pub struct ThreadOut {
     ran: i64,
     yielded: bool,
     prio: Option<i16>,
+    /// When it came onto its CPU: how many steps it had, and what it had run since the last one.
+    came: Option<(usize, i64)>,
     /// A wake raised while it was still running, on its way to sleep.
     pending: Option<Pending>,
     /// The wake it is raising: whose, since when, and the step of the signal.
@@ -296,6 +298,7 @@ impl Extractor {
                 ran: 0,
                 yielded: false,
                 prio: None,
+                came: None,
                 pending: None,
                 raising: None,
                 woken: false,
@@ -387,6 +390,9 @@ impl Extractor {
             Now::Runnable | Now::Gone => {}
         }
         ran_on(th, row.cpu);
+        if self.rules.linux_priorities {
+            changes_on_cpu(th, row.prev_prio, &mut self.report);
+        }
         th.prio = th.prio.or(row.prev_prio);
         th.first_prio = th.first_prio.or(row.prev_prio);
         let yielded = std::mem::take(&mut th.yielded) || row.preempted == Some(false);
@@ -533,6 +539,7 @@ impl Extractor {
             }
             th.prio = Some(prio);
         }
+        th.came = Some((th.steps.len(), th.ran));
     }
 
     fn wakeup(&mut self, row: &Wakeup) {
@@ -786,6 +793,27 @@ fn flush(th: &mut ThreadOut, report: &mut Report) {
     }
 }
 
+/// A thread that leaves its CPU with another priority than it came with is taken to have changed it
+/// when it came: programs do so before their work. Where it did something else meanwhile that a
+/// step stands for, it is now that the change counts, before it comes again.
+fn changes_on_cpu(th: &mut ThreadOut, prio: Option<i16>, report: &mut Report) {
+    let (Some((steps, ran)), Some(old), Some(new)) = (th.came.take(), th.prio, prio) else {
+        return;
+    };
+    if old == new || steps != th.steps.len() || ran > th.ran {
+        return;
+    }
+    report.priority_changes += 1;
+    let since = th.ran - ran;
+    th.ran = ran;
+    let comes = th.comes;
+    th.comes = comes.saturating_sub(1);
+    flush(th, report);
+    (th.ran, th.comes) = (since, 1);
+    push(th, op::SET_PRIORITY, NOBODY, i64::from(new), 0, false);
+    th.prio = Some(new);
+}
+
 /// A sleep from `since` to `t` that something outside the workload ended.
 fn external(th: &mut ThreadOut, since: i64, t: i64, disk: bool, absolute: bool, begin: i64) {
     if absolute {
@@ -804,12 +832,12 @@ fn gap(th: &mut ThreadOut, report: &mut Report, since: i64, t: i64, absolute: bo
 /// Class (its number), nice value and real-time priority of a Linux priority.
 pub(super) fn linux_priority(prio: i16) -> (u8, i8, u8) {
     match prio {
-        // Deadline and stop threads: above every real-time priority.
-        ..0 => (FIFO, 0, 99),
+        ..0 => (DEADLINE, 0, 99),
         0..100 => (FIFO, 0, (99 - prio).clamp(1, 99) as u8),
         _ => (FAIR, (prio - 120).clamp(-20, 19) as i8, 0),
     }
 }
 
+const DEADLINE: u8 = 5;
 const FIFO: u8 = 0;
 const FAIR: u8 = 2;

@@ -3,9 +3,11 @@
 //! Each test draws what must happen as a comment and compares it with the run,
 //! switch by switch. Numbers are chosen round: clocks of 100 or 1000 Hz.
 mod bsd;
+mod linux_balance;
 mod linux_cfs;
 mod linux_groups;
 mod linux_old;
+mod linux_realtime;
 mod linux_today;
 mod references;
 

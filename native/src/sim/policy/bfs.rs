@@ -401,7 +401,7 @@ impl Policy for Bfs {
     fn tick(&mut self, w: &mut World, cpu: Cpu) {
         let Some(t) = w.cpu(cpu).curr else { return };
         self.charge(w, cpu, t);
-        if self.slice[t as usize] <= self.end_below && w.thread(t).class != Class::Fifo {
+        if self.slice[t as usize] <= self.end_below && !w.thread(t).class.runs_on() {
             w.resched(cpu, RescheduleReason::SliceEnd);
         }
     }

@@ -247,7 +247,9 @@ impl Bsd4 {
             + self.nice_weight * (nice + 20);
         let prio = match class {
             // 99 real-time levels on FreeBSD's 32.
-            Class::Fifo | Class::RoundRobin => self.min_realtime + (99 - rt) * 32 / 99,
+            Class::Deadline | Class::Fifo | Class::RoundRobin => {
+                self.min_realtime + (99 - rt) * 32 / 99
+            }
             Class::Idle => IDLE_CLASS,
             Class::Fair | Class::Batch => by_usage.clamp(self.user, MAX_TIMESHARE),
         };

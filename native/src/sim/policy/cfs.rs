@@ -29,7 +29,7 @@
 //! its groups have the averages of the newer releases here (update_shares_cpu divided
 //! them by loads sampled at balancing).
 //!
-//! Left out: HRTICK, real-time throttling, power saving, the cost of balancing; of 5.10
+//! Left out: HRTICK, power saving, the cost of balancing; of 5.10
 //! and 6.1 besides: PELT loads of threads, that a
 //! CPU with SCHED_IDLE threads alone counts as idle, and 6.3's limit of a slice to the
 //! latency. Real-time threads: `linux_rt`. Load balancing and CPU choice:
@@ -43,9 +43,10 @@ use super::cfs_place::Placing;
 use super::linux_bandwidth::SLICE;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Style, Want};
 use super::linux_fair::{idle_in_cache, log2_factor, virtual_ns, weight_of};
-use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_groups::{self, Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
+use super::linux_rt_bandwidth as rt_bandwidth;
 use super::linux_util::Utilisation;
 use super::linux_wake::{self, Placer};
 use super::tunables::{CLOCK_HZ, COUNT, SPAN, SPAN_OR_ZERO, choice, int, switch, time};
@@ -57,7 +58,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with real-time class and load balancer. Left out: HRTICK, real-time throttling, power saving, PELT loads of threads.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with deadline and real-time class and load balancer. Left out: HRTICK, power saving, PELT loads of threads.",
     tunables: &[
         time(
             "sched_latency",
@@ -202,13 +203,16 @@ pub const SPEC: Spec = Spec {
         ),
         SLICE,
         RR_TIMESLICE,
+        rt_bandwidth::RUNTIME,
+        rt_bandwidth::PERIOD,
+        rt_bandwidth::SHARE,
         int("hz", "250", "1/s", CLOCK_HZ, "clock ticks"),
     ],
     presets: &[
         Preset {
             name: "cfs-2.6.32",
             doc: "2.6.32-rc5 and 2.6.32",
-            values: &[("bandwidth_slice", "0")],
+            values: &[("bandwidth_slice", "0"), ("rt_runtime_share", "on")],
         },
         Preset {
             name: "cfs-2.6.31",
@@ -225,6 +229,7 @@ pub const SPEC: Spec = Spec {
                 ("balance_newidle", "off"),
                 ("forkexec_idx", "1"),
                 ("bandwidth_slice", "0"),
+                ("rt_runtime_share", "on"),
             ],
         },
         Preset {
@@ -383,7 +388,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             touches: 0,
             jiffy: k.jiffy,
         },
-        rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        rt: RtQueues::new(ncpu, nthreads, s),
         placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct),
         utilisation: s
             .is_on("sis_util")
@@ -743,6 +748,28 @@ impl Queues for Rqs {
     }
 }
 
+impl Rqs {
+    /// Active balance: `t`, just put back on `c`, goes to `to`.
+    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
+        let (from, into) = (self.groups.queue_of(t, c), self.groups.queue_of(t, to));
+        // Where it comes to may be held back at once, and it does not count as queued yet.
+        if self.groups.has_quota(from) {
+            return;
+        }
+        self.forget_prev(Queue::from(c));
+        self.update(w, to);
+        self.take_out(from, t);
+        self.account(c, t, -1);
+        self.gone(w, from, t);
+        self.rebase(to, t);
+        self.insert(into, t);
+        self.account(to, t, 1);
+        self.touch(t);
+        self.come(w, into, t);
+        w.send(t, to);
+    }
+}
+
 struct Cfs {
     k: Constants,
     q: Rqs,
@@ -983,7 +1010,7 @@ impl Cfs {
     /// Out of whatever holds it on `c`.
     fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
         if self.q.se[t as usize].realtime {
-            self.rt.remove(t);
+            self.rt.remove(w, t);
             self.q.rq(Queue::from(c)).realtime -= 1;
         } else {
             self.q.update(w, c);
@@ -1021,10 +1048,13 @@ impl Policy for Cfs {
 
     fn init(&mut self, w: &mut World) {
         self.q.init_groups(w);
+        self.rt.init(w, linux_groups::timers(w));
     }
 
     fn timer(&mut self, w: &mut World, id: u32) {
-        self.q.quota_timer(w, id);
+        if !self.rt.timer(w, id) {
+            self.q.quota_timer(w, id);
+        }
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
@@ -1169,7 +1199,9 @@ impl Policy for Cfs {
     }
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
+        let push = self.balancer.push(w, cpu, t);
         if self.q.se[t as usize].realtime {
+            self.rt.put_back(w, cpu, t, left);
             self.q.rq(Queue::from(cpu)).realtime -= 1;
             if left.stays_queued() {
                 self.q.rq(Queue::from(cpu)).realtime += 1;
@@ -1197,6 +1229,9 @@ impl Policy for Cfs {
         }
         self.q.raise_min(q);
         self.q.put_back_above(w, q);
+        if let Some(to) = push.filter(|_| left.stays_queued()) {
+            self.q.push_to(w, cpu, t, to);
+        }
     }
 
     fn on_idle(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {

@@ -9,8 +9,9 @@
 //!
 //! Slices end at ticks, as HRTICK is off by default up to 6.18; in 7.2 it is on, and a
 //! timer ends them at the virtual deadline (hrtick_start_fair). A thread may have a slice of
-//! its own from 6.12 on: `eevdf_slices`. Left out besides: the deadline
-//! class and its server, core scheduling, PELT loads of threads, of
+//! its own from 6.12 on: `eevdf_slices`. What real-time threads leave to others: `linux_fair_server`
+//! from 6.12 on, before it `linux_rt_bandwidth`. Deadline threads: `linux_deadline`.
+//! Left out besides: core scheduling, PELT loads of threads, of
 //! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
 //! Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`.
 //! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
@@ -25,22 +26,24 @@ use super::eevdf_lag::{Average, lag_limit};
 use super::linux_bandwidth::SLICE;
 use super::linux_domains::{BALANCE, BALANCE_NEWIDLE, Balancer, Knobs, Queues, Want};
 use super::linux_fair::{NICE_0, log2_factor, virtual_ns, weight_of};
-use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_fair_server::{self as fair_server, FairServers};
+use super::linux_groups::{self, Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
+use super::linux_rt_bandwidth as rt_bandwidth;
 use super::linux_util::Utilisation;
 use super::linux_wake::{Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
 use super::{
     Clocks, EnqueueReason, LagRule, Policy, Preset, PriorityScale, Role, SelectReason, Series,
-    Settings, Spec, SwitchOutReason, Wake,
+    Settings, Spec, SwitchOutReason, Tunable, Wake,
 };
 use crate::prefetch::near;
 
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with real-time class, wake placement and load balancer. Left out: deadline class, slices of groups, PELT loads of threads.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with deadline and real-time class, wake placement and load balancer. Left out: slices of groups, PELT loads of threads.",
     tunables: &[
         time(
             "base_slice",
@@ -131,6 +134,15 @@ pub const SPEC: Spec = Spec {
         ),
         SLICE,
         RR_TIMESLICE,
+        fair_server::RUNTIME,
+        fair_server::PERIOD,
+        Tunable {
+            default: "0",
+            doc: "what real-time threads may run on a CPU in each period; 0, or a whole period = no limit (from 6.12 on only with CONFIG_RT_GROUP_SCHED)",
+            ..rt_bandwidth::RUNTIME
+        },
+        rt_bandwidth::PERIOD,
+        rt_bandwidth::SHARE,
         int(
             "hz",
             "250",
@@ -180,6 +192,8 @@ pub const SPEC: Spec = Spec {
                 ("own_slices", "off"),
                 ("preempt_short", "off"),
                 ("protect_shortest", "off"),
+                ("fair_server_runtime", "0"),
+                ("rt_runtime", "950ms"),
             ],
         },
     ],
@@ -266,8 +280,9 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             nodes: Nodes::new(nthreads),
             own: Vec::new(),
             touches: 0,
+            servers: FairServers::new(s, ncpu),
         },
-        rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        rt: RtQueues::new(ncpu, nthreads, s),
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
@@ -360,6 +375,7 @@ pub(super) struct Rqs {
     /// By thread, what slices of their own need; empty if none has one.
     pub(super) own: Vec<Own>,
     touches: u32,
+    servers: FairServers,
 }
 
 impl Rqs {
@@ -462,7 +478,10 @@ impl Rqs {
         rq.tree.remove(&mut self.nodes, t);
     }
 
-    fn account(&mut self, c: Cpu, t: Tid, sign: i64) {
+    fn account(&mut self, w: &mut World, c: Cpu, t: Tid, sign: i64) {
+        if sign > 0 {
+            self.servers.start(w, c);
+        }
         let weight = self.se[t as usize].weight;
         let n = &mut self.counts[c as usize];
         n.load += sign * weight;
@@ -480,6 +499,7 @@ impl Rqs {
         if ran == 0 {
             return;
         }
+        self.servers.ran(w, c, ran);
         self.charge(w, c, q, e, ran);
         while let Some(inner) = self.groups.inner(e) {
             self.groups.spend(w, inner, ran);
@@ -650,7 +670,7 @@ impl Queues for Rqs {
             let q = self.groups.queue_of(t, to);
             self.place(q, t, false);
             self.insert(q, t);
-            self.account(to, t, 1);
+            self.account(w, to, t, 1);
             self.se[t as usize].home = to;
             self.touch(t);
             self.arm(w, to, SHORTEST_HRTICK);
@@ -666,6 +686,25 @@ impl Queues for Rqs {
 }
 
 impl Rqs {
+    /// Active balance: `t`, just put back on `c`, goes to `to` (detach_one_task, attach_one_task).
+    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
+        let (from, into) = (self.groups.queue_of(t, c), self.groups.queue_of(t, to));
+        // Where it comes to may be held back at once, and it does not count as queued yet.
+        if self.groups.has_quota(from) {
+            return;
+        }
+        self.forget_prev(Queue::from(c));
+        self.update(w, to);
+        self.remove(w, c, t);
+        self.place(into, t, false);
+        self.insert(into, t);
+        self.account(w, to, t, 1);
+        self.se[t as usize].home = to;
+        self.touch(t);
+        self.come(w, into, t);
+        w.send(t, to);
+    }
+
     /// Lag and rest of request in terms of another weight.
     pub(super) fn reweigh(&mut self, t: Entity, new: i64) {
         let se = &mut self.se[t as usize];
@@ -696,7 +735,7 @@ impl Rqs {
         self.release(w, q, t);
         self.note_lag(q, t);
         self.take_out(q, t);
-        self.account(c, t, -1);
+        self.account(w, c, t, -1);
         let keep = self.k.relative;
         let se = &mut self.se[t as usize];
         se.rest = keep.then_some(se.deadline - se.vruntime);
@@ -747,7 +786,7 @@ impl Eevdf {
 
     fn leave(&mut self, w: &mut World, c: Cpu, t: Tid) {
         if self.q.se[t as usize].realtime {
-            self.rt.remove(t);
+            self.rt.remove(w, t);
             self.q.counts[c as usize].realtime -= 1;
         } else {
             self.q.update(w, c);
@@ -769,7 +808,7 @@ impl Eevdf {
         let q = self.q.groups.queue_of(t, c);
         self.q.place(q, t, new);
         self.q.insert(q, t);
-        self.q.account(c, t, 1);
+        self.q.account(w, c, t, 1);
         self.q.touch(t);
         self.q.se[t as usize].home = c;
         self.q.come(w, q, t);
@@ -795,7 +834,7 @@ impl Eevdf {
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
         let q = self.q.groups.queue_of(t, c);
         self.q.requeue_delayed(q, t);
-        self.q.account(c, t, 1);
+        self.q.account(w, c, t, 1);
         self.q.put_aside_if_held(w, q, t);
     }
 }
@@ -810,6 +849,9 @@ impl Policy for Eevdf {
 
     fn init(&mut self, w: &mut World) {
         self.q.init_groups(w);
+        let first = linux_groups::timers(w);
+        self.q.servers.init(first);
+        self.rt.init(w, first + w.ncpu() as u32);
         if self.q.k.own_slices {
             self.q.init_slices(w.slices());
         }
@@ -868,7 +910,9 @@ impl Policy for Eevdf {
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
         let Some(curr) = w.cpu(cpu).curr else { return };
         if self.q.se[t as usize].realtime {
-            if self.rt.preempts(w, cpu, t) {
+            let first = self.rt.earliest_deadline(cpu);
+            let served = self.q.servers.serves(cpu) && self.q.servers.goes_before(cpu, first);
+            if self.rt.preempts(w, cpu, t) && !served {
                 w.resched(cpu, RescheduleReason::Preempted);
             } else {
                 self.rt.push_away(w, t);
@@ -902,6 +946,18 @@ impl Policy for Eevdf {
     }
 
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {
+        self.q.servers.turns_busy(w, cpu);
+        if self.q.servers.serves(cpu)
+            && self
+                .q
+                .servers
+                .goes_before(cpu, self.rt.earliest_deadline(cpu))
+        {
+            if let Some(t) = self.pick_fair(w, cpu) {
+                return Some(t);
+            }
+            self.q.servers.stop(w, cpu);
+        }
         if let Some(t) = self.rt.pop(w, cpu) {
             let from = w.thread(t).cpu;
             self.q.counts[from as usize].realtime -= 1;
@@ -913,7 +969,9 @@ impl Policy for Eevdf {
     }
 
     fn put_prev(&mut self, w: &mut World, cpu: Cpu, t: Tid, left: SwitchOutReason) {
+        let push = self.balancer.push(w, cpu, t);
         if self.q.se[t as usize].realtime {
+            self.rt.put_back(w, cpu, t, left);
             self.q.counts[cpu as usize].realtime -= 1;
             if left.stays_queued() {
                 self.q.counts[cpu as usize].realtime += 1;
@@ -923,6 +981,7 @@ impl Policy for Eevdf {
             return;
         }
         self.q.update(w, cpu);
+        self.q.servers.put_back(w, cpu);
         if self.q.k.hrtick {
             w.disarm_timer(u32::from(cpu));
         }
@@ -939,11 +998,14 @@ impl Policy for Eevdf {
                 let q = self.q.groups.queue_of(t, cpu);
                 self.q.put_back(q, t);
                 self.q.put_back_above(w, q, false);
+                if let Some(to) = push {
+                    self.q.push_to(w, cpu, t, to);
+                }
             }
             SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {
                 let q = self.q.groups.queue_of(t, cpu);
                 self.q.note_lag(q, t);
-                self.q.account(cpu, t, -1);
+                self.q.account(w, cpu, t, -1);
                 let sleeps = left == SwitchOutReason::Blocked;
                 let stays = self.q.come_off(q, t, sleeps);
                 if !stays {
@@ -965,6 +1027,7 @@ impl Policy for Eevdf {
         if self.balancer.newly_idle(w, &mut self.q, cpu) {
             return self.pick_fair(w, cpu);
         }
+        self.q.servers.turns_idle(w, cpu);
         None
     }
 
@@ -982,8 +1045,15 @@ impl Policy for Eevdf {
     }
 
     fn timer(&mut self, w: &mut World, id: u32) {
+        if let Some(cpu) = self.q.servers.cpu_of_timer(id) {
+            self.q.update(w, cpu);
+            self.q.servers.timer(w, cpu);
+            return;
+        }
         if id as usize >= w.ncpu() {
-            self.q.quota_timer(w, id);
+            if !self.rt.timer(w, id) {
+                self.q.quota_timer(w, id);
+            }
             return;
         }
         let cpu = id as Cpu;
@@ -1041,7 +1111,7 @@ impl Policy for Eevdf {
                     self.q.update(w, cpu);
                     let q = self.q.groups.queue_of(t, cpu);
                     self.q.note_lag(q, t);
-                    self.q.account(cpu, t, -1);
+                    self.q.account(w, cpu, t, -1);
                     self.q.rq(q).curr = None;
                     if realtime {
                         self.q.groups.goes(w.now(), t, q);
@@ -1060,7 +1130,7 @@ impl Policy for Eevdf {
                     w.take_run(cpu);
                     let q = self.q.groups.queue_of(t, cpu);
                     self.q.place(q, t, false);
-                    self.q.account(cpu, t, 1);
+                    self.q.account(w, cpu, t, 1);
                     self.q.rq(q).curr = Some(t);
                     if was {
                         self.q.run_above(w, q, t);

@@ -12,9 +12,14 @@
 //! classes groups as having spare CPUs, being full, or being overloaded; there a thread
 //! too heavy for the imbalance is moved after enough failures, each of which halves it
 //! (5.10), and a failure resets the interval.
-//! Left out: pushing a running thread (active balance), power saving, asymmetric capacity, cgroups, NUMA balancing.
+//! Where nothing has moved for `nice_tries` + 2 passes of a CPU although threads should, or none of
+//! the busiest CPU's waits, its running thread is pushed (need_active_balance, imbalanced_active_balance;
+//! active_load_balance_cpu_stop, whose own few us are not there): since 5.10 only where it is
+//! the number of threads that is out of balance, before always.
+//! Left out: pushing because of capacity or SCHED_DEADLINE and real-time threads, power saving, asymmetric capacity, cgroups, NUMA balancing.
 use super::super::machine::{Cpu, Machine};
-use super::super::world::World;
+use super::super::workload::Tid;
+use super::super::world::{RescheduleReason, World};
 use super::Tunable;
 use super::linux_newidle::{Gate, Newidle};
 use super::tunables::switch;
@@ -242,6 +247,8 @@ pub(super) struct Balancer {
     /// Per domain and CPU.
     timing: Vec<Vec<Timing>>,
     next_nohz: i64,
+    /// Where each CPU is to push its running thread to.
+    pushes: Vec<Option<Cpu>>,
     /// When each CPU looks at its domains again.
     next: Vec<i64>,
     jiffy: i64,
@@ -298,6 +305,7 @@ impl Balancer {
             knobs,
             timing,
             next_nohz: 0,
+            pushes: vec![None; m.ncpu()],
             next: vec![0; m.ncpu()],
             jiffy: 1_000_000_000 / hz.max(1),
             passes: 0,
@@ -313,7 +321,9 @@ impl Balancer {
         if w.now() >= self.next[c as usize] {
             self.rebalance(w, q, c, Idle::No);
         }
-        if w.n_idle() > 0 && q.nr(c) >= 2 && w.now() >= self.next_nohz {
+        // nohz_balancer_kick: since 5.x also where more than one CPU of the cache is busy.
+        let kicks = q.nr(c) >= 2 || (self.knobs.style == Style::Groups && busy_in_cache(w, c) > 1);
+        if w.n_idle() > 0 && kicks && w.now() >= self.next_nohz {
             self.next_nohz = w.now() + self.jiffy;
             for i in 0..w.ncpu() as Cpu {
                 let due = !self.knobs.keeps_busy_interval || w.now() >= self.next[i as usize];
@@ -377,6 +387,24 @@ impl Balancer {
         false
     }
 
+    /// The CPU that `t`, which leaves `c` and wants to run on, is pushed to.
+    pub(super) fn push(&mut self, w: &World, c: Cpu, t: Tid) -> Option<Cpu> {
+        self.pushes[c as usize]
+            .take()
+            .filter(|to| w.allowed(t, *to))
+    }
+
+    /// Have `from` push what it runs to `c`, if that may be moved; whether it was asked to.
+    fn ask_for_push(&mut self, w: &mut World, from: Cpu, c: Cpu) -> bool {
+        let fair = |t: &Tid| !w.thread(*t).class.is_realtime() && w.allowed(*t, c);
+        if w.cpu(from).curr.filter(fair).is_none() || self.pushes[from as usize].is_some() {
+            return false;
+        }
+        self.pushes[from as usize] = Some(c);
+        w.resched(from, RescheduleReason::Preempted);
+        true
+    }
+
     /// A thread was woken on `c`.
     pub(super) fn woken(&mut self, w: &World, c: Cpu) {
         self.gate.woken(w, c);
@@ -416,10 +444,20 @@ impl Balancer {
             0
         };
         self.moved += u64::from(moved);
+        let tries = self.knobs.nice_tries;
+        let failed = failed + u32::from(idle != Idle::Newly);
+        let by_number = self.knobs.style == Style::Load || load == i64::MAX;
+        let pushed = moved == 0 && by_number && failed > tries + 2 && self.ask_for_push(w, from, c);
         let timing = &mut self.timing[d][c as usize];
         if moved > 0 {
             timing.failed = 0;
             timing.interval = least;
+        } else if pushed {
+            // Up to 5.10 this leaves one failure more than makes hot threads move.
+            timing.failed = match self.knobs.style {
+                Style::Load => tries + 1,
+                Style::Groups => 0,
+            };
         } else if idle != Idle::Newly {
             timing.failed += 1;
             if self.knobs.style == Style::Groups {
@@ -637,6 +675,10 @@ impl Balancer {
         let most = if idle == Idle::Newly { 1 } else { tasks };
         Some((from, i64::MAX, most))
     }
+}
+
+fn busy_in_cache(w: &World, c: Cpu) -> usize {
+    w.machine.llc(c).iter().filter(|o| !w.is_idle(**o)).count()
 }
 
 /// Shortest and longest interval of `c` in `d`.

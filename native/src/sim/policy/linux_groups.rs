@@ -82,6 +82,11 @@ pub(super) struct Groups {
     pub(super) exhausted: Vec<Vec<Queue>>,
 }
 
+/// The least number of a timer that is neither a CPU's nor of quotas.
+pub(super) fn timers(w: &World) -> u32 {
+    (w.ncpu() + 2 * w.groups().len()) as u32
+}
+
 impl Groups {
     pub(super) fn new(w: &World, slice: i64) -> Self {
         let (ncpu, nthreads) = (w.ncpu() as u32, w.nthreads() as u32);
@@ -213,6 +218,17 @@ impl Groups {
             }
         }
         (qa, a, b)
+    }
+
+    /// Whether `q`, or a queue above it, has a quota.
+    pub(super) fn has_quota(&self, mut q: Queue) -> bool {
+        while self.entity(q).is_some() {
+            if self.bandwidth.is_limited(self.place(q)) {
+                return true;
+            }
+            q = self.above(q);
+        }
+        false
     }
 
     /// Whether `q`, or a queue above it, is held back by a quota.

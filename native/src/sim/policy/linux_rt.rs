@@ -1,24 +1,32 @@
 //! Linux's real-time class, as CFS and EEVDF have it above them.
 //!
-//! One row of 99 FIFO lists per CPU. A waking thread goes where it preempts the
+//! Above it is SCHED_DEADLINE (`linux_deadline`), below it the fair class. One row of 99 FIFO
+//! lists per CPU, and one list of deadline threads, of which the earliest runs. A waking thread goes where it preempts the
 //! least; a CPU that turns to something worse pulls the best waiting real-time
 //! thread of the others. SCHED_RR threads of one level take turns.
-//! Left out: throttling (950 ms of each second, or the deadline server), which
-//! would let fair threads run while real-time ones wait.
+//! What they may use of a CPU: `linux_rt_bandwidth`, and from 6.12 on `linux_fair_server`.
+//!
+//! A CPU on which they may not run keeps its real-time threads: others pull none of them, as
+//! pull_rt_task is for a CPU whose real-time thread has just left it, and nobody pushes them
+//! away, as push_rt_tasks is for one that goes on with a real-time thread.
 use super::super::machine::Cpu;
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
-use super::super::world::{RescheduleReason, World};
-use super::Tunable;
+use super::super::world::{RescheduleReason, State, World};
+use super::linux_deadline::Deadlines;
+use super::linux_rt_bandwidth::RtBandwidth;
 use super::tunables::{SPAN, time};
+use super::{Settings, SwitchOutReason, Tunable};
 
 pub(super) const RR_TIMESLICE: Tunable = time("rr_timeslice", "100ms", SPAN, "slice of SCHED_RR");
 
-const LISTS: usize = 99;
+/// SCHED_DEADLINE, then the 99 priorities.
+const LISTS: usize = 100;
+const DEADLINE: u8 = 0;
 /// How a CPU that runs fair, idle-class or no threads compares.
-const FAIR: u8 = 100;
-const IDLE_CLASS: u8 = 101;
-const NOTHING: u8 = 102;
+const FAIR: u8 = 101;
+const IDLE_CLASS: u8 = 102;
+const NOTHING: u8 = 103;
 
 pub(super) struct RtQueues {
     queues: Vec<Levels>,
@@ -28,10 +36,18 @@ pub(super) struct RtQueues {
     left: Vec<i64>,
     slice: i64,
     queued: usize,
+    bandwidth: RtBandwidth,
+    deadlines: Deadlines,
+    /// Queued threads that do not count as such, since their CPU may not run them.
+    aside: Vec<bool>,
 }
 
 fn level_of(w: &World, t: Tid) -> u8 {
-    99 - w.thread(t).rt_prio.clamp(1, 99)
+    let th = w.thread(t);
+    match th.class {
+        Class::Deadline => DEADLINE,
+        _ => 100 - th.rt_prio.clamp(1, 99),
+    }
 }
 
 fn running(w: &World, c: Cpu) -> u8 {
@@ -47,7 +63,16 @@ fn running(w: &World, c: Cpu) -> u8 {
 }
 
 impl RtQueues {
-    pub(super) fn new(ncpu: usize, nthreads: usize, slice: i64) -> Self {
+    pub(super) fn new(ncpu: usize, nthreads: usize, s: &Settings) -> Self {
+        Self {
+            bandwidth: RtBandwidth::new(s, ncpu),
+            ..Self::unlimited(ncpu, nthreads, s)
+        }
+    }
+
+    /// Without a limit to what they may use.
+    pub(super) fn unlimited(ncpu: usize, nthreads: usize, s: &Settings) -> Self {
+        let slice = s.ns(RR_TIMESLICE.name);
         Self {
             queues: vec![Levels::new(LISTS); ncpu],
             links: Links::new(nthreads),
@@ -56,7 +81,16 @@ impl RtQueues {
             left: vec![slice; nthreads],
             slice,
             queued: 0,
+            bandwidth: RtBandwidth::none(ncpu),
+            deadlines: Deadlines::default(),
+            aside: vec![false; nthreads],
         }
+    }
+
+    /// `timer`: no other timer has this number or a greater one.
+    pub(super) fn init(&mut self, w: &World, timer: u32) {
+        self.bandwidth.init(timer);
+        self.deadlines = Deadlines::new(w, timer + 1);
     }
 
     /// Real-time threads waiting on `c`.
@@ -64,8 +98,14 @@ impl RtQueues {
         self.queues[c as usize].len()
     }
 
-    pub(super) fn push(&mut self, w: &World, c: Cpu, t: Tid, front: bool) {
+    /// `t` is queued on `c`, or about to be again after it ran there.
+    pub(super) fn push(&mut self, w: &mut World, c: Cpu, t: Tid, front: bool) {
         let level = level_of(w, t);
+        if level == DEADLINE {
+            self.deadlines.queued(w, t);
+        } else {
+            self.bandwidth.start(w);
+        }
         self.level[t as usize] = level;
         self.at[t as usize] = c;
         self.queued += 1;
@@ -77,33 +117,137 @@ impl RtQueues {
         }
     }
 
-    pub(super) fn remove(&mut self, t: Tid) {
+    pub(super) fn remove(&mut self, w: &mut World, t: Tid) {
+        if std::mem::take(&mut self.aside[t as usize]) {
+            w.bring_back(t);
+        }
         let (c, level) = (self.at[t as usize], self.level[t as usize]);
         self.queues[c as usize].remove(&mut self.links, level as usize, t);
         self.queued -= 1;
     }
 
+    /// The best thread queued on `c` that may run, and how it compares: its level, and of
+    /// SCHED_DEADLINE its deadline.
+    fn best(&self, c: Cpu, may: impl Fn(Tid) -> bool) -> Option<((usize, i64), Tid)> {
+        let held = self.bandwidth.is_held(c);
+        let mut best: Option<((usize, i64), Tid)> = None;
+        for (level, t) in self.queues[c as usize].iter(&self.links) {
+            if level != usize::from(DEADLINE) {
+                if best.is_none() && !held && may(t) {
+                    return Some(((level, 0), t));
+                }
+                if best.is_some() || held {
+                    break;
+                }
+                continue;
+            }
+            let key = (level, self.deadlines.of(t));
+            if !self.deadlines.is_held(t) && may(t) && best.is_none_or(|(b, _)| key < b) {
+                best = Some((key, t));
+            }
+        }
+        best
+    }
+
+    /// The deadline of the thread of SCHED_DEADLINE that `c` would run, if it has one.
+    pub(super) fn earliest_deadline(&self, c: Cpu) -> Option<i64> {
+        let ((level, deadline), _) = self.best(c, |_| true)?;
+        (level == usize::from(DEADLINE)).then_some(deadline)
+    }
+
     /// The next real-time thread for `c`, its own or a better one of another CPU.
-    pub(super) fn pop(&mut self, w: &World, c: Cpu) -> Option<Tid> {
+    pub(super) fn pop(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
         if self.queued == 0 {
             return None;
         }
-        let mut best = self.queues[c as usize].front();
-        if self.queued > self.len(c) {
-            for queue in &self.queues {
-                for (level, t) in queue.iter(&self.links) {
-                    if best.is_some_and(|(b, _)| b <= level) {
-                        break;
-                    }
-                    if w.allowed(t, c) {
-                        best = Some((level, t));
-                    }
+        let mut best = self.best(c, |_| true);
+        if self.queued > self.len(c) && !self.bandwidth.is_held(c) {
+            for other in (0..self.queues.len() as Cpu).filter(|o| *o != c) {
+                let theirs = self.best(other, |t| w.allowed(t, c));
+                if let Some((key, _)) = theirs
+                    && best.is_none_or(|(b, _)| key < b)
+                {
+                    best = theirs;
                 }
             }
         }
-        let (_, t) = best?;
-        self.remove(t);
+        let Some((_, t)) = best else {
+            self.set_aside(w, c);
+            return None;
+        };
+        self.remove(w, t);
         Some(t)
+    }
+
+    /// What waits on `c`, which may not run it, does not keep it from idling.
+    fn set_aside(&mut self, w: &mut World, c: Cpu) {
+        for (_, t) in self.queues[c as usize].iter(&self.links) {
+            if !std::mem::replace(&mut self.aside[t as usize], true) {
+                w.set_aside(t);
+            }
+        }
+    }
+
+    /// The real-time thread `t` on `c` leaves it.
+    pub(super) fn put_back(&mut self, w: &mut World, c: Cpu, t: Tid, left: SwitchOutReason) {
+        self.spend(w, c, t);
+        if left == SwitchOutReason::Yielded && level_of(w, t) == DEADLINE {
+            self.deadlines.yields(w, t);
+        }
+    }
+
+    /// Charge `t` for what it ran on `c`; whether it may go on.
+    fn spend(&mut self, w: &mut World, c: Cpu, t: Tid) -> bool {
+        let ran = w.take_run(c);
+        if level_of(w, t) != DEADLINE {
+            return !self.bandwidth.spend(c, ran);
+        }
+        self.bandwidth.note(c, ran);
+        self.deadlines.ran(w, t, ran)
+    }
+
+    /// Whether `id` is the timer of what real-time threads may use, which has then been served.
+    pub(super) fn timer(&mut self, w: &mut World, id: u32) -> bool {
+        if let Some(t) = self.deadlines.timer(w, id) {
+            self.is_free(w, t);
+            return true;
+        }
+        if !self.bandwidth.is_timer(id) {
+            return false;
+        }
+        let queues = &self.queues;
+        let runnable = |c: Cpu| {
+            let runs = w.cpu(c).curr.map(|t| w.thread(t).class.is_realtime());
+            !queues[c as usize].is_empty() || runs == Some(true)
+        };
+        let busy: Vec<bool> = (0..queues.len() as Cpu).map(runnable).collect();
+        for c in self.bandwidth.timer(w, |c| busy[c as usize]) {
+            for (_, t) in self.queues[c as usize].iter(&self.links) {
+                if !self.deadlines.is_held(t) && std::mem::take(&mut self.aside[t as usize]) {
+                    w.bring_back(t);
+                }
+            }
+            if self.len(c) > 0 {
+                w.resched(c, RescheduleReason::Preempted);
+            }
+        }
+        true
+    }
+
+    /// The period of the deadline thread `t` has begun.
+    fn is_free(&mut self, w: &mut World, t: Tid) {
+        if w.thread(t).state != State::Queued {
+            return;
+        }
+        if std::mem::take(&mut self.aside[t as usize]) {
+            w.bring_back(t);
+        }
+        let c = self.at[t as usize];
+        if self.preempts(w, c, t) {
+            w.resched(c, RescheduleReason::Preempted);
+        } else {
+            self.push_away(w, t);
+        }
     }
 
     /// The old CPU if `t` runs there at once, else where it displaces the least.
@@ -127,6 +271,9 @@ impl RtQueues {
     /// than `t`, to choose again.
     pub(super) fn push_away(&self, w: &mut World, t: Tid) {
         let level = level_of(w, t);
+        if !self.may_run(self.at[t as usize], t, level) {
+            return;
+        }
         let worst = w
             .mask(t)
             .iter()
@@ -139,13 +286,30 @@ impl RtQueues {
         }
     }
 
+    /// Whether `t` has time left, and its CPU `c` for it.
+    fn may_run(&self, c: Cpu, t: Tid, level: u8) -> bool {
+        match level {
+            DEADLINE => !self.deadlines.is_held(t),
+            _ => !self.bandwidth.is_held(c),
+        }
+    }
+
     /// Whether `t`, queued on `c`, preempts what runs there.
     pub(super) fn preempts(&self, w: &World, c: Cpu, t: Tid) -> bool {
-        level_of(w, t) < running(w, c)
+        let (level, runs) = (level_of(w, t), running(w, c));
+        let earlier = || {
+            let curr = w.cpu(c).curr;
+            curr.is_some_and(|curr| self.deadlines.of(t) < self.deadlines.of(curr))
+        };
+        let better = level < runs || (level == DEADLINE && runs == DEADLINE && earlier());
+        better && self.may_run(c, t, level)
     }
 
     /// A clock tick of the running real-time thread `t`.
     pub(super) fn tick(&mut self, w: &mut World, c: Cpu, t: Tid, tick_ns: i64) {
+        if !self.spend(w, c, t) {
+            w.resched(c, RescheduleReason::Preempted);
+        }
         if w.thread(t).class != Class::RoundRobin {
             return;
         }

@@ -97,6 +97,7 @@
 //!
 //! Real time before fair before idle, strictly: `Class::level()`. Within real
 //! time the higher `rt_prio` first; `Fifo` has no slice, `RoundRobin` has one.
+//! `Deadline` is for Linux's (`linux_deadline`); elsewhere it is `Fifo`.
 //! `Batch` is fair, and does not preempt when it wakes.
 //!
 //! # Data structures
@@ -136,13 +137,16 @@ mod fifo;
 mod freebsd_ast;
 mod keyed_queue;
 mod linux_bandwidth;
+mod linux_deadline;
 mod linux_decay;
 mod linux_domains;
 pub(crate) mod linux_fair;
+mod linux_fair_server;
 mod linux_groups;
 mod linux_newidle;
 mod linux_prio;
 mod linux_rt;
+mod linux_rt_bandwidth;
 mod linux_util;
 mod linux_wake;
 mod o1;
@@ -266,6 +270,7 @@ pub trait Policy: Send {
     fn prio(&self, w: &World, t: Tid) -> i16 {
         let th = w.thread(t);
         match th.class {
+            Class::Deadline => -1,
             Class::Fifo | Class::RoundRobin => 99 - i16::from(th.rt_prio),
             _ => 120 + i16::from(th.nice),
         }

@@ -468,7 +468,7 @@ impl Policy for O1 {
 impl O1 {
     fn tick_thread(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
         let class = w.thread(t).class;
-        if class == Class::Fifo {
+        if class.runs_on() {
             return;
         }
         let full = self.full_slice(w, t);

@@ -8,7 +8,7 @@
 //! real-time priorities are kept strictly.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
-use super::super::workload::{Class, Tid};
+use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, State, World};
 use super::fifo::{Running, level_of};
 use super::keyed_queue::KeyedQueue;
@@ -119,7 +119,7 @@ impl Policy for Ps {
         if w.thread(t).class.level() == 1 {
             self.floor = self.floor.max(self.served[t as usize]);
         }
-        if w.thread(t).class == Class::Fifo {
+        if w.thread(t).class.runs_on() {
             w.disarm_timer(u32::from(cpu));
         } else {
             w.arm_timer(u32::from(cpu), w.now() + self.quantum);

@@ -7,7 +7,7 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::shared_queue::SharedQueue;
-use super::super::workload::{Class, Tid};
+use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};
 use super::fifo::{LEVELS, Running, level_of, requeue};
 use super::tunables::{POSITIVE, time};
@@ -89,7 +89,7 @@ impl Policy for RoundRobin {
             return None;
         };
         self.running.set(cpu, Some(level));
-        if w.thread(t).class == Class::Fifo {
+        if w.thread(t).class.runs_on() {
             w.disarm_timer(u32::from(cpu));
         } else {
             if self.left[t as usize] == 0 {
@@ -108,7 +108,7 @@ impl Policy for RoundRobin {
         let level = level_of(w, t);
         match left {
             SwitchOutReason::Preempted
-                if self.left[t as usize] > 0 || w.thread(t).class == Class::Fifo =>
+                if self.left[t as usize] > 0 || w.thread(t).class.runs_on() =>
             {
                 self.queue.push_front(w, t, level);
             }

@@ -72,7 +72,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         arrivals: 0,
         local: vec![Fifo::default(); ncpu],
         links: Links::new(nthreads),
-        rt: RtQueues::new(ncpu, nthreads, s.ns("rr_timeslice")),
+        rt: RtQueues::unlimited(ncpu, nthreads, s),
     }))
 }
 
@@ -101,7 +101,7 @@ struct ScxSimple {
 }
 
 impl ScxSimple {
-    fn push(&mut self, w: &World, c: Cpu, t: Tid, direct: bool, ahead: bool) {
+    fn push(&mut self, w: &mut World, c: Cpu, t: Tid, direct: bool, ahead: bool) {
         if w.thread(t).class.is_realtime() {
             self.held[t as usize] = Held::Realtime;
             self.rt.push(w, c, t, ahead);
@@ -119,9 +119,9 @@ impl ScxSimple {
         }
     }
 
-    fn remove(&mut self, t: Tid) {
+    fn remove(&mut self, w: &mut World, t: Tid) {
         match self.held[t as usize] {
-            Held::Realtime => self.rt.remove(t),
+            Held::Realtime => self.rt.remove(w, t),
             Held::Local(c) => self.local[c as usize].remove(&mut self.links, t),
             Held::Shared => self.shared.remove(t),
         }
@@ -173,8 +173,8 @@ impl Policy for ScxSimple {
         self.push(w, cpu, t, direct, false);
     }
 
-    fn dequeue(&mut self, _: &mut World, _: Cpu, t: Tid) {
-        self.remove(t);
+    fn dequeue(&mut self, w: &mut World, _: Cpu, t: Tid) {
+        self.remove(w, t);
     }
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
@@ -237,7 +237,7 @@ impl Policy for ScxSimple {
         let cpu = w.thread(t).cpu;
         match w.thread(t).state {
             State::Queued => {
-                self.remove(t);
+                self.remove(w, t);
                 self.push(w, cpu, t, false, false);
                 let wake = Wake {
                     waker: None,

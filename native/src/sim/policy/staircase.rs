@@ -12,7 +12,7 @@
 //! and balancing are O(1)'s: `linux_prio`, `linux_domains`.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
-use super::super::workload::{Class, Tid};
+use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, SleepKind, State, World};
 use super::linux_domains::Balancer;
 use super::linux_prio::{
@@ -355,7 +355,7 @@ impl Policy for Staircase {
 
     fn tick(&mut self, w: &mut World, cpu: Cpu) {
         if let Some(t) = w.cpu(cpu).curr
-            && w.thread(t).class != Class::Fifo
+            && !w.thread(t).class.runs_on()
         {
             self.task(t).slice -= 1;
             self.task(t).step -= 1;

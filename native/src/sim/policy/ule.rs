@@ -168,7 +168,7 @@ impl Ule {
         let (class, nice) = (th.class, i64::from(th.nice));
         let prio = match class {
             // 99 real-time levels on FreeBSD's 32.
-            Class::Fifo | Class::RoundRobin => {
+            Class::Deadline | Class::Fifo | Class::RoundRobin => {
                 self.min_realtime + (99 - i64::from(th.rt_prio)) * 32 / 99
             }
             Class::Idle => IDLE_PRIO,

@@ -208,7 +208,9 @@ impl Ule2003 {
         let (class, nice) = (th.class, i64::from(th.nice));
         let prio = match class {
             // 99 real-time levels on 32, below interrupts.
-            Class::Fifo | Class::RoundRobin => 128 + (99 - i64::from(th.rt_prio)) * 32 / 99,
+            Class::Deadline | Class::Fifo | Class::RoundRobin => {
+                128 + (99 - i64::from(th.rt_prio)) * 32 / 99
+            }
             Class::Idle => IDLE_PRIO,
             Class::Fair | Class::Batch => {
                 let score = self.score(t);
@@ -256,7 +258,7 @@ impl Ule2003 {
         let ke = &mut self.threads[t as usize];
         ke.row = match w.thread(t).class {
             Class::Idle => IDLE_ROW,
-            Class::Fifo | Class::RoundRobin => q.current,
+            Class::Deadline | Class::Fifo | Class::RoundRobin => q.current,
             _ if to_current => q.current,
             _ => 1 - q.current,
         };
@@ -463,7 +465,7 @@ impl Policy for Ule2003 {
 
     fn stat_tick(&mut self, w: &mut World, cpu: Cpu) {
         let Some(t) = w.cpu(cpu).curr else { return };
-        if w.thread(t).class == Class::Fifo {
+        if w.thread(t).class.runs_on() {
             return;
         }
         if Self::is_timeshare(w, t) {

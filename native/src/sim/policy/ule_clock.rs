@@ -3,7 +3,6 @@
 //! An idle CPU's clock stands still; it catches up when the CPU is woken, and the
 //! balancer, which lives on the first CPU's clock, with it.
 use super::super::machine::Cpu;
-use super::super::workload::Class;
 use super::super::world::{RescheduleReason, World};
 use super::ule::{Balance, Ule};
 
@@ -77,7 +76,7 @@ impl Ule {
         let ticks = self.ticks(w);
         self.scale
             .age(&mut self.threads[t as usize].history, ticks, true);
-        if w.thread(t).class == Class::Fifo {
+        if w.thread(t).class.runs_on() {
             return;
         }
         if Self::is_timeshare(w, t) {
