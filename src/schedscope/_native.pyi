@@ -46,7 +46,7 @@ def convert(
     out_dir: str | PathLike[str],
     options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], object] | None = None,
-    group: int | None = None,
+    layout: tuple[int | None, bool] = (None, False),
     jobs: int | None = None,
 ) -> str: ...
 def crc32(path: str | PathLike[str], offset: int = 0, length: int | None = None) -> int: ...

@@ -405,7 +405,7 @@ def open(
     _refuse_strange(source)
     folder = _cache.find_or_build(
         source,
-        _converter(source, options, progress, jobs),
+        _converter(source, options, progress, jobs, plain=False),
         folder=Path(cache) if cache is not None else None,
         refresh=refresh,
         options=options,
@@ -499,7 +499,8 @@ def convert(
     )
     _cache.free_target(target, force)
     _refuse_strange(source)
-    _cache.build(source, target, _converter(source, options, progress, jobs), replace=force)
+    into = _converter(source, options, progress, jobs, plain=True)
+    _cache.build(source, target, into, replace=force)
     return Trace.read(target)
 
 
@@ -508,12 +509,18 @@ def _converter(
     options: Mapping[str, str] | None,
     progress: Progress | None,
     jobs: int | None,
+    *,
+    plain: bool,
 ) -> _cache.Convert:
+    """`plain`: as the public tables; else as they take the least space (parsers/derived.py)."""
+
     def convert_into(folder: Path) -> str:
         from schedscope import _native, overview
 
         options_given = dict(options or {})
-        about = _native.convert(str(source), str(folder), options_given, progress, jobs=jobs)
+        about = _native.convert(
+            str(source), str(folder), options_given, progress, (None, plain), jobs
+        )
         overview.write(folder, json.loads(about))
         return about
 

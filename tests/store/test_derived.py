@@ -24,10 +24,15 @@ def source(request: pytest.FixtureRequest) -> Path:
     return FIXTURES / request.param
 
 
+def kept(source: Path, folder: Path) -> ss.Trace:
+    """The trace, with what is kept of it in `folder`."""
+    return ss.open(source, cache=folder)
+
+
 def test_files_have_other_columns_and_readers_those_of_the_model(
     source: Path, tmp_path: Path
 ) -> None:
-    trace = ss.convert(source, tmp_path / "t.sched")
+    trace = kept(source, tmp_path)
     assert trace.path is not None
     decoded, _ = _native.decode(source)
     for table in ("states", "waits"):
@@ -53,7 +58,7 @@ def test_long_rows_are_those_of_the_table(tmp_path: Path) -> None:
     """Also where a page of them is gathered from many pages of the table."""
     source = tmp_path / "long.dat"
     _native.synthesize_trace_dat(source, 400_000, 8, 6000)
-    _native.convert(source, tmp_path, group=1 << 14)
+    _native.convert(source, tmp_path, layout=(1 << 14, False))
     whole = derived.plain("states", files.scan_parquet(tmp_path / "states.parquet")).collect()
     beside = files.scan_parquet(tmp_path / "long_states.parquet")
     long = derived.plain("states", beside).collect()
@@ -61,15 +66,18 @@ def test_long_rows_are_those_of_the_table(tmp_path: Path) -> None:
     assert long.drop("row").equals(whole[long["row"]])
 
 
-def test_a_folder_with_the_columns_themselves_gives_the_same(source: Path, tmp_path: Path) -> None:
-    trace = ss.convert(source, tmp_path / "t.sched")
-    again = trace.to_sched(tmp_path / "again.sched")
-    assert again.path is not None
-    for table in ("states", "waits"):
-        there = pl.read_parquet(again.path / f"{table}.parquet", glob=False)
-        assert there.schema == TABLES[table].schema
-        assert getattr(again, table).collect().equals(getattr(trace, table).collect())
-    assert ss.latency(again).equals(ss.latency(trace))
+def test_what_is_written_for_others_has_the_columns_themselves(
+    source: Path, tmp_path: Path
+) -> None:
+    trace = kept(source, tmp_path)
+    converted = ss.convert(source, tmp_path / "t.sched")
+    for again in (converted, trace.to_sched(tmp_path / "again.sched")):
+        assert again.path is not None
+        for table in ("states", "waits"):
+            there = pl.read_parquet(again.path / f"{table}.parquet", glob=False)
+            assert there.schema == TABLES[table].schema
+            assert getattr(again, table).collect().equals(getattr(trace, table).collect())
+        assert ss.latency(again).equals(ss.latency(trace))
 
 
 def test_the_formulas_of_the_documentation_are_those_declared() -> None:
@@ -82,8 +90,9 @@ def test_the_formulas_of_the_documentation_are_those_declared() -> None:
 def test_whoever_reads_the_files_without_schedscope_can_follow_the_formulas(
     source: Path, tmp_path: Path
 ) -> None:
-    trace = ss.convert(source, tmp_path / "t.sched")
-    shutil.copy(tmp_path / "t.sched" / "waits.parquet", tmp_path / "waits.parquet")
+    trace = kept(source, tmp_path / "cache")
+    assert trace.path is not None
+    shutil.copy(trace.path / "waits.parquet", tmp_path / "waits.parquet")
     with pl.SQLContext(waits=pl.scan_parquet(tmp_path / "waits.parquet")) as sql:
         ready = sql.execute(
             "SELECT ready_shift + coalesce(ts_run, 0) - coalesce(wait, 0) AS ts_ready FROM waits"

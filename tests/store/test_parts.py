@@ -26,7 +26,7 @@ SHARE = st.floats(0, 1)
 def in_pages(source: Path, folder: Path) -> ss.Trace:
     """The trace with row groups of a page."""
     folder.mkdir()
-    about = json.loads(_native.convert(source, folder, group=1))
+    about = json.loads(_native.convert(source, folder, layout=(1, False)))
     about["files"] = stored.record(folder)
     (folder / "trace.json").write_text(json.dumps(about))
     return ss.Trace.read(folder)
@@ -131,7 +131,7 @@ def test_a_second_reading_leaves_no_long_rows_of_the_first(tmp_path: Path) -> No
     for threads in (3000, 40):
         source = tmp_path / f"{threads}.dat"
         _native.synthesize_trace_dat(source, 60_000, 4, threads)
-        _native.convert(source, tmp_path, group=1)
+        _native.convert(source, tmp_path, layout=(1, False))
         there = (tmp_path / "long_states.parquet").exists()
         assert there == (threads == 3000)
 

@@ -95,19 +95,20 @@ fn workers(jobs: Option<i64>) -> Result<usize> {
     })
 }
 
-/// Decodes and reconstructs `path` into one Parquet file per table in the
-/// existing folder `out_dir`, streaming; returns the text of trace.json.
-/// `group`: rows of a row group, filled up to the next page. `jobs`: threads, as many as there
-/// are CPUs if None; the files are the same.
+/// Decodes and reconstructs `path` into one Parquet file per table in the existing folder
+/// `out_dir`, streaming; returns the text of trace.json. `layout`: rows of a row group, filled up to
+/// the next page, and whether the files have the columns of the model alone; else some of those are
+/// written as what is added to others. `jobs`: threads, as many as there are CPUs if None; the files
+/// are the same.
 #[pyfunction]
-#[pyo3(signature = (path, out_dir, options=None, progress=None, group=None, jobs=None))]
+#[pyo3(signature = (path, out_dir, options=None, progress=None, layout=(None, false), jobs=None))]
 pub fn convert(
     py: Python<'_>,
     path: PathBuf,
     out_dir: PathBuf,
     options: Option<BTreeMap<String, String>>,
     progress: Option<Py<PyAny>>,
-    group: Option<usize>,
+    layout: (Option<usize>, bool),
     jobs: Option<i64>,
 ) -> PyResult<String> {
     let options = Options {
@@ -116,10 +117,7 @@ pub fn convert(
     };
     let mut progress = reporter(progress);
     py.detach(|| {
-        let fresh = || match group {
-            Some(rows) => ParquetStore::with_groups(&out_dir, rows),
-            None => ParquetStore::new(&out_dir),
-        };
+        let fresh = || ParquetStore::new(&out_dir, layout.0, layout.1);
         let (store, json) = engine::convert(&path, &options, None, fresh, &mut progress)?;
         let rows = store.finish(options.jobs)?;
         Ok(json.text(&rows))

@@ -137,7 +137,7 @@ pub fn simulate<'py>(
     let mut progress = reporter(progress);
     let (target, mut about, series) = py.detach(|| {
         let store = match &options.folder {
-            Some(folder) => Target::Folder(ParquetStore::new(folder)?),
+            Some(folder) => Target::Folder(ParquetStore::new(folder, None, true)?),
             None => Target::Memory(MemoryStore::default()),
         };
         let of_run = run::Options {

@@ -1,5 +1,5 @@
 //! Columns that follow from others: a file holds what is added to those, which is nothing in most
-//! rows, or takes fewer bits (docs/trace-model.md, In the files).
+//! rows, or takes fewer bits (docs/trace-model.md, In kept files).
 //!
 //! A table is in order of the ends of its rows, so that in `states` the ends take half the bits of
 //! the begins. A wait has four times and three lengths, of which three numbers tell the others.

@@ -33,6 +33,8 @@ pub struct TableFile {
     schema: SchemaRef,
     /// Rows of a row group, but for the last.
     most: usize,
+    /// With the columns of the batches alone.
+    plain: bool,
     /// What readers of a part need; and the rows of the file beside, which is there if any are.
     part: Option<Groups>,
     beside: Option<Box<Beside>>,
@@ -54,23 +56,32 @@ impl TableFile {
         directory: &Path,
         table: &'static str,
         schema: &SchemaRef,
-        rows: usize,
+        (rows, plain): (usize, bool),
     ) -> Result<Self> {
         let path = directory.join(format!("{table}.parquet"));
         // Of an earlier reading of the same capture.
         let _ = std::fs::remove_file(Beside::path(&path));
-        let mut file = Self::create(path, table, schema, rows)?;
+        let mut file = Self::create(path, table, schema, (rows, plain))?;
         file.part = Groups::of(table);
         Ok(file)
     }
 
     /// The file of `table`, or of some of its rows with a column more.
-    fn create(path: PathBuf, table: &'static str, schema: &SchemaRef, most: usize) -> Result<Self> {
+    fn create(
+        path: PathBuf,
+        table: &'static str,
+        schema: &SchemaRef,
+        (most, plain): (usize, bool),
+    ) -> Result<Self> {
         let mut file = File::create(&path)
             .map_err(|error| Error::io(format_args!("create {}", path.display()), &error))?;
         file.write_all(MAGIC)
             .map_err(|error| failed(&path, error.into()))?;
-        let stored = derived::stored_schema(table, schema);
+        let stored = if plain {
+            Arc::clone(schema)
+        } else {
+            derived::stored_schema(table, schema)
+        };
         let description = description::of(&stored).map_err(|error| failed(&path, error))?;
         let columns = stored
             .fields()
@@ -84,6 +95,7 @@ impl TableFile {
             file,
             schema: Arc::clone(schema),
             most,
+            plain,
             part: None,
             beside: None,
             len: MAGIC.len() as u64,
@@ -110,7 +122,11 @@ impl TableFile {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let arrays = derived::stored(self.table, batch);
+        let arrays = if self.plain {
+            batch.columns().to_vec()
+        } else {
+            derived::stored(self.table, batch)
+        };
         for (column, array) in self.columns.iter_mut().zip(&arrays) {
             column.push(array, scratch)?;
         }
@@ -137,7 +153,7 @@ impl TableFile {
         let beside = match &mut self.beside {
             Some(beside) => beside,
             none => {
-                let new = Beside::create(&self.path, self.table, &self.schema)?;
+                let new = Beside::create(&self.path, self.table, &self.schema, self.plain)?;
                 none.insert(Box::new(new))
             }
         };
@@ -235,12 +251,13 @@ impl Beside {
         beside: &Path,
         table: &'static str,
         schema: &SchemaRef,
+        plain: bool,
     ) -> std::result::Result<Self, ParquetError> {
         let path = Self::path(beside);
         let mut fields: Vec<_> = schema.fields().iter().map(Arc::clone).collect();
         fields.push(Arc::new(Field::new("row", DataType::Int64, false)));
         let schema = Arc::new(Schema::new(fields));
-        let file = TableFile::create(path, table, &schema, ROW_GROUP)
+        let file = TableFile::create(path, table, &schema, (ROW_GROUP, plain))
             .map_err(|error| ParquetError::External(Box::new(error)))?;
         Ok(Self {
             file,

@@ -24,17 +24,15 @@ pub struct ParquetStore {
 }
 
 impl ParquetStore {
-    /// Writes every table of the model into `directory`, empty ones included.
-    pub fn new(directory: &Path) -> Result<Self> {
-        Self::with_groups(directory, ROW_GROUP)
-    }
-
-    /// The same in row groups of so many rows, filled up to the next page.
-    pub fn with_groups(directory: &Path, rows: usize) -> Result<Self> {
+    /// Writes every table of the model into `directory`, empty ones included, in row groups of so
+    /// many `rows`, filled up to the next page. `plain`: with the columns of the model alone; else
+    /// some are written as what is added to others.
+    pub fn new(directory: &Path, rows: Option<usize>, plain: bool) -> Result<Self> {
+        let rows = rows.unwrap_or(ROW_GROUP);
         let mut tables = BTreeMap::new();
         let scratches = Arc::default();
         for (name, schema) in schemas() {
-            let file = TableFile::in_folder(directory, name, &schema, rows)?;
+            let file = TableFile::in_folder(directory, name, &schema, (rows, plain))?;
             tables.insert(name, Arc::new(Table::new(file, &scratches)));
         }
         Ok(Self {

@@ -182,7 +182,7 @@ mod tests {
     /// The table of yields, in a folder of its own.
     fn table(folder: &Path) -> Arc<Table> {
         std::fs::create_dir_all(folder).unwrap();
-        let file = TableFile::in_folder(folder, "yields", &Yields::schema(), 1 << 17);
+        let file = TableFile::in_folder(folder, "yields", &Yields::schema(), (1 << 17, false));
         Arc::new(Table::new(file.unwrap(), &Arc::default()))
     }
 

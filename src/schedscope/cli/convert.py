@@ -1,10 +1,9 @@
 """Convert a capture or another tool's trace to the tables of the trace model.
 
 Writes a .sched folder: trace.json and one Parquet file for each table, which
-Polars, DuckDB, pandas and Spark read without schedscope (five columns of states and
-waits as sums: docs/trace-model.md; `export --to parquet` writes them out). Every
-other command converts its input when needed; use this one to choose where the tables
-are kept, or to pass them on.
+Polars, DuckDB, pandas and Spark read without schedscope. Every other command
+converts its input when needed; use this one to choose where the tables are kept, or
+to pass them on.
 """
 
 from __future__ import annotations
