@@ -29,7 +29,9 @@ def memberships(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=SCHEMA)
     begin, end = trace.window
     threads = trace.threads.sort("utid").select(
-        *("tid", "pid", "parent_utid", "start_ts", "exit_ts", "cgroup")
+        pl.col("tid", "pid", "parent_utid").cast(pl.UInt32),
+        pl.col("start_ts", "exit_ts").cast(pl.Int64),
+        "cgroup",
     )
     known = threads.collect()
     found = _native.memberships(
