@@ -106,12 +106,12 @@ def test_ctrl_c_ends_all_threads_and_leaves_nothing(large: Path, tmp_path: Path,
 import os, signal, sys
 from schedscope import _native, cli
 real = _native.convert
-def convert(path, folder, options, progress, jobs):
+def convert(path, folder, options, progress, layout, jobs):
     def pressed(done, total):
         progress(done, total)
         if done > total / 2:
             os.kill(os.getpid(), signal.SIGINT)
-    return real(path, folder, options, pressed, jobs=jobs)
+    return real(path, folder, options, pressed, layout, jobs)
 _native.convert = convert
 words = ["convert", {os.fspath(large)!r}, "-o", {os.fspath(tmp_path / "out.sched")!r}]
 sys.exit(cli.main([*words, "--jobs", "{jobs}"]))
