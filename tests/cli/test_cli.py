@@ -403,7 +403,7 @@ def test_a_signal_during_conversion_leaves_nothing(
     script = f"""
 import sys, time
 from schedscope import cli, _native
-def convert(path, folder, options, progress, jobs):
+def convert(path, folder, options, progress, layout, jobs):
     print("started", flush=True)
     time.sleep(60)
 _native.convert = convert
