@@ -136,7 +136,7 @@ host_tunables() {
         lines++ == 0 { text = $0 }
         END { flush() }' | tr '\n' '\0'
     # Whether real-time threads have a limit where the deadline server is (6.12 and later).
-    [ -z "$host_rt_groups" ] || printf 'CONFIG_RT_GROUP_SCHED\0%s\0' "$host_rt_groups"
+    [ -z "${host_rt_groups:-}" ] || printf 'CONFIG_RT_GROUP_SCHED\0%s\0' "$host_rt_groups"
 }
 
 # The first lines of the files named on stdin, each under a line "==> FILE <==".  Not read by
@@ -172,7 +172,7 @@ host_threads() {
                 policy == 5 ? "idle" : policy == 6 ? "deadline" : policy == 7 ? "ext" : policy
             kernel = int(field[7] / 2097152) % 2
             print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, \
-                policy == 6 ? reservation(path[5]) : "", comm
+                (policy == 6 ? reservation(path[5]) : ""), comm
         }
         # Of SCHED_DEADLINE: its runtime, deadline and period in ns, as chrt of util-linux prints them.
         function reservation(tid,    command, line, found) {
