@@ -1,7 +1,7 @@
 """Bytes that each table and column of a `.sched` folder takes, per event.
 
     python benchmarks/disk.py TRACE.sched ...
-    python benchmarks/disk.py [--events N] [--cpus N] [--threads N]     a generated trace
+    python benchmarks/disk.py [--events N] [--cpus N] [--threads N]     what is kept of a made trace
 
 Of every column of every table: its bytes as they are in the file, compressed, divided by the
 number of the trace's events, and in bits for each row of its table. Columns below `--least` bytes
@@ -128,11 +128,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="disk-") as scratch:
         traces = arguments.traces
         if not traces:
-            source, folder = Path(scratch) / "generated.dat", Path(scratch) / "generated.sched"
+            source = Path(scratch) / "generated.dat"
             many = (arguments.events, arguments.cpus, arguments.threads)
             _native.synthesize_trace_dat(source, *many)
-            ss.convert(source, folder)
-            traces = [folder]
+            # Not what `convert` writes, which has more columns for others to read.
+            traces = [ss.open(source, cache=Path(scratch)).path]
         for folder in traces:
             print(*lines(folder, arguments.least), sep="\n")
 

@@ -28,9 +28,9 @@ from schedscope.trace import Trace
 AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
 
-
 _LIMITS = {"rt_runtime", "fair_server_runtime"}
 """Tunables of how much of a CPU real-time threads may use."""
+
 ENOUGH = 10
 """So many wakes on other CPUs tell how long one takes."""
 

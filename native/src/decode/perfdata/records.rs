@@ -273,12 +273,18 @@ impl Layout {
     /// The tracepoint's own bytes.
     #[inline]
     pub fn raw<'a>(&self, record: Record<'a>) -> Option<&'a [u8]> {
+        Some(self.raw_and_rest(record)?.0)
+    }
+
+    /// The tracepoint's own bytes, and what comes behind them.
+    #[inline]
+    fn raw_and_rest<'a>(&self, record: Record<'a>) -> Option<(&'a [u8], Bytes<'a>)> {
         let mut rest = Bytes(record.0.get(self.fixed_end..)?);
         if self.sample_type & (SAMPLE_READ | SAMPLE_CALLCHAIN) != 0 {
             self.skip_variable(&mut rest)?;
         }
         let len = rest.len32()?;
-        rest.take(len)
+        Some((rest.take(len)?, rest))
     }
 
     /// Process and thread that ran, and the number of its control group.
@@ -287,9 +293,8 @@ impl Layout {
         let after = self.group_after?;
         let at = self.tid_at?;
         let whose = (u32_at(record.0, at)?, u32_at(record.0, at + 4)?);
-        let raw = self.raw(record)?;
-        let end = raw.as_ptr_range().end as usize - record.0.as_ptr() as usize;
-        Some((whose, u64_at(record.0, end.checked_add(after)?)?))
+        let (_, rest) = self.raw_and_rest(record)?;
+        Some((whose, u64_at(rest.0, after)?))
     }
 
     /// Do samples carry how many of their event were lost so far?

@@ -728,14 +728,7 @@ impl Queues for Rqs {
             };
             self.update(w, to);
             let weighs = self.load_of(from, t);
-            let (out, into) = (self.groups.queue_of(t, from), self.groups.queue_of(t, to));
-            self.take_out(out, t);
-            self.account(from, t, -1);
-            self.gone(w, out, t);
-            self.rebase(to, t);
-            self.insert(into, t);
-            self.account(to, t, 1);
-            self.touch(t);
+            let into = self.requeue(w, from, to, t);
             w.migrate(t, to);
             self.come(w, into, t);
             // Without a bound on the load it is the number of threads that counts.
@@ -749,22 +742,28 @@ impl Queues for Rqs {
 }
 
 impl Rqs {
-    /// Active balance: `t`, just put back on `c`, goes to `to`.
-    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
-        let (from, into) = (self.groups.queue_of(t, c), self.groups.queue_of(t, to));
-        // Where it comes to may be held back at once, and it does not count as queued yet.
-        if self.groups.has_quota(from) {
-            return;
-        }
-        self.forget_prev(Queue::from(c));
-        self.update(w, to);
-        self.take_out(from, t);
-        self.account(c, t, -1);
-        self.gone(w, from, t);
+    /// Takes `t` from the queues of `from` to those of `to`; returns the one that it is in then.
+    fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
+        let (out, into) = (self.groups.queue_of(t, from), self.groups.queue_of(t, to));
+        self.take_out(out, t);
+        self.account(from, t, -1);
+        self.gone(w, out, t);
         self.rebase(to, t);
         self.insert(into, t);
         self.account(to, t, 1);
         self.touch(t);
+        into
+    }
+
+    /// Active balance: `t`, just put back on `c`, goes to `to`.
+    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
+        // Where it comes to may be held back at once, and it does not count as queued yet.
+        if self.groups.has_quota(self.groups.queue_of(t, c)) {
+            return;
+        }
+        self.forget_prev(Queue::from(c));
+        self.update(w, to);
+        let into = self.requeue(w, c, to, t);
         self.come(w, into, t);
         w.send(t, to);
     }

@@ -666,13 +666,7 @@ impl Queues for Rqs {
             let weighs = self.load_of(from, t);
             self.update(w, from);
             self.update(w, to);
-            self.remove(w, from, t);
-            let q = self.groups.queue_of(t, to);
-            self.place(q, t, false);
-            self.insert(q, t);
-            self.account(w, to, t, 1);
-            self.se[t as usize].home = to;
-            self.touch(t);
+            let q = self.requeue(w, from, to, t);
             self.arm(w, to, SHORTEST_HRTICK);
             w.migrate(t, to);
             self.come(w, q, t);
@@ -686,21 +680,27 @@ impl Queues for Rqs {
 }
 
 impl Rqs {
-    /// Active balance: `t`, just put back on `c`, goes to `to` (detach_one_task, attach_one_task).
-    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
-        let (from, into) = (self.groups.queue_of(t, c), self.groups.queue_of(t, to));
-        // Where it comes to may be held back at once, and it does not count as queued yet.
-        if self.groups.has_quota(from) {
-            return;
-        }
-        self.forget_prev(Queue::from(c));
-        self.update(w, to);
-        self.remove(w, c, t);
+    /// Takes `t` from the queues of `from` to those of `to`; returns the one that it is in then.
+    fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
+        self.remove(w, from, t);
+        let into = self.groups.queue_of(t, to);
         self.place(into, t, false);
         self.insert(into, t);
         self.account(w, to, t, 1);
         self.se[t as usize].home = to;
         self.touch(t);
+        into
+    }
+
+    /// Active balance: `t`, just put back on `c`, goes to `to` (detach_one_task, attach_one_task).
+    fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
+        // Where it comes to may be held back at once, and it does not count as queued yet.
+        if self.groups.has_quota(self.groups.queue_of(t, c)) {
+            return;
+        }
+        self.forget_prev(Queue::from(c));
+        self.update(w, to);
+        let into = self.requeue(w, c, to, t);
         self.come(w, into, t);
         w.send(t, to);
     }

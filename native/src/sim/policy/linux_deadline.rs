@@ -15,13 +15,13 @@
 //! Left out: reclaiming (SCHED_FLAG_RECLAIM), admission, inherited deadlines.
 use super::super::workload::{Class, Reservation, Tid};
 use super::super::world::{State, World};
+use super::linux_cbs::Budget;
 
 #[derive(Debug, Clone, Copy)]
 struct Server {
     thread: Tid,
     given: Reservation,
-    runtime: i64,
-    deadline: i64,
+    budget: Budget,
     held: bool,
 }
 
@@ -42,9 +42,7 @@ impl Deadlines {
                 Some(Server {
                     thread: *thread,
                     given: (*given)?,
-                    runtime: 0,
-                    // Its last period is over.
-                    deadline: i64::MIN / 2,
+                    budget: Budget::default(),
                     held: false,
                 })
             })
@@ -69,7 +67,8 @@ impl Deadlines {
 
     /// The deadline of `t`.
     pub(super) fn of(&self, t: Tid) -> i64 {
-        self.place(t).map_or(i64::MAX, |i| self.servers[i].deadline)
+        self.place(t)
+            .map_or(i64::MAX, |i| self.servers[i].budget.deadline)
     }
 
     /// Whether `t` waits for its next period.
@@ -86,31 +85,25 @@ impl Deadlines {
         if runs || s.held {
             return;
         }
-        let Reservation {
-            runtime,
-            deadline,
-            period,
-        } = s.given;
-        let next = s.deadline.saturating_sub(deadline) + period;
-        if s.deadline < now && now < next {
+        let (given, until) = (s.given, s.budget.deadline);
+        let next = until.saturating_sub(given.deadline) + given.period;
+        if until < now && now < next {
             self.hold(w, i, next);
             return;
         }
-        let over = s.deadline < now;
-        let overflows = i128::from(s.deadline - now) * i128::from(runtime)
-            < i128::from(deadline) * i128::from(s.runtime);
-        if !over && overflows && deadline < period {
-            let part = i128::from(runtime) * i128::from(s.deadline - now);
-            s.runtime = (part / i128::from(deadline)) as i64;
+        let over = until < now;
+        let overflows = s.budget.overflows(&given, now);
+        if !over && overflows && given.deadline < given.period {
+            s.budget.revise(&given, now);
         } else if over || overflows {
-            (s.deadline, s.runtime) = (now + deadline, runtime);
+            s.budget.renew(&given, now);
         }
     }
 
     fn hold(&mut self, w: &mut World, i: usize, until: i64) {
         let s = &mut self.servers[i];
         s.held = true;
-        s.runtime = s.runtime.min(0);
+        s.budget.runtime = s.budget.runtime.min(0);
         w.arm_timer(self.timer + i as u32, until);
     }
 
@@ -118,8 +111,8 @@ impl Deadlines {
     pub(super) fn ran(&mut self, w: &mut World, t: Tid, ns: i64) -> bool {
         let Some(i) = self.place(t) else { return true };
         let s = &mut self.servers[i];
-        s.runtime -= ns;
-        if s.held || s.runtime > 0 {
+        s.budget.runtime -= ns;
+        if s.held || s.budget.runtime > 0 {
             return !s.held;
         }
         self.use_up(w, i);
@@ -129,14 +122,15 @@ impl Deadlines {
     /// `t` gives up what it has left.
     pub(super) fn yields(&mut self, w: &mut World, t: Tid) {
         if let Some(i) = self.place(t).filter(|i| !self.servers[*i].held) {
-            self.servers[i].runtime = self.servers[i].runtime.min(0);
+            let left = &mut self.servers[i].budget.runtime;
+            *left = (*left).min(0);
             self.use_up(w, i);
         }
     }
 
     fn use_up(&mut self, w: &mut World, i: usize) {
         let s = &self.servers[i];
-        let next = s.deadline - s.given.deadline + s.given.period;
+        let next = s.budget.deadline - s.given.deadline + s.given.period;
         if next < w.now() {
             self.replenish(w, i);
         } else {
@@ -144,16 +138,9 @@ impl Deadlines {
         }
     }
 
-    /// replenish_dl_entity
     fn replenish(&mut self, w: &World, i: usize) {
         let s = &mut self.servers[i];
-        while s.runtime <= 0 {
-            s.deadline += s.given.period;
-            s.runtime += s.given.runtime;
-        }
-        if s.deadline < w.now() {
-            (s.deadline, s.runtime) = (w.now() + s.given.deadline, s.given.runtime);
-        }
+        s.budget.replenish(&s.given, w.now());
         s.held = false;
     }
 

@@ -18,7 +18,9 @@
 //! Left out: that 6.12 turns the server off with the last fair thread and not later (6.17,
 //! dl_server_timer), the admission of deadline threads beside it, the server of `sched_ext` (7.0).
 use super::super::machine::Cpu;
+use super::super::workload::Reservation;
 use super::super::world::{RescheduleReason, World};
+use super::linux_cbs::Budget;
 use super::tunables::{SPAN, SPAN_OR_ZERO, time};
 use super::{Settings, Tunable};
 
@@ -47,8 +49,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy, Default)]
 struct Server {
     phase: Phase,
-    runtime: i64,
-    deadline: i64,
+    budget: Budget,
     /// It served, and no period has begun since (dl_defer_running).
     engaged: bool,
     /// A whole runtime of idling has passed (dl_defer_idle).
@@ -57,8 +58,7 @@ struct Server {
 }
 
 pub(super) struct FairServers {
-    runtime: i64,
-    period: i64,
+    given: Reservation,
     servers: Vec<Server>,
     /// The number of the first one's timer.
     timer: u32,
@@ -67,15 +67,14 @@ pub(super) struct FairServers {
 impl FairServers {
     pub(super) fn new(s: &Settings, ncpu: usize) -> Self {
         let (runtime, period) = (s.ns(RUNTIME.name), s.ns(PERIOD.name));
-        // Its last period is over.
-        let fresh = Server {
-            deadline: i64::MIN / 2,
-            ..Server::default()
+        let given = Reservation {
+            runtime: runtime.min(period),
+            deadline: period,
+            period,
         };
         Self {
-            runtime: runtime.min(period),
-            period,
-            servers: vec![fresh; ncpu],
+            given,
+            servers: vec![Server::default(); ncpu],
             timer: 0,
         }
     }
@@ -86,7 +85,7 @@ impl FairServers {
     }
 
     fn exist(&self) -> bool {
-        self.runtime > 0
+        self.given.runtime > 0
     }
 
     /// The CPU whose timer `id` is.
@@ -102,7 +101,7 @@ impl FairServers {
 
     /// Whether its deadline is before that of the first deadline thread, if there is one.
     pub(super) fn goes_before(&self, c: Cpu, deadline: Option<i64>) -> bool {
-        deadline.is_none_or(|d| self.servers[c as usize].deadline <= d)
+        deadline.is_none_or(|d| self.servers[c as usize].budget.deadline <= d)
     }
 
     fn arm(&self, w: &mut World, c: Cpu, at: i64) {
@@ -111,18 +110,11 @@ impl FairServers {
 
     fn begin_period(&mut self, w: &mut World, c: Cpu) {
         let s = &mut self.servers[c as usize];
-        s.runtime = self.runtime;
-        s.deadline = w.now() + self.period;
+        s.budget.renew(&self.given, w.now());
         s.engaged = false;
         s.phase = Phase::Waits;
-        let at = s.deadline - s.runtime;
+        let at = s.budget.zero_laxity();
         self.arm(w, c, at);
-    }
-
-    /// More of `runtime` is left than its part of what is left of the period (dl_entity_overflow).
-    fn overflows(&self, now: i64, s: &Server) -> bool {
-        let left = i128::from(self.period) * i128::from(s.runtime);
-        i128::from(s.deadline - now) * i128::from(self.runtime) < left
     }
 
     /// A fair thread has become runnable on `c` (dl_server_start).
@@ -139,18 +131,15 @@ impl FairServers {
     fn turn_on(&mut self, w: &mut World, c: Cpu) {
         let now = w.now();
         let mut s = self.servers[c as usize];
-        let over = s.deadline < now;
-        if over || self.overflows(now, &s) {
+        let over = s.budget.deadline < now;
+        if over || s.budget.overflows(&self.given, now) {
             if s.engaged && !over {
-                // update_dl_revised_wakeup
-                let part = i128::from(s.deadline - now) * i128::from(self.runtime);
-                s.runtime = (part / i128::from(self.period)) as i64;
+                s.budget.revise(&self.given, now);
             } else {
-                s.deadline = now + self.period;
-                s.runtime = self.runtime;
+                s.budget.renew(&self.given, now);
             }
         }
-        let at = s.deadline - s.runtime;
+        let at = s.budget.zero_laxity();
         let waits = !s.engaged && at >= now;
         s.phase = if waits { Phase::Waits } else { Phase::Serves };
         self.servers[c as usize] = s;
@@ -179,13 +168,13 @@ impl FairServers {
 
     fn spend(&mut self, w: &mut World, c: Cpu, ns: i64, idle: bool) {
         let s = &mut self.servers[c as usize];
-        s.runtime -= ns;
-        if s.runtime > 0 {
+        s.budget.runtime -= ns;
+        if s.budget.runtime > 0 {
             return;
         }
         if s.phase != Phase::Serves {
             if s.idles && idle {
-                s.runtime = 0;
+                s.budget.runtime = 0;
                 return;
             }
             s.idles = idle;
@@ -193,7 +182,7 @@ impl FairServers {
             return;
         }
         s.phase = Phase::UsedUp;
-        let at = s.deadline;
+        let at = s.budget.deadline;
         if at < w.now() {
             self.replenish(w, c);
         } else {
@@ -207,7 +196,7 @@ impl FairServers {
     #[inline]
     pub(super) fn put_back(&mut self, w: &mut World, c: Cpu) {
         let s = &self.servers[c as usize];
-        if s.phase == Phase::UsedUp && s.runtime <= 0 {
+        if s.phase == Phase::UsedUp && s.budget.runtime <= 0 {
             self.begin_period(w, c);
         }
     }
@@ -233,18 +222,10 @@ impl FairServers {
         }
     }
 
-    /// Runtime for another period, in which it serves (replenish_dl_entity).
-    fn replenish(&mut self, w: &mut World, c: Cpu) {
-        let now = w.now();
-        let (runtime, period) = (self.runtime, self.period);
+    /// Runtime for another period, in which it serves.
+    fn replenish(&mut self, w: &World, c: Cpu) {
         let s = &mut self.servers[c as usize];
-        while s.runtime <= 0 {
-            s.deadline += period;
-            s.runtime += runtime;
-        }
-        if s.deadline < now {
-            (s.deadline, s.runtime) = (now + period, runtime);
-        }
+        s.budget.replenish(&self.given, w.now());
         s.phase = Phase::Serves;
     }
 
@@ -263,17 +244,15 @@ impl FairServers {
         match s.phase {
             Phase::Off | Phase::Serves => return,
             Phase::Waits => {
-                let at = s.deadline - s.runtime;
+                let at = s.budget.zero_laxity();
                 if now < at - LEAST {
                     self.arm(w, c, at);
                     return;
                 }
-                let over = self.overflows(now, &s);
-                let (runtime, period) = (self.runtime, self.period);
                 let s = &mut self.servers[c as usize];
                 s.engaged = true;
-                if over {
-                    (s.deadline, s.runtime) = (now + period, runtime);
+                if s.budget.overflows(&self.given, now) {
+                    s.budget.renew(&self.given, now);
                 }
                 self.replenish(w, c);
             }

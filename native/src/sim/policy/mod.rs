@@ -137,6 +137,7 @@ mod fifo;
 mod freebsd_ast;
 mod keyed_queue;
 mod linux_bandwidth;
+mod linux_cbs;
 mod linux_deadline;
 mod linux_decay;
 mod linux_domains;
