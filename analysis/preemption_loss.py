@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.waits import THREAD_COLUMNS
@@ -37,38 +40,17 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     """
     check_where(where, ("utid", "cpu"))
     used = where.meta.root_names() if where is not None else []
-    threads = threads_with(trace, used).select(
-        pl.col("utid").cast(pl.UInt32),
-        *dict.fromkeys(["sched_class", *(name for name in used if name in THREAD_COLUMNS)]),
-    )
-    heirs = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
-        pl.col("utid").cast(pl.UInt32).alias("heir"), by_class="sched_class"
-    )
-    outs = trace.switches.filter(
-        pl.col("prev_state") == "runnable", pl.col("prev_utid") >= trace.ncpu
-    ).select(
-        "ts",
-        utid=pl.col("prev_utid").cast(pl.UInt32),
-        heir=pl.col("next_utid").cast(pl.UInt32),
-        told=pl.col("preempted").fill_null(False),
-    )
-    lost = (
-        trace.waits.filter(pl.col("cause") == "preempt", pl.col("wait").is_not_null())
-        .select(
-            "wait",
-            "censored",
-            utid=pl.col("utid").cast(pl.UInt32),
-            ts="ts_ready",
-            cpu=pl.col("prev_cpu").cast(pl.UInt16),
-        )
-        .join(threads, on="utid", how="left")
-    )
-    if where is not None:
-        lost = lost.filter(where)
-    frame = (
-        lost.join(outs, on=["utid", "ts"], how="left")
+    names = dict.fromkeys(["sched_class", *(name for name in used if name in THREAD_COLUMNS)])
+    threads = threads_with(trace, used).select(pl.col("utid").cast(pl.UInt32), *names).collect()
+    heir = pl.col("utid").cast(pl.UInt32).alias("heir")
+    classes_of = trace.threads.filter(pl.col("utid") >= trace.ncpu)
+    heirs = classes_of.select(heir, by_class="sched_class").collect()
+    classes = [pl.col(name).cast(SCHED_CLASS) for name in ("sched_class", "by_class")]
+    parts = (
+        rows.join(threads, on="utid", how="left")
+        .filter(pl.lit(True) if where is None else where)
         .join(heirs, on="heir", how="left")
-        .group_by("sched_class", "by_class")
+        .group_by(classes)
         .agg(
             n=(pl.col("censored") == "none").sum().cast(pl.Int64),
             n_censored=(pl.col("censored") != "none").sum().cast(pl.Int64),
@@ -76,10 +58,64 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
             lost=pl.col("wait").sum(),
             max=pl.col("wait").max(),
         )
-        .collect()
+        for rows in _followed(trace)
+    )
+    frame = folded(
+        parts,
+        lambda rows: rows.group_by("sched_class", "by_class").agg(
+            pl.col("n", "n_censored", "n_ambiguous", "lost").sum(), pl.col("max").max()
+        ),
     )
     total = pl.col("lost").sum()
-    return frame.with_columns(
-        pl.col("sched_class", "by_class").cast(SCHED_CLASS),
-        lost_frac=pl.when(total > 0).then(pl.col("lost") / total),
-    ).sort("lost", "sched_class", "by_class", descending=[True, False, False])
+    return frame.with_columns(lost_frac=pl.when(total > 0).then(pl.col("lost") / total)).sort(
+        "lost", "sched_class", "by_class", descending=[True, False, False]
+    )
+
+
+def _followed(trace: Trace) -> Iterator[pl.DataFrame]:
+    """The waits of preempted threads, some at a time, each with who came onto the CPU (`heir`).
+
+    Both tables are read side by side, and of the switches only those are held that may still belong
+    to a wait: a thread's last one, and what came later.
+    """
+    switches = (_outs(trace, rows) for rows in in_batches(trace.switches))
+    outs, reached = next(switches)
+    for rows in in_batches(trace.waits):
+        waits = _preempted(rows)
+        while reached is not None and (waits["ts"] >= reached).any():
+            more, reached = next(switches, (outs.clear(), None))
+            outs = pl.concat([outs, more])
+        yield waits.join(outs, on=["utid", "ts"], how="left")
+        last = waits.group_by("utid").agg(pl.col("ts").max().alias("last"))
+        outs = (
+            outs.join(last, on="utid", how="left")
+            .filter(pl.col("last").is_null() | (pl.col("ts") >= pl.col("last")))
+            .drop("last")
+        )
+
+
+def _outs(trace: Trace, rows: pl.LazyFrame) -> tuple[pl.DataFrame, int | None]:
+    """Who left a CPU and wanted to stay, when, and who came; and up to when these rows reach."""
+    frame = rows.select("ts", "prev_utid", "next_utid", "prev_state", "preempted").collect()
+    return frame.filter(
+        pl.col("prev_state") == "runnable", pl.col("prev_utid") >= trace.ncpu
+    ).select(
+        "ts",
+        utid=pl.col("prev_utid").cast(pl.UInt32),
+        heir=pl.col("next_utid").cast(pl.UInt32),
+        told=pl.col("preempted").fill_null(False),
+    ), frame.select(pl.col("ts").max()).item()
+
+
+def _preempted(rows: pl.LazyFrame) -> pl.DataFrame:
+    return (
+        rows.filter(pl.col("cause") == "preempt", pl.col("wait").is_not_null())
+        .select(
+            "wait",
+            "censored",
+            utid=pl.col("utid").cast(pl.UInt32),
+            ts="ts_ready",
+            cpu=pl.col("prev_cpu").cast(pl.UInt16),
+        )
+        .collect()
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.findings.finding import Finding, option
-from schedscope.analysis.migration.migrations import WAITED, moves
+from schedscope.analysis.migration.migrations import moves
 from schedscope.units import count, duration, percent, printable, several
 
 if TYPE_CHECKING:
@@ -28,11 +28,15 @@ def wakeup_migrations(trace: Trace, where: pl.Expr | None = None) -> Iterator[Fi
     # The kernel's own threads, as RCU's, go wherever they are needed.
     programs = trace.threads.filter(~pl.col("kernel").fill_null(False))
     names = programs.select(pl.col("utid").cast(pl.UInt32), "comm").collect()
-    moved = moves(trace, None, WAITED).join(names, on="utid")
-    if where is not None:
-        moved = moved.filter(where)
-    moved = moved.filter(
-        pl.col("cause") == "wake", pl.col("distance").cast(pl.String).ne_missing("smt")
+    moved = pl.concat(
+        part.join(names, on="utid")
+        .filter(
+            pl.lit(True) if where is None else where,
+            pl.col("cause") == "wake",
+            pl.col("distance").cast(pl.String).ne_missing("smt"),
+        )
+        .select("utid", "ts", "comm", "distance")
+        for part in moves(trace, None)
     )
     times = moved.group_by("utid", "comm").len("n").filter(pl.col("n") >= enough)
     if times.is_empty():

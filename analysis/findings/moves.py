@@ -11,7 +11,7 @@ from schedscope.analysis._base.of_recorder import of_recorder
 from schedscope.analysis.findings.cold_caches import kept_in_place
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
-from schedscope.analysis.migration.migrations import WAITED, moves, ping_pong
+from schedscope.analysis.migration.migrations import moves, ping_pong
 from schedscope.units import count, duration, printable, several
 
 _MUCH = 0.2
@@ -30,8 +30,12 @@ def moved(facts: Facts) -> Iterator[Finding]:
         .collect()
         .join(once(of_recorder, facts.trace), on="utid", how="anti")
     )
-    all_moves = facts.mine(moves(facts.trace, None, WAITED)).join(others, on="utid")
-    waited = _behind_others(facts, all_moves.filter("waited"))
+    number, held = 0, []
+    for part in moves(facts.trace, None):
+        mine = facts.mine(part).join(others, on="utid")
+        number += mine.height
+        held.append(mine.filter("waited"))
+    waited = _behind_others(facts, pl.concat(held))
     if waited.is_empty():
         return
     cost = int(waited["queued"].sum())
@@ -41,7 +45,7 @@ def moved(facts: Facts) -> Iterator[Finding]:
         .sort("queued", "comm", descending=[True, False])
     )
     text = (
-        f"{count(waited.height)} of {several(all_moves.height, 'migration')} led to another"
+        f"{count(waited.height)} of {several(number, 'migration')} led to another"
         f" queue: the threads moved and then waited anyway, {duration(cost)} in total."
     )
     names = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -28,8 +29,12 @@ GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 WAITED = "100us"
 # Migrations whose cause is looked for at a time: some 300 MB.
 _MOVES = 1 << 19
+# Migrations that are kept for the next question, 45 bytes each; of more it looks for them again.
+_KEPT = 1 << 21
 # Beyond so many CPUs a row for each pair would be more than anybody reads, or memory holds.
 _SQUARE = 1024
+# Of those that moved and waited anyway.
+_QUEUED = pl.col("queued").filter("waited").sum().cast(pl.Int64)
 _ROWS: dict[str, Any] = {
     "ts": pl.Int64,
     "utid": pl.UInt32,
@@ -99,7 +104,7 @@ def migrations(
     │ 70  ┆ 1        ┆ 0      ┆ balance ┆ 30    ┆ 30   │
     └─────┴──────────┴────────┴─────────┴───────┴──────┘
     """
-    moved = moves(trace, where, waited)
+    moved = pl.concat(moves(trace, where, waited))
     moved = moved.with_columns(since=since_last_run(trace, moved))
     threads = trace.threads.select("utid", "tid", "pid", "comm").collect()
     return (
@@ -165,18 +170,21 @@ def migration_summary(
     threads = threads_with(trace, of_thread).select("utid", *of_thread).collect()
     runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
     counts = runs.join(threads, on="utid", how="left")
-    found = moves(trace, where, waited)
+    groups = [*time, *keys] or ["_"]
     # No more than is asked for: the join copies it.
-    used = dict.fromkeys(["utid", "queued", "waited", *time, *keys])
-    found = found.select(name for name in used if name in found.columns)
-    found = found.join(threads, on="utid", how="left")
-    if bucket is not None:
-        found = found.with_columns(_bucket(pl.col("ts"), trace, bucket))
-    moved = found.group_by(*time, *keys) if time or keys else found.group_by(pl.lit(0).alias("_"))
-    sums = moved.agg(
-        n=pl.len(),
-        n_waited=pl.col("waited").sum(),
-        queued=pl.col("queued").filter("waited").sum(),
+    used = list(dict.fromkeys(["utid", "queued", "waited", *time, *keys]))
+    sums = folded(
+        (
+            part.select(name for name in used if name in part.columns)
+            .join(threads, on="utid", how="left")
+            .with_columns(
+                _=0, **({} if bucket is None else {"ts": _bucket(pl.col("ts"), trace, bucket)})
+            )
+            .group_by(groups)
+            .agg(n=pl.len(), n_waited=pl.col("waited").sum(), queued=_QUEUED)
+            for part in moves(trace, where, waited)
+        ),
+        lambda rows: rows.group_by(groups).sum(),
     )
     numbers = pl.col("runs", "n_censored", "n_excluded").sum()
     if time or of_runs:
@@ -228,15 +236,17 @@ def migration_matrix(
     * `n_waited`, `queued`: after how many the thread waited anyway, and for how long (ns).
     """
     pair = ["from_cpu", "to_cpu"]
-    sums = (
-        moves(trace, where, waited)
-        .group_by(pair)
-        .agg(
-            n=pl.len(),
-            **{word: (pl.col("cause") == word).sum() for word in CAUSE.categories},
-            n_waited=pl.col("waited").sum(),
-            queued=pl.col("queued").filter("waited").sum().cast(pl.Int64),
-        )
+    sums = folded(
+        (
+            part.group_by(pair).agg(
+                n=pl.len(),
+                **{word: (pl.col("cause") == word).sum() for word in CAUSE.categories},
+                n_waited=pl.col("waited").sum(),
+                queued=_QUEUED,
+            )
+            for part in moves(trace, where, waited)
+        ),
+        lambda rows: rows.group_by(pair).sum(),
     )
     numbers = pl.col("n", *CAUSE.categories, "n_waited").cast(pl.UInt32)
     # A full join: a migration may name a CPU that the trace lists nowhere.
@@ -271,29 +281,23 @@ def ping_pong(
     limit = nanoseconds(within)
     if limit < 0:
         raise UsageError(f"within={within!r}", "a duration of 0 ns or more", "as in 10ms")
-    moved = moves(trace, where, WAITED).sort("utid", "ts", "ts_ready")
-    before = [pl.col(name).shift().over("utid") for name in ("from_cpu", "to_cpu", "cause", "ts")]
-    legs = moved.with_columns(
-        came_from=before[0], came_to=before[1], came_by=before[2], away=pl.col("ts") - before[3]
+    bounces, numbers = [], []
+    last: pl.DataFrame | None = None
+    for part in moves(trace, where):
+        found, last = _bounces(part, last)
+        bounces.append(found.filter(pl.col("away") <= limit))
+        numbers.append(part.group_by("utid").agg(n_migrations=pl.len().cast(pl.UInt32)))
+    frame = (
+        pl.concat(bounces)
+        .group_by("utid", "cpu_a", "cpu_b", "distance")
+        .agg(
+            n=pl.len().cast(pl.UInt32),
+            away_p50=nearest_rank(pl.col("away"), 0.5).cast(pl.Int64),
+            away_min=pl.col("away").min(),
+            wait=pl.col("wait").sum(),
+        )
     )
-    sure = ~pl.col("cause").is_in(["fork", "unknown"]) & ~pl.col("came_by").is_in(
-        ["fork", "unknown"]
-    )
-    bounces = legs.filter(
-        pl.col("came_from") == pl.col("to_cpu"),
-        pl.col("came_to") == pl.col("from_cpu"),
-        sure,
-        pl.col("away") <= limit,
-    ).with_columns(
-        cpu_a=pl.min_horizontal("from_cpu", "to_cpu"), cpu_b=pl.max_horizontal("from_cpu", "to_cpu")
-    )
-    frame = bounces.group_by("utid", "cpu_a", "cpu_b", "distance").agg(
-        n=pl.len().cast(pl.UInt32),
-        away_p50=nearest_rank(pl.col("away"), 0.5).cast(pl.Int64),
-        away_min=pl.col("away").min(),
-        wait=pl.col("wait").sum(),
-    )
-    in_all = moved.group_by("utid").agg(n_migrations=pl.len().cast(pl.UInt32))
+    in_all = folded(numbers, lambda rows: rows.group_by("utid").sum())
     threads = trace.threads.select("utid", "tid", "pid", "comm").collect()
     return (
         frame.join(in_all, on="utid")
@@ -306,30 +310,73 @@ def ping_pong(
     )
 
 
-def moves(trace: Trace, where: pl.Expr | None, waited: str | int) -> pl.DataFrame:
-    """Migrations with what the ledger has beside them."""
+def _bounces(part: pl.DataFrame, last: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Those of some migrations that undo the one before, and each thread's last migration so far.
+
+    `last`: each thread's last one before these. A thread's migrations come in order of time.
+    """
+    used = ("utid", "ts", "ts_ready", "from_cpu", "to_cpu", "cause", "distance", "wait")
+    moved = part.select(used)
+    # Those before come first, also where times are equal.
+    moved = moved if last is None else pl.concat([last, moved])
+    moved = moved.sort("utid", "ts", "ts_ready", maintain_order=True)
+    before = [pl.col(name).shift().over("utid") for name in ("from_cpu", "to_cpu", "cause", "ts")]
+    legs = moved.with_columns(
+        came_from=before[0], came_to=before[1], came_by=before[2], away=pl.col("ts") - before[3]
+    )
+    sure = ~pl.col("cause").is_in(["fork", "unknown"]) & ~pl.col("came_by").is_in(
+        ["fork", "unknown"]
+    )
+    a, b = pl.col("from_cpu"), pl.col("to_cpu")
+    found = legs.filter(pl.col("came_from") == b, pl.col("came_to") == a, sure)
+    return (
+        found.select(
+            *("utid", "distance", "away", "wait"),
+            cpu_a=pl.min_horizontal(a, b),
+            cpu_b=pl.max_horizontal(a, b),
+        ),
+        moved.unique("utid", keep="last", maintain_order=True),
+    )
+
+
+def moves(
+    trace: Trace, where: pl.Expr | None, waited: str | int = WAITED
+) -> Iterator[pl.DataFrame]:
+    """Migrations with what the ledger has beside them, some at a time; one frame at least."""
     limit = nanoseconds(waited)
     if limit < 0:
         raise UsageError(f"waited={waited!r}", "a duration of 0 ns or more", "as in 100us")
-    # Most questions are about all threads, and several tables of a report: few rows beside waits.
-    found = once(_causes, trace) if where is None else _causes(trace, where)
+    # Most questions are about all threads, and several tables of a report ask them.
+    held = once(_held, trace) if where is None else None
     queued = pl.col("ts") - pl.col("arrived")
-    return found.with_columns(queued=queued, waited=queued > limit)
+    for part in _causes(trace, where) if held is None else held:
+        yield part.with_columns(queued=queued, waited=queued > limit)
 
 
-def _causes(trace: Trace, where: pl.Expr | None = None) -> pl.DataFrame:
+def _held(trace: Trace) -> list[pl.DataFrame] | None:
+    """All of them where they are few enough to be kept, which most traces' are."""
+    parts: list[pl.DataFrame] = []
+    for part in _causes(trace):
+        parts.append(part)
+        if sum(frame.height for frame in parts) > _KEPT:
+            return None
+    return parts
+
+
+def _causes(trace: Trace, where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
     columns = (
         *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
         *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
     )
-    done: list[pl.DataFrame] = []
     held: list[pl.DataFrame] = []
+    some = False
     for rows in waits_in_batches(trace, columns, where):
         held.append(_moved(rows))
         if sum(frame.height for frame in held) >= _MOVES:
-            done.append(_judged(trace, pl.concat(held)))
-            held = []
-    return pl.concat([*done, _judged(trace, pl.concat(held))] if held else done)
+            yield _judged(trace, pl.concat(held))
+            held, some = [], True
+    if held or not some:
+        yield _judged(trace, pl.concat(held))
 
 
 def _moved(begun: pl.LazyFrame) -> pl.DataFrame:

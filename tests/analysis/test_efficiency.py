@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
+from polars.testing import assert_frame_equal
 from streams import ANY_STREAM
 from worlds import World
 
@@ -291,6 +292,19 @@ def test_an_empty_trace_is_answered() -> None:
     assert ss.slowdown(trace).is_empty()
     assert ss.slowdown(trace, by=[]).is_empty()
     assert ss.preemption_loss(trace).is_empty()
+
+
+@pytest.mark.parametrize("name", ["linux-ftrace-mixed.capture", "perf-sched.data"])
+def test_preemptions_of_long_traces_are_summed_up_in_parts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waits and switches are read some at a time; borders lie between any of them."""
+    trace = ss.open(FIXTURES / name, cache=tmp_path)
+    whole = ss.preemption_loss(trace)
+    assert whole["n"].sum() > 20
+    for rows in (7, 64):
+        monkeypatch.setattr("schedscope.analysis._base.batches.BATCH", rows)
+        assert_frame_equal(ss.preemption_loss(trace), whole)
     for name in ("run_lengths", "slowdown"):
         assert getattr(ss.plot, name)(getattr(ss, name)(trace)) is not None
 

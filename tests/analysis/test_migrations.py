@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
+from polars.testing import assert_frame_equal
 from streams import faulty, plausible, wild
 from tools import tool
 
@@ -400,6 +401,34 @@ def test_sums_hold_for_every_stream(facts: Any) -> None:
     ).select(pl.col(c).cast(d) for c, d in TABLES["threads"].schema.items())
     window = facts.window or (0, 10**6)
     check_sums(ss.Trace.from_tables(tables, {"ncpu": facts.ncpu, "window": list(window)}))
+
+
+def test_many_migrations_are_summed_up_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As all at once; parts cut threads' migrations anywhere, and nothing is kept."""
+    recording = FIXTURES / "linux-ftrace-placement.capture"
+
+    def asked() -> list[pl.DataFrame]:
+        trace = ss.open(recording, cache=tmp_path)
+        return [
+            ss.migration_summary(trace, None),
+            ss.migration_summary(trace, ("comm", "cause", "distance")),
+            ss.migration_summary(trace, "utid", every="100ms"),
+            ss.migration_matrix(trace),
+            ss.ping_pong(trace, "1s"),
+            ss.migrations(trace),
+            ss.findings(trace),
+        ]
+
+    whole = asked()
+    assert whole[0]["n"].item() > 50
+    for name, number in (("_MOVES", 7), ("_KEPT", 20)):
+        monkeypatch.setattr(f"schedscope.analysis.migration.migrations.{name}", number)
+    monkeypatch.setattr("schedscope.analysis._base.batches.BATCH", 50)
+    monkeypatch.setattr("schedscope.analysis._base.folded._ROWS", 9)
+    for held, parts in zip(whole, asked(), strict=True):
+        assert_frame_equal(held, parts)
 
 
 @pytest.mark.parametrize("name", [*LINUX, *LOSSY, *FREEBSD, "perfetto-compact.pftrace"])
