@@ -9,6 +9,9 @@ from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import duration, percent, several
 
+_MOST = 4
+"""The advice is at most so many times the CPUs that there are."""
+
 
 def overload(facts: Facts) -> Iterator[Finding]:
     """More threads than CPUs for most of the time: it explains the others."""
@@ -22,6 +25,8 @@ def overload(facts: Facts) -> Iterator[Finding]:
         f" threads waited {duration(row['waiting'])}."
     )
     cost = int(row["waiting"])
-    enough = f"--cpus {max(ceil(row['mean']), facts.trace.ncpu + 1)}"
+    now = facts.trace.ncpu
+    # So many CPUs that nobody has them are no advice.
+    enough = f"--cpus {min(max(ceil(row['mean']), now + 1), _MOST * now)}"
     most = int(row["ts_max"])
     yield Finding("overload", cost, text, "queue-depth --by all", most, context=True, whatif=enough)

@@ -656,6 +656,24 @@ def test_long_names_take_fewer_columns_of_the_legend() -> None:
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
+def test_of_many_cpus_the_figure_has_those_that_idled_longest() -> None:
+    """CPU 7 has the queue; of the 40 others CPU 39 idled longest, then 38, and so on."""
+    columns = ("lane", "cpu", "ts", "dur", "state", "kind", "comm", "waited")
+    rows = [("thread", None, 0, 100, "runnable", None, "clerk", False)]
+    rows += [("queue", 7, 0, 100, "running", "thread", "hog", True)]
+    for cpu in (cpu for cpu in range(41) if cpu != 7):
+        rows.append(("other", cpu, 0, 100 - cpu, "running", "thread", f"on-{cpu}", False))
+        rows.append(("other", cpu, 100 - cpu, cpu, "running", "idle", "", False))
+    frame = pl.DataFrame(rows, schema=columns, orient="row").with_columns(
+        pl.col("lane").cast(pl.Enum(["thread", "queue", "other"]))
+    )
+    axes = ss.plot.starvation(frame)
+    labels = [label.get_text() for label in axes.get_yticklabels()][::-1]
+    assert labels == ["clerk", "CPU 7", *(f"CPU {cpu}" for cpu in range(25, 41))]
+    assert axes.get_xlabel() == "time in s; 24 CPUs that idled less not drawn"
+    assert len(ss.plot.starvation(frame, cpus=100).get_yticklabels()) == 42
+
+
 # -- the command --------------------------------------------------------------------------
 
 

@@ -30,26 +30,36 @@ _LINE, _SYMBOL = 84, 6
 
 TOP = 6
 """Names with a colour."""
+CPUS = 16
+"""CPUs that have a lane, of those on whose queue the thread did not wait."""
 
 
 def starvation(
-    frame: pl.DataFrame, *, origin: int = 0, top: int = TOP, ax: Axes | None = None
+    frame: pl.DataFrame,
+    *,
+    origin: int = 0,
+    top: int = TOP,
+    cpus: int = CPUS,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw what `schedscope.starvation_timeline` returned, in s after `origin`.
 
     The top lane is the thread itself, waiting and running. Below it is a lane for
     each CPU on whose queue it waited, in strong colours while it did, then those that
-    it may use as well. The `top` names with the largest part of the time that it waited, or of
-    all that is drawn, each have a colour; the others are two greys, with their names where there
-    is room. An idle CPU is blank; where the trace does not show, the lane is hatched.
+    it may use as well: of more than `cpus` those that idled longest. The `top` names with the
+    largest part of the time that it waited, or of all that is drawn, each have a colour; the
+    others are two greys, with their names where there is room. An idle CPU is blank; where the
+    trace does not show, the lane is hatched.
     """
     require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
-    lanes = frame.filter(pl.col("lane") != "thread").select("lane", "cpu").unique()
-    order = lanes.sort("lane", "cpu").rows()
+    lanes = _lanes(frame, cpus)
+    left_out = frame.filter(pl.col("lane") != "thread")["cpu"].n_unique() - lanes.height
+    frame = _drawn(frame, cpus)
+    order = lanes.rows()
     begin = int(frame["ts"].min() or 0)  # type: ignore[arg-type]
     end = int((frame["ts"] + frame["dur"]).max() or 0)  # type: ignore[arg-type]
     ran = frame.filter(pl.col("kind").cast(pl.String) == "thread")
-    spent = names_drawn(frame)
+    spent = names_drawn(frame, cpus)
     names = spent["comm"].to_list()
     colors = dict(zip(names[:top], _CULPRITS, strict=False))
     greys = {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(names[top:])}
@@ -81,7 +91,8 @@ def starvation(
         axes.grid(visible=False, axis="y")
         axes.set_ylim(-0.6, len(labels) - 0.4)
         axes.set_xlim((begin - origin) / 1e9, (end - origin) / 1e9)
-        axes.set_xlabel("time in s")
+        few = f"; {units.several(left_out, 'CPU')} that idled less not drawn" if left_out else ""
+        axes.set_xlabel(f"time in s{few}")
         seen = frame.filter(pl.col("lane") != "thread")["dur"].sum()
         unknown = seen < len(order) * (end - begin)
         idle = frame.filter(pl.col("lane") != "thread", pl.col("kind").cast(pl.String) == "idle")
@@ -91,7 +102,26 @@ def starvation(
     return axes
 
 
-def names_drawn(frame: pl.DataFrame) -> pl.DataFrame:
+def _lanes(frame: pl.DataFrame, cpus: int) -> pl.DataFrame:
+    """The CPUs with a lane (`lane`, `cpu`), from the top."""
+    idled = pl.col("dur").filter(pl.col("kind").cast(pl.String) == "idle").sum()
+    lanes = (
+        frame.filter(pl.col("lane") != "thread")
+        .group_by("lane", "cpu")
+        .agg(idle=idled)
+        .sort("lane", "idle", "cpu", descending=[False, True, False])
+    )
+    queues = lanes.filter(pl.col("lane") == "queue")
+    others = lanes.filter(pl.col("lane") == "other").head(cpus)
+    return pl.concat([queues, others]).sort("lane", "cpu").select("lane", "cpu")
+
+
+def _drawn(frame: pl.DataFrame, cpus: int) -> pl.DataFrame:
+    on_lane = frame.join(_lanes(frame, cpus), on=["lane", "cpu"], how="semi")
+    return pl.concat([frame.filter(pl.col("lane") == "thread"), on_lane])
+
+
+def names_drawn(frame: pl.DataFrame, cpus: int = CPUS) -> pl.DataFrame:
     """Who ran in the figure, in the order in which names get their colours.
 
     * `comm`: the name; null where it is not known;
@@ -100,7 +130,8 @@ def names_drawn(frame: pl.DataFrame) -> pl.DataFrame:
     """
     both = pl.col("held_back", "drawn")
     return (
-        frame.filter(pl.col("kind").cast(pl.String) == "thread")
+        _drawn(frame, cpus)
+        .filter(pl.col("kind").cast(pl.String) == "thread")
         .group_by("comm")
         .agg(held_back=pl.col("dur").filter(pl.col("waited")).sum(), drawn=pl.col("dur").sum())
         .with_columns(share=pl.max_horizontal(both / both.sum()))
