@@ -9,7 +9,7 @@ outside of all others (kernel/sched/autogroup.c), with the weight of its own nic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -25,6 +25,15 @@ _SCALE = 10.24
 """What one of `cpu.weight` is in the kernel's own weights: 100 is 1024."""
 _FEW = 0.01
 """Of the CPU time wanted: threads of unknown groups that are less change nothing."""
+
+
+class Deciding(NamedTuple):
+    """Two weights that compete, and the groups or sessions that have them; None: the threads."""
+
+    one: int
+    other: int
+    group: str | None = None
+    other_group: str | None = None
 
 
 class GroupWeights:
@@ -90,7 +99,7 @@ class GroupWeights:
         other: str | None,
         weights: tuple[int, int],
         utids: tuple[int | None, int | None] = (None, None),
-    ) -> tuple[int, int, str] | None:
+    ) -> Deciding | None:
         """The two weights that decide between threads in groups `one` and `other`, and whose.
 
         `weights` are the threads' own. None where they are not known, or a thread competes with
@@ -103,10 +112,11 @@ class GroupWeights:
         while same < min(len(left), len(right)) and left[same] == right[same]:
             same += 1
         if same == len(left) == len(right):
-            return *weights, "thread"
+            return Deciding(*weights)
         if same == len(left) or same == len(right):
             return None
-        return self.weight[left[same]], self.weight[right[same]], "group"
+        own, others = left[same], right[same]
+        return Deciding(self.weight[own], self.weight[others], own, others)
 
     def to_native(self) -> dict[str, Any] | None:
         """The groups for `CpuHistory.due`; None where nothing is known of them, or there are none.

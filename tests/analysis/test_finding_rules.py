@@ -12,7 +12,7 @@ from archives import unpack
 from ledgers import played
 
 import schedscope as ss
-from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.group_weights import Deciding, GroupWeights
 from schedscope.analysis._base.of_recorder import of_recorder
 from schedscope.analysis.findings.finding import ADVICE
 from schedscope.analysis.findings.inversion import inversions
@@ -74,16 +74,19 @@ def test_what_a_finding_says_to_try_can_be_tried(recorded: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("victim", "other", "said"),
+    ("one", "other", "said"),
     [
         ("/a", "/b", "its control group /a has weight 50, /b has 500"),
-        ("/a", "/a", "its session has weight 50, the other's 500"),
-        ("/a", "/", "weight 50, that of its control group /a, the other with 500"),
+        ("session 7", "session 8", "its session has weight 50, the other's 500"),
+        ("/a", "session 7", "weight 50, that of its control group /a, the other with 500"),
+        ("session 7", "/a", "weight 50, the other with 500, that of its control group /a"),
     ],
 )
-def test_the_root_is_no_group_with_a_weight(victim: str, other: str, said: str) -> None:
-    """Beside a group a thread in none competes as its session, or as itself."""
-    assert said in _whose({"victim_cgroup": victim, "cgroup": other}, (50, 500, "group"))
+def test_the_group_that_decides_is_named(one: str, other: str, said: str) -> None:
+    """Beside a group a thread in none competes as its session."""
+    # The threads' own groups lie below.
+    pair = {"victim_cgroup": "/a/leaf", "cgroup": "/b/leaf"}
+    assert _whose(pair, Deciding(50, 500, one, other)).endswith(said)
 
 
 def test_what_the_recorder_starts_is_the_recorders_but_not_the_command() -> None:
@@ -275,12 +278,12 @@ def test_weights_decide_where_paths_differ() -> None:
     ]  # fmt: skip
     groups = GroupWeights(trace)
     own = (1024, 335)
-    assert groups.compare("/a/x", "/a/x", own) == (1024, 335, "thread")
-    assert groups.compare("/a/x", "/a/y", own) == (200, 400, "group")
-    assert groups.compare("/a/x", "/b", own) == (100, 300, "group")
-    assert groups.compare("/a/x/leaf", "/a/y", own) == (200, 400, "group")
+    assert groups.compare("/a/x", "/a/x", own) == (1024, 335, None, None)
+    assert groups.compare("/a/x", "/a/y", own) == (200, 400, "/a/x", "/a/y")
+    assert groups.compare("/a/x", "/b", own) == (100, 300, "/a", "/b")
+    assert groups.compare("/a/x/leaf", "/a/y", own) == (200, 400, "/a/x", "/a/y")
     assert groups.compare("/a", "/a/x", own) is None
-    assert groups.compare("/", "/", own) == (1024, 335, "thread")
+    assert groups.compare("/", "/", own) == (1024, 335, None, None)
     assert groups.compare(None, "/", own) is None
 
 
