@@ -124,21 +124,36 @@ class GroupWeights:
         A thread that moved counts in its last group, and one of an unknown group in none; only
         where both together want little CPU time.
         """
+        paths = self._paths()
+        return None if self._doubtful(paths) else self._shares(paths)
+
+    def undecided(self) -> bool:
+        """Do threads compete as groups, but of which ones is unknown for too many of them?
+
+        Then nobody can say what was due to a thread.
+        """
+        paths = self._paths()
+        return any(path for path in paths.values()) and self._doubtful(paths)
+
+    def _paths(self) -> dict[int, tuple[str, ...] | None]:
+        """Of each thread but the idle ones; empty where all share as one."""
         if not self.known or not self.weight:
-            return None
+            return {}
         threads = self.trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
-        paths = {utid: self.path(cgroup, utid) for utid, cgroup in threads.iter_rows()}
+        paths = {
+            utid: self.path(cgroup, utid)
+            for utid, cgroup in threads.iter_rows()
+            if utid >= self.trace.ncpu
+        }
+        return paths if len(set(paths.values())) > 1 else {}
+
+    def _doubtful(self, paths: dict[int, tuple[str, ...] | None]) -> bool:
+        """Do threads of an unknown group, or that moved, want more than a little CPU time?"""
         moved = set(memberships(self.trace)["utid"].to_list())
-        idle = range(self.trace.ncpu)
-        if len({path for utid, path in paths.items() if utid not in idle}) < 2:
-            return None
-        doubtful = [
-            utid for utid, path in paths.items()
-            if utid not in idle and (path is None or utid in moved)
-        ]  # fmt: skip
-        wanted = (
+        doubtful = [utid for utid, path in paths.items() if path is None or utid in moved]
+        every, part = (
             self.trace.states.filter(
-                pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= len(idle)
+                pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= self.trace.ncpu
             )
             .select(
                 every=pl.col("dur").sum(),
@@ -147,7 +162,10 @@ class GroupWeights:
             .collect()
             .row(0)
         )
-        if wanted[1] > _FEW * wanted[0]:
+        return bool(part > _FEW * every)
+
+    def _shares(self, paths: dict[int, tuple[str, ...] | None]) -> dict[str, Any] | None:
+        if not paths:
             return None
         numbers: dict[tuple[str, ...], int] = {}
         for path in paths.values():

@@ -132,6 +132,17 @@ def test_what_is_unknown_or_moved_is_not_counted_and_said() -> None:
     moved = ss.Trace.from_tables(tables, dict(trace.info) | {"group_moves": [move]})
     assert GroupWeights(trace).to_native() is not None
     assert GroupWeights(moved).to_native() is None
+    # Whether anybody got too little is not known then.
+    assert GroupWeights(moved).undecided()
+    assert not GroupWeights(trace).undecided()
+    assert unfair(moved) == []
+
+
+def test_without_any_groups_the_threads_weights_decide() -> None:
+    trace = world([25, 75], ["/", "/"], {"/": 1024})
+    assert not GroupWeights(trace).undecided()
+    [text] = unfair(trace)
+    assert "are not counted and may be the reason" in text
 
 
 def test_the_machines_queue_has_no_groups() -> None:
