@@ -185,6 +185,24 @@ def test_a_trace_of_switches_alone_is_told_to_have_no_wakeups() -> None:
     assert "wakeups were not recorded" in headline(trace)[1]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_of_switches_that_the_kernel_left_out_a_larger_buffer_is_no_cure(lost: bool) -> None:
+    """Every switch from idle to `hog` is missing; the recorder counts what it loses itself."""
+    ms = SECOND // 1000
+    turns = "".join(f"{(20 * n + 9) * ms} cpu0: hog S -> idle\n" for n in range(20))
+    plain = played(turns, ncpu=1, window=(0, SECOND))
+    about = {"source": {"format": "ftrace capture"}, "recorder": {"name": "ftrace"}}
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "threads")
+    tables = {name: getattr(plain, name).collect() for name in names}
+    if lost:
+        hole = {"cpu": 0, "ts_begin": 0, "ts_end": ms, "count": 1, "reason": "overrun"}
+        more = pl.DataFrame([hole], tables["losses"].schema)
+        tables["losses"] = pl.concat([tables["losses"], more])
+    trace = ss.Trace.from_tables(tables, plain.info | about)
+    row = ss.findings(trace).filter(topic="data quality").row(0, named=True)
+    assert ("larger buffer does not help" in row["advice"]) != lost
+
+
 # A bystander waits 800 ms behind the hog; the service waits 200 ms on the other CPU, or not at all.
 BESIDE = f"""
     0                    cpu0: idle -> hog
