@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # Commands of the futex call (include/uapi/linux/futex.h), without its flags.
 _COMMAND = 0x7F
+_PRIVATE = 128
+"""The flag of futexes that one process alone uses; the kernel finds others by what the address
+means, in whatever process (`get_futex_key` in kernel/futex/core.c)."""
 _WAITS = (0, 9)  # WAIT, WAIT_BITSET
 _WAITS_FOR_LOCK = (6, 13)  # LOCK_PI, LOCK_PI2
 _WAKES = (1, 3, 4, 5, 7, 10)  # WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, UNLOCK_PI, WAKE_BITSET
@@ -118,7 +121,8 @@ def futex_numbers(trace: Trace) -> dict[str, int]:
 
 
 def futex_calls(trace: Trace) -> pl.LazyFrame:
-    """Entries into futex calls: `utid`, `pid`, `ts`, `address`, `waits`, `wakes`, `mutex`."""
+    """Entries into futex calls: `utid`, `pid`, `ts`, `address`, `waits`, `wakes`, `mutex`, and
+    `shared`: the futex may be one of several processes."""
     numbers = futex_numbers(trace)
     number = pl.col("number")
     command = pl.col("arg1") & _COMMAND
@@ -136,10 +140,11 @@ def futex_calls(trace: Trace) -> pl.LazyFrame:
             waits=waits,
             wakes=(futex & command.is_in(_WAKES)) | new_wake,
             mutex=(futex & command.is_in(_WAITS_FOR_LOCK)) | (expected == CONTENDED),
+            shared=futex & (pl.col("arg1") & _PRIVATE == 0),
         )
         .join(trace.threads.select("utid", "pid"), on="utid", how="left")
         .filter(pl.col("pid").is_not_null())
-        .select("utid", "pid", "ts", "waits", "wakes", "mutex", address="arg0")
+        .select("utid", "pid", "ts", "waits", "wakes", "mutex", "shared", address="arg0")
         .sort("ts", maintain_order=True)
     )
 
@@ -151,7 +156,7 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
     of_futex = (
         calls.filter("waits").group_by("pid", "address").agg(is_lock=pl.col("mutex").all()).lazy()
     )
-    waits = calls.filter("waits").lazy().select("utid", "pid", "address", called="ts")
+    waits = calls.filter("waits").lazy().select("utid", "pid", "address", "shared", called="ts")
     if "called" not in times.collect_schema():
         times = causes(trace, times)
     slept = (
@@ -174,7 +179,7 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         .with_columns(at="ts")
     )
     wakes = calls.filter("wakes").select(
-        waker="utid", at="ts", waker_pid="pid", waker_address="address"
+        waker="utid", at="ts", waker_pid="pid", waker_address="address", waker_shared="shared"
     )
     told = (
         slept.sort("until", maintain_order=True)
@@ -189,11 +194,10 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         )
         .join(wakes, on=["waker", "at"], how="left")
     )
-    sure = (
-        pl.col("entered")
-        & (pl.col("waker_pid") == pl.col("pid"))
-        & (pl.col("waker_address") == pl.col("address"))
-    )
+    # Of other processes memory may lie elsewhere, but a wake wakes only those of its own futex.
+    same = (pl.col("waker_pid") == pl.col("pid")) & (pl.col("waker_address") == pl.col("address"))
+    across = (pl.col("waker_pid") != pl.col("pid")) & pl.col("shared") & pl.col("waker_shared")
+    sure = pl.col("entered") & (same | across)
     return told.select(
         "utid",
         "ts",

@@ -75,7 +75,7 @@ def lower_weight(
     text = (
         f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']}) waited"
         f" {duration(behind[worst])} behind threads of larger weight, {duration(time)} of it behind"
-        f" {printable(pair['comm'] or '?')}: {_whose(pair, found)}."
+        f" {printable(pair['comm'] or '?')} ({pair['tid']}): {_whose(pair, found)}."
     )
     if len(behind) > 1:
         text += f" So did {several(len(behind) - 1, 'other thread')}."

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from schedscope.analysis._base.levels import FAIR_PRIOS, linux_priorities
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.same_names import SameNames
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
@@ -69,13 +71,16 @@ def outranked(facts: Facts) -> Iterator[Finding]:
         .collect()
         .row(0, named=True)
     )
+    names = once(SameNames, trace)
     victims = pairs.unique("victim_utid")
     name = printable(pair["comm"] or "?")
     most = "all" if pair["time"] == pair["behind"] else duration(pair["time"])
     text = (
-        f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']}) waited"
+        f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']})"
+        f"{names.whose([pair['victim_utid']])} waited"
         f" {duration(pair['behind'])} behind real-time threads, which run before all others"
-        f" whatever their weights, {most} of it behind {name} ({pair['tid']}),"
+        f" whatever their weights, {most} of it behind {name} ({pair['tid']})"
+        f"{names.whose([pair['utid']])},"
         f" {_level(pair['worst'])}, which ran for {percent(on['dur'] / trace.duration)} of the time"
         f" of CPU {on['cpu']}."
     )

@@ -157,6 +157,32 @@ def test_a_releaser_that_is_not_proved(calls: list[Call]) -> None:
     assert row["released_by"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("wait", "wake", "address", "told"),
+    [
+        (0, 1, OTHER, True),
+        (9, 1, LOCK, True),
+        (0, 129, LOCK, False),
+        (128, 1, LOCK, False),
+        (128, 129, LOCK, False),
+    ],
+)
+def test_a_futex_of_several_processes(wait: int, wake: int, address: int, told: bool) -> None:
+    """b and c are of other processes than a, where the futex may have another address."""
+    calls = [
+        (ts, who, n, address if who == A and n else at, {WAIT: wait, WAKE: wake}.get(op, op), v)
+        for ts, who, n, at, op, v in USUAL
+    ]
+    trace = traced(calls)
+    pid = pl.when(pl.col("utid") == A).then(70).otherwise(pl.col("pid")).cast(pl.UInt32)
+    names = ("switches", "wakeups", "states", "waits", "system_calls", "locks", "losses")
+    tables = {name: getattr(trace, name) for name in names}
+    tables["threads"] = trace.threads.with_columns(pid=pid)
+    found = lock_waits(ss.Trace.from_tables(tables, trace.info)).filter(pl.col("utid") == B)
+    assert found["releaser"].to_list() == [A if told else None]
+    assert found["pid"].to_list() == [77]
+
+
 def test_a_lock_of_the_kernel_that_is_first_spun_for() -> None:
     address = 0xFFFF_8880_0000_0040
     trace = traced(
