@@ -46,6 +46,7 @@ NO_CPU = {
     "findings": "a finding is not about a single CPU",
     "off-cpu": "off-CPU time has no CPU",
     "requests": "requests have no CPU",
+    "outliers": "a part is not about a single CPU",
 }
 # What only some of the sources have.
 NEEDS = {"affinity --outside": "CPU affinity of any thread", "requests": "system calls"}
