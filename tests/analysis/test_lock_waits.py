@@ -158,6 +158,39 @@ def test_a_releaser_that_is_not_proved(calls: list[Call]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "said"), [(-110, "timeout"), (-516, "signal"), (-4, "signal"), (0, "unknown")]
+)
+def test_a_wait_that_nobody_ended(value: int, said: str) -> None:
+    """What the call returned says so; that b was woken by a, in no call, proves nothing."""
+    calls = [call for call in USUAL if call[:2] not in ((49, A), (51, A))]
+    trace = traced(calls)
+    names = ("switches", "wakeups", "states", "waits", "threads", "locks", "losses")
+    tables = {name: getattr(trace, name) for name in names}
+    back = (pl.col("ts") == 53) & (pl.col("utid") == B)
+    tables["system_calls"] = trace.system_calls.with_columns(
+        value=pl.when(back).then(value).otherwise("value")
+    )
+    trace = ss.Trace.from_tables(tables, trace.info)
+    row = ss.off_cpu(trace, by="utid").row(by_predicate=pl.col("utid") == B, named=True)
+    assert row["released_by"] == said
+
+
+@pytest.mark.parametrize(("address", "told"), [(LOCK, True), (OTHER, False)])
+def test_a_releaser_whose_process_is_not_known(address: int, told: bool) -> None:
+    """A futex of one process alone is woken by none but its own threads."""
+    calls = [
+        (ts, who, n, address if who == A and n else at, op, v) for ts, who, n, at, op, v in USUAL
+    ]
+    trace = traced(calls)
+    names = ("switches", "wakeups", "states", "waits", "system_calls", "locks", "losses")
+    tables = {name: getattr(trace, name) for name in names}
+    pid = pl.when(pl.col("utid") == A).then(None).otherwise("pid")
+    tables["threads"] = trace.threads.with_columns(pid=pid)
+    found = lock_waits(ss.Trace.from_tables(tables, trace.info)).filter(pl.col("utid") == B)
+    assert found["releaser"].to_list() == [A if told else None]
+
+
+@pytest.mark.parametrize(
     ("wait", "wake", "address", "told"),
     [
         (0, 1, OTHER, True),
