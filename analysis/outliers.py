@@ -195,8 +195,11 @@ def _measured(trace: Trace, step: int, mine: pl.Series | None) -> pl.DataFrame:
         switches = _native.rows_in_parts(coded(trace, "switches", "ts"), window, step)
     else:
         times = _times(trace, step, parts.height, mine)
-        parts = parts.with_columns(ran=times["running"], held=times["runnable"])
-        blocked, switches = times["blocked"], _switches(trace, step, parts.height, mine)
+        parts = parts.with_columns(
+            ran=pl.Series(times["running"]), held=pl.Series(times["runnable"])
+        )
+        blocked = times["blocked"].tolist()
+        switches = _switches(trace, step, parts.height, mine).tolist()
         groups = {held.group[utid] for utid in mine}
         stretches = stretches.filter(pl.col("group").is_in(list(groups - {None})))
     closed = _native.time_in_parts(stretches.select("ts", "dur"), window, step)
@@ -221,7 +224,7 @@ def _measured(trace: Trace, step: int, mine: pl.Series | None) -> pl.DataFrame:
     )
 
 
-def _times(trace: Trace, step: int, parts: int, mine: pl.Series) -> dict[str, pl.Series]:
+def _times(trace: Trace, step: int, parts: int, mine: pl.Series) -> dict[str, Ints]:
     """By state, the time that these threads were in it in each part."""
     from schedscope import _native
 
@@ -235,7 +238,7 @@ def _times(trace: Trace, step: int, parts: int, mine: pl.Series) -> dict[str, pl
                 total += np.asarray(
                     _native.time_in_parts(some.select("ts", "dur"), trace.window, step)
                 )
-    return {name: pl.Series(total, dtype=pl.Int64) for name, total in sums.items()}
+    return sums
 
 
 def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
