@@ -147,6 +147,15 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
         "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
         " elsewhere. It is pinned, most of it behind hog2."
     )
+    # Programs of one name, told apart by their groups.
+    path = {"pinned": "/system.slice/web.service", "hog2": "/batch", "hog": "/batch"}
+    threads = threads.with_columns(
+        comm=pl.when(pl.col("comm").is_in(list(path))).then(pl.lit("python3")).otherwise("comm"),
+        cgroup=pl.col("comm").replace_strict(path, default=None, return_dtype=pl.String),
+    )
+    trace = ss.Trace.from_tables({**tables, "threads": threads}, trace.info)
+    text = ss.findings(trace).filter(pl.col("topic") == "crowding")["text"].item()
+    assert text.endswith("It is python3 of web.service, most of it behind python3 of /batch.")
 
 
 def test_a_trace_that_contradicts_itself_says_so_first() -> None:
