@@ -50,7 +50,8 @@ class GroupWeights:
         self.known = bool(groups)
         self.autogroup = tunables.get(AUTOGROUP) == "1"
         # Only version 1 has a weight of the root, as which nobody competes, and the kernel's scale.
-        self.scale = 1.0 if found.pop("/", None) else _SCALE
+        self.version_1 = bool(found.pop("/", None))
+        self.scale = 1.0 if self.version_1 else _SCALE
         self.weight = found
         self.sessions: dict[int, str] = {}
         """The session of each thread, by utid; empty: of none. Threads that are not there are

@@ -104,3 +104,6 @@ ADVICE = {
     "overload": "More CPUs, or less work at a time.",
 }
 """What to try, by topic."""
+
+VERSION_1 = {"cpu.max": "cpu.cfs_quota_us", "cpu.weight": "cpu.shares"}
+"""What these files of a control group are called in version 1."""

@@ -93,6 +93,15 @@ def test_version_1_counts_in_the_kernels_own_weights() -> None:
     assert GroupWeights(trace).path("/") == ()
 
 
+def test_advice_names_the_files_of_the_hosts_version() -> None:
+    for weights, name in (({"/b": 100}, "cpu.weight"), ({"/": 1024, "/b": 1024}, "cpu.shares")):
+        trace = world([10, 90], ["/", "/b"], weights)
+        trace.info["groups"][-1] |= {"throttled": SECOND * MS, "n_throttled": 9, "n_periods": 10}
+        advice = dict(ss.findings(trace, threshold="50ms").select("topic", "advice").rows())
+        assert name in advice["starvation"] + advice.get("weight", "")
+        assert ("cpu.cfs_quota_us" if name == "cpu.shares" else "cpu.max") in advice["quota"]
+
+
 def sessions(*rows: tuple[int, int, int]) -> dict[str, Any]:
     found = [{"pid": pid, "session": number, "nice": nice} for pid, number, nice in rows]
     return {"autogroups": found, "scheduler": {"tunables": {AUTOGROUP: "1"}}}
