@@ -30,15 +30,22 @@ def outranked(facts: Facts) -> Iterator[Finding]:
         pl.col("utid").cast(pl.UInt32), "state", "dur", pl.col("cpu").cast(pl.Int64), "prio"
     ).filter(pl.col("utid") >= trace.ncpu)
     running = states.filter(pl.col("state") == "running")
+    first = (
+        running.filter(pl.col("prio") < FAIR_PRIOS[0])
+        .group_by("utid")
+        .agg(pl.col("dur").sum())
+        .collect()
+    )
+    if first["dur"].sum() < _WAITED * trace.duration:
+        return  # nobody can have waited that long for them
     # A thread that is lent a priority, or changes its class, is not one of these.
     strict = (
-        running.group_by("utid")
-        .agg(worst=_PRIO.max(), unknown=_PRIO.is_null().any(), ran=pl.col("dur").sum())
+        running.filter(pl.col("utid").is_in(first["utid"].implode()))
+        .group_by("utid")
+        .agg(worst=_PRIO.max(), unknown=_PRIO.is_null().any())
         .filter(pl.col("worst") < FAIR_PRIOS[0], ~pl.col("unknown"))
         .collect()
     )
-    if strict["ran"].sum() < _WAITED * trace.duration:
-        return  # nobody can have waited that long for them
     waited = (
         states.filter(pl.col("state") == "runnable")
         .group_by("utid")
