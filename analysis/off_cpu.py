@@ -60,8 +60,8 @@ def off_cpu(
       (ns; null without such a time);
     * `lock`, `lock_time`, `released_by`: of these sleeps, the lock that threads slept for longest
       (`futex ADDRESS (pid)`, or a lock of the kernel), how long (ns), and who released it at the
-      end of most of that time, `unknown` if that is not proved; null without recorded locks or
-      calls with their arguments;
+      end of most of that time: `timeout` or `signal` if nobody did, `unknown` if none of these is
+      proved; null without recorded locks or calls with their arguments;
     * `n_censored`: those still open when last observed; `n_excluded`: those of which
       the start was not recorded.
 

@@ -14,6 +14,7 @@ from schedscope.analysis._base.group_counts import GroupCounts
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states, occupancy
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis._base.quantiles import at_share, shares_of
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis._base.topology import recorded_cpus
@@ -98,7 +99,9 @@ SCHEMA = {
 
 
 @needs("switches")
-def outliers(trace: Trace, *, every: str | int | None = None) -> pl.DataFrame:
+def outliers(
+    trace: Trace, *, every: str | int | None = None, where: pl.Expr | None = None
+) -> pl.DataFrame:
     """One row per part of the trace, the one that stands out most first.
 
     The trace is cut into parts of equal length, `every`, as in "1m" (by default from 10 ms to a
@@ -120,6 +123,10 @@ def outliers(trace: Trace, *, every: str | int | None = None) -> pl.DataFrame:
     * `unknown`: CPU time that the trace does not show (ns). A part of which less than half is
       known is not judged, nor is a last part of less than half the length.
 
+    `where`: expression over the columns of `threads`; then all measures are of these threads
+    alone: their waits, runs and sleeps, the switches to them, and the CPU time closed to their
+    groups; `irq_frac` is null.
+
     With fewer than 20 parts that can be judged, nothing is. Raises `UsageError` for an `every` that
     is not a duration above 0 ns or gives more than 100,000 parts. Definition:
     docs/definitions/outliers.md.
@@ -133,7 +140,8 @@ def outliers(trace: Trace, *, every: str | int | None = None) -> pl.DataFrame:
         )
     if not trace.duration:
         return pl.DataFrame(schema=SCHEMA)
-    parts = _measured(trace, step)
+    mine = None if where is None else chosen_threads(trace, where)
+    parts = _measured(trace, step, mine)
     judged = _judged(parts, step, len(recorded_cpus(trace)))
     rows = [
         {
@@ -152,11 +160,13 @@ def _default(length: int) -> int:
     return next((step for step in _LENGTHS if length <= _PARTS * step), _LENGTHS[-1])
 
 
-def _measured(trace: Trace, step: int) -> pl.DataFrame:
-    """A row per part with every measure."""
+def _measured(trace: Trace, step: int, mine: pl.Series | None) -> pl.DataFrame:
+    """A row per part with every measure, of the threads `mine` (all: None)."""
     from schedscope import _native
 
     window = trace.window
+    if mine is not None and mine.is_empty():
+        raise UsageError("no thread is selected", "a thread of this trace")
     cpus = recorded_cpus(trace)
     depth = pl.DataFrame(occupancy(trace).parts(cpus, False, step))
     known = pl.col("dur") - pl.col("unknown")
@@ -171,17 +181,32 @@ def _measured(trace: Trace, step: int) -> pl.DataFrame:
         )
         .sort("ts")
     )
-    blocked = _native.time_in_parts(
-        coded_states(trace), window, step, (STATE.categories.to_list().index("blocked"), trace.ncpu)
-    )
-    irqs = bool(trace.irqs.select(pl.len()).collect().item())
+    irqs = mine is None and bool(trace.irqs.select(pl.len()).collect().item())
     in_irqs = _native.time_in_parts(coded(trace, "irqs", "ts", "dur"), window, step)
     held = throttling(trace)
-    closed = _native.time_in_parts(held.stretches.select("ts", "dur"), window, step)
+    stretches = held.stretches
+    if mine is None:
+        blocked = _native.time_in_parts(
+            coded_states(trace),
+            window,
+            step,
+            (STATE.categories.to_list().index("blocked"), trace.ncpu),
+        )
+        switches = _native.rows_in_parts(coded(trace, "switches", "ts"), window, step)
+    else:
+        times = _times(trace, step, parts.height, mine)
+        parts = parts.with_columns(
+            ran=pl.Series(times["running"]), held=pl.Series(times["runnable"])
+        )
+        blocked = times["blocked"].tolist()
+        switches = _switches(trace, step, parts.height, mine).tolist()
+        groups = {held.group[utid] for utid in mine}
+        stretches = stretches.filter(pl.col("group").is_in(list(groups - {None})))
+    closed = _native.time_in_parts(stretches.select("ts", "dur"), window, step)
     cpu_time = pl.col("dur") * max(len(cpus), 1)
     return parts.with_columns(
-        *_waits(trace, step, parts.height),
-        switches=pl.Series(_native.rows_in_parts(coded(trace, "switches", "ts"), window, step)),
+        *_waits(trace, step, parts.height, mine),
+        switches=pl.Series(switches),
         blocked=pl.Series(blocked, dtype=pl.Int64),
         closed=pl.Series(closed, dtype=pl.Int64),
         irqs=pl.Series(in_irqs, dtype=pl.Int64),
@@ -199,7 +224,38 @@ def _measured(trace: Trace, step: int) -> pl.DataFrame:
     )
 
 
-def _waits(trace: Trace, step: int, parts: int) -> list[pl.Series]:
+def _times(trace: Trace, step: int, parts: int, mine: pl.Series) -> dict[str, Ints]:
+    """By state, the time that these threads were in it in each part."""
+    from schedscope import _native
+
+    sums = {name: np.zeros(parts, dtype=np.int64) for name in ("running", "runnable", "blocked")}
+    for rows in in_batches(trace.states):
+        own = rows.filter(pl.col("utid").is_in(mine.implode())).select(
+            "ts", "dur", state=pl.col("state").cast(pl.String)
+        )
+        for (state,), some in own.collect().group_by("state"):
+            if (total := sums.get(str(state))) is not None:
+                total += np.asarray(
+                    _native.time_in_parts(some.select("ts", "dur"), trace.window, step)
+                )
+    return sums
+
+
+def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
+    """How often these threads came onto a CPU in each part."""
+    begin, end = trace.window
+    found = np.zeros(parts, dtype=np.int64)
+    for rows in in_batches(trace.switches):
+        own = rows.filter(
+            pl.col("next_utid").is_in(mine.implode()),
+            pl.col("ts").is_between(begin, end, closed="left"),
+        )
+        at = own.select((pl.col("ts") - begin) // step).collect().to_series()
+        found += np.bincount(at, minlength=parts)
+    return found
+
+
+def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[pl.Series]:
     """Of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
     seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
@@ -208,6 +264,8 @@ def _waits(trace: Trace, step: int, parts: int) -> list[pl.Series]:
     def begun() -> Iterator[pl.DataFrame]:
         for rows in in_batches(trace.waits):
             inside = rows.filter(pl.col("ts_ready").is_between(begin, end, closed="left"))
+            if mine is not None:
+                inside = inside.filter(pl.col("utid").is_in(mine.implode()))
             yield inside.select(
                 part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait")
             ).collect()

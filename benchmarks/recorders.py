@@ -227,17 +227,14 @@ def recorders(folder: Path) -> list[Recorder]:
                 (" --of others", ["--of", "2"]),
             )
         ),
-        Recorder(
-            "schedscope, ftrace --with block",
-            [[*capture, "-t", "ftrace", "--with", "block"]],
-            _said("Ctrl-C ends"),
-            _capture_lost,
-        ),
-        Recorder(
-            "schedscope, ftrace --with locks",
-            [[*capture, "-t", "ftrace", "--with", "locks"]],
-            _said("Ctrl-C ends"),
-            _capture_lost,
+        *(
+            Recorder(
+                f"schedscope, ftrace --with {extra}",
+                [[*capture, "-t", "ftrace", "--with", extra]],
+                _said("Ctrl-C ends"),
+                _capture_lost,
+            )
+            for extra in ("block", "locks", "irq", "yield")
         ),
     ]
     ring = [*capture, "--ring", "20s"]

@@ -9,7 +9,7 @@ outside of all others (kernel/sched/autogroup.c), with the weight of its own nic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -27,6 +27,15 @@ _FEW = 0.01
 """Of the CPU time wanted: threads of unknown groups that are less change nothing."""
 
 
+class Deciding(NamedTuple):
+    """Two weights that compete, and the groups or sessions that have them; None: the threads."""
+
+    one: int
+    other: int
+    group: str | None = None
+    other_group: str | None = None
+
+
 class GroupWeights:
     """The weights of a trace's control groups and sessions."""
 
@@ -41,7 +50,8 @@ class GroupWeights:
         self.known = bool(groups)
         self.autogroup = tunables.get(AUTOGROUP) == "1"
         # Only version 1 has a weight of the root, as which nobody competes, and the kernel's scale.
-        self.scale = 1.0 if found.pop("/", None) else _SCALE
+        self.version_1 = bool(found.pop("/", None))
+        self.scale = 1.0 if self.version_1 else _SCALE
         self.weight = found
         self.sessions: dict[int, str] = {}
         """The session of each thread, by utid; empty: of none. Threads that are not there are
@@ -90,7 +100,7 @@ class GroupWeights:
         other: str | None,
         weights: tuple[int, int],
         utids: tuple[int | None, int | None] = (None, None),
-    ) -> tuple[int, int, str] | None:
+    ) -> Deciding | None:
         """The two weights that decide between threads in groups `one` and `other`, and whose.
 
         `weights` are the threads' own. None where they are not known, or a thread competes with
@@ -103,10 +113,11 @@ class GroupWeights:
         while same < min(len(left), len(right)) and left[same] == right[same]:
             same += 1
         if same == len(left) == len(right):
-            return *weights, "thread"
+            return Deciding(*weights)
         if same == len(left) or same == len(right):
             return None
-        return self.weight[left[same]], self.weight[right[same]], "group"
+        own, others = left[same], right[same]
+        return Deciding(self.weight[own], self.weight[others], own, others)
 
     def to_native(self) -> dict[str, Any] | None:
         """The groups for `CpuHistory.due`; None where nothing is known of them, or there are none.
@@ -114,21 +125,36 @@ class GroupWeights:
         A thread that moved counts in its last group, and one of an unknown group in none; only
         where both together want little CPU time.
         """
+        paths = self._paths()
+        return None if self._doubtful(paths) else self._shares(paths)
+
+    def undecided(self) -> bool:
+        """Do threads compete as groups, but of which ones is unknown for too many of them?
+
+        Then nobody can say what was due to a thread.
+        """
+        paths = self._paths()
+        return any(path for path in paths.values()) and self._doubtful(paths)
+
+    def _paths(self) -> dict[int, tuple[str, ...] | None]:
+        """Of each thread but the idle ones; empty where all share as one."""
         if not self.known or not self.weight:
-            return None
+            return {}
         threads = self.trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
-        paths = {utid: self.path(cgroup, utid) for utid, cgroup in threads.iter_rows()}
+        paths = {
+            utid: self.path(cgroup, utid)
+            for utid, cgroup in threads.iter_rows()
+            if utid >= self.trace.ncpu
+        }
+        return paths if len(set(paths.values())) > 1 else {}
+
+    def _doubtful(self, paths: dict[int, tuple[str, ...] | None]) -> bool:
+        """Do threads of an unknown group, or that moved, want more than a little CPU time?"""
         moved = set(memberships(self.trace)["utid"].to_list())
-        idle = range(self.trace.ncpu)
-        if len({path for utid, path in paths.items() if utid not in idle}) < 2:
-            return None
-        doubtful = [
-            utid for utid, path in paths.items()
-            if utid not in idle and (path is None or utid in moved)
-        ]  # fmt: skip
-        wanted = (
+        doubtful = [utid for utid, path in paths.items() if path is None or utid in moved]
+        every, part = (
             self.trace.states.filter(
-                pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= len(idle)
+                pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= self.trace.ncpu
             )
             .select(
                 every=pl.col("dur").sum(),
@@ -137,7 +163,10 @@ class GroupWeights:
             .collect()
             .row(0)
         )
-        if wanted[1] > _FEW * wanted[0]:
+        return bool(part > _FEW * every)
+
+    def _shares(self, paths: dict[int, tuple[str, ...] | None]) -> dict[str, Any] | None:
+        if not paths:
             return None
         numbers: dict[tuple[str, ...], int] = {}
         for path in paths.values():

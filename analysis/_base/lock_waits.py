@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # Commands of the futex call (include/uapi/linux/futex.h), without its flags.
 _COMMAND = 0x7F
+_PRIVATE = 128
+"""The flag of futexes that one process alone uses; the kernel finds others by what the address
+means, in whatever process (`get_futex_key` in kernel/futex/core.c)."""
 _WAITS = (0, 9)  # WAIT, WAIT_BITSET
 _WAITS_FOR_LOCK = (6, 13)  # LOCK_PI, LOCK_PI2
 _WAKES = (1, 3, 4, 5, 7, 10)  # WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, UNLOCK_PI, WAKE_BITSET
@@ -40,7 +43,11 @@ SCHEMA = {
     "address": pl.UInt64,
     "is_lock": pl.Boolean,
     "releaser": pl.UInt32,
+    "ended": pl.String,
 }
+
+_TIMED_OUT = (-110,)  # ETIMEDOUT
+_INTERRUPTED = (-4, -512, -513, -514, -516)  # EINTR, and those by which a call is begun again
 
 
 def lock_waits(trace: Trace, times: pl.LazyFrame | None = None) -> pl.DataFrame:
@@ -50,7 +57,8 @@ def lock_waits(trace: Trace, times: pl.LazyFrame | None = None) -> pl.DataFrame:
     futex it is; null for a lock of the kernel. `kind`: `futex`, or the kind of the kernel's lock.
     `address`: null where the source tells the kind alone.
     `is_lock`: it is one that a single thread holds at a time, as far as that is proved.
-    `releaser`: who released it, or null.
+    `releaser`: who released it, or null. `ended`: "timeout" or "signal" where nobody did, because
+    the call returned for that reason; else null.
     """
     if times is None:
         times = trace.states.filter(
@@ -106,6 +114,7 @@ def _of_kernel(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
             is_lock=pl.col("kind").is_in(["mutex", "rwsem", "rt-mutex", "percpu-rwsem"])
             & pl.col("address").is_not_null(),
             releaser="waker",
+            ended=pl.lit(None, pl.String),
         )
         .collect()
     )
@@ -117,8 +126,11 @@ def futex_numbers(trace: Trace) -> dict[str, int]:
     return {name: number for number, name in known.items() if name.startswith("futex")}
 
 
-def futex_calls(trace: Trace) -> pl.LazyFrame:
-    """Entries into futex calls: `utid`, `pid`, `ts`, `address`, `waits`, `wakes`, `mutex`."""
+def futex_calls(trace: Trace, *, of_unknown: bool = False) -> pl.LazyFrame:
+    """Entries into futex calls: `utid`, `pid`, `ts`, `address`, `waits`, `wakes`, `mutex`, and
+    `shared`: the futex may be one of several processes.
+
+    Those of threads whose process is not known (`pid` null) only with `of_unknown`."""
     numbers = futex_numbers(trace)
     number = pl.col("number")
     command = pl.col("arg1") & _COMMAND
@@ -136,22 +148,22 @@ def futex_calls(trace: Trace) -> pl.LazyFrame:
             waits=waits,
             wakes=(futex & command.is_in(_WAKES)) | new_wake,
             mutex=(futex & command.is_in(_WAITS_FOR_LOCK)) | (expected == CONTENDED),
+            shared=futex & (pl.col("arg1") & _PRIVATE == 0),
         )
         .join(trace.threads.select("utid", "pid"), on="utid", how="left")
-        .filter(pl.col("pid").is_not_null())
-        .select("utid", "pid", "ts", "waits", "wakes", "mutex", address="arg0")
+        .filter(pl.col("pid").is_not_null() | of_unknown)
+        .select("utid", "pid", "ts", "waits", "wakes", "mutex", "shared", address="arg0")
         .sort("ts", maintain_order=True)
     )
 
 
 def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
-    calls = futex_calls(trace).collect()
+    calls = futex_calls(trace, of_unknown=True).collect()
     if calls.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    of_futex = (
-        calls.filter("waits").group_by("pid", "address").agg(is_lock=pl.col("mutex").all()).lazy()
-    )
-    waits = calls.filter("waits").lazy().select("utid", "pid", "address", called="ts")
+    waiting = calls.filter("waits", pl.col("pid").is_not_null()).lazy()
+    of_futex = waiting.group_by("pid", "address").agg(is_lock=pl.col("mutex").all())
+    waits = waiting.select("utid", "pid", "address", "shared", called="ts")
     if "called" not in times.collect_schema():
         times = causes(trace, times)
     slept = (
@@ -174,7 +186,7 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         .with_columns(at="ts")
     )
     wakes = calls.filter("wakes").select(
-        waker="utid", at="ts", waker_pid="pid", waker_address="address"
+        waker="utid", at="ts", waker_pid="pid", waker_address="address", waker_shared="shared"
     )
     told = (
         slept.sort("until", maintain_order=True)
@@ -189,11 +201,34 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         )
         .join(wakes, on=["waker", "at"], how="left")
     )
-    sure = (
-        pl.col("entered")
-        & (pl.col("waker_pid") == pl.col("pid"))
+    # Of other processes memory may lie elsewhere, but a wake wakes only those of its own futex.
+    same = (pl.col("waker_pid") == pl.col("pid")) & (pl.col("waker_address") == pl.col("address"))
+    across = (pl.col("waker_pid") != pl.col("pid")) & pl.col("shared") & pl.col("waker_shared")
+    # A process's own futex is woken by none but its own threads.
+    unknown = (
+        pl.col("waker_pid").is_null()
         & (pl.col("waker_address") == pl.col("address"))
+        & ~pl.col("shared")
+        & ~pl.col("waker_shared")
     )
+    sure = pl.col("entered") & (same | across | unknown)
+    # What the call returned: of an entry, before which the end was not seen, it is null.
+    back = (
+        trace.system_calls.filter(pl.col("utid").is_in(slept["utid"].unique().implode()))
+        .select("utid", "ts", "value")
+        .sort("ts", maintain_order=True)
+        .collect()
+    )
+    told = told.join_asof(
+        back,
+        left_on="until",
+        right_on="ts",
+        by="utid",
+        strategy="forward",
+        check_sortedness=False,
+        suffix="_back",
+    )
+    value = pl.col("value")
     return told.select(
         "utid",
         "ts",
@@ -203,6 +238,12 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         address="address",
         is_lock="is_lock",
         releaser=pl.when(sure).then("waker"),
+        ended=pl.when(sure)
+        .then(None)
+        .when(value.is_in(_TIMED_OUT))
+        .then(pl.lit("timeout"))
+        .when(value.is_in(_INTERRUPTED))
+        .then(pl.lit("signal")),
     )
 
 
@@ -216,6 +257,7 @@ def worded(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
     named = who.select(releaser="utid", released_by=described)
     address = pl.col("address").map_elements(hex, return_dtype=pl.String).fill_null("(unknown)")
     return waits.join(named, on="releaser", how="left", maintain_order="left").with_columns(
+        released_by=pl.coalesce("released_by", "ended"),
         lock=pl.concat_str(
             "kind",
             pl.lit(" "),
@@ -223,5 +265,5 @@ def worded(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("pid").is_not_null())
             .then(pl.format(" ({})", pl.col("pid")))
             .otherwise(pl.lit("")),
-        )
+        ),
     )

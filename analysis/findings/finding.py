@@ -69,6 +69,10 @@ ADVICE = {
     "mask": "Widen the masks (taskset, cpuset), or give each of these threads a CPU of its own.",
     "crowding": "Keep the other threads off that CPU (cpuset, taskset), or widen the mask.",
     "weight": "If they are meant to wait less, change their nice or their group's cpu.weight.",
+    "real-time": (
+        "Let that thread compute less at its priority, make it fair (chrt -o 0), or keep it and"
+        " what must not wait on different CPUs (taskset, cpuset); weights do not help."
+    ),
     "fairness": "Compare the weights of their control groups and sessions, then the nice levels.",
     "migration": "Pin the threads that wait most (taskset, cpuset).",
     "ping-pong": "Pin the thread to one of the two CPUs, or move what else runs there.",
@@ -100,3 +104,6 @@ ADVICE = {
     "overload": "More CPUs, or less work at a time.",
 }
 """What to try, by topic."""
+
+VERSION_1 = {"cpu.max": "cpu.cfs_quota_us", "cpu.weight": "cpu.shares"}
+"""What these files of a control group are called in version 1."""

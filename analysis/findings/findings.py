@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis.findings.facts import Facts
-from schedscope.analysis.findings.finding import ADVICE, MACHINE, Finding
+from schedscope.analysis.findings.finding import ADVICE, MACHINE, VERSION_1, Finding
 from schedscope.analysis.findings.rules import found
 
 if TYPE_CHECKING:
@@ -90,6 +92,9 @@ def findings(
         facts = Facts(trace, threshold, affected)
         wrong = list(found(facts)) if capacity else []
     rows = [row for row in (_row(finding, capacity, room) for finding in wrong) if row is not None]
+    if GroupWeights(trace).version_1:
+        for row, (name, old) in product(rows, VERSION_1.items()):
+            row["advice"] = row["advice"].replace(name, old)
     rows.sort(key=lambda row: (LEVELS.index(row["level"]), -row["cost"]))
     if where is not None:
         rows.sort(key=lambda row: row["about"] == "machine" and row["level"] != "violated")

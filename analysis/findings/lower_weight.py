@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.group_weights import Deciding, GroupWeights
 from schedscope.analysis._base.memberships import memberships
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.findings.finding import Finding, option
@@ -59,7 +59,7 @@ def lower_weight(
         own = pair["victim_weight"], pair["weight"]
         both = pair["victim_utid"], pair["utid"]
         found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own, both)
-        if found is not None and found[1] >= _STEP * found[0]:
+        if found is not None and found.other >= _STEP * found.one:
             rows.append((pair["victim_utid"], pair["time"], pair, found))
     behind: dict[int, int] = {}
     for utid, time, _, _ in rows:
@@ -75,18 +75,18 @@ def lower_weight(
     text = (
         f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']}) waited"
         f" {duration(behind[worst])} behind threads of larger weight, {duration(time)} of it behind"
-        f" {printable(pair['comm'] or '?')}: {_whose(pair, found)}."
+        f" {printable(pair['comm'] or '?')} ({pair['tid']}): {_whose(pair, found)}."
     )
     if len(behind) > 1:
         text += f" So did {several(len(behind) - 1, 'other thread')}."
     text += " Then a larger part of the CPU is due to the others."
     comm = shlex.quote(pair["victim_comm"] or "?")
     options = None
-    if found[2] == "thread":
+    if found.group is None:
         options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
-    elif pair["victim_cgroup"] not in (pair["cgroup"], "/"):
+    elif found.group.startswith("/"):
         # Of sessions nothing but their nice level is a setting, which `whatif` does not change.
-        options = option("set-weight", pair["victim_cgroup"], found[1])
+        options = option("set-weight", found.group, found.other)
     yield Finding(
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
         utid=worst, whatif=options,
@@ -126,24 +126,29 @@ def _nice(prio: int) -> int:
     return prio - 120
 
 
-def _from(cgroup: object) -> str:
-    return "" if cgroup == "/" else f", that of its control group {printable(str(cgroup))}"
-
-
-def _whose(pair: dict[str, object], found: tuple[int, int, str]) -> str:
-    small, large, of = found
-    if of == "group" and pair["victim_cgroup"] == pair["cgroup"]:
-        return f"its session has weight {small}, the other's {large}"
-    if of == "group":
-        if "/" in (pair["victim_cgroup"], pair["cgroup"]):
-            # Beside a group competes the session of a thread, or the thread itself.
-            return (
-                f"it competes with weight {small}{_from(pair['victim_cgroup'])}, the other with"
-                f" {large}{_from(pair['cgroup'])}"
-            )
+def _whose(pair: dict[str, Any], found: Deciding) -> str:
+    """Which weights decide: those of the threads, of sessions, or of the control groups in which
+    their paths first differ, which may lie above the threads' own."""
+    one, other = found.group, found.other_group
+    if one is None or other is None:
+        levels = _nice(int(pair["victim_prio"])), _nice(int(pair["prio"]))
         return (
-            f"its control group {printable(str(pair['victim_cgroup']))} has weight {small},"
-            f" {printable(str(pair['cgroup']))} has {large}"
+            f"its nice level is {levels[0]} (weight {found.one}), the other's {levels[1]}"
+            f" (weight {found.other})"
         )
-    one, other = (_nice(int(str(pair[name]))) for name in ("victim_prio", "prio"))
-    return f"its nice level is {one} (weight {small}), the other's {other} (weight {large})"
+    if one.startswith("/") and other.startswith("/"):
+        return (
+            f"its control group {printable(one)} has weight {found.one},"
+            f" {printable(other)} has {found.other}"
+        )
+    if not one.startswith("/") and not other.startswith("/"):
+        return f"its session has weight {found.one}, the other's {found.other}"
+    # Beside a group competes the session of a thread outside of all groups.
+    return (
+        f"it competes with weight {found.one}{_from(one)}, the other with"
+        f" {found.other}{_from(other)}"
+    )
+
+
+def _from(group: str) -> str:
+    return f", that of its control group {printable(group)}" if group.startswith("/") else ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.same_names import SameNames
 from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.findings.facts import Facts
@@ -73,17 +74,19 @@ def crowded(facts: Facts) -> Iterator[Finding]:
         return
     victims = (
         behind.group_by("victim_utid", "victim_comm")
-        .agg(pl.col("time").sum(), by=pl.col("comm").sort_by("time").last())
+        .agg(pl.col("time").sum(), pl.col("comm", "utid").sort_by("time", "utid").last())
+        .rename({"comm": "by", "utid": "by_utid"})
         .sort("time", "victim_utid", descending=[True, False])
     )
     worst, total = victims.row(0, named=True), int(victims["time"].sum())
-    one = victims.height == 1
+    one, names = victims.height == 1, once(SameNames, facts.trace)
     text = (
         f"{several(victims.height, 'thread')} that may use only one CPU waited for it"
         f" {duration(total)} behind threads that also ran elsewhere."
-        f" {'It is' if one else 'Worst affected:'} {printable(worst['victim_comm'] or '?')},"
+        f" {'It is' if one else 'Worst affected:'} {printable(worst['victim_comm'] or '?')}"
+        f"{names.whose([worst['victim_utid']])},"
         f" {'' if one else duration(worst['time']) + ', '}"
-        f"most of it behind {printable(worst['by'] or '?')}."
+        f"most of it behind {printable(worst['by'] or '?')}{names.whose([worst['by_utid']])}."
     )
     command = f"interference --comm '{worst['victim_comm']}'"
     mask = facts.trace.threads.filter(pl.col("utid") == worst["victim_utid"])

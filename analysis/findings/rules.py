@@ -16,6 +16,7 @@ from schedscope.analysis.findings.locks import lock_convoys
 from schedscope.analysis.findings.lower_weight import lower_weight
 from schedscope.analysis.findings.masks import crowded, leaks, masked, outside
 from schedscope.analysis.findings.moves import bounced, moved
+from schedscope.analysis.findings.outranked import outranked
 from schedscope.analysis.findings.overload import overload
 from schedscope.analysis.findings.quotas import throttled
 from schedscope.analysis.findings.starved import starved
@@ -34,6 +35,7 @@ def found(facts: Facts) -> Iterator[Finding]:
     yield from masked(facts)
     yield from crowded(facts)
     yield from lower_weight(facts.trace, facts.throttling.quota_of, facts.where)
+    yield from outranked(facts)
     yield from priority_inversion(facts.trace, facts.where)
     yield from unfair(facts)
     yield from moved(facts)

@@ -15,6 +15,11 @@ from schedscope.units import duration
 _RECORDER = 0.01
 """Of the running time: what every recorder takes to start and to end is no finding."""
 
+_LEFT_OUT = (
+    "The recorder lost nothing: the kernel left these switches out of its trace events, so that a"
+    " larger buffer does not help. BPF programs may see them (-t bpftrace, -t dtrace)."
+)
+
 
 def trust(facts: Facts) -> Iterator[Finding]:
     """Sums that are off, the recorder's share, and what the trace does not show."""
@@ -57,7 +62,12 @@ def trust(facts: Facts) -> Iterator[Finding]:
         return
     cost = max(unknown, facts.machine["dispatch"] if facts.phantoms else 0)
     longest = _longest_hole(facts)
-    record = NEEDS["wakeups"].record
+    advice = None
+    if without:
+        record = NEEDS["wakeups"].record
+        advice = f"{record[0].upper()}{record[1:]}."
+    elif _left_out(facts):
+        advice = _LEFT_OUT
     yield Finding(
         "data quality",
         cost,
@@ -65,7 +75,19 @@ def trust(facts: Facts) -> Iterator[Finding]:
         "check",
         *longest,
         always=without or bool(warnings),
-        advice=f"{record[0].upper()}{record[1:]}." if without else None,
+        advice=advice,
+    )
+
+
+def _left_out(facts: Facts) -> bool:
+    """Are switches missing although our recorder, which counts what it loses, lost nothing?"""
+    found = {str(row["check"]): row["found"] for row in facts.checked}
+    return (
+        facts.trace.metadata("source", "format") == "ftrace capture"
+        and facts.trace.metadata("recorder", "name") == "ftrace"
+        and not found.get("losses")
+        and not found.get("unplaced losses")
+        and bool(found.get("chain breaks"))
     )
 
 

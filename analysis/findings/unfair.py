@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.findings.facts import Facts
@@ -19,7 +20,8 @@ below the threshold of starvation: over a few turns nobody gets exactly what is 
 
 
 def unfair(facts: Facts) -> Iterator[Finding]:
-    """Only where weights are known: elsewhere nothing is due by them."""
+    """Only where weights are known, of the groups, too, in which threads compete: elsewhere
+    nothing is due by them."""
     frame = once(fairness, facts.trace)
     known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
     # What is due by weight is due below the quota.
@@ -32,6 +34,9 @@ def unfair(facts: Facts) -> Iterator[Finding]:
     worst = mine.sort(behind, descending=True).row(0, named=True)
     lag = round(worst["lag"] - worst["unknown"])
     if lag < max(_LAG * facts.trace.duration, nanoseconds(facts.threshold)):
+        return
+    counted = once(group_weights, facts.trace) is not None
+    if not counted and GroupWeights(facts.trace).undecided():
         return
     jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
     text = (
@@ -46,9 +51,9 @@ def unfair(facts: Facts) -> Iterator[Finding]:
             f" Jain's index of the {several(jain['n'], 'thread')} of class"
             f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
         )
-    if once(group_weights, facts.trace) is None:
-        text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
-    else:
+    if counted:
         text += " Weights of control groups and sessions are counted."
+    else:
+        text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
     more = heavier(facts.trace, worst["utid"])
     yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note", whatif=more)

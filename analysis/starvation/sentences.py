@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from schedscope.analysis._base.same_names import SameNames
 from schedscope.units import duration, printable
 
 # Parts of a wait below this are in the columns, not in the sentence.
@@ -15,31 +16,47 @@ _MOSTLY = 0.5
 
 
 def starvation_sentences(
-    episodes: pl.DataFrame, culprits: pl.DataFrame, quota_of: dict[int, str]
+    episodes: pl.DataFrame,
+    culprits: pl.DataFrame,
+    quota_of: dict[int, str],
+    names: SameNames,
 ) -> list[str]:
     """A sentence for each row of `episodes`, which has the columns of `starvation`.
 
-    `quota_of` has the control group whose quota held a thread (utid) back.
+    `quota_of` has the control group whose quota held a thread (utid) back; `names` says whose the
+    threads are where their name does not.
     """
-    threads = culprits.filter(pl.col("kind") == "thread")
-    second = (
-        threads.group_by("episode", "comm")
-        .agg(pl.col("time").sum())
+    ran = (
+        culprits.filter(pl.col("kind") == "thread")
+        .sort("time", "utid", descending=[True, False])
+        .group_by("episode", "comm", maintain_order=True)
+        .agg(pl.col("time").sum(), pl.col("utid"))
         .sort("episode", "time", "comm", descending=[False, True, False])
         .group_by("episode", maintain_order=True)
-        .agg(pl.col("comm").get(1, null_on_oob=True), pl.col("time").get(1, null_on_oob=True))
+        .agg(pl.col("comm", "time", "utid").head(2))
     )
-    seconds = {episode: (comm, time) for episode, comm, time in second.iter_rows()}
+    most: dict[int, list[_Ran]] = {
+        episode: [_Ran(*one) for one in zip(*lists, strict=True)]
+        for episode, *lists in ran.iter_rows()
+    }
     return [
-        _story(row, seconds.get(row["episode"], (None, None)), quota_of.get(row["utid"]))
+        _story(row, most.get(row["episode"], []), quota_of.get(row["utid"]), names)
         for row in episodes.iter_rows(named=True)
     ]
 
 
-def _story(row: dict[str, Any], second: tuple[str | None, int | None], quota: str | None) -> str:
+class _Ran(NamedTuple):
+    """Threads of one name, in one episode."""
+
+    comm: str
+    time: int
+    utids: list[int]
+
+
+def _story(row: dict[str, Any], ran: list[_Ran], quota: str | None, names: SameNames) -> str:
     who = (
         printable(row["comm"]) or f"thread {row['tid'] if row['tid'] is not None else row['utid']}"
-    )
+    ) + names.whose([row["utid"]])
     prio = "" if row["prio"] is None else f" (prio {row['prio']})"
     waited = duration(row["wait"])
     open_end = row["censored"] == "right"
@@ -54,7 +71,7 @@ def _story(row: dict[str, Any], second: tuple[str | None, int | None], quota: st
     if throttled >= _MOSTLY * (row["wait"] or 1):
         # Whoever ran meanwhile was not in the way.
         return f"{who}{prio} {verb}{_queue(row)}, {_throttled(row, quota)}"
-    rest = f"{_behind(row, second)}{_elsewhere(row)}"
+    rest = f"{_behind(row, ran, names)}{_elsewhere(row)}"
     if throttled >= _WORTH * (row["wait"] or 1):
         rest += f", {_throttled(row, quota)}"
     return f"{who}{prio} {verb}{_queue(row)}{rest}"
@@ -73,14 +90,14 @@ def _queue(row: dict[str, Any]) -> str:
     return f" on CPU {row['cpu']}"
 
 
-def _behind(row: dict[str, Any], second: tuple[str | None, int | None]) -> str:
+def _behind(row: dict[str, Any], ran: list[_Ran], names: SameNames) -> str:
     wait = row["wait"] or 1
     parts = []
     if row["culprit"] is not None:
-        parts.append(_one(row["culprit"], row["culprit_threads"], row["culprit_frac"]))
-    comm, time = second
-    if comm is not None and time is not None and row["culprit_frac"] < 0.5:
-        parts.append(_one(comm, 1, time / wait))
+        whose = names.whose(ran[0].utids)
+        parts.append(_one(row["culprit"], whose, row["culprit_threads"], row["culprit_frac"]))
+    if len(ran) > 1 and row["culprit_frac"] < 0.5:
+        parts.append(_one(ran[1].comm, names.whose(ran[1].utids), 1, ran[1].time / wait))
     text = f" behind {' and '.join(parts)}" if parts else ""
     if row["idle"] >= _WORTH * wait:
         text += f"{', ' if parts else ' while '}its own CPU idle for {duration(row['idle'])}"
@@ -89,9 +106,9 @@ def _behind(row: dict[str, Any], second: tuple[str | None, int | None]) -> str:
     return text
 
 
-def _one(comm: str, threads: int, share: float) -> str:
+def _one(comm: str, whose: str, threads: int, share: float) -> str:
     several = f"{threads} threads, " if threads > 1 else ""
-    return f"{printable(comm) or 'a nameless thread'} ({several}{_percent(share)})"
+    return f"{printable(comm) or 'a nameless thread'}{whose} ({several}{_percent(share)})"
 
 
 def _elsewhere(row: dict[str, Any]) -> str:

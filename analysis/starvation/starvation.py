@@ -17,6 +17,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.of_threads import with_threads
+from schedscope.analysis._base.same_names import SameNames
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.throttling import throttled_in, throttling
 from schedscope.analysis._base.waits import waits_in_batches
@@ -400,7 +401,7 @@ def _result(trace: Trace, episodes: pl.DataFrame, found: Account, limits: Limits
     )
     held = once(throttling, trace)
     frame = frame.with_columns(throttled_in(trace, held, frame))
-    sentences = starvation_sentences(frame, culprits, held.quota_of)
+    sentences = starvation_sentences(frame, culprits, held.quota_of, once(SameNames, trace))
     frame = frame.with_columns(story=pl.Series(sentences, dtype=pl.String))
     return frame.select(
         "episode",

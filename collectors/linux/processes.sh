@@ -76,7 +76,28 @@ host_processes() {
         }'
 }
 
-# Rows of groups.tsv for the control groups in processes.tsv and those that they lie in, whose quotas
+# The control groups of processes: of those in processes.tsv, or, before that is made, of those that
+# there are.
+host_group_paths() {
+    if [ -f processes.tsv ]; then
+        cut -f 5 processes.tsv | sed 1d
+        return
+    fi
+    host_group_names=
+    awk '$(NF - 2) == "cgroup" && "," $NF "," ~ /,cpu,/ { found = 1 } END { exit !found }' \
+        /proc/self/mountinfo 2>/dev/null || host_group_names=two
+    # 3:cpu,cpuacct:/path, or 0::/path of cgroup 2.
+    printf '%s\n' /proc/[0-9]*/cgroup | xargs cat 2>/dev/null | awk -v two="$host_group_names" '
+        {
+            rest = $0
+            sub(/^[0-9]+:/, "", rest)
+            at = index(rest, ":")
+            names = substr(rest, 1, at - 1)
+            if (two == "" ? ("," names ",") ~ /,cpu,/ : names == "") print substr(rest, at + 1)
+        }'
+}
+
+# Rows of groups.tsv for these groups and those that they lie in, whose quotas
 # and weights hold for them, too (cgroup 2 has no process there); $1 is column `seen`.  With $2 also
 # for others, of which COMMAND may enter one and have left it at the end.  Times
 # are in us: `usage` CPU time, `throttled` time in which threads were held back by the quota,
@@ -89,7 +110,7 @@ host_groups() {
         END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
     [ -n "$host_group_root" ] || return 0
     {
-        cut -f 5 processes.tsv | sed 1d | awk '
+        host_group_paths | awk '
             /^\// {
                 path = $0
                 while (path != "" && !(path in told)) {

@@ -279,6 +279,15 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
     last = document["rows"][-1]
     assert (document["utid"], last["kind"]) == (longest["utid"], "wait")
     assert last["ts"] + last["dur"] == longest["ts_run"]
+    # The longest wait of chosen threads.
+    words_of = ["critical-path", sched, "--worst", "1", "--comm", "client", "--format", "json"]
+    assert cli.main(words_of) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["utid"] == utid(trace, "client") != longest["utid"]
+    assert cli.main([*words, "--comm", "client"]) == 2
+    assert "--comm client with one thread; expected --worst N" in capsys.readouterr().err
+    assert cli.main(["wake-chain", sched, "--worst", "1", "--comm", "nobody"]) == 2
+    assert "no thread of" in capsys.readouterr().err
     assert cli.main(["critical-path", sched, "--worst", "10000"]) == 2
     assert "the waits that were measured" in capsys.readouterr().err
     assert cli.main([*words, "--by", "kind", "--format", "csv"]) == 0

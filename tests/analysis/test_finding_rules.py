@@ -10,13 +10,16 @@ import polars as pl
 import pytest
 from archives import unpack
 from ledgers import played
+from scenes import scene
 
 import schedscope as ss
-from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.group_weights import Deciding, GroupWeights
 from schedscope.analysis._base.of_recorder import of_recorder
+from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE
 from schedscope.analysis.findings.inversion import inversions
 from schedscope.analysis.findings.lower_weight import _whose
+from schedscope.analysis.findings.outranked import outranked
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000
@@ -74,16 +77,19 @@ def test_what_a_finding_says_to_try_can_be_tried(recorded: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("victim", "other", "said"),
+    ("one", "other", "said"),
     [
         ("/a", "/b", "its control group /a has weight 50, /b has 500"),
-        ("/a", "/a", "its session has weight 50, the other's 500"),
-        ("/a", "/", "weight 50, that of its control group /a, the other with 500"),
+        ("session 7", "session 8", "its session has weight 50, the other's 500"),
+        ("/a", "session 7", "weight 50, that of its control group /a, the other with 500"),
+        ("session 7", "/a", "weight 50, the other with 500, that of its control group /a"),
     ],
 )
-def test_the_root_is_no_group_with_a_weight(victim: str, other: str, said: str) -> None:
-    """Beside a group a thread in none competes as its session, or as itself."""
-    assert said in _whose({"victim_cgroup": victim, "cgroup": other}, (50, 500, "group"))
+def test_the_group_that_decides_is_named(one: str, other: str, said: str) -> None:
+    """Beside a group a thread in none competes as its session."""
+    # The threads' own groups lie below.
+    pair = {"victim_cgroup": "/a/leaf", "cgroup": "/b/leaf"}
+    assert _whose(pair, Deciding(50, 500, one, other)).endswith(said)
 
 
 def test_what_the_recorder_starts_is_the_recorders_but_not_the_command() -> None:
@@ -101,6 +107,54 @@ def test_what_the_recorder_starts_is_the_recorders_but_not_the_command() -> None
     about = {"ncpu": 1, "window": [0, 1], "workload": {"pid": 104}}
     trace = ss.Trace.from_tables({"threads": threads}, about)
     assert of_recorder(trace)["utid"].to_list() == [1, 2, 3]
+
+
+RANKED = {
+    "hog": {"prio": 89, "sched_class": "realtime"},
+    "irq": {"prio": 49, "sched_class": "realtime"},
+}
+
+
+@pytest.mark.parametrize(("ran", "told"), [(6, True), (1, False)])
+def test_a_thread_behind_one_that_always_runs_first(ran: int, told: bool) -> None:
+    """In each 20 ms `hog`, real-time, has CPU 0 for `ran`, `clerk` for 2, `heavy`, fair, for the
+    rest; on CPU 1 `irq` runs for as long beside `free`."""
+    lines = []
+    for at in range(0, 1000, 20):
+        lines += [
+            f"hog running@0 {at}..{at + ran}",
+            f"clerk runnable@0 {at}..{at + ran}",
+            f"clerk running@0 {at + ran}..{at + ran + 2}",
+            f"heavy running@0 {at + ran + 2}..{at + 20}",
+            f"clerk runnable@0 {at + ran + 2}..{at + 20}",
+            f"irq running@1 {at}..{at + 12}",
+            f"free running@1 {at + 12}..{at + 20}",
+        ]
+    trace = scene("\n".join(lines), RANKED, os="Linux")
+    tid = dict(trace.threads.select("comm", "tid").collect().iter_rows())
+    found = list(outranked(Facts(trace, "100ms")))
+    assert bool(found) == told
+    if found:
+        assert found[0].cost == 300 * MS
+        assert found[0].text.startswith(
+            f"clerk ({tid['clerk']}) waited 300 ms behind real-time threads, which run before all"
+            f" others whatever their weights, all of it behind hog ({tid['hog']}), of priority 10,"
+            " which ran for 30.0 % of the time of CPU 0."
+        )
+        assert found[0].whatif == f"--set-class {tid['hog']}=fair"
+        nobody = Facts(trace, "100ms", affected=pl.Series([5], dtype=pl.UInt32))
+        assert not list(outranked(nobody))
+
+
+def test_a_thread_that_was_lent_a_priority_is_not_one_that_always_runs_first() -> None:
+    lines = "hog running@0 0..500\nclerk runnable@0 0..500\nclerk running@0 500..600"
+    for lent, told in ((89, True), (120, False)):
+        trace = scene(f"{lines}\nhog running@1 900..1000", RANKED, os="Linux")
+        prio = pl.when((pl.col("ts") == 900 * MS) & (pl.col("cpu") == 1)).then(lent)
+        states = trace.states.with_columns(prio=prio.otherwise("prio").cast(pl.Int16)).collect()
+        tables = {"states": states, "waits": trace.waits, "threads": trace.threads}
+        found = list(outranked(Facts(ss.Trace.from_tables(tables, trace.info), "100ms")))
+        assert bool(found) == told
 
 
 HELD = """
@@ -275,12 +329,12 @@ def test_weights_decide_where_paths_differ() -> None:
     ]  # fmt: skip
     groups = GroupWeights(trace)
     own = (1024, 335)
-    assert groups.compare("/a/x", "/a/x", own) == (1024, 335, "thread")
-    assert groups.compare("/a/x", "/a/y", own) == (200, 400, "group")
-    assert groups.compare("/a/x", "/b", own) == (100, 300, "group")
-    assert groups.compare("/a/x/leaf", "/a/y", own) == (200, 400, "group")
+    assert groups.compare("/a/x", "/a/x", own) == (1024, 335, None, None)
+    assert groups.compare("/a/x", "/a/y", own) == (200, 400, "/a/x", "/a/y")
+    assert groups.compare("/a/x", "/b", own) == (100, 300, "/a", "/b")
+    assert groups.compare("/a/x/leaf", "/a/y", own) == (200, 400, "/a/x", "/a/y")
     assert groups.compare("/a", "/a/x", own) is None
-    assert groups.compare("/", "/", own) == (1024, 335, "thread")
+    assert groups.compare("/", "/", own) == (1024, 335, None, None)
     assert groups.compare(None, "/", own) is None
 
 

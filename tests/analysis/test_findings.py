@@ -147,6 +147,15 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
         "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
         " elsewhere. It is pinned, most of it behind hog2."
     )
+    # Programs of one name, told apart by their groups.
+    path = {"pinned": "/system.slice/web.service", "hog2": "/batch", "hog": "/batch"}
+    threads = threads.with_columns(
+        comm=pl.when(pl.col("comm").is_in(list(path))).then(pl.lit("python3")).otherwise("comm"),
+        cgroup=pl.col("comm").replace_strict(path, default=None, return_dtype=pl.String),
+    )
+    trace = ss.Trace.from_tables({**tables, "threads": threads}, trace.info)
+    text = ss.findings(trace).filter(pl.col("topic") == "crowding")["text"].item()
+    assert text.endswith("It is python3 of web.service, most of it behind python3 of /batch.")
 
 
 def test_a_trace_that_contradicts_itself_says_so_first() -> None:
@@ -183,6 +192,24 @@ def test_a_trace_of_switches_alone_is_told_to_have_no_wakeups() -> None:
     assert row["advice"].startswith("Record sched_waking and sched_wakeup, too: ")
     assert "No wakeups were recorded" in row["text"]
     assert "wakeups were not recorded" in headline(trace)[1]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_of_switches_that_the_kernel_left_out_a_larger_buffer_is_no_cure(lost: bool) -> None:
+    """Every switch from idle to `hog` is missing; the recorder counts what it loses itself."""
+    ms = SECOND // 1000
+    turns = "".join(f"{(20 * n + 9) * ms} cpu0: hog S -> idle\n" for n in range(20))
+    plain = played(turns, ncpu=1, window=(0, SECOND))
+    about = {"source": {"format": "ftrace capture"}, "recorder": {"name": "ftrace"}}
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "threads")
+    tables = {name: getattr(plain, name).collect() for name in names}
+    if lost:
+        hole = {"cpu": 0, "ts_begin": 0, "ts_end": ms, "count": 1, "reason": "overrun"}
+        more = pl.DataFrame([hole], tables["losses"].schema)
+        tables["losses"] = pl.concat([tables["losses"], more])
+    trace = ss.Trace.from_tables(tables, plain.info | about)
+    row = ss.findings(trace).filter(topic="data quality").row(0, named=True)
+    assert ("larger buffer does not help" in row["advice"]) != lost
 
 
 # A bystander waits 800 ms behind the hog; the service waits 200 ms on the other CPU, or not at all.

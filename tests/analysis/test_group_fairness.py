@@ -93,6 +93,14 @@ def test_version_1_counts_in_the_kernels_own_weights() -> None:
     assert GroupWeights(trace).path("/") == ()
 
 
+def test_advice_names_the_files_of_the_hosts_version() -> None:
+    for weights, name in (({"/b": 100}, "cpu.max"), ({"/": 1024, "/b": 1024}, "cpu.cfs_quota_us")):
+        trace = world([10, 90], ["/", "/b"], weights)
+        trace.info["groups"][-1] |= {"throttled": SECOND * MS, "n_throttled": 9, "n_periods": 10}
+        [advice] = ss.findings(trace).filter(topic="quota")["advice"]
+        assert advice == f"Raise {name}, or run fewer threads at a time."
+
+
 def sessions(*rows: tuple[int, int, int]) -> dict[str, Any]:
     found = [{"pid": pid, "session": number, "nice": nice} for pid, number, nice in rows]
     return {"autogroups": found, "scheduler": {"tunables": {AUTOGROUP: "1"}}}
@@ -132,6 +140,17 @@ def test_what_is_unknown_or_moved_is_not_counted_and_said() -> None:
     moved = ss.Trace.from_tables(tables, dict(trace.info) | {"group_moves": [move]})
     assert GroupWeights(trace).to_native() is not None
     assert GroupWeights(moved).to_native() is None
+    # Whether anybody got too little is not known then.
+    assert GroupWeights(moved).undecided()
+    assert not GroupWeights(trace).undecided()
+    assert unfair(moved) == []
+
+
+def test_without_any_groups_the_threads_weights_decide() -> None:
+    trace = world([25, 75], ["/", "/"], {"/": 1024})
+    assert not GroupWeights(trace).undecided()
+    [text] = unfair(trace)
+    assert "are not counted and may be the reason" in text
 
 
 def test_the_machines_queue_has_no_groups() -> None:

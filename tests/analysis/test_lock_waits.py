@@ -157,6 +157,65 @@ def test_a_releaser_that_is_not_proved(calls: list[Call]) -> None:
     assert row["released_by"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [(-110, "timeout"), (-516, "signal"), (-4, "signal"), (0, "unknown")]
+)
+def test_a_wait_that_nobody_ended(value: int, said: str) -> None:
+    """What the call returned says so; that b was woken by a, in no call, proves nothing."""
+    calls = [call for call in USUAL if call[:2] not in ((49, A), (51, A))]
+    trace = traced(calls)
+    names = ("switches", "wakeups", "states", "waits", "threads", "locks", "losses")
+    tables = {name: getattr(trace, name) for name in names}
+    back = (pl.col("ts") == 53) & (pl.col("utid") == B)
+    tables["system_calls"] = trace.system_calls.with_columns(
+        value=pl.when(back).then(value).otherwise("value")
+    )
+    trace = ss.Trace.from_tables(tables, trace.info)
+    row = ss.off_cpu(trace, by="utid").row(by_predicate=pl.col("utid") == B, named=True)
+    assert row["released_by"] == said
+
+
+@pytest.mark.parametrize(("address", "told"), [(LOCK, True), (OTHER, False)])
+def test_a_releaser_whose_process_is_not_known(address: int, told: bool) -> None:
+    """A futex of one process alone is woken by none but its own threads."""
+    calls = [
+        (ts, who, n, address if who == A and n else at, op, v) for ts, who, n, at, op, v in USUAL
+    ]
+    trace = traced(calls)
+    names = ("switches", "wakeups", "states", "waits", "system_calls", "locks", "losses")
+    tables = {name: getattr(trace, name) for name in names}
+    pid = pl.when(pl.col("utid") == A).then(None).otherwise("pid")
+    tables["threads"] = trace.threads.with_columns(pid=pid)
+    found = lock_waits(ss.Trace.from_tables(tables, trace.info)).filter(pl.col("utid") == B)
+    assert found["releaser"].to_list() == [A if told else None]
+
+
+@pytest.mark.parametrize(
+    ("wait", "wake", "address", "told"),
+    [
+        (0, 1, OTHER, True),
+        (9, 1, LOCK, True),
+        (0, 129, LOCK, False),
+        (128, 1, LOCK, False),
+        (128, 129, LOCK, False),
+    ],
+)
+def test_a_futex_of_several_processes(wait: int, wake: int, address: int, told: bool) -> None:
+    """b and c are of other processes than a, where the futex may have another address."""
+    calls = [
+        (ts, who, n, address if who == A and n else at, {WAIT: wait, WAKE: wake}.get(op, op), v)
+        for ts, who, n, at, op, v in USUAL
+    ]
+    trace = traced(calls)
+    pid = pl.when(pl.col("utid") == A).then(70).otherwise(pl.col("pid")).cast(pl.UInt32)
+    names = ("switches", "wakeups", "states", "waits", "system_calls", "locks", "losses")
+    tables = {name: getattr(trace, name) for name in names}
+    tables["threads"] = trace.threads.with_columns(pid=pid)
+    found = lock_waits(ss.Trace.from_tables(tables, trace.info)).filter(pl.col("utid") == B)
+    assert found["releaser"].to_list() == [A if told else None]
+    assert found["pid"].to_list() == [77]
+
+
 def test_a_lock_of_the_kernel_that_is_first_spun_for() -> None:
     address = 0xFFFF_8880_0000_0040
     trace = traced(

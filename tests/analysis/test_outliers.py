@@ -120,6 +120,41 @@ def test_numbers_of_a_part_are_those_of_the_part_alone() -> None:
     )
 
 
+def test_of_all_threads_it_is_the_same_as_of_none_selected() -> None:
+    trace = queue(30, seed=5, bad=10)
+    everyone = ss.outliers(trace, every="1m", where=pl.col("comm") == "job")
+    assert everyone.equals(ss.outliers(trace, every="1m"))
+    with pytest.raises(UsageError, match="no thread is selected"):
+        ss.outliers(trace, where=pl.col("comm") == "nobody")
+
+
+def test_a_service_that_is_slow_for_a_minute_beside_others_that_are_not() -> None:
+    """Every tenth thread is `mine`: in minute 84 its needs are four times as large, which the
+    machine as a whole does not show."""
+    trace = queue(120, seed=1)
+    mine = pl.col("utid") % 10 == 0
+    named = trace.threads.with_columns(comm=pl.when(mine).then(pl.lit("mine")).otherwise("comm"))
+    in_it = (pl.col("ts") // MINUTE == 84) & mine & (pl.col("state").cast(pl.String) == "runnable")
+    states = trace.states.with_columns(dur=pl.when(in_it).then(20 * pl.col("dur")).otherwise("dur"))
+    late = (pl.col("ts_ready") // MINUTE == 84) & mine
+    waits = trace.waits.with_columns(wait=pl.when(late).then(20 * pl.col("wait")).otherwise("wait"))
+    tables = {"threads": named, "states": states, "waits": waits, "switches": trace.switches}
+    trace = ss.Trace.from_tables(tables, trace.info)
+    frame = ss.outliers(trace, every="1m", where=pl.col("comm") == "mine")
+    worst = frame.row(0, named=True)
+    assert worst["ts"] == 84 * MINUTE
+    assert worst["outlier"]
+    mine_then = waits.filter(late).collect()
+    assert (worst["n"], worst["irq_frac"]) == (mine_then.height, None)
+    begun = trace.switches.filter(pl.col("next_utid") % 10 == 0)
+    then = begun.filter(pl.col("ts") // MINUTE == 84).select(pl.len()).collect().item()
+    assert worst["switches_hz"] * 60 == pytest.approx(then)
+    ran = trace.states.filter(mine, pl.col("utid") > 0, pl.col("ts") // MINUTE == 80)
+    busy = ran.filter(pl.col("state").cast(pl.String) == "running").collect()["dur"].sum()
+    assert frame.sort("ts")["busy_frac"][80] == pytest.approx(busy / MINUTE, rel=0.05)
+    assert not ss.outliers(trace, every="1m", where=pl.col("comm") == "job")["outlier"].any()
+
+
 def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() -> None:
     """20 parts of 1 s, busy for 200, 210, ..., 380 ms, and the last one for longer."""
     busy = [S // 5 + 10_000_000 * number for number in range(20)]

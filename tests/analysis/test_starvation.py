@@ -772,3 +772,52 @@ def test_bad_options_are_one_sentence(
     assert said in result.err
     assert result.err.count("\n") == 1
     assert not result.out
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        # Three programs called python3, of a service, its client and a foreign job.
+        (
+            ["/system.slice/web.service", "/client", "/batch", "/batch"],
+            "python3 of web.service (prio 120) waited 300 ms on CPU 0 behind python3 of /batch and"
+            " 1 more (2 threads, >99 %)",
+        ),
+        (
+            ["/system.slice/web.service", "/batch", "/batch", "/batch"],
+            "python3 of web.service (prio 120) waited 300 ms on CPU 0 behind python3 of /batch"
+            " (2 threads, >99 %)",
+        ),
+        (
+            ["/system.slice/web.service", "/", "/", "/"],
+            "behind python3 outside of all groups (2 threads, >99 %)",
+        ),
+        # All of one service, and one whose group is unknown.
+        (["/batch"] * 4, "python3 (prio 120) waited 300 ms on CPU 0 behind python3 (2 threads"),
+        (
+            ["/a", None, "/b", "/b"],
+            "python3 of /a (prio 120) waited 300 ms on CPU 0 behind python3 (2",
+        ),
+    ],
+)
+def test_programs_of_one_name_are_told_apart_by_their_service(
+    groups: list[str | None], said: str
+) -> None:
+    trace = scene(
+        """
+        w runnable@0 100..400
+        a running@0 100..200
+        b running@0 200..399
+        c running@0 399..400
+        w running@0 400..500
+        """,
+        ncpu=1,
+    )
+    number = (pl.col("utid") - 1).cast(pl.Int64)
+    threads = trace.threads.with_columns(
+        comm=pl.when(pl.col("comm") == "c").then(pl.lit("cc")).otherwise(pl.lit("python3")),
+        cgroup=number.replace_strict([0, 1, 2, 3], groups, default=None, return_dtype=pl.String),
+    ).collect()
+    tables = {"states": trace.states, "waits": trace.waits, "threads": threads}
+    story = ss.starvation(ss.Trace.from_tables(tables, trace.info))["story"][0]
+    assert said in story

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import os
 import pwd
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,9 @@ from pathlib import Path
 
 import pytest
 from collector_runs import eventually, meta
+
+from schedscope import collectors
+from schedscope.cli import capture as command
 
 pytestmark = pytest.mark.needs("linux", "root", "tracefs")
 
@@ -52,6 +57,29 @@ def test_without_summary_nothing_is_converted(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["x.capture"]
+
+
+def test_it_has_the_options_of_the_program() -> None:
+    """All but those that `schedscope doctor` and `top` use, and `--version`."""
+    said = subprocess.run(["sh", collectors.path(), "--help"], capture_output=True, text=True)
+    wanted = set(re.findall(r"--[a-z][a-z-]*", said.stdout)) - {"--clean", "--once", "--version"}
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert "--of" in wanted
+    assert wanted <= {*parser._option_string_actions}
+
+
+def test_whose_calls_are_recorded_is_handed_on(tmp_path: Path) -> None:
+    words = ["--no-summary", "--with", "syscalls", "--of", "all"]
+    done = capture("-o", "x.capture", *words, "--", "true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    recorder = meta(tmp_path / "x.capture")["recorder"]
+    # One instance records everything: the command is not chosen.
+    assert "; of command" not in recorder["command"]
+    assert "raw_syscalls" in recorder["command"]
+    done = capture("-o", "y", "--no-summary", "--with", "syscalls", "--of", "x", cwd=tmp_path)
+    assert done.returncode == 125
+    assert "--of x is neither all, command nor pids" in done.stderr
 
 
 def test_an_existing_folder_is_refused(tmp_path: Path) -> None:

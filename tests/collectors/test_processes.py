@@ -70,6 +70,37 @@ def test_the_workload_and_its_children_are_a_tree(tmp_path: Path) -> None:
     assert asleep["cgroup"] in paths
 
 
+def host(function: str, folder: Path) -> list[list[str]]:
+    """Rows that a function of collectors/linux prints, in that folder."""
+    linux = ROOT / "collectors" / "linux"
+    code = f"""
+        have() {{ command -v "$1" >/dev/null 2>&1; }}
+        . {linux / "host.sh"}; . {linux / "processes.sh"}
+        {function}"""
+    done = subprocess.run(["sh", "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.needs("linux")
+def test_control_groups_are_found_before_the_processes_are_listed(tmp_path: Path) -> None:
+    """So that the list can be the last thing before the first event."""
+
+    def alike() -> bool:
+        before = {row[0] for row in host("host_group_paths", tmp_path)}
+        return before == {row[4] for row in host("anonymous=1; host_processes start", tmp_path)}
+
+    # A process of another group may come or go meanwhile.
+    assert any(alike() for _ in range(5))
+    groups = {row[1] for row in host("host_groups start", tmp_path)}
+    (tmp_path / "processes.tsv").write_text("header\nstart\t1\t0\t0\t/nowhere/below\t\t\n")
+    assert [row[0] for row in host("host_group_paths", tmp_path)] == ["/nowhere/below"]
+    assert host("host_groups start", tmp_path) == [
+        row for row in host("host_groups start", tmp_path) if row[1] == "/"
+    ]
+    assert groups
+
+
 @pytest.mark.needs("root", "tracefs")
 def test_no_command_line_of_an_anonymous_host(tmp_path: Path) -> None:
     trace = capture(tmp_path, "true", options=("--anonymous-host",))

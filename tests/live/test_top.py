@@ -243,6 +243,8 @@ def test_it_ends_by_itself_after_a_time() -> None:
         (["--interval", "0.1"], "0.5 to 60 seconds"),
         (["--seconds", "0.5"], "as long as one table"),
         (["--format", "csv"], "--once"),
+        (["--cpu", "0"], "threads or processes of this host"),
+        (["--workload"], "threads or processes of this host"),
         (["--top", "0"], "1 or more"),
     ],
 )

@@ -61,6 +61,19 @@ def row(frame: pl.DataFrame, **key: Any) -> dict[str, Any]:
     return frame.filter(**key).row(0, named=True)
 
 
+def test_a_selection_shows_its_threads_alone_and_carries_all_waits() -> None:
+    spells = [(2, "runnable", 80, 100), (3, "running", 0, 100), (4, "runnable", 50, 100)]
+    waiting = Waiting()
+    frame = waiting.table(interval(spells, (0, 100)), where=pl.col("comm") == "slow")
+    assert frame.select("comm", "waiting").rows() == [("slow", 20)]
+    # A wait of which the next interval has no event, and whose thread was not selected before.
+    later = interval([(3, "running", 100, 200)], (100, 200))
+    frame = waiting.table(later, where=pl.col("tid") == 102)
+    assert frame.select("tid", "waiting", "longest").rows() == [(102, 100, 150)]
+    for by in ("process", "service"):
+        assert waiting.table(later, by, where=pl.lit(value=False)).is_empty()  # type: ignore[arg-type]
+
+
 def test_time_counts_within_the_interval_and_waits_at_full_length() -> None:
     """A wait of 60 of which 40 are in the interval [100, 200): both are said."""
     now = interval(

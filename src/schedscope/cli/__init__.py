@@ -47,6 +47,8 @@ DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and L
 EPILOG = """\
 a first session:
   schedscope capture -o web.capture -d 10        record this host for 10 seconds
+  schedscope findings web.capture                what is wrong, and what to try
+  schedscope outliers night.capture              which minute of a long one to look at
   schedscope latency web.capture --by comm       who waited for a CPU, and how long
   schedscope check web.capture                   how much of it can be trusted
 

@@ -48,6 +48,10 @@ def add_selection(
     select.add_argument("--pid", type=int, action="append", help="threads of this process")
     select.add_argument("--tid", type=int, action="append", help="this thread")
     select.add_argument("--cpu", type=int, action="append", help="this CPU")
+    _add_processes(select)
+
+
+def _add_processes(select: argparse._ArgumentGroup) -> None:
     select.add_argument(
         "--process", metavar="NAME", action="append", help="threads of processes of this name"
     )
@@ -405,11 +409,25 @@ def add_one_thread(parser: argparse.ArgumentParser, *, at: str, worst: str) -> N
     which.add_argument("--tid", type=int, help=f"the thread at {at}")
     which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
     which.add_argument("--worst", type=int, metavar="N", help=worst)
+    select = parser.add_argument_group(
+        "with --worst, only the waits of (repeat an option to select more; * and ? are wildcards)"
+    )
+    select.add_argument("--comm", metavar="NAME", action="append", help="threads of this name")
+    select.add_argument("--pid", type=int, action="append", help="threads of this process")
+    _add_processes(select)
 
 
 def one_thread(args: argparse.Namespace, trace: Trace) -> int:
     """The utid that --utid or --tid names."""
+    if selects_threads(_without_tid(args)):
+        given = _said(_without_tid(args))
+        raise UsageError(f"{given} with one thread", "--worst N", "they say whose waits count")
     return args.utid if args.utid is not None else _utid_of(trace, args.tid)
+
+
+def _without_tid(args: argparse.Namespace) -> argparse.Namespace:
+    """What `add_one_thread` has beside its one --tid, as `add_selection` would have it."""
+    return argparse.Namespace(**{**vars(args), "tid": None})
 
 
 def _utid_of(trace: Trace, tid: int) -> int:
@@ -434,15 +452,18 @@ def _utid_of(trace: Trace, tid: int) -> int:
     return int(threads["utid"][0])
 
 
-def worst_wait(trace: Trace, n: int) -> dict[str, Any]:
+def worst_wait(args: argparse.Namespace, trace: Trace) -> dict[str, Any]:
     """The row of the n-th longest of the waits that were measured, for `--worst N`."""
     import polars as pl
 
     from schedscope.analysis.worst_waits import worst_waits
 
+    n = args.worst
     if n < 1:
         raise UsageError(f"--worst {n}", "1 for the longest wait, 2 for the next, ...")
-    found = worst_waits(trace, n, where=pl.col("censored") == "none")
+    whose = where_threads(_without_tid(args), trace)
+    measured = pl.col("censored") == "none"
+    found = worst_waits(trace, n, where=measured if whose is None else measured & whose)
     if len(found) < n:
         raise UsageError(f"--worst {n}", f"at most {len(found)}: the waits that were measured")
     return found.row(n - 1, named=True)

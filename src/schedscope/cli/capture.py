@@ -60,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="record more, at a higher overhead: --list names what each recorder offers",
     )
     parser.add_argument(
+        "--of",
+        metavar="WHOM",
+        help="whose system calls, locks and stacks: those of COMMAND's processes (command: the"
+        " default with one), of all, or of running processes and what they start: PID,...",
+    )
+    parser.add_argument(
         "--max-size", metavar="SIZE", help="end the recording at about this size, as in 500M or 20G"
     )
     parser.add_argument(
@@ -145,7 +151,7 @@ def _run(args: argparse.Namespace) -> int:
     words = ["sh", str(program), "-o", output]
     options = (("-t", args.recorder), ("-d", args.duration), ("-b", args.buffer))
     limits = (("--max-size", args.max_size), ("--min-free", args.min_free))
-    for flag, value in (*options, *limits, ("--with", args.extras)):
+    for flag, value in (*options, *limits, ("--with", args.extras), ("--of", args.of)):
         if value is not None:
             words += [flag, value]
     words += ["-q"] * args.quiet + ["--anonymous-host"] * args.anonymous_host
@@ -172,7 +178,8 @@ def _flight(args: argparse.Namespace, program: Path) -> list[str]:
     """The program's words for a flight recorder, which writes its snapshots by itself."""
     words = ["sh", str(program)]
     options = {"--ring": args.ring, "-o": args.output, "-t": args.recorder, "-d": args.duration}
-    options |= {"-b": args.buffer, "--with": args.extras, "--min-free": args.min_free}
+    options |= {"-b": args.buffer, "--with": args.extras, "--of": args.of}
+    options |= {"--min-free": args.min_free}
     options |= {"--max-size": args.max_size, "--keep": args.keep, "--pause": args.pause}
     for flag, value in options.items():
         if value is not None:

@@ -28,7 +28,7 @@ HELP = "the chain of work and waits that led to an instant"
 EXAMPLE = """\
   schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s
   schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s --by thread
-  schedscope critical-path web.capture --worst 1
+  schedscope critical-path web.capture --worst 1 --service nginx.service
 """
 
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Answer:
     top = _options.top(args, 20)
     trace = _options.open_input(args)
     if args.worst is not None:
-        utid, since, end = _worst(trace, args.worst)
+        utid, since, end = _worst(args, trace)
         path = critical_path(trace, since, end, utid=utid)
     else:
         utid = _options.one_thread(args, trace)
@@ -109,12 +109,12 @@ def run(args: argparse.Namespace) -> Answer:
     )
 
 
-def _worst(trace: Trace, n: int) -> tuple[int, float, float]:
+def _worst(args: argparse.Namespace, trace: Trace) -> tuple[int, float, float]:
     """Thread, start and end of the n-th longest wait; the path to it began a wait's length ahead.
 
     A wait by itself has no more than one step before it: the wakeup.
     """
-    row = _options.worst_wait(trace, n)
+    row = _options.worst_wait(args, trace)
     start = max(trace.window[0], 2 * row["ts_ready"] - row["ts_run"])
     return row["utid"], trace.seconds(start), trace.seconds(row["ts_run"])
 

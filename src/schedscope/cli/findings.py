@@ -1,10 +1,10 @@
 """What is wrong, worst first?
 
-Starvation, avoidable idle time, masks, weights, quotas, interrupts, priority inversion,
-migrations that did not help, and what is missing from the trace: each with its cost in
-thread or CPU time, the command that shows its table, the one that opens the viewer
-where it is worst, what to try, and where there is one, the command that tests it in
-simulation. `schedscope report` shows the same on a page, with figures.
+Starvation, avoidable idle time, masks, weights, real-time threads, quotas, interrupts,
+locks, priority inversion, migrations that did not help, and what is missing from the
+trace: each with its cost in thread or CPU time, the command that shows its table, the
+one that opens the viewer where it is worst, what to try, and where there is one, the
+command that tests it in simulation. `schedscope report` shows the same on a page, with figures.
 
 With a selection, findings are about those threads as the ones that are affected, and so
 are their costs; whom they waited behind may be anyone. What concerns the machine or the

@@ -3,7 +3,8 @@
 The trace is cut into parts of equal length. Each is compared with all others: its waits, queues,
 busy CPUs, context switches, threads blocked, quotas and interrupts. A part stands out if one of
 these lies more than three interquartile ranges beyond the nearer quartile of all parts. Each row
-ends with the options that select that part in any other command.
+ends with the options that select that part in any other command. With a selection all of this is
+of the selected threads: when was this service slower than usual?
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options
+from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -28,6 +30,7 @@ HELP = "where to look first: parts of a trace that stand out"
 EXAMPLE = """\
   schedscope outliers night.capture
   schedscope outliers night.capture --every 1m
+  schedscope outliers night.capture --service nginx.service
   schedscope findings night.capture --since 5040 --until 5100
 """
 
@@ -40,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="show parts that do not stand out, too")
     _options.add_top(parser, 10, what="the N parts that stand out most")
+    _options.add_selection(parser, what="what these threads did and waited for")
     _options.add_format(parser)
 
 
@@ -51,7 +55,9 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     trace = _options.open_input(args)
-    frame = outliers(trace, every=args.every)
+    if args.cpu:
+        raise UsageError("outliers with --cpu", "threads", "a part is not about a single CPU")
+    frame = outliers(trace, every=args.every, where=_options.where_threads(args, trace))
     judged = frame.filter(pl.col("outlier").is_not_null()).height
     found = frame.filter("outlier")
     rows = frame if args.all else found
@@ -71,7 +77,10 @@ def run(args: argparse.Namespace) -> Answer:
         notes.append(f"{several(frame.height - judged, 'part')} could not be judged")
     notes = [*more(rows.height - shown.height, "more part"), *notes]
     if found.height:
-        notes.append(f"go on with: schedscope findings {args.input} {_together(trace, found)}")
+        whose = f" {given}" if (given := _options.words(args)) else ""
+        notes.append(
+            f"go on with: schedscope findings {args.input} {_together(trace, found)}{whose}"
+        )
     # Without rows, the note says it all.
     names = ["ts", "dur", "deviation", "story", "select"] if shown.height else []
     return Answer(

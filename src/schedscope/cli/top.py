@@ -25,6 +25,8 @@ from schedscope.present.answer import Answer, more
 from schedscope.present.text_table import sentence
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.live.recorder import Interval
     from schedscope.live.waiting import Waiting
 
@@ -34,6 +36,7 @@ HELP = "which threads wait most for a CPU right now"
 EXAMPLE = """\
   sudo schedscope top
   sudo schedscope top --by service --interval 5 --seconds 60
+  sudo schedscope top --service nginx.service
   sudo schedscope top --once --format json
 """
 _ROWS = 20
@@ -67,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"rows of a table (default: what fits the terminal, else {_ROWS};"
         " all with --format json or csv)",
     )
+    _options.add_selection(parser, what="these threads")
     _options.add_format(parser)
 
 
@@ -103,6 +107,11 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--seconds {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
         )
+    for name in ("cpu", "workload"):
+        if getattr(args, name):
+            raise UsageError(
+                f"top with --{name}", "threads or processes of this host", "as in --service NAME"
+            )
     if args.format != "table" and not args.once:
         raise UsageError(f"--format {args.format}", "one answer for a program", "add --once")
     if sys.platform != "linux":
@@ -143,7 +152,7 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
     from schedscope.present.columns import choose
 
     by = args.by
-    frame = waiting.table(interval, by)
+    frame = waiting.table(interval, by, _selected(interval, args))
     trace, length = interval.trace, max(1, interval.end - interval.begin)
     waited = int(frame["waiting"].sum())
     busy, unknown = busy_and_unknown(interval)
@@ -166,6 +175,16 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
         head=head,
         notes=more(len(frame) - rows) if rows else [],
     )
+
+
+def _selected(interval: Interval, args: argparse.Namespace) -> pl.Expr | None:
+    """The threads asked for; of which there may be none at the moment."""
+    import polars as pl
+
+    try:
+        return _options.where_threads(args, interval.trace)
+    except UsageError:
+        return pl.lit(value=False)
 
 
 def _fitting(head: Iterable[str]) -> int:

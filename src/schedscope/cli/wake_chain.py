@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> Answer:
     trace = _options.open_input(args)
     since = until = None
     if args.worst is not None:
-        row = _options.worst_wait(trace, args.worst)
+        row = _options.worst_wait(args, trace)
         utid = row["utid"]
         # As long after it as ten such waits, or 50 ms.
         end = min(trace.window[1], row["ts_run"] + max(_LEAST, 10 * row["wait"]))

@@ -36,8 +36,12 @@ class Waiting:
         """Nobody is known to wait."""
         self._still = pl.DataFrame(schema={"tid": pl.UInt32, "ts_ready": pl.Int64})
 
-    def table(self, interval: Interval, by: By = "thread") -> pl.DataFrame:
+    def table(
+        self, interval: Interval, by: By = "thread", where: pl.Expr | None = None
+    ) -> pl.DataFrame:
         """A row per group of threads that waited or ran, who waited most first.
+
+        `where` selects threads by the columns of `threads`.
 
         * `waiting`, `running`: time within the interval, of all threads of the row together;
           `waiting_frac`, `running_frac`: the same as shares of its length;
@@ -70,7 +74,11 @@ class Waiting:
         )
         keys = KEYS[by]
         names = ["utid", *dict.fromkeys(["tid", *keys])]
-        threads = threads_with(trace, keys).select(names)
+        threads = threads_with(trace, keys, where)
+        if where is not None:
+            threads = threads.filter(where)
+        threads = threads.select(names)
+        own: Literal["left", "inner"] = "left" if where is None else "inner"
         carried = waits.filter(pl.col("carried"))
         # A thread of which the trace shows no state: all that is known is that it waits.
         extra = carried.select(
@@ -81,12 +89,12 @@ class Waiting:
             .group_by("utid")
             .sum()
             .join(woken, on="utid", how="full", coalesce=True)
-            .join(threads, on="utid", how="left")
+            .join(threads, on="utid", how=own)
         )
         length = max(1, end - begin)
         lengths = (
             waits.with_columns(wait=pl.col("ts_end") - pl.col("ts_ready"))
-            .join(threads.drop("tid"), on="utid", how="left")
+            .join(threads.drop("tid"), on="utid", how=own)
             .group_by(keys)
             .agg(
                 n_waits=pl.col("ended").sum(),

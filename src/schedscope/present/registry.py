@@ -392,7 +392,7 @@ QUESTIONS = {
         evidence | | text | how the cause is known, or why it is not
         lock | most for lock | text | lock that threads slept for longest, of the sleeps in the row
         lock_time | for this lock | time | how long they slept for that lock
-        released_by | released by | text | thread that released it at the end of most of that time
+        released_by | released by | text | who released it at the end of most of it; timeout, signal
     """,
     "outliers": """
         outlier | stands out | text | whether it stands out from the other parts

@@ -20,6 +20,7 @@ ABOUT = {
     "mask": ("idle", "idle"),
     "crowding": ("kept", "kept"),
     "weight": ("fair", "fair"),
+    "real-time": ("who", "who"),
     "priority inversion": ("starved", "starved"),
     "interrupts": ("time", "time"),
     "lock convoy": ("", ""),
