@@ -114,8 +114,9 @@ def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
     since = pl.coalesce("ts_waking", "ts_ready")
     first, last = moved.select(since=since.min(), ts=pl.col("ts").max()).row(0)
+    told = trace.migrations if first is None else trace._part("migrations", first, last)
     reports = (
-        trace.migrations.filter(pl.col("utid") >= trace.ncpu)
+        told.filter(pl.col("utid") >= trace.ncpu)
         .filter(pl.col("ts").is_between(first, last))
         .select(
             "ts", "utid", report_ts="ts",
@@ -148,9 +149,11 @@ def _in_wakeup(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     switched = pl.Series("row", [], dtype=pl.UInt32)
     if rows.height:
         # What began before the first wakeup was in none of them.
-        within = pl.col("ts").is_between(rows["ts_waking"].min(), rows["report_ts"].max())
+        first, last = rows.select(pl.col("ts_waking").min(), pl.col("report_ts").max()).row(0)
+        within = pl.col("ts").is_between(first, last)
         begun = (
-            trace.states.filter(pl.col("state") == "running", within)
+            trace._part("states", first, last)
+            .filter(pl.col("state") == "running", within)
             .select(pl.col("cpu").cast(pl.UInt16), "ts", begun="ts")
             .sort("ts")
             .collect()
@@ -174,12 +177,14 @@ def _exec(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
         pl.col("report_cpu") == pl.col("from_cpu")
     )
     moved = moved.with_row_index("row")
-    rows = moved.filter(asked).select("row", "utid", "ts")
     named = pl.Series("row", [], dtype=pl.UInt32)
     renames = trace.renames.select("ts", "utid", renamed="ts").sort("ts").collect()
-    if rows.height and renames.height:
+    rows = moved.filter(asked).select("row", "utid", "ts").join(renames, on="utid", how="semi")
+    if rows.height:
+        first, last = rows.select(first=pl.col("ts").min(), last=pl.col("ts").max()).row(0)
         runs = (
-            trace.states.filter(
+            trace._part("states", first, last)
+            .filter(
                 pl.col("state") == "running",
                 pl.col("utid").is_in(rows["utid"].unique().implode()),
             )

@@ -50,31 +50,54 @@ pub(super) struct Thread {
     pub doubtful: u32,
 }
 
+/// Events in order of time, those of one CPU apart from all others.
+pub(super) struct Sides {
+    cpu: Vec<Seen>,
+    others: Vec<Seen>,
+}
+
+impl Sides {
+    pub(super) fn of(seen: &[Seen], cpu: u16) -> Self {
+        let (cpu, others) = seen.iter().partition(|event| event.cpu == cpu);
+        Self { cpu, others }
+    }
+}
+
+fn doubtful(threads: &[Thread]) -> u32 {
+    threads.iter().map(|thread| thread.doubtful).sum()
+}
+
 impl Examiner<'_> {
-    /// Breaks of order if the clock of `moved.0` is `moved.1` ns ahead.
-    pub(super) fn breaks(&self, seen: &[Seen], moved: Option<(u16, i64)>) -> u32 {
+    /// Breaks of order in the events as they stand.
+    pub(super) fn breaks(&self, seen: &[Seen]) -> u32 {
+        let mut threads = vec![Thread::default(); self.threads.len()];
+        let breaks: u32 = seen
+            .iter()
+            .map(|event| self.step(&mut threads, event))
+            .sum();
+        breaks + doubtful(&threads)
+    }
+
+    /// Breaks of order if the clock of the CPU apart is `ahead` ns ahead; None if they are more
+    /// than `most`, which is known before all events are looked at.
+    pub(super) fn breaks_apart(&self, seen: &Sides, ahead: i64, most: u32) -> Option<u32> {
         let mut threads = vec![Thread::default(); self.threads.len()];
         let mut breaks = 0;
-        match moved {
-            None => {
-                for event in seen {
-                    breaks += self.step(&mut threads, event);
-                }
+        let mut there = seen.cpu.iter().peekable();
+        for event in &seen.others {
+            while let Some(early) = there.next_if(|early| early.ts - ahead < event.ts) {
+                breaks += self.step(&mut threads, early);
             }
-            Some((cpu, ahead)) => {
-                let mut there = seen.iter().filter(|event| event.cpu == cpu).peekable();
-                for event in seen.iter().filter(|event| event.cpu != cpu) {
-                    while let Some(early) = there.next_if(|early| early.ts - ahead < event.ts) {
-                        breaks += self.step(&mut threads, early);
-                    }
-                    breaks += self.step(&mut threads, event);
-                }
-                for late in there {
-                    breaks += self.step(&mut threads, late);
-                }
+            breaks += self.step(&mut threads, event);
+            if breaks > most {
+                return None;
             }
         }
-        breaks + threads.iter().map(|thread| thread.doubtful).sum::<u32>()
+        for late in there {
+            breaks += self.step(&mut threads, late);
+        }
+        breaks += doubtful(&threads);
+        (breaks <= most).then_some(breaks)
     }
 
     /// One event of a thread: how many turn out to be such that cannot follow on those before.
@@ -185,7 +208,7 @@ mod tests {
                 kind,
             })
             .collect();
-        examiner.breaks(&seen, None)
+        examiner.breaks(&seen)
     }
 
     /// Woken, run, woken again while it runs, asleep, and only then queued by the second waking.

@@ -1,12 +1,16 @@
 //! The offsets between clocks that leave the fewest breaks of order.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 
-use super::order::{Kind, Seen};
+use rustc_hash::FxHashMap;
+
+use super::order::{Kind, Seen, Sides};
 use super::{Examiner, LEFT, MENDED, Offset};
 
 /// Width of the classes that differences of times are sorted into, ns.
 const CLASS: i64 = 50_000;
+/// Of fewer classes, to either side, each has its place in a list.
+const DENSE: i64 = 1 << 16;
 /// Classes that are tried: those with most differences.
 const TRIED: usize = 16;
 /// So many wakeups before a switch-in, and after it, are compared with it: few, which
@@ -27,6 +31,69 @@ const FASTER: f64 = 1.35;
 /// Parts that a trace is cut into where no constant offset does.
 const PARTS: usize = 8;
 
+/// How many differences of times lie in each class.
+enum Classes {
+    /// From the class of the greatest negative difference on.
+    Dense(Vec<u32>),
+    Sparse(FxHashMap<i64, u32>),
+}
+
+impl Classes {
+    /// For differences between these events, which are in order of time but for shifts.
+    fn of(seen: &[Seen]) -> Self {
+        let times = seen.iter().map(|event| event.ts);
+        let (first, last) = times.fold((i64::MAX, i64::MIN), |(first, last), ts| {
+            (first.min(ts), last.max(ts))
+        });
+        let half = last.saturating_sub(first) / CLASS + 1;
+        if (0..DENSE).contains(&half) {
+            Self::Dense(vec![0; 2 * half as usize + 1])
+        } else {
+            Self::Sparse(FxHashMap::default())
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, ahead: i64) {
+        let class = ahead.div_euclid(CLASS);
+        match self {
+            Self::Dense(counts) => {
+                let middle = (counts.len() / 2) as i64;
+                counts[(class + middle) as usize] += 1;
+            }
+            Self::Sparse(counts) => *counts.entry(class).or_default() += 1,
+        }
+    }
+
+    /// The classes that have most, each with its next; of equal ones the lowest.
+    fn fullest(&self, most: usize) -> Vec<i64> {
+        let mut order: Vec<(Reverse<u32>, i64)> = match self {
+            Self::Dense(counts) => {
+                let middle = (counts.len() / 2) as i64;
+                let with_next = counts.iter().zip(counts[1..].iter().chain([&0]));
+                (-middle..)
+                    .zip(with_next)
+                    .filter(|(_, (count, _))| **count > 0)
+                    .map(|(class, (count, next))| (Reverse(count + next), class))
+                    .collect()
+            }
+            Self::Sparse(counts) => counts
+                .iter()
+                .map(|(&class, &count)| {
+                    let next = counts.get(&(class + 1)).copied().unwrap_or(0);
+                    (Reverse(count + next), class)
+                })
+                .collect(),
+        };
+        if order.len() > most {
+            order.select_nth_unstable(most);
+            order.truncate(most);
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, class)| class).collect()
+    }
+}
+
 impl Examiner<'_> {
     /// CPUs whose clocks differ from the others', by how much, the surest first.
     pub fn offsets(mut self) -> Vec<Offset> {
@@ -40,10 +107,10 @@ impl Examiner<'_> {
         let spare = usize::from(with_events.len() == 2);
         let movable = with_events.split_off(spare);
         let as_stamped = self.seen.clone();
-        let breaks = self.breaks(&self.seen, None);
+        let breaks = self.breaks(&self.seen);
         let mut found = self.constant(&movable, spare);
         // Are they constant, as was assumed? Then they explain every break.
-        let left = self.breaks(&self.seen, None);
+        let left = self.breaks(&self.seen);
         if found.is_empty() || left.saturating_mul(LEFT) > breaks {
             if let Some((cpu, not)) = self.handed.stranger() {
                 return vec![Offset {
@@ -78,7 +145,7 @@ impl Examiner<'_> {
     fn constant(&mut self, movable: &[u16], spare: usize) -> Vec<Offset> {
         let mut found: Vec<Offset> = Vec::new();
         while found.len() + 1 < movable.len() + spare {
-            let breaks = self.breaks(&self.seen, None);
+            let breaks = self.breaks(&self.seen);
             if breaks < MENDED {
                 break;
             }
@@ -124,32 +191,42 @@ impl Examiner<'_> {
     /// The offset of `cpu` that leaves the fewest breaks of order.
     fn best(&self, seen: &[Seen], cpu: u16) -> Offset {
         let first = &seen[..seen.len().min(FIRST)];
-        let at_first = |ahead| self.breaks(first, Some((cpu, ahead)));
-        let likely = self.likely(first, cpu).into_iter();
-        let start = likely.map(|ahead| (at_first(ahead), ahead)).min();
-        let start = start.map_or(0, |(_, ahead)| ahead);
+        let beginning = Sides::of(first, cpu);
+        // No offset is one of those that are tried.
+        let without = self.breaks(first).saturating_add(1);
+        let (mut fewest, start) = self.fewest(&beginning, &self.likely(first, cpu), without);
+        let start = start.unwrap_or(0);
         // The middle of the longest run of equally good ones around it.
         let around: Vec<(i64, u32)> = (-STEPS..=STEPS)
-            .map(|step| start + step * STEP)
-            .map(|ahead| (ahead, at_first(ahead)))
+            .map(|step| {
+                let ahead = start + step * STEP;
+                let breaks = self.breaks_apart(&beginning, ahead, fewest);
+                fewest = breaks.unwrap_or(fewest);
+                (ahead, breaks.unwrap_or(u32::MAX))
+            })
             .collect();
-        let fewest = around.iter().map(|&(_, breaks)| breaks).min().unwrap_or(0);
         let runs = around.chunk_by(|one, next| (one.1 == fewest) == (next.1 == fewest));
         let run = runs
             .filter(|run| run[0].1 == fewest)
             .max_by_key(|run| run.len());
         let middle = run.map_or(start, |run| run[run.len() / 2].0);
-        let left = |ahead| self.breaks(seen, Some((cpu, ahead)));
-        let fewest = left(middle);
+        let whole = Sides::of(seen, cpu);
+        let fewest = self
+            .breaks_apart(&whole, middle, u32::MAX)
+            .unwrap_or(u32::MAX);
         let edge = |sign: i64| {
+            let as_good = |by: i64| {
+                let ahead = middle + sign * by;
+                self.breaks_apart(&whole, ahead, fewest).is_some()
+            };
             let (mut good, mut step) = (0, STEP);
-            while good < WIDEST && left(middle + sign * (good + step)) <= fewest {
+            while good < WIDEST && as_good(good + step) {
                 good += step;
                 step *= 2;
             }
             while step > 500 {
                 step /= 2;
-                if left(middle + sign * (good + step)) <= fewest {
+                if as_good(good + step) {
                     good += step;
                 }
             }
@@ -160,9 +237,24 @@ impl Examiner<'_> {
         Offset {
             cpu,
             ahead: (most - least <= WIDEST).then_some((least, most)),
-            breaks: self.breaks(seen, None),
+            breaks: self.breaks(seen),
             left: fewest,
         }
+    }
+
+    /// The fewest breaks that one of these offsets leaves, and the first that leaves so few; None
+    /// if none leaves less than `before`.
+    fn fewest(&self, seen: &Sides, offsets: &[i64], before: u32) -> (u32, Option<i64>) {
+        let (mut fewest, mut first) = (before, None);
+        for &ahead in offsets {
+            let Some(most) = fewest.checked_sub(1) else {
+                break;
+            };
+            if let Some(breaks) = self.breaks_apart(seen, ahead, most) {
+                (fewest, first) = (breaks, Some(ahead));
+            }
+        }
+        (fewest, first)
     }
 
     /// Offsets at which many wakeups on one side come just before a switch-in on the other.
@@ -172,8 +264,8 @@ impl Examiner<'_> {
         } else {
             Kind::Waking
         };
-        let mut wakes: HashMap<u32, [Vec<i64>; 2]> = HashMap::new();
-        let mut ins: HashMap<u32, [Vec<i64>; 2]> = HashMap::new();
+        let mut wakes: FxHashMap<u32, [Vec<i64>; 2]> = FxHashMap::default();
+        let mut ins: FxHashMap<u32, [Vec<i64>; 2]> = FxHashMap::default();
         for event in seen {
             let side = usize::from(event.cpu == cpu);
             if event.kind == wake {
@@ -184,7 +276,7 @@ impl Examiner<'_> {
         }
         let mut likely = vec![0];
         for reach in REACHES {
-            let mut classes: HashMap<i64, u32> = HashMap::new();
+            let mut classes = Classes::of(seen);
             for (thread, wakes) in &wakes {
                 let Some(ins) = ins.get(thread) else { continue };
                 for (wakes, ins, sign) in [(&wakes[0], &ins[1], 1), (&wakes[1], &ins[0], -1)] {
@@ -192,21 +284,12 @@ impl Examiner<'_> {
                         let at = wakes.partition_point(|from| from < to);
                         let near = at.saturating_sub(reach)..(at + reach).min(wakes.len());
                         for from in &wakes[near] {
-                            let ahead = sign * (to - from);
-                            *classes.entry(ahead.div_euclid(CLASS)).or_default() += 1;
+                            classes.count(sign * (to - from));
                         }
                     }
                 }
             }
-            let mut order: Vec<(u32, i64)> = classes
-                .iter()
-                .map(|(&class, &count)| {
-                    let next = classes.get(&(class + 1)).copied().unwrap_or(0);
-                    (count + next, class)
-                })
-                .collect();
-            order.sort_unstable_by_key(|&(count, class)| (std::cmp::Reverse(count), class));
-            for (_, class) in order.into_iter().take(TRIED) {
+            for class in classes.fullest(TRIED) {
                 let at = class * CLASS;
                 likely.extend([at, at + CLASS / 2, at + CLASS]);
             }
@@ -247,40 +330,67 @@ impl Examiner<'_> {
         let Some(begin) = first.first().map(|event| event.ts) else {
             return (0, 0);
         };
-        let left = |rate: f64| {
+        let breaks = self.breaks(first);
+        // The fewest breaks that any rate leaves so far, and the first that does.
+        let mut best = (breaks, SLOWEST);
+        let mut attempt = |rate: f64| {
             let mut steady = first.to_vec();
             for event in &mut steady {
                 if event.cpu == cpu {
                     event.ts -= ((event.ts - begin) as f64 * rate) as i64;
                 }
             }
-            let likely = self.likely(&steady, cpu).into_iter();
-            let left = likely.map(|ahead| self.breaks(&steady, Some((cpu, ahead))));
-            left.min().unwrap_or(0)
+            let likely = self.likely(&steady, cpu);
+            let (fewest, better) = self.fewest(&Sides::of(&steady, cpu), &likely, best.0);
+            if better.is_some() {
+                best = (fewest, rate);
+            }
+            best.1
         };
-        let rates = (0..RATES).map(|step| SLOWEST * FASTER.powi(step));
-        let rates = rates.flat_map(|rate| [rate, -rate]);
-        let tried = rates.map(|rate| (left(rate), rate));
-        let Some(mut best) = tried.min_by_key(|one| one.0) else {
-            return (0, 0);
-        };
+        let mut rate = SLOWEST;
+        for step in 0..RATES {
+            for sign in [1.0, -1.0] {
+                rate = attempt(sign * SLOWEST * FASTER.powi(step));
+            }
+        }
         let mut near = FASTER - 1.0;
         for _ in 0..6 {
             near /= 2.0;
-            for rate in [best.1 * (1.0 + near), best.1 * (1.0 - near)] {
-                let left = left(rate);
-                if left < best.0 {
-                    best = (left, rate);
-                }
+            for rate_near in [rate * (1.0 + near), rate * (1.0 - near)] {
+                rate = attempt(rate_near);
             }
         }
-        (self.breaks(first, None), best.0)
+        (breaks, best.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn classes_are_counted_alike_in_a_list_and_in_a_table() {
+        let at = |ts| Seen {
+            ts,
+            thread: 0,
+            cpu: 0,
+            kind: Kind::In,
+        };
+        let seen = [at(0), at(20 * CLASS)];
+        let mut list = Classes::of(&seen);
+        let mut table = Classes::of(&[at(0), at(CLASS * DENSE)]);
+        assert!(matches!(list, Classes::Dense(_)));
+        assert!(matches!(table, Classes::Sparse(_)));
+        for ahead in [-20 * CLASS, -1, 0, CLASS - 1, CLASS, 20 * CLASS, 3 * CLASS] {
+            list.count(ahead);
+            table.count(ahead);
+        }
+        for most in [1, 2, 16] {
+            assert_eq!(list.fullest(most), table.fullest(most));
+        }
+        // Three in class 0 and its next; two in the one before, with 0; one in each other.
+        assert_eq!(list.fullest(3), [-1, 0, -20]);
+    }
 
     #[test]
     fn an_offset_that_mends_the_beginning_and_breaks_the_rest_is_not_taken_out() {
