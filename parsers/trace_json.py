@@ -121,6 +121,7 @@ _SHAPE: Mapping[str, Any] = {
         {"tid": _tid, "runtime": _count, "deadline": _count, "period": _count},
         needed=("tid", "runtime", "deadline", "period"),
     ),
+    "slices": _Each(list, {"tid": _tid, "slice": _count}, needed=("tid", "slice")),
     "cpu_time": _Each(
         list,
         {

@@ -18,14 +18,11 @@ from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import Machine, machine as _machine
 from schedscope.simulator.policy import tunables
 from schedscope.simulator.replay import Replay, resolve
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.workload import LONGEST_SLICE, SHORTEST_SLICE, Workload
 from schedscope.units import duration, nanoseconds, several
 
 SLICES = ("base_slice", "quantum", "rr_interval", "slice")
 """What policies call the longest time that a thread runs while others of its kind wait."""
-
-SHORTEST, LONGEST = 100_000, 100_000_000
-"""What the kernel makes of any slice of a thread, ns (__setparam_fair of Linux 6.12)."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +204,7 @@ def _resliced(
     threads = workload.threads
     for who, text, mine in _each_once(workload, asked, "slice"):
         ns = nanoseconds(text)
-        if not SHORTEST <= ns <= LONGEST:
+        if not SHORTEST_SLICE <= ns <= LONGEST_SLICE:
             raise UsageError(f"slice {text} of {who}", "a time from 100us to 100ms")
         threads = threads.with_columns(
             slice=pl.when(mine).then(pl.lit(ns, pl.Int64)).otherwise(pl.col("slice"))

@@ -70,6 +70,8 @@ The rules, each counted in the extraction report:
 * A wake whose waker cannot have been running there counts as external
   (`wakes_unknown_waker`). So does a switch-in of a sleeper whose wake is not in
   the trace (`wakes_missing`): it slept until it ran.
+* A thread that the recorder found with a slice of its own keeps it, and so do the threads that
+  it starts (`own_slices`); asking for one during the recording, and a reset on fork, are not seen.
 * Only a thread that has decided to sleep is woken. If the wake comes while it is
   still on its way off the CPU, its wait began before the wake, and the rest of its
   burst is what the sleep costs (`wakes_before_sleep`); if it did not sleep at all
@@ -116,7 +118,16 @@ from schedscope.simulator.machine import machine_of
 from schedscope.simulator.recorded_calls import futexes, reads_and_writes
 from schedscope.simulator.recorded_groups import lacking, recorded_groups
 from schedscope.simulator.tick_phase import measured_clock
-from schedscope.simulator.workload import CLASSES, OPS, PIPES, STEPS, THREADS, Workload
+from schedscope.simulator.workload import (
+    CLASSES,
+    LONGEST_SLICE,
+    OPS,
+    PIPES,
+    SHORTEST_SLICE,
+    STEPS,
+    THREADS,
+    Workload,
+)
 from schedscope.trace import Trace
 
 EXTERNAL = ("relative", "absolute")
@@ -220,13 +231,14 @@ def extract_with_utids(
     waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
     turns = _taking_turns(switches, trace.ncpu) if linux else []
     report["round_robin"] = len(turns)
-    given = trace.info.get("reservations") or []
+    given = _given(trace)
     threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
     unknown = (threads["class"] == "deadline") & threads["dl_runtime"].is_null()
     report["deadlines_unknown"] = int(unknown.sum())
+    report["own_slices"] = threads["slice"].count()
     report["calls_recorded"] = not calls.is_empty()
     report["bound_by_name"] = int(threads["named"].sum())
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
@@ -324,18 +336,40 @@ def _with_priorities(
     )
 
 
-def _reservations(given: Sequence[Mapping[str, int]]) -> dict[str, pl.Expr]:
-    """Columns of what threads of SCHED_DEADLINE have, by the tid under which each was found."""
-    return {
-        f"dl_{name}": pl.col("tid")
-        .cast(pl.Int64)
-        .replace_strict(
-            {row["tid"]: row[name] for row in given}, default=None, return_dtype=pl.Int64
-        )
-        if given
-        else pl.lit(None, pl.Int64)
+def _given(trace: Trace) -> dict[str, pl.Expr]:
+    """Columns of what single threads have: reservations by tid, slices by utid."""
+    rows = trace.info.get("reservations") or []
+    columns = {
+        f"dl_{name}": _looked_up("tid", {row["tid"]: row[name] for row in rows})
         for name in ("runtime", "deadline", "period")
     }
+    return {**columns, "slice": _looked_up("utid", _slices(trace))}
+
+
+def _looked_up(column: str, values: Mapping[int, int]) -> pl.Expr:
+    if not values:
+        return pl.lit(None, pl.Int64)
+    key = pl.col(column).cast(pl.Int64)
+    return key.replace_strict(values, default=None, return_dtype=pl.Int64)
+
+
+def _slices(trace: Trace) -> dict[int, int]:
+    """The slice of each thread that has one of its own: a child has that of its parent."""
+    asked = {row["tid"]: row["slice"] for row in trace.info.get("slices") or []}
+    if not asked:
+        return {}
+    threads = trace.threads.select("utid", "tid", "parent_utid").collect()
+    waiting = dict(threads.select("utid", "parent_utid").drop_nulls().iter_rows())
+    first = threads.filter(pl.col("parent_utid").is_null())
+    found = {
+        utid: min(max(asked[tid], SHORTEST_SLICE), LONGEST_SLICE)
+        for utid, tid in first.select("utid", "tid").iter_rows()
+        if tid in asked
+    }
+    while inherited := {u: found[p] for u, p in waiting.items() if p in found}:
+        found.update(inherited)
+        waiting = {u: p for u, p in waiting.items() if u not in inherited}
+    return found
 
 
 def _threads(
@@ -345,12 +379,12 @@ def _threads(
     linux: bool,
     waited: dict[int, int],
     turns: list[int],
-    given: Sequence[Mapping[str, int]],
+    given: Mapping[str, pl.Expr],
 ) -> pl.DataFrame:
     """The workload's threads, with a column `bound`, and one for those bound by `name`.
 
     `waited`: the CPUs of those known to be bound to one; `turns`: the utids of SCHED_RR;
-    `given`: what threads of SCHED_DEADLINE were found to have.
+    `given`: columns of what single threads were found to have.
     """
     joined = found.cast({"utid": pl.UInt32}).join(
         known.rename({"prio": "last_prio"}), on="utid", how="left", maintain_order="left"
@@ -414,8 +448,7 @@ def _threads(
         asleep=pl.col("asleep") != 0,
         cpu="cpu",
         program="program",
-        slice=pl.lit(None, pl.Int64),
-        **_reservations(given),
+        **given,
         bound=home.is_not_null(),
         named=by_name,
     )

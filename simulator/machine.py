@@ -35,7 +35,8 @@ class Costs:
     Times are ns. `switch` is added to the incoming thread at each switch,
     `migration_*` when a thread runs on another CPU than the last time, by
     distance (the refill of its cache), `ipi` before another CPU hears that it
-    should reschedule, `idle_exit` before an idle CPU does so, `preempt` before a
+    should reschedule (its thread gets no further than its next call through a pipe, lock or
+    queue), `idle_exit` before an idle CPU does so, `preempt` before a
     busy one gives up its thread for another, `tick` at each clock tick of a busy
     CPU. `smt_speed` is the speed of a hardware thread
     whose sibling is busy: 1 means that siblings do not disturb each other, 0.6

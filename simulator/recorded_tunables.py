@@ -30,6 +30,7 @@ _FEATURES = {
     "DELAY_DEQUEUE": "delay_dequeue",
     "DELAY_ZERO": "delay_zero",
     "SIS_UTIL": "sis_util",
+    "WA_WEIGHT": "wa_weight",
     "NI_RANDOM": "newidle_by_success",
     "HRTICK": "hrtick",
     "GENTLE_FAIR_SLEEPERS": "gentle_fair_sleepers",

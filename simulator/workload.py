@@ -76,6 +76,9 @@ THREADS = pl.Schema(
         "dl_period": pl.Int64(),
     }
 )
+SHORTEST_SLICE, LONGEST_SLICE = 100_000, 100_000_000
+"""What the kernel makes of any slice of a thread, ns (__setparam_fair of Linux 6.12)."""
+
 _LATER = ("group", "slice", "dl_runtime", "dl_deadline", "dl_period")
 """Columns that a table of threads may lack."""
 

@@ -145,11 +145,30 @@ host_tunables() {
 # like such a line.
 host_heads() { xargs head -n "$1" /dev/null 2>/dev/null; }
 
+# Sets host_slice to the slice that threads have which never asked for one, ns: that of kthreadd.
+# Nothing where threads cannot ask (before 6.12) or the kernel does not show it. Other kernel
+# threads may show the unscaled slice of an early boot.
+host_default_slice() {
+    host_slice=
+    host_release=$(uname -r)
+    host_major=${host_release%%.*}
+    host_minor=${host_release#*.}
+    host_minor=${host_minor%%[!0-9]*}
+    [ "$host_major" -gt 6 ] || { [ "$host_major" = 6 ] && [ "${host_minor:-0}" -ge 12 ]; } || return 0
+    host_read /proc/2/comm
+    [ "$host_word" = kthreadd ] || return 0
+    host_slice=$(awk '$1 == "se.slice" { print $3; exit }' /proc/2/sched 2>/dev/null) || host_slice=
+}
+
 # One awk for all threads, a file after the other, so that neither the length of a command line nor
 # a comm with spaces, brackets, tabs or newlines in it matters.  `priority` in stat is the
 # kernel's own number less 100.
 host_threads() {
-    printf '%s\n' /proc/[0-9]*/task/[0-9]*/stat | sed 'p; s/stat$/status/' | host_heads 80 | awk '
+    host_default_slice
+    # Of each: stat, status and, where it tells of slices, sched.
+    host_files='p; s/stat$/status/'
+    [ -z "$host_slice" ] || host_files='p; s/stat$/status/p; s/status$/sched/'
+    printf '%s\n' /proc/[0-9]*/task/[0-9]*/stat | sed "$host_files" | host_heads 80 | awk -v usual="$host_slice" '
         function flush(    open, shut, comm, n, field, parts, part, i, policy, name, kernel, path) {
             # Between two files there is an empty line.
             sub(/\n+$/, "", stat)
@@ -172,7 +191,8 @@ host_threads() {
                 policy == 5 ? "idle" : policy == 6 ? "deadline" : policy == 7 ? "ext" : policy
             kernel = int(field[7] / 2097152) % 2
             print path[5], path[3], field[2], name, field[16] + 100, field[17], affinity, kernel, \
-                (policy == 6 ? reservation(path[5]) : ""), comm
+                (policy == 6 ? reservation(path[5]) : ""), \
+                (!kernel && slice != usual && (policy == 0 || policy == 3 || policy == 5) ? slice : ""), comm
         }
         # Of SCHED_DEADLINE: its runtime, deadline and period in ns, as chrt of util-linux prints them.
         function reservation(tid,    command, line, found) {
@@ -184,13 +204,15 @@ host_threads() {
         }
         BEGIN {
             OFS = "\t"
-            print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "reservation", "comm"
+            print "tid", "pid", "ppid", "policy", "prio", "nice", "affinity", "kernel", "reservation", "slice", "comm"
         }
-        /^==> \/proc\/[0-9]+\/task\/[0-9]+\/stat <==$/ { flush(); stat = affinity = ""; kind = 1; from = $2; next }
+        /^==> \/proc\/[0-9]+\/task\/[0-9]+\/stat <==$/ { flush(); stat = affinity = slice = ""; kind = 1; from = $2; next }
         /^==> \/proc\/[0-9]+\/task\/[0-9]+\/status <==$/ { kind = 2; next }
+        /^==> \/proc\/[0-9]+\/task\/[0-9]+\/sched <==$/ { kind = 3; next }
         /^==> \/dev\/null <==$/ { kind = 0; next }
         kind == 1 { stat = stat (stat == "" ? "" : "\n") $0 }
         kind == 2 && /^Cpus_allowed_list:/ { affinity = substr($0, 20) }
+        kind == 3 && $1 == "se.slice" { slice = $3 }
         END { flush() }'
 }
 

@@ -172,6 +172,37 @@ def test_what_a_deadline_thread_was_given_is_recorded(tmp_path: Path) -> None:
     assert rows == [{"tid": sleeper.pid, **given}]
 
 
+ASKER = """
+import ctypes, struct, time
+given = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, 5_000_000, 0, 0)
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 314}.get(__import__("os").uname().machine, 274)
+assert libc.syscall(number, 0, given, 0) == 0, ctypes.get_errno()
+print("asked", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_the_slice_that_a_thread_asked_for_is_recorded(tmp_path: Path) -> None:
+    """sched_setattr; of those that did not ask, as this test's own process, there is none."""
+    if "se.slice" not in Path("/proc/self/sched").read_text():
+        pytest.skip("the kernel does not show slices")
+    asker = subprocess.Popen([sys.executable, "-c", ASKER], stdout=subprocess.PIPE)
+    try:
+        assert asker.stdout is not None
+        asker.stdout.readline()
+        if "5000000" not in Path(f"/proc/{asker.pid}/sched").read_text():
+            pytest.skip("threads cannot have slices of their own here")
+        trace = capture(tmp_path, "true")
+    finally:
+        asker.kill()
+        asker.communicate()
+    slices = {row["tid"]: row["slice"] for row in trace.info["slices"]}
+    assert slices[asker.pid] == 5_000_000
+    assert os.getpid() not in slices
+
+
 MOVER = """
 import os, subprocess, sys, time
 time.sleep(0.2)

@@ -27,7 +27,7 @@ EEVDF = {
     "base_slice_ns": "1400000",
     "migration_cost_ns": "500000",
     "tunable_scaling": "1",
-    "features": "PLACE_LAG NO_DELAY_ZERO WAKEUP_PREEMPTION NO_HRTICK NI_RANDOM ",
+    "features": "PLACE_LAG NO_DELAY_ZERO WAKEUP_PREEMPTION NO_HRTICK NI_RANDOM NO_WA_WEIGHT ",
 }
 # What Debian's 6.1 shows on two CPUs: 6, 0.75 and 1 ms, doubled.
 CFS = {
@@ -49,6 +49,7 @@ def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
         "wakeup_preemption": "on",
         "hrtick": "off",
         "newidle_by_success": "on",
+        "wa_weight": "off",
         "hz": 250,
     }
     assert recorded_tunables(told(2, 250, **CFS), "cfs-6.1") == {

@@ -229,3 +229,27 @@ def test_a_pipe_of_less_than_a_page_is_refused() -> None:
     for capacity in (None, 5):
         with pytest.raises(UsageError, match="at least one whole page"):
             Builder().pipe(capacity, page=10)
+
+
+@pytest.mark.parametrize(("calls", "ends"), [(True, 124), (False, 105)])
+def test_a_thread_that_another_cpu_preempts_does_not_get_past_its_next_call(
+    calls: bool, ends: int
+) -> None:
+    """Asked at 10.5 us, it stops at its next call, at 11 us, until 30.5 us."""
+    b = Builder()
+    pipe = b.pipe()
+    writer = b.thread("writer", cpus="1")
+    for _ in range(100):
+        writer.run("1us")
+        if calls:
+            writer.put(pipe)
+    waker = b.thread("waker", cpus="0")
+    urgent = b.thread("urgent", sched="fifo", rt_prio=50, cpus="1", asleep=True)
+    urgent.wait_for(waker).run("5us")
+    waker.run("10500ns").signal(urgent)
+    trace = simulate(b.workload(), policy="eevdf-6.18", cpus=2, costs={"ipi": "20us"})
+    waits = trace.waits.join(trace.threads.select("utid", "comm"), on="utid")
+    urgent_waits = waits.filter(pl.col("comm") == "urgent").collect()
+    assert urgent_waits["wait"].to_list() == [20_000]
+    end = trace.threads.filter(pl.col("comm") == "writer").collect()["exit_ts"].item()
+    assert (end - trace.window[0]) // 1000 == ends

@@ -220,6 +220,7 @@ RICH: dict[str, Any] = {
         "name": "eevdf",
         "tunables": {"/proc/sys/kernel/sched_autogroup_enabled": "1"},
     },
+    "slices": [{"tid": 7, "slice": 500_000}],
     "unplaced_losses": [{"cpu": 1, "count": 4, "reason": "overrun"}],
 }
 """Keys that only some traces have, as a decoder writes them."""

@@ -102,7 +102,8 @@ impl CaptureFolder {
     /// Everything that is known before the first event; the recorder's own
     /// decoder adds what its events tell.
     pub fn info(&self) -> Result<SourceInfo> {
-        let mut threads = self.threads()?;
+        let rows = self.table("threads.tsv")?;
+        let mut threads = self.threads(&rows);
         // The first of each: a table may name one twice.
         let mut places: FxHashMap<u32, usize> = FxHashMap::default();
         for (place, thread) in threads.iter().enumerate() {
@@ -141,20 +142,21 @@ impl CaptureFolder {
             ),
             unfinished: self.ends_early(),
             linux_priorities: self.text(&["os"]) == Some("Linux"),
-            about: self.about()?.to_string(),
+            about: self.about(&rows)?.to_string(),
             ..SourceInfo::default()
         })
     }
 
-    /// What trace.json says of the recording: `capture.json`, with the control groups and
-    /// the kernel's own account of CPU time.
-    fn about(&self) -> Result<Value> {
+    /// What trace.json says of the recording: `capture.json`, with the control groups, the
+    /// kernel's own account of CPU time, and what only some `threads` have.
+    fn about(&self, threads: &[Row]) -> Result<Value> {
         let mut about = self.json.clone();
         for (name, rows) in [
             ("groups", self.groups()?),
             ("cpu_time", self.cpu_time()?),
             ("autogroups", self.autogroups()?),
-            ("reservations", self.reservations()?),
+            ("reservations", reservations(threads)),
+            ("slices", slices(threads)),
         ] {
             if !rows.is_empty()
                 && let Some(about) = about.as_object_mut()
@@ -201,22 +203,6 @@ impl CaptureFolder {
         Ok(found.collect())
     }
 
-    /// What each thread of SCHED_DEADLINE has, ns: `3000000/10000000/10000000` in the table.
-    fn reservations(&self) -> Result<Vec<Value>> {
-        let rows = self.table("threads.tsv")?;
-        let found = rows.iter().filter_map(|row| {
-            let tid = row.number::<u32>("tid")?;
-            let given = row.text("reservation")?.split('/').map(str::parse::<u64>);
-            let [Ok(runtime), Ok(deadline), Ok(period)] = given.collect::<Vec<_>>()[..] else {
-                return None;
-            };
-            Some(serde_json::json!({
-                "tid": tid, "runtime": runtime, "deadline": deadline, "period": period,
-            }))
-        });
-        Ok(found.collect())
-    }
-
     /// How each CPU spent the time from just before the recording to just after it, as the kernel
     /// counted, in ns; of CPUs that were there both times.
     fn cpu_time(&self) -> Result<Vec<Value>> {
@@ -259,12 +245,10 @@ impl CaptureFolder {
                 .any(|loss| loss.get("reason").and_then(Value::as_str) == Some("early_end"))
     }
 
-    fn threads(&self) -> Result<Vec<KnownThread>> {
-        let rows = self.table("threads.tsv")?;
+    fn threads(&self, rows: &[Row]) -> Vec<KnownThread> {
         // A flight recorder reads the table when it takes a snapshot.
         let at_end = self.get(&["ring"]).is_some_and(Value::is_object);
-        Ok(rows
-            .iter()
+        rows.iter()
             .filter_map(|row| {
                 let kernel = row.number::<u8>("kernel").map(|kernel| kernel != 0);
                 Some(KnownThread {
@@ -280,7 +264,7 @@ impl CaptureFolder {
                     at_end,
                 })
             })
-            .collect())
+            .collect()
     }
 
     fn processes(&self) -> Result<Vec<KnownProcess>> {
@@ -367,6 +351,30 @@ impl Row {
     fn number<T: std::str::FromStr>(&self, column: &str) -> Option<T> {
         self.text(column)?.parse().ok()
     }
+}
+
+/// What each thread of SCHED_DEADLINE has, ns: `3000000/10000000/10000000` in the table.
+fn reservations(threads: &[Row]) -> Vec<Value> {
+    let of = |row: &Row| {
+        let tid = row.number::<u32>("tid")?;
+        let given = row.text("reservation")?.split('/').map(str::parse::<u64>);
+        let [Ok(runtime), Ok(deadline), Ok(period)] = given.collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        Some(serde_json::json!({
+            "tid": tid, "runtime": runtime, "deadline": deadline, "period": period,
+        }))
+    };
+    threads.iter().filter_map(of).collect()
+}
+
+/// The slices, ns, of threads that asked for one of their own.
+fn slices(threads: &[Row]) -> Vec<Value> {
+    let of = |row: &Row| {
+        let (tid, slice) = (row.number::<u32>("tid")?, row.number::<u64>("slice")?);
+        Some(serde_json::json!({"tid": tid, "slice": slice}))
+    };
+    threads.iter().filter_map(of).collect()
 }
 
 /// What was seen when recording started, and when it had ended.

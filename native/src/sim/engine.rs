@@ -164,7 +164,6 @@ impl<'a> Engine<'a> {
                 nr_queued: 0,
                 idle_since: 0,
                 resched: None,
-                told: false,
                 charged_at: 0,
                 settled_at: 0,
                 rate: i64::from(machine.info(c).capacity),
@@ -527,12 +526,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether the thread on `c` is on its way out of the kernel, where a request that
-    /// was made on that CPU preempts it before it gets to its next call through a pipe or lock.
+    /// Whether the thread on `c` is to be preempted on its way out of the kernel, before it gets
+    /// to its next call through a pipe or lock: the flag that a request sets is looked at on every
+    /// such way, whichever CPU set it (exit_to_user_mode_loop of kernel/entry/common.c), and an
+    /// interrupt that is to tell of it stops the thread where it is.
     fn is_about_to_choose(&self, c: Cpu) -> bool {
         let slot = 3 * self.world.cpus.len() as u32 + u32::from(c);
         let cpu = &self.world.cpus[c as usize];
-        let (Some(t), Some(_), true) = (cpu.curr, cpu.resched, cpu.told) else {
+        let (Some(t), Some(_)) = (cpu.curr, cpu.resched) else {
             return false;
         };
         let next = self.next_step[t as usize];

@@ -79,8 +79,6 @@ pub struct CpuState {
     /// When it last became idle, if it is.
     pub idle_since: i64,
     pub(super) resched: Option<RescheduleReason>,
-    /// The CPU knows of that request: it was made there, or has arrived.
-    pub(super) told: bool,
     pub(super) charged_at: i64,
     pub(super) settled_at: i64,
     /// Work units done per wall ns.
@@ -301,7 +299,6 @@ impl World {
         let n = self.cpus.len();
         let cpu = &mut self.cpus[c as usize];
         let asked = cpu.resched.is_some();
-        cpu.told = !remote || (asked && cpu.told);
         if cpu.resched.is_none_or(|w| w < why) {
             cpu.resched = Some(why);
         }

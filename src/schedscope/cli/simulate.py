@@ -403,6 +403,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("forks", "fork"),
             n("exits", "exit"),
             n("priority_changes", "priority change"),
+            n("own_slices", "thread", "that chose a slice"),
         ],
         "cut": [
             n("involuntary_dropped", "involuntary switch", plural="involuntary switches"),

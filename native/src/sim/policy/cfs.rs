@@ -389,7 +389,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             jiffy: k.jiffy,
         },
         rt: RtQueues::new(ncpu, nthreads, s),
-        placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct),
+        placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct, true),
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),

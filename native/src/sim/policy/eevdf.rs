@@ -108,6 +108,11 @@ pub const SPEC: Spec = Spec {
             "on",
             "wakes look less far for an idle CPU the busier all are, and not at all above 92 %",
         ),
+        switch(
+            "wa_weight",
+            "on",
+            "a wake brings a thread to its waker's CPU if that has less load, where both are busy",
+        ),
         time(
             "migration_cost",
             "500us",
@@ -286,7 +291,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
-        placer: Placer::new(nthreads, IMBALANCE_PCT),
+        placer: Placer::new(nthreads, IMBALANCE_PCT, s.is_on("wa_weight")),
         balancer: Balancer::new(machine, knobs, hz),
     }))
 }

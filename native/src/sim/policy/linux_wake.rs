@@ -27,13 +27,16 @@ struct Habit {
 pub(super) struct Placer {
     habits: Vec<Habit>,
     imbalance_pct: i64,
+    /// Whether the loads of two busy CPUs may bring a thread to its waker (WA_WEIGHT).
+    by_load: bool,
 }
 
 impl Placer {
-    pub(super) fn new(nthreads: usize, imbalance_pct: i64) -> Self {
+    pub(super) fn new(nthreads: usize, imbalance_pct: i64, by_load: bool) -> Self {
         Self {
             habits: vec![Habit::default(); nthreads],
             imbalance_pct,
+            by_load,
         }
     }
 
@@ -99,7 +102,7 @@ impl Placer {
         if wake.sync && q.nr(this) == 1 {
             return this;
         }
-        if w.is_idle(prev) {
+        if w.is_idle(prev) || !self.by_load {
             return prev;
         }
         let (its, wakers) = weights;
