@@ -18,6 +18,8 @@ from ledgers import played
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.cli import _options
 from schedscope.present.columns import Column
 from schedscope.present.text_table import room, text_table
 
@@ -78,6 +80,10 @@ def test_alone_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str
     headings = [line.rstrip(":") for line in lines if not line.startswith("  ")]
     assert tuple(headings) == cli.GROUPS
     assert listed[:2] == ["doctor", "capture"]
+
+
+def test_rows_may_be_grouped_by_whatever_is_known_of_a_thread() -> None:
+    assert set(_options.THREAD_GROUPS) == {"utid", *THREAD_COLUMNS}
 
 
 def test_an_option_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -429,6 +435,8 @@ def test_a_signal_during_garbage_collection_is_not_lost(
     script = f"""
 import gc, signal, sys
 from schedscope import cli
+from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.cli import _options
 def collected(phase, info):
     gc.callbacks.remove(collected)
     signal.raise_signal({int(number)})

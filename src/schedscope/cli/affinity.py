@@ -33,10 +33,7 @@ EXAMPLE = """\
   schedscope affinity web.capture --isolated 2-3
 """
 
-GROUPS = (
-    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service"),
-    *("sched_class", "kernel", "affinity"),
-)
+GROUPS = _options.THREAD_GROUPS
 PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
 

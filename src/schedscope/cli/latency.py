@@ -35,21 +35,8 @@ EXAMPLE = """\
 """
 
 GROUPS = (
-    "comm",
-    "pid",
-    "tid",
-    "utid",
-    "cpu",
-    "cause",
-    "prio",
-    "sched_class",
-    "process_name",
-    "cgroup",
-    "service",
-    "cmdline",
-    "queue_cpu",
-    "prev_cpu",
-    "waker_cpu",
+    *_options.THREAD_GROUPS,
+    *("cpu", "cause", "prio", "queue_cpu", "prev_cpu", "waker_cpu"),
 )
 CAUSES = ("wake", "new", "preempt", "yield", "unknown")
 ROWS = 100

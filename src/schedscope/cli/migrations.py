@@ -34,10 +34,7 @@ EXAMPLE = """\
   schedscope migrations web.capture --ping-pong 5ms
 """
 
-GROUPS = (
-    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service"),
-    *("sched_class", "kernel", "cause", "distance", "from_cpu", "to_cpu"),
-)
+GROUPS = (*_options.THREAD_GROUPS, "cause", "distance", "from_cpu", "to_cpu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,10 +33,7 @@ EXAMPLE = """\
   schedscope requests web.capture --process nginx --by request --top 20
   schedscope requests filter.capture --reply any
 """
-GROUPS = (
-    *("process", "thread", "all", "request"),
-    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service", "cmdline"),
-)
+GROUPS = ("process", "thread", "all", "request", *_options.THREAD_GROUPS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,24 +21,7 @@ EXAMPLE = """\
   schedscope run-lengths web.capture --by comm --top 10
   schedscope run-lengths web.capture --by comm,end --comm nginx
 """
-GROUPS = (
-    *(
-        "all",
-        "comm",
-        "pid",
-        "tid",
-        "utid",
-        "kernel",
-        "sched_class",
-        "affinity",
-        "recorder",
-        "process_name",
-        "cgroup",
-        "service",
-        "cmdline",
-    ),
-    *("cpu", "end"),
-)
+GROUPS = ("all", *_options.THREAD_GROUPS, "cpu", "end")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

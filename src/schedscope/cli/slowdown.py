@@ -21,21 +21,7 @@ EXAMPLE = """\
   schedscope slowdown web.capture --by comm --comm 'make*'
   schedscope slowdown web.capture --top 10 --format json
 """
-GROUPS = (
-    "all",
-    "comm",
-    "pid",
-    "tid",
-    "utid",
-    "kernel",
-    "sched_class",
-    "affinity",
-    "recorder",
-    "process_name",
-    "cgroup",
-    "service",
-    "cmdline",
-)
+GROUPS = ("all", *_options.THREAD_GROUPS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

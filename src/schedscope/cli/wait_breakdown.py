@@ -23,11 +23,7 @@ EXAMPLE = """\
   schedscope wait-breakdown web.capture --cgroup '/system.slice/web*' --by cgroup
   schedscope wait-breakdown web.capture --by wait --top 20 --comm nginx
 """
-GROUPS = (
-    *("thread", "process", "all", "wait"),
-    *("comm", "pid", "tid", "utid", "kernel", "sched_class", "affinity", "recorder"),
-    *("process_name", "cgroup", "service", "cmdline"),
-)
+GROUPS = ("thread", "process", "all", "wait", *_options.THREAD_GROUPS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
