@@ -488,8 +488,8 @@ prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
         "          <idle>-0       [001] d..2. 10.000350: sched_switch: prev_comm=swapper/1 "
         "prev_pi=1 switch prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=c next_pid=12 "
         "next_prio=120",
-        "          <idle>-0       [001] d..2. 10.000350: sched_switch: c:12 [120] swi: d:13 [120] R "
-        "==> c:12 [120]",
+        "          <idle>-0       [001] d..2. 10.000350: sched_switch: c:12 [120] swi: d:13 "
+        "[120] R ==> c:12 [120]",
         # Without its middle, its beginning, its fields.
         "          <idle>-0       [001] d..2. 10.000350: sched_swget_cpu=001",
         "e=S ==> next_comm=c next_pid=12 next_prio=120",
