@@ -234,12 +234,15 @@ mod tests {
 
     #[test]
     fn missing_switches_explain_as_many_breaks_of_order() {
-        let mut progress: Progress<'_> = Box::new(|_, _| Ok(()));
-        let mut examiner = Examiner::new(2, true, &mut progress);
+        let mut silent = |_, _| Ok(());
+        let mut examiner = Examiner::new(2, true, &mut silent);
         let mut least = |chain_breaks| {
             examiner.chain_breaks = chain_breaks;
             examiner.least()
         };
-        assert_eq!([0, 2, 5, 15, 40, 1000].map(&mut least), [3, 3, 6, 16, 16, 250]);
+        assert_eq!(
+            [0, 2, 5, 15, 40, 1000].map(&mut least),
+            [3, 3, 6, 16, 16, 250]
+        );
     }
 }
