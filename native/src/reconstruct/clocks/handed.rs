@@ -30,9 +30,11 @@ pub struct Handed {
     /// ran and slept.
     came: HashMap<u16, (u32, u32)>,
     /// By CPU: of those woken again, who is not counted until its next switch shows that it
-    /// recorded all the time. Before its first switch, after its last one and in a gap of its
-    /// events they may have run there.
+    /// recorded all the time. In a gap of its events they may have run there.
     again: HashMap<u16, u32>,
+    /// The same before its first switch. Then and after its last one it may not have been recorded;
+    /// that is believed of a CPU that ran some of those that it was handed.
+    before: HashMap<u16, u32>,
 }
 
 impl Handed {
@@ -45,10 +47,12 @@ impl Handed {
                 ..
             } => {
                 let believed = self.running.insert(cpu, known(next));
-                if let Some(again) = self.again.remove(&cpu)
-                    && believed == Some(known(prev))
-                {
-                    self.came.entry(cpu).or_default().1 += again;
+                if let Some(again) = self.again.remove(&cpu) {
+                    if believed.is_none() {
+                        self.before.insert(cpu, again);
+                    } else if believed == Some(known(prev)) {
+                        self.came.entry(cpu).or_default().1 += again;
+                    }
                 }
                 self.to.remove(&prev.tid);
                 if self.to.remove(&next.tid).is_some_and(|(to, _)| to == cpu) {
@@ -67,6 +71,7 @@ impl Handed {
                     && self.unseen_on(to) == unseen
                 {
                     *self.again.entry(to).or_default() += 1;
+                    self.came.entry(to).or_default();
                 }
                 if let Some(to) = target_cpu
                     && kind != WakeKind::Waking
@@ -103,9 +108,17 @@ impl Handed {
     /// The CPU that ran fewest of the threads it was handed, if it does not belong to the
     /// others, and how many it did not run.
     pub fn stranger(&self) -> Option<(u16, u32)> {
-        let strange = self.came.iter();
-        let strange = strange.filter(|(_, (ran, not))| *not >= FEW && not > ran);
-        let (&cpu, &(_, not)) = strange.max_by_key(|&(&cpu, &(ran, not))| (not - ran, cpu))?;
+        let edges = |cpu| [&self.before, &self.again].map(|edge| edge.get(&cpu).unwrap_or(&0));
+        let came = self.came.iter().map(|(&cpu, &(ran, not))| {
+            let edges = if ran < FEW { edges(cpu) } else { [&0; 2] };
+            (
+                cpu,
+                ran,
+                edges.into_iter().fold(not, |sum, edge| sum + edge),
+            )
+        });
+        let strange = came.filter(|&(_, ran, not)| not >= FEW && not > ran);
+        let (cpu, _, not) = strange.max_by_key(|&(cpu, ran, not)| (not - ran, cpu))?;
         Some((cpu, not))
     }
 }
@@ -178,15 +191,24 @@ mod tests {
 
     #[test]
     fn before_its_first_switch_and_after_its_last_one_a_cpu_may_have_run_them() {
-        let mut handed = Handed::default();
-        woken_twice(&mut handed);
-        assert_eq!(handed.stranger(), None);
-        handed.event(&runs(5, 1));
-        assert_eq!(handed.stranger(), None);
-        woken_twice(&mut handed);
-        assert_eq!(handed.stranger(), None);
-        handed.event(&goes_on(1, 5, 6));
-        assert_eq!(handed.stranger(), Some((1, 12)));
+        let handed = |belongs: bool| {
+            let mut handed = Handed::default();
+            woken_twice(&mut handed);
+            for tid in 20..24 {
+                if belongs {
+                    handed.event(&wakeup(tid, WakeKind::Enqueued));
+                }
+                handed.event(&runs(tid, 1));
+            }
+            woken_twice(&mut handed);
+            handed
+        };
+        assert_eq!(handed(true).stranger(), None);
+        // It ran nobody that it was handed: nothing shows that it belongs to the others.
+        assert_eq!(handed(false).stranger(), Some((1, 18)));
+        let mut goes_on_recording = handed(true);
+        goes_on_recording.event(&goes_on(1, 23, 5));
+        assert_eq!(goes_on_recording.stranger(), Some((1, 12)));
     }
 
     #[test]
