@@ -70,6 +70,7 @@ exec_command() {
         exit 125
     fi
     cd -- "$start_dir" || exit 125
+    if [ -n "$caller_oldpwd" ]; then OLDPWD=$caller_oldpwd; else unset OLDPWD; fi
     umask "$caller_umask"
     if [ -n "$caller_lc_all" ]; then LC_ALL=$caller_lc_all; else unset LC_ALL; fi
     exec "$@"

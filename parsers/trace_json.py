@@ -6,6 +6,8 @@ Keys that nothing here names are kept as they are: other programs may add their 
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -167,11 +169,31 @@ _NAMES = ("clock", "recorder", "scheduler", "workload")
 _NEEDED = ("ncpu",)
 
 
+SUM = "crc32"
+"""The key of the checksum, the last one."""
+# Only as `written` has it: whoever writes the object anew, with a change, writes it otherwise.
+_LAST = re.compile(rb',\n "crc32": "([0-9a-f]{8})"\n\}\n\Z')
+
+
+def written(info: Mapping[str, Any]) -> str:
+    """The text of trace.json. Its last line is the checksum of what stands before."""
+    facts = {key: value for key, value in info.items() if key != SUM}
+    text = json.dumps(facts, ensure_ascii=False, indent=1).removesuffix("\n}")
+    return f'{text},\n "{SUM}": "{zlib.crc32(text.encode()):08x}"\n}}\n'
+
+
 def parse(text: bytes, where: str) -> dict[str, Any]:
     """The object in `text`; raises `FormatError` if it is none or a key is not what it should be.
 
     `where` is how errors call the file.
     """
+    last = _LAST.search(text)
+    if last and zlib.crc32(text[: last.start()]) != int(last[1], 16):
+        raise FormatError(
+            f"{where} is not as it was written: its checksum differs",
+            "what `schedscope convert` wrote",
+            f"convert the capture again; or, if you changed it yourself, remove its line {SUM}",
+        )
     try:
         info = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -183,6 +205,7 @@ def parse(text: bytes, where: str) -> dict[str, Any]:
         ) from error
     if not isinstance(info, dict):
         raise FormatError(f"{where} is not an object", "what `schedscope convert` wrote")
+    info.pop(SUM, None)
     return info
 
 

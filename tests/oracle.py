@@ -457,7 +457,8 @@ class Oracle:
         """Did it run since its last event, or may it have: woken again, or woken elsewhere?"""
         if e["kind"] == "waking" and self.has_waking:
             return thread.wait is not None or self.elsewhere(thread, e["target_cpu"])
-        return e["kind"] == "enqueued" and not self.has_waking and self.was_enqueued(thread)
+        queued = thread.wait is not None and thread.wait["ts_enqueued"] is not None
+        return e["kind"] == "enqueued" and not self.has_waking and queued
 
     def elsewhere(self, thread: Thread, target: int | None) -> bool:
         known = self.moves_recorded and None not in (thread.cpu, target)
@@ -515,6 +516,10 @@ class Oracle:
             self.found(thread, t)
             self.close(thread, t, "woken")
             self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
+        elif cause == "wake" and not self.has_waking:  # rule Woken again: it was preempted
+            self.lose_sight(thread)
+            self.close(thread, t, "woken")
+            self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=True, **facts)
         else:
             self.counters["spurious_wakeups"] += 1
 

@@ -34,6 +34,7 @@ from typing import Any
 
 from schedscope import looked_at, stored
 from schedscope.errors import StorageError, UsageError
+from schedscope.parsers import trace_json
 from schedscope.stored import METADATA
 
 _CONTENT_LIMIT = 64 * 2**20
@@ -118,7 +119,7 @@ def build(
         if source and key is not None:
             about["cache"] = {**key, **_identity(source, before)}
         about["files"] = stored.record(partial)
-        (partial / METADATA).write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+        (partial / METADATA).write_text(trace_json.written(about))
         while not _published(partial, target, replace):
             if source and key is not None and not refresh and _serves(target, source, key):
                 break  # another process was faster
@@ -178,7 +179,10 @@ def read_about(folder: Path) -> dict[str, Any] | None:
         about = json.loads((folder / METADATA).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return about if isinstance(about, dict) else None
+    if not isinstance(about, dict):
+        return None
+    about.pop(trace_json.SUM, None)
+    return about
 
 
 def _key(source: Path, options: Mapping[str, str] | None) -> dict[str, Any]:

@@ -241,10 +241,12 @@ def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path) -> None:
     """Its caller's directory, umask, PATH, locale and descriptors: none of the recorder's."""
-    show = 'umask; pwd; echo "$PATH" "${LC_ALL-unset}"; ls /proc/self/fd; env | grep -c ^watch'
+    show = 'umask; pwd; echo "$PATH" "${LC_ALL-unset}"; ls /proc/self/fd; env | grep OLDPWD'
+    show += "; env | grep -c ^watch"
     before = os.umask(0o027)
     try:
         environment = {"PATH": "/opt/none:.:" + os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+        environment["OLDPWD"] = "/var/tmp"
         alone = subprocess.run(
             ["sh", "-c", show],
             capture_output=True,

@@ -467,3 +467,64 @@ def test_a_wait_beside_a_hole_that_nothing_marks_is_a_bound(tmp_path: Path) -> N
     assert whole == [(290_000_000, "none")]
     # Not 8, whom CPU 1 ran when it was last heard of: it may have had thread 11 meanwhile.
     assert waits(*before, after, switch(1, 310, "13", "S", "7")) == [(0, "right")]
+
+
+HEALTHY = """\
+          <idle>-0       [000] d..2. 10.000100: sched_waking: comm=a pid=10 prio=120 target_cpu=000
+          <idle>-0       [000] d..2. 10.000200: sched_switch: prev_comm=swapper/0 prev_pid=0 \
+prev_prio=120 prev_state=R ==> next_comm=a next_pid=10 next_prio=120
+               a-10      [000] d..2. 10.000300: sched_waking: comm=b pid=11 prio=120 target_cpu=001
+          <idle>-0       [001] d..2. 10.000400: sched_switch: prev_comm=swapper/1 prev_pid=0 \
+prev_prio=120 prev_state=R ==> next_comm=b next_pid=11 next_prio=120
+               a-10      [000] d..2. 10.000500: sched_switch: prev_comm=a prev_pid=10 \
+prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # Two lines in one: the name would be longer than any.
+        "          <idle>-0       [001] d..2. 10.000350: sched_switch: prev_comm=swapper/1 "
+        "prev_pi=1 switch prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=c next_pid=12 "
+        "next_prio=120",
+        "          <idle>-0       [001] d..2. 10.000350: sched_switch: c:12 [120] swi: d:13 "
+        "[120] R ==> c:12 [120]",
+        # Without its middle, its beginning, its fields.
+        "          <idle>-0       [001] d..2. 10.000350: sched_swget_cpu=001",
+        "e=S ==> next_comm=c next_pid=12 next_prio=120",
+        "          <idle>-0       [001] d..2. 10.000350: sched_wakeup: comm=c pi",
+        "          <idle>-0       [001] d..2. 10.000350: sch",
+    ],
+)
+def test_a_damaged_line_is_a_hole(tmp_path: Path, line: str) -> None:
+    """Of every CPU: what was overwritten or cut out there may have been events of any."""
+    text = HEALTHY.splitlines()
+    path = tmp_path / "report.txt"
+    path.write_text("\n".join([*text[:3], line, *text[3:]]) + "\n")
+    trace = decode(path)
+    (lost,) = trace.losses.collect().iter_rows(named=True)
+    assert (lost["ts_begin"], lost["ts_end"]) == (10_000_300_000, 10_000_400_000)
+    assert (lost["cpu"], lost["count"], lost["reason"]) == (None, None, "truncated")
+    assert switches(trace).height == 3
+
+
+def test_what_is_no_event_is_no_damage(tmp_path: Path) -> None:
+    """Call chains, the function tracer's lines and what programs print stand between events."""
+    others = [
+        "            bash-1977  [000] .... 10.000350: sys_close <-system_call_fastpath",
+        " => futex_wait_queue",
+        "second line of what [a] program: printed",
+        "",
+    ]
+    text = HEALTHY.splitlines()
+    path = tmp_path / "report.txt"
+    path.write_text("\n".join([*text[:3], *others, *text[3:]]) + "\n")
+    assert decode(path).losses.collect().is_empty()
+
+
+def test_any_byte_but_nul_may_be_in_a_name(tmp_path: Path) -> None:
+    """trace-cmd and the kernel print names as they are, also in the first lines."""
+    path = tmp_path / "report.txt"
+    path.write_text("cpus=2\n" + HEALTHY.replace("comm=a ", "comm=\x01\x1c\x7f "))
+    assert switches(decode(path)).height == 3

@@ -233,3 +233,22 @@ def test_a_cpu_of_another_recording_is_told_apart(tmp_path: Path) -> None:
     row = check(trace).row(by_predicate=pl.col("check") == "clocks", named=True)
     assert row["level"] == "warning"
     assert "its events are of another recording" in row["text"]
+
+
+@pytest.mark.parametrize("recorded", [slice(0, 30), slice(70, ROUNDS)])
+def test_a_cpu_that_was_recorded_for_a_time_is_no_stranger(tmp_path: Path, recorded: slice) -> None:
+    """It runs nobody it is handed while it says nothing: a hole, and the rest is measured."""
+    true = measured(reported(tmp_path, lambda _: 0))
+    path = tmp_path / "report.txt"
+    lines = path.read_text().splitlines(keepends=True)
+    own = [line for line in lines if "[001]" in line]
+    each = len(own) // ROUNDS
+    kept = set(own[recorded.start * each : recorded.stop * each])
+    path.write_text("".join(line for line in lines if "[001]" not in line or line in kept))
+    trace = ss.convert(path, tmp_path / "out.sched", force=True)
+    assert not trace.info["clock_offsets"]
+    (lost,) = trace.losses.filter(pl.col("reason") != "chain_break").collect().iter_rows(named=True)
+    assert lost["reason"] == ("early_end" if recorded.start == 0 else "late_start")
+    said = measured(trace)
+    assert said <= true
+    assert len(said) > len(true) / 5

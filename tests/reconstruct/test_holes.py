@@ -335,7 +335,7 @@ def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
 def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
     engine: Engine, preempted: bool
 ) -> None:
-    """Of one that was preempted it tells nothing: it may have been about to sleep."""
+    """One that was preempted may have been about to sleep, or it ran and slept: nobody knows."""
     begin = "10 cpu0: A R -> B" if preempted else "10 cpu0: A S -> B\n20 cpu0: enqueued A on 0 by B"
     facts = f"""
          0 cpu0: idle -> A
@@ -345,7 +345,12 @@ def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
     """
     waits = answer(engine, facts, "A")
     if preempted:
-        assert waits[-1] == "A preempt ready=10 enqueued=10 run=90 cpu 0/0/0: 0+80=80"
+        assert waits[-2:] == lines(
+            """
+            A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=0 right
+            A wake enqueued=80 run=90 by B@0 cpu 0/0/0: -+10=- left
+            """
+        )
     else:
         assert waits[-2:] == lines(
             """

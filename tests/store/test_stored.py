@@ -44,6 +44,39 @@ def folder(sound: Path, tmp_path: Path) -> Path:
     return own
 
 
+def test_a_flipped_bit_in_trace_json_is_one_sentence(sound: Path, tmp_path: Path) -> None:
+    """Wherever it is: the last line may name another key then, but what is read is right."""
+    own = tmp_path / "t.sched"
+    shutil.copytree(sound, own)
+    whole = (own / "trace.json").read_bytes()
+    facts = ss.open(own).info
+    last = whole.rindex(b",")
+    chance = random.Random(7)
+    for at in [*chance.sample(range(last), 60), *range(last, len(whole))]:
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << chance.randrange(8)
+        (own / "trace.json").write_bytes(damaged)
+        try:
+            found = ss.open(own).info
+        except FormatError:
+            continue
+        assert at >= last
+        known = {key: value for key, value in found.items() if key in facts}
+        assert known == facts
+
+
+def test_trace_json_may_be_changed_without_its_checksum(sound: Path, tmp_path: Path) -> None:
+    own = tmp_path / "t.sched"
+    shutil.copytree(sound, own)
+    text = (own / "trace.json").read_text()
+    changed = text.replace('"hostname": ', '"owner": "me",\n "hostname": ')
+    (own / "trace.json").write_text(changed)
+    with pytest.raises(FormatError, match=r"not as it was written.*remove its line crc32"):
+        ss.open(own)
+    (own / "trace.json").write_text(changed[: changed.rindex(",")] + "\n}\n")
+    assert ss.open(own).info["owner"] == "me"
+
+
 def change(folder: Path, table: str, row: int, forged: bool = False, **values: Any) -> None:
     path = folder / f"{table}.parquet"
     frame = derived.plain(table, pl.scan_parquet(path, glob=False)).collect()

@@ -779,7 +779,7 @@ impl Reconstructor {
             self.woken_elsewhere(utid, t, row.target_cpu);
             awake_before = self.woken_again(utid, t);
         } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
-            self.enqueued_again(utid, t);
+            awake_before = self.enqueued_again(utid, t);
         } else if row.kind == WakeKind::Enqueued && self.halves_of_two(utid, t) {
             self.lose_sight(utid);
         }
@@ -872,7 +872,7 @@ impl Reconstructor {
             WakeKind::Waking if self.expects_waking => {
                 thread.wait.is_some() || self.is_elsewhere(utid, row.target_cpu)
             }
-            WakeKind::Enqueued if self.enqueues_once => thread.was_enqueued(),
+            WakeKind::Enqueued if self.enqueues_once => thread.is_queued(),
             _ => false,
         }
     }
@@ -913,11 +913,17 @@ impl Reconstructor {
     }
 
     /// The same without `waking`: a thread that was woken is not put on a queue once more. One
-    /// that was preempted may be: if it was about to sleep, it has been awake ever since.
-    fn enqueued_again(&mut self, utid: u32, t: i64) {
-        if self.threads[utid as usize].was_enqueued() {
-            self.woken_again(utid, t);
+    /// that was preempted may be, if it was about to sleep and has been awake ever since: true then.
+    fn enqueued_again(&mut self, utid: u32, t: i64) -> bool {
+        let thread = &self.threads[utid as usize];
+        if thread.was_enqueued() {
+            return self.woken_again(utid, t);
         }
+        let may_be_woken = thread.is_queued();
+        if may_be_woken {
+            self.lose_sight(utid);
+        }
+        may_be_woken
     }
 
     /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one

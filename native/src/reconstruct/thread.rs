@@ -92,6 +92,13 @@ impl Thread {
         })
     }
 
+    /// Does it wait on a queue, for whatever reason?
+    pub fn is_queued(&self) -> bool {
+        self.wait
+            .as_ref()
+            .is_some_and(|wait| wait.ts_enqueued.is_some())
+    }
+
     /// Switched in, or found, on `cpu` at `ts`.
     pub fn run(&mut self, cpu: u16, ts: i64) {
         self.state = State::Running;

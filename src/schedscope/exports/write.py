@@ -170,10 +170,8 @@ def _chrome(trace: Trace, path: Path) -> None:
 
 
 def _folder(trace: Trace, path: Path, suffix: str) -> None:
-    import json
-
     from schedscope import stored
-    from schedscope.parsers import csv_text
+    from schedscope.parsers import csv_text, trace_json
     from schedscope.trace import TABLES
 
     path.mkdir()
@@ -185,7 +183,7 @@ def _folder(trace: Trace, path: Path, suffix: str) -> None:
             csv_text.guard(frame).write_csv(path / f"{name}.csv")
     about = {key: value for key, value in trace.info.items() if key not in ("cache", "files")}
     about |= {"files": stored.record(path)} if suffix == "parquet" else {}
-    (path / "trace.json").write_text(json.dumps(about, indent=1) + "\n")
+    (path / "trace.json").write_text(trace_json.written(about))
 
 
 def _replace_folder(target: Path, partial: Path) -> None:

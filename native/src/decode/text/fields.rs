@@ -40,6 +40,8 @@ pub const NAMES: [&str; 27] = [
     "cgroup_transfer_tasks",
     "sys_enter_sched_yield",
 ];
+/// Up to here they say where threads are.
+pub const PLACED: usize = 5;
 /// From here on they are of interrupts.
 pub const INTERRUPTS: usize = 11;
 /// From here on they are of system calls.
@@ -372,6 +374,9 @@ fn name_pid_prio(text: &[u8]) -> Option<(Party, &[u8])> {
     let colon = text[..open].iter().rposition(|&byte| byte == b':')?;
     let tid = u32::try_from(whole(&text[colon + 1..open])?).ok()?;
     let prio = i16::try_from(whole(&text[open + 2..close])?).ok();
+    if too_long(&text[..colon]) {
+        return None;
+    }
     Some((
         Party {
             tid,
@@ -471,6 +476,9 @@ fn comm_pid<'a>(
             .position(|b| !b.is_ascii_digit())
             .unwrap_or(rest.len());
         if let (Some(tid), Some(rest)) = (tid(&rest[..digits]), rest[digits..].strip_prefix(end)) {
+            if too_long(&text[..at]) {
+                return None;
+            }
             return Some((
                 Party {
                     tid,
@@ -488,6 +496,12 @@ fn comm_pid<'a>(
 fn split_comm<'a>(text: &'a [u8], end: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let at = find_last(text, end)?;
     Some((&text[..at], &text[at + end.len()..]))
+}
+
+/// Longer than any name of a thread in the kernel: parts of two lines. (A viewer's page or
+/// another program may write one byte as several.)
+fn too_long(name: &[u8]) -> bool {
+    name.len() > 15 && !name.iter().any(|byte| matches!(byte, b'&' | b'\\'))
 }
 
 fn comm(name: &[u8]) -> Comm {

@@ -5,6 +5,7 @@
 //! where events were lost; the second decodes. What one line says is in `line`
 //! and `fields`. Stamps of µs keep the order of the lines.
 
+mod damage;
 mod fields;
 mod line;
 mod lines;
@@ -20,9 +21,10 @@ use crate::decode::group_moves::GroupMoves;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
+use damage::{Damage, is_cut};
 use fields::{
-    CALLS, DISKS, GROUPS, INTERRUPTS, LOCKS, NAMES, REASONS, SINGLE_CALLS, Said, cpus_named, known,
-    prev_state, said,
+    CALLS, DISKS, GROUPS, INTERRUPTS, LOCKS, NAMES, PLACED, REASONS, SINGLE_CALLS, Said,
+    cpus_named, known, prev_state, said,
 };
 use line::Bad;
 use lines::Lines;
@@ -49,10 +51,11 @@ pub struct FtraceText {
 
 #[derive(Debug, Clone, Copy)]
 struct Lost {
-    cpu: u16,
+    cpu: Option<u16>,
     begin: i64,
     end: i64,
     count: Option<u64>,
+    reason: LossReason,
 }
 
 /// Which lines of the file are trace: all, or those in a report's scripts.
@@ -85,8 +88,8 @@ pub fn is_ftrace_text(head: &[u8]) -> bool {
     if head.starts_with(b"TRACE:") || is_html(head) || head.starts_with(b"# tracer:") {
         return true;
     }
-    let printable = |&byte: &u8| byte >= 0x20 || matches!(byte, b'\n' | b'\r' | b'\t' | 0x1b);
-    if head.is_empty() || !head.iter().all(printable) {
+    // Threads may have any byte but this in their names.
+    if head.is_empty() || head.contains(&0) {
         return false;
     }
     // The last line may be cut.
@@ -383,10 +386,11 @@ fn find_losses(path: &Path, html: bool) -> Result<Vec<Lost>> {
                 for &(_, count) in open.iter().filter(|(lost, _)| *lost == line.cpu) {
                     let begin = last[cpu].unwrap_or(line.ts).min(line.ts);
                     found.push(Lost {
-                        cpu: line.cpu,
+                        cpu: Some(line.cpu),
                         begin,
                         end: line.ts,
                         count,
+                        reason: LossReason::Overrun,
                     });
                 }
                 open.retain(|(lost, _)| *lost != line.cpu);
@@ -421,6 +425,7 @@ impl Source for FtraceText {
         let mut interrupts = vec![OpenInterrupts::default(); ncpu];
         let mut last = vec![i64::MIN; ncpu];
         let mut moves = GroupMoves::default();
+        let mut damage = Damage::default();
         let (mut back, mut first_back) = (0u64, 0);
         let (mut good, mut bad) = (0u64, 0u64);
         let mut first_bad = String::new();
@@ -432,16 +437,36 @@ impl Source for FtraceText {
             let read = match line::parse(text) {
                 None => {
                     // Who left a handler in the hole is not known.
-                    let lost =
-                        loss_line(text).and_then(|(cpu, _)| interrupts.get_mut(usize::from(cpu)));
-                    lost.map(OpenInterrupts::forget);
-                    None
+                    let lost = loss_line(text);
+                    if let Some(open) =
+                        lost.and_then(|(cpu, _)| interrupts.get_mut(usize::from(cpu)))
+                    {
+                        open.forget();
+                    }
+                    (lost.is_none() && is_cut(text)).then(|| {
+                        damage.found();
+                        None
+                    })
                 }
-                Some(Ok(line)) => known(line.event).map(|kind| {
-                    let said = said(kind, &line, &self.states);
-                    said.map(|said| (kind, line.cpu, line.ts, said))
-                }),
-                Some(Err(_)) => Some(None),
+                Some(Ok(line)) => {
+                    let read = known(line.event).map(|kind| {
+                        let said = said(kind, &line, &self.states);
+                        if said.is_none() && kind < PLACED {
+                            damage.found();
+                        }
+                        said.map(|said| (kind, line.cpu, line.ts, said))
+                    });
+                    if !matches!(read, Some(None))
+                        && let Some((begin, end)) = damage.line(line.ts)
+                    {
+                        queue.lose(begin, end);
+                    }
+                    read
+                }
+                Some(Err(_)) => {
+                    damage.found();
+                    Some(None)
+                }
             };
             match read {
                 Some(Some((kind, cpu, ts, said))) => {
@@ -557,6 +582,19 @@ struct Queue {
 }
 
 impl Queue {
+    /// Of every CPU, found on the way.
+    fn lose(&mut self, begin: i64, end: i64) {
+        let place = self.losses.partition_point(|lost| lost.begin <= begin);
+        let lost = Lost {
+            cpu: None,
+            begin,
+            end,
+            count: None,
+            reason: LossReason::Truncated,
+        };
+        self.losses.insert(place, lost);
+    }
+
     fn push(&mut self, ts: i64, event: Event, sink: &mut dyn EventSink) -> Result<()> {
         if ts < self.last {
             self.late += 1;
@@ -587,11 +625,11 @@ impl Queue {
         self.last = ts;
         while let Some(lost) = self.losses.pop_front_if(|lost| lost.begin <= ts) {
             sink.event(&Event::Loss {
-                cpu: Some(lost.cpu),
+                cpu: lost.cpu,
                 ts_begin: lost.begin,
                 ts_end: lost.end,
                 count: lost.count,
-                reason: LossReason::Overrun,
+                reason: lost.reason,
             })?;
         }
         Ok(())

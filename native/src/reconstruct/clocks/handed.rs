@@ -4,13 +4,18 @@
 
 use std::collections::HashMap;
 
-use crate::model::event::{Event, UNKNOWN_TID, WakeKind};
+use crate::model::event::{Event, Party, UNKNOWN_TID, WakeKind};
 
 /// So many threads that a CPU was handed and did not run, and more than those that it did:
 /// it does not belong to the CPUs that handed them.
 const FEW: u32 = 4;
 /// Threads that are followed at a time.
 const FOLLOWED: usize = 1 << 16;
+
+/// Whose tid to compare: idle threads are all the same here.
+fn known(who: &Party) -> u32 {
+    if who.idle { 0 } else { who.tid }
+}
 
 /// Threads woken on one CPU for another, and whether they came to run there.
 #[derive(Debug, Default)]
@@ -24,6 +29,12 @@ pub struct Handed {
     /// By CPU: who ran there next, and who was woken again instead, as only a thread is that
     /// ran and slept.
     came: HashMap<u16, (u32, u32)>,
+    /// By CPU: of those woken again, who is not counted until its next switch shows that it
+    /// recorded all the time. In a gap of its events they may have run there.
+    again: HashMap<u16, u32>,
+    /// The same before its first switch. Then and after its last one it may not have been recorded;
+    /// that is believed of a CPU that ran some of those that it was handed.
+    before: HashMap<u16, u32>,
 }
 
 impl Handed {
@@ -35,7 +46,14 @@ impl Handed {
                 ref next,
                 ..
             } => {
-                self.running.insert(cpu, next.tid);
+                let believed = self.running.insert(cpu, known(next));
+                if let Some(again) = self.again.remove(&cpu) {
+                    if believed.is_none() {
+                        self.before.insert(cpu, again);
+                    } else if believed == Some(known(prev)) {
+                        self.came.entry(cpu).or_default().1 += again;
+                    }
+                }
                 self.to.remove(&prev.tid);
                 if self.to.remove(&next.tid).is_some_and(|(to, _)| to == cpu) {
                     self.came.entry(cpu).or_default().0 += 1;
@@ -52,7 +70,8 @@ impl Handed {
                     && let Some((to, unseen)) = self.to.remove(&who.tid)
                     && self.unseen_on(to) == unseen
                 {
-                    self.came.entry(to).or_default().1 += 1;
+                    *self.again.entry(to).or_default() += 1;
+                    self.came.entry(to).or_default();
                 }
                 if let Some(to) = target_cpu
                     && kind != WakeKind::Waking
@@ -69,7 +88,10 @@ impl Handed {
                 self.to.remove(&who.tid);
             }
             // Whoever waited may have run there.
-            Event::Loss { .. } => self.to.clear(),
+            Event::Loss { .. } => {
+                self.to.clear();
+                self.again.clear();
+            }
             _ => {}
         }
     }
@@ -86,9 +108,17 @@ impl Handed {
     /// The CPU that ran fewest of the threads it was handed, if it does not belong to the
     /// others, and how many it did not run.
     pub fn stranger(&self) -> Option<(u16, u32)> {
-        let strange = self.came.iter();
-        let strange = strange.filter(|(_, (ran, not))| *not >= FEW && not > ran);
-        let (&cpu, &(_, not)) = strange.max_by_key(|&(&cpu, &(ran, not))| (not - ran, cpu))?;
+        let edges = |cpu| [&self.before, &self.again].map(|edge| edge.get(&cpu).unwrap_or(&0));
+        let came = self.came.iter().map(|(&cpu, &(ran, not))| {
+            let edges = if ran < FEW { edges(cpu) } else { [&0; 2] };
+            (
+                cpu,
+                ran,
+                edges.into_iter().fold(not, |sum, edge| sum + edge),
+            )
+        });
+        let strange = came.filter(|&(_, ran, not)| not >= FEW && not > ran);
+        let (cpu, _, not) = strange.max_by_key(|&(cpu, ran, not)| (not - ran, cpu))?;
         Some((cpu, not))
     }
 }
@@ -96,7 +126,7 @@ impl Handed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::{LossReason, Party, State};
+    use crate::model::event::{LossReason, State};
 
     fn wakeup(tid: u32, kind: WakeKind) -> Event {
         Event::Wakeup {
@@ -127,14 +157,68 @@ mod tests {
         }
     }
 
+    /// The CPU goes from one thread to the next, and runs nobody else.
+    fn goes_on(cpu: u16, prev: u32, next: u32) -> Event {
+        let mut event = runs(next, cpu);
+        if let Event::Switch { prev: party, .. } = &mut event {
+            party.tid = prev;
+        }
+        event
+    }
+
+    /// What CPU 0 says of each thread, while CPU 1 records its own.
     fn stranger(each: impl Fn(u32) -> Vec<Event>) -> Option<(u16, u32)> {
         let mut handed = Handed::default();
         for tid in 10..16 {
+            handed.event(&runs(5, 1));
             for event in each(tid) {
                 handed.event(&event);
             }
+            let on = handed.running[&1];
+            handed.event(&goes_on(1, on, 5));
         }
         handed.stranger()
+    }
+
+    fn woken_twice(handed: &mut Handed) {
+        use WakeKind::{Enqueued, Waking};
+        for tid in 10..16 {
+            for kind in [Waking, Enqueued, Waking, Enqueued] {
+                handed.event(&wakeup(tid, kind));
+            }
+        }
+    }
+
+    #[test]
+    fn before_its_first_switch_and_after_its_last_one_a_cpu_may_have_run_them() {
+        let handed = |belongs: bool| {
+            let mut handed = Handed::default();
+            woken_twice(&mut handed);
+            for tid in 20..24 {
+                if belongs {
+                    handed.event(&wakeup(tid, WakeKind::Enqueued));
+                }
+                handed.event(&runs(tid, 1));
+            }
+            woken_twice(&mut handed);
+            handed
+        };
+        assert_eq!(handed(true).stranger(), None);
+        // It ran nobody that it was handed: nothing shows that it belongs to the others.
+        assert_eq!(handed(false).stranger(), Some((1, 18)));
+        let mut goes_on_recording = handed(true);
+        goes_on_recording.event(&goes_on(1, 23, 5));
+        assert_eq!(goes_on_recording.stranger(), Some((1, 12)));
+    }
+
+    #[test]
+    fn in_a_gap_that_breaks_its_chain_a_cpu_may_have_run_them() {
+        let mut handed = Handed::default();
+        handed.event(&runs(5, 1));
+        woken_twice(&mut handed);
+        handed.event(&goes_on(1, 7, 8));
+        handed.event(&goes_on(1, 8, 9));
+        assert_eq!(handed.stranger(), None);
     }
 
     #[test]

@@ -30,6 +30,8 @@ const SAMPLE: usize = 1 << 20;
 const MENDED: u32 = 3;
 /// Nor one that leaves more than one in so many.
 const LEFT: u32 = 4;
+/// Missing switches explain at most so many breaks of order: a clock that differs breaks more.
+const EXPLAINED: u32 = 16;
 /// Losses that are minded.
 const LOSSES: usize = 256;
 
@@ -180,9 +182,11 @@ impl<'a> Examiner<'a> {
         }
     }
 
-    /// Where many switches are missing, much may be mended by chance.
+    /// Where many switches are missing, much may be mended by chance; where as many are missing
+    /// as events come too late, the one explains the other.
     fn least(&self) -> u32 {
-        MENDED.max(self.chain_breaks / LEFT)
+        let explained = (self.chain_breaks + 1).min(EXPLAINED);
+        MENDED.max(self.chain_breaks / LEFT).max(explained)
     }
 
     fn full(&self) -> bool {
@@ -221,5 +225,24 @@ impl<'a> Examiner<'a> {
             cpu,
             kind,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_switches_explain_as_many_breaks_of_order() {
+        let mut silent = |_, _| Ok(());
+        let mut examiner = Examiner::new(2, true, &mut silent);
+        let mut least = |chain_breaks| {
+            examiner.chain_breaks = chain_breaks;
+            examiner.least()
+        };
+        assert_eq!(
+            [0, 2, 5, 15, 40, 1000].map(&mut least),
+            [3, 3, 6, 16, 16, 250]
+        );
     }
 }
