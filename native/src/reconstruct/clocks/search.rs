@@ -21,6 +21,8 @@ const FIRST: usize = 1 << 17;
 /// Step of the search around a promising offset, ns, and steps to either side.
 const STEP: i64 = 2_500;
 const STEPS: i64 = 40;
+/// So many of them are one where no more is asked than whether an offset mends.
+const COARSE: i64 = 4;
 /// An offset that is not known better than this, ns, is not known.
 const WIDEST: i64 = 100_000_000;
 /// Rates of clocks that are too slow or too fast: the least, how many, and by how much each
@@ -242,6 +244,25 @@ impl Examiner<'_> {
         }
     }
 
+    /// The fewest breaks that an offset of `cpu` leaves of those that there are: as `best`, but
+    /// what matters is no more than how many.
+    fn least_left(&self, seen: &[Seen], cpu: u16, breaks: u32) -> u32 {
+        let sides = Sides::of(seen, cpu);
+        let (mut fewest, mut at) = (breaks, 0);
+        let mut attempt = |offsets: &[i64]| {
+            let (fewer, first) = self.fewest(&sides, offsets, fewest);
+            (fewest, at) = (fewer, first.unwrap_or(at));
+            at
+        };
+        let start = attempt(&self.likely(seen, cpu));
+        let around = |start: i64, steps: i64, step: i64| -> Vec<i64> {
+            (-steps..=steps).map(|by| start + by * step).collect()
+        };
+        let near = attempt(&around(start, STEPS / COARSE, STEP * COARSE));
+        attempt(&around(near, COARSE, STEP));
+        fewest
+    }
+
     /// The fewest breaks that one of these offsets leaves, and the first that leaves so few; None
     /// if none leaves less than `before`.
     fn fewest(&self, seen: &Sides, offsets: &[i64], before: u32) -> (u32, Option<i64>) {
@@ -304,9 +325,9 @@ impl Examiner<'_> {
     fn changing(&self, cpu: u16) -> Option<Offset> {
         let (mut breaks, mut left) = (0, 0);
         for part in self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64)) {
-            let best = self.best(part, cpu);
-            breaks += best.breaks;
-            left += best.left;
+            let before = self.breaks(part);
+            breaks += before;
+            left += self.least_left(part, cpu, before);
         }
         let mut best = (breaks.saturating_sub(left), breaks, left);
         let (breaks, left) = self.drifting(cpu);
@@ -331,8 +352,13 @@ impl Examiner<'_> {
             return (0, 0);
         };
         let breaks = self.breaks(first);
+        // To be believed it has to mend so many; a rate near it mends half of them.
+        let enough = self.least().max(breaks.div_ceil(2));
+        if enough > breaks {
+            return (breaks, breaks);
+        }
         // The fewest breaks that any rate leaves so far, and the first that does.
-        let mut best = (breaks, SLOWEST);
+        let mut best = (breaks - enough / 2 + 1, SLOWEST);
         let mut attempt = |rate: f64| {
             let mut steady = first.to_vec();
             for event in &mut steady {
@@ -360,7 +386,7 @@ impl Examiner<'_> {
                 rate = attempt(rate_near);
             }
         }
-        (breaks, best.0)
+        (breaks, best.0.min(breaks))
     }
 }
 
