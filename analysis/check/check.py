@@ -303,9 +303,12 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     text = of(found, total, "wakeup", " have no `waking`")
     if taken:
         text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
-    row = part("missing wakings", found, total, text)
     # A hole or an unseen run swallows the first step of what is woken across its end.
     explained = (_counter(trace, "unseen_switch_ins") or 0) + _number(trace.losses)
+    if found and explained:
+        some = "" if found <= explained else f"{count(explained)} of them "
+        text += f", {some}perhaps because a switch-in is missing or events were lost"
+    row = part("missing wakings", found, total, text)
     if found - explained > WARN_DROPPED * total:
         row.level = "warning"
     return row
