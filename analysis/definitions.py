@@ -183,10 +183,14 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
 
 
 def trace_with(trace: Trace, waits: pl.LazyFrame) -> Trace:
-    """The trace with another ledger; only what the ledger's analyses read."""
+    """The trace with another ledger; only what the ledger's analyses read.
+
+    The switches are in it, too: without any wait the trace would seem not to have recorded them.
+    """
     from schedscope.trace import Trace as TraceClass
 
-    return TraceClass.from_tables({"waits": waits, "threads": trace.threads}, trace.info)
+    tables = {"waits": waits, "threads": trace.threads, "switches": trace.switches}
+    return TraceClass.from_tables(tables, trace.info)
 
 
 def _missing(trace: Trace, needs: Sequence[str]) -> str:

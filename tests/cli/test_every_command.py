@@ -32,9 +32,9 @@ VARIANTS = [
 ]
 # Commands that ask nothing of one trace, or that need more than a trace to answer.
 OTHERS = {
-    "capture", "collectors", "compare", "convert", "critical-path", "definitions", "doctor",
-    "export", "fidelity", "fleet", "ministat", "report", "simulate", "timeline", "top", "validate",
-    "view", "wake-chain", "whatif",
+    "capture", "collectors", "compare", "convert", "critical-path", "doctor", "export", "fidelity",
+    "fleet", "ministat", "report", "simulate", "timeline", "top", "validate", "view", "wake-chain",
+    "whatif",
 }  # fmt: skip
 ASKED = sorted(set(cli.commands()) - OTHERS)
 # Those about threads and CPUs; those about a whole recording have no threads to select.

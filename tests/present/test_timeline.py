@@ -227,6 +227,22 @@ def test_a_page_that_is_too_small_carries_sums_and_the_worst_waits(tmp_path: Pat
         ss.timeline_html(trace, max_bytes=40_000)
 
 
+def test_a_page_about_some_threads_begins_with_them(tmp_path: Path) -> None:
+    """With their lanes and their longest waits; the others are in it, to be searched."""
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    waited = ss.latency(trace, by=("comm", "utid"))
+    comm = waited["comm"][-1]
+    of_name = trace.threads.filter(pl.col("comm") == comm).collect()["utid"].to_list()
+    about = carried(ss.timeline_html(trace, where=pl.col("comm") == comm))["about"]
+    cpus = [f"cpu:{cpu}" for cpu in about["cpus"]]
+    lanes = about["lanes"][len(cpus) :]
+    assert about["lanes"][: len(cpus)] == cpus
+    assert len(lanes) == min(len(of_name), 16)
+    assert set(lanes) <= {f"utid:{utid}" for utid in of_name}
+    assert {wait["utid"] for wait in about["waits"]} <= set(of_name)
+    assert {row["comm"] for row in about["threads"]["rows"]} > {comm}
+
+
 def test_a_thread_cannot_end_the_script_by_its_name() -> None:
     page = ss.timeline_html(small())
     assert "</script><b>" not in page

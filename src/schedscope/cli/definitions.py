@@ -21,13 +21,14 @@ GROUP = "compare"
 HELP = "latency as perf, runqlat, LISA, Perfetto define it"
 EXAMPLE = """\
   schedscope definitions web.capture
-  schedscope definitions perf.data --format csv
+  schedscope definitions perf.data --process nginx --format csv
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope definitions`."""
     _options.add_input(parser)
+    _options.add_selection(parser, what="waits of")
     _options.add_format(parser)
 
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.analysis.definitions import definitions
 
     trace = _options.open_input(args)
-    frame = definitions(trace)
+    frame = definitions(trace, where=_options.where(args, trace))
     words = [
         f"{name}: {counts}. Excludes {leaves_out}."
         if not leaves_out.startswith("needs ")

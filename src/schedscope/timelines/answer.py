@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,10 +62,12 @@ class Timeline:
         waits: int = 50,
         overview: Overview | None = None,
         threads: int = 4,
+        chosen: Collection[int] | None = None,
     ) -> None:
         """Choose what is shown first: `lanes`, else every CPU and `threads` threads.
 
-        Those threads waited longest; of a machine of more than 256 CPUs it is the first 256.
+        Those threads waited longest; of a machine of more than 256 CPUs it is the first 256. With
+        `chosen`, by `utid`, they and the longest waits are of these threads only.
 
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
@@ -73,14 +75,19 @@ class Timeline:
         """
         self.lanes = Lanes(trace, overview)
         self.levels = Levels(trace, self.lanes.cpus(), overview)
+        ledger = trace.waits
+        if chosen is not None:
+            ledger = ledger.filter(pl.col("utid").cast(pl.UInt32).is_in(list(chosen)))
         self.waits = (
-            worst(trace.waits, self.lanes.begin, waits)
-            if overview is None
+            worst(ledger, self.lanes.begin, waits)
+            if overview is None or chosen is not None
             else overview.waits[:waits]
         )
+        # Also those that never waited, if they were asked for.
+        waited = dict.fromkeys([*(w["utid"] for w in self.waits), *(chosen or ())])
         self.first = (
             [f"cpu:{cpu}" for cpu in self.lanes.cpus()[:_FIRST_CPUS]]
-            + [f"utid:{utid}" for utid in dict.fromkeys(w["utid"] for w in self.waits)][:threads]
+            + [f"utid:{utid}" for utid in waited][:threads]
             if lanes is None
             else self._resolve(lanes)
         )

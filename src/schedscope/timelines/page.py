@@ -8,6 +8,7 @@ import html
 import json
 from typing import TYPE_CHECKING, Any
 
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.places import listed
@@ -25,6 +26,8 @@ _ROUGH = 3
 """No interval takes fewer bytes than this when packed: it is not worth trying."""
 _FINE = 2_000
 """Stretches that the time around one wait is cut into, where its intervals do not fit."""
+_CHOSEN = 16
+"""Lanes of threads that were asked for."""
 _CHUNK = 40
 """Lanes of other threads that are tried at once."""
 
@@ -37,6 +40,7 @@ def timeline_html(
     show: tuple[str | float, str | float] | None = None,
     max_bytes: int = 2_000_000,
     found: pl.DataFrame | None = None,
+    where: pl.Expr | None = None,
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
 
@@ -47,11 +51,18 @@ def timeline_html(
     to get every interval where not all fit. By default the picture begins with everything. `found`
     are the findings to step through, by default those of what is shown.
 
+    `where`, by columns of threads: the page begins with the CPUs and those of these threads that
+    waited longest, 16 at most, and steps through their longest waits; all others can be searched.
+
     Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """
     if since is not None or until is not None:
         trace = trace.between(since, until)
-    source = Timeline(trace)
+    if where is None:
+        source = Timeline(trace)
+    else:
+        chosen = chosen_threads(trace, where).to_list()
+        source = Timeline(trace, threads=_CHOSEN, chosen=chosen)
     code = script()
     begin = trace.window[0]
     first = None
