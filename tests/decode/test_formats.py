@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,26 @@ def test_an_unknown_option_is_refused_and_the_known_ones_are_listed(tmp_path: Pa
     options = ss.formats().filter(format="trace.dat")["options"].item()
     assert all(f"{option['name']} ({option['about']})" in str(caught.value) for option in options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("packed", "packer", "expand"),
+    [
+        (bz2.compress(b"x"), "bzip2", "bzip2 -dk"),
+        (gzip.compress(b"x"), "gzip", "gzip -dk"),
+        (lzma.compress(b"x"), "xz", "xz -dk"),
+        (b"\x28\xb5\x2f\xfd\x04\x00", "zstd", "zstd -d"),
+        (b"\x04\x22\x4d\x18\x64\x40", "lz4", "lz4 -d"),
+    ],
+)
+def test_of_a_compressed_file_it_is_said_how_to_expand_it(
+    packed: bytes, packer: str, expand: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.packed"
+    path.write_bytes(packed)
+    with pytest.raises(ss.FormatError, match=f"is compressed with {packer};") as caught:
+        ss.open(path, cache=tmp_path)
+    assert f"`{expand} FILE`" in str(caught.value)
 
 
 def test_a_hint_names_the_real_option(tmp_path: Path) -> None:

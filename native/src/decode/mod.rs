@@ -189,6 +189,16 @@ impl Format {
     }
 }
 
+/// What compressed files begin with, by what they are made, and what expands them.
+const PACKED: [(&[u8], &str, &str); 6] = [
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
+    (b"\x1f\x8b", "gzip", "gzip -dk"),
+    (b"\xfd7zXZ\0", "xz", "xz -dk"),
+    (b"BZh", "bzip2", "bzip2 -dk"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -d"),
+    (b"PK\x03\x04", "zip", "unzip"),
+];
+
 /// Bytes at the head of a file that a recogniser sees.
 const HEAD: usize = 4096;
 
@@ -206,6 +216,13 @@ fn find(path: &Path) -> Result<&'static Format> {
                 return capture_folder::CaptureFolder::refusal(path);
             }
             let shown = path.display();
+            if let Some((_, packer, expand)) = PACKED.iter().find(|one| head.starts_with(one.0)) {
+                return Error::format(
+                    format!("{shown} is compressed with {packer}"),
+                    "a trace as its recorder wrote it",
+                    format!("expand it first, as in `{expand} FILE`"),
+                );
+            }
             let found = if path.is_dir() {
                 format!("{shown} is a folder, but not a capture: it has no capture.json")
             } else if head.is_empty() {

@@ -152,6 +152,10 @@ def _dispatch(arguments: list[str]) -> int:
         parser = _Parser(prog=f"schedscope {arguments[0]}", **_texts(module))
         module.add_arguments(parser)
         args = parser.parse_args(arguments[1:])
+        if "input" in vars(args):
+            # NumPy starts a thread for each CPU, for linear algebra that nobody here asks for. The
+            # program that `capture` runs keeps its environment.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         answer: Answer | Facts | int = module.run(args)
         if isinstance(answer, int):
             return answer

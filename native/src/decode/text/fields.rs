@@ -8,62 +8,8 @@ use crate::model::event::{
     PriorityCause, State, ToldBy, WakeKind,
 };
 
+use super::kind::Kind;
 use super::line::Line;
-
-/// Events we read: first the scheduler's.
-pub const NAMES: [&str; 27] = [
-    "sched_switch",
-    "sched_waking",
-    "sched_wakeup",
-    "sched_wakeup_new",
-    "sched_migrate_task",
-    "sched_process_fork",
-    "sched_process_exec",
-    "sched_process_exit",
-    "task_newtask",
-    "task_rename",
-    "sched_pi_setprio",
-    "irq_handler_entry",
-    "irq_handler_exit",
-    "softirq_entry",
-    "softirq_exit",
-    "sys_enter",
-    "sys_exit",
-    "block_io_start",
-    "block_rq_issue",
-    "block_rq_complete",
-    "sched_blocked_reason",
-    "sched_stat_iowait",
-    "contention_begin",
-    "contention_end",
-    "cgroup_attach_task",
-    "cgroup_transfer_tasks",
-    "sys_enter_sched_yield",
-];
-/// Up to here they say where threads are.
-pub const PLACED: usize = 5;
-/// From here on they are of interrupts.
-pub const INTERRUPTS: usize = 11;
-/// From here on they are of system calls.
-pub const CALLS: usize = SYS_ENTER;
-const SYS_ENTER: usize = 15;
-const SYS_EXIT: usize = 16;
-/// From here on they are of disks.
-pub const DISKS: usize = 17;
-/// From here on they are the kernel's words on sleeps.
-pub const REASONS: usize = BLOCKED_REASON;
-const BLOCKED_REASON: usize = 20;
-const STAT_IOWAIT: usize = 21;
-/// From here on they are of locks of the kernel.
-pub const LOCKS: usize = LOCK_BEGIN;
-const LOCK_BEGIN: usize = 22;
-const LOCK_END: usize = 23;
-/// From here on they are of control groups.
-pub const GROUPS: usize = 24;
-/// From here on they are of single system calls.
-pub const SINGLE_CALLS: usize = YIELD;
-const YIELD: usize = 26;
-const DISK_STEPS: [DiskStep; 3] = [DiskStep::Start, DiskStep::Issue, DiskStep::Complete];
 
 /// What a line says.
 #[derive(Debug, Clone)]
@@ -77,22 +23,16 @@ pub enum Said {
     Nothing,
 }
 
-/// The event's number in `NAMES`.
-#[inline]
-pub fn known(event: &[u8]) -> Option<usize> {
-    NAMES.iter().position(|name| name.as_bytes() == event)
-}
-
 /// What the line says, or None when its fields are not as we know them.
-pub fn said(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Said> {
+pub fn said(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Said> {
     let id = |key| value(line.fields, key).and_then(|id| u32::try_from(id).ok());
     Some(match kind {
-        11 => Said::Entered(IrqKind::Hard, id(b"irq=")?),
-        12 => Said::Left(IrqKind::Hard, id(b"irq=")?),
-        13 => Said::Entered(IrqKind::Soft, id(b"vec=")?),
-        14 => Said::Left(IrqKind::Soft, id(b"vec=")?),
-        LOCK_BEGIN | LOCK_END if line.interrupt => Said::Nothing,
-        GROUPS..SINGLE_CALLS => {
+        Kind::IrqEntry => Said::Entered(IrqKind::Hard, id(b"irq=")?),
+        Kind::IrqExit => Said::Left(IrqKind::Hard, id(b"irq=")?),
+        Kind::SoftirqEntry => Said::Entered(IrqKind::Soft, id(b"vec=")?),
+        Kind::SoftirqExit => Said::Left(IrqKind::Soft, id(b"vec=")?),
+        Kind::LockBegin | Kind::LockEnd if line.interrupt => Said::Nothing,
+        Kind::GroupAttach | Kind::GroupTransfer => {
             let (hierarchy, one) = group_move(line.ts, line.fields)?;
             Said::Moved(hierarchy, one)
         }
@@ -100,12 +40,16 @@ pub fn said(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Said> {
     })
 }
 
-fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
+fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
     let (ts, cpu, text) = (line.ts, line.cpu, line.fields);
     match kind {
-        0 => switch(ts, cpu, text, states),
-        1..=3 => {
-            let kind = [WakeKind::Waking, WakeKind::Enqueued, WakeKind::New][kind - 1];
+        Kind::Switch => switch(ts, cpu, text, states),
+        Kind::Waking | Kind::Wakeup | Kind::WakeupNew => {
+            let kind = match kind {
+                Kind::Waking => WakeKind::Waking,
+                Kind::Wakeup => WakeKind::Enqueued,
+                _ => WakeKind::New,
+            };
             let (who, target_cpu) = wakeup(text)?;
             let waker = if line.interrupt { None } else { line.tid };
             Some(Event::Wakeup {
@@ -118,7 +62,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 target_cpu,
             })
         }
-        4 => {
+        Kind::Migrate => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
             let prio = number(rest)?;
             let from_cpu = u16::try_from(value(rest, b"orig_cpu=")?).ok();
@@ -135,7 +79,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 to_cpu,
             })
         }
-        5 => {
+        Kind::Fork => {
             // -R prints the names of the fields, the kernel shorter ones.
             let (parent, rest) = comm_pid(text, b"comm=", b" pid=", b" child_comm=")
                 .or_else(|| comm_pid(text, b"parent_comm=", b" parent_pid=", b" child_comm="))?;
@@ -152,7 +96,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 same_process: None,
             })
         }
-        6 => {
+        Kind::Exec => {
             // The file's name may hold anything: the numbers are at the end.
             let at = find_last(text, b" pid=")?;
             let new = tid(&text[at + 5..])?;
@@ -163,7 +107,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 old_tid: old.unwrap_or(new),
             })
         }
-        7 => {
+        Kind::Exit => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
             Some(Event::Exit {
                 ts,
@@ -173,7 +117,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 },
             })
         }
-        8 => {
+        Kind::NewTask => {
             let child = tid(text.strip_prefix(b"pid=")?)?;
             let at = find(text, b" comm=")?;
             let (name, flags) = split_comm(&text[at + 6..], b" clone_flags=")?;
@@ -195,7 +139,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 same_process,
             })
         }
-        9 => {
+        Kind::Rename => {
             let at = find_last(text, b" newcomm=")?;
             let (name, _) = split_comm(&text[at + 9..], b" oom_score_adj=")?;
             let renamed = text.strip_prefix(b"pid=").and_then(tid).or(line.tid)?;
@@ -205,11 +149,11 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 comm: comm(name),
             })
         }
-        SYS_ENTER | SYS_EXIT => {
+        Kind::SysEnter | Kind::SysExit => {
             // `NR 202 (...)` and `NR 202 = 0`; -R prints `id=202 ...` and `id=202 ret=0`.
             let plain = text.strip_prefix(b"NR ");
             let number = plain.map_or_else(|| value(text, b"id="), number)?;
-            let (step, value, args) = if kind == SYS_ENTER {
+            let (step, value, args) = if kind == Kind::SysEnter {
                 (CallStep::Enter, None, plain.and_then(arguments))
             } else {
                 let key: &[u8] = if plain.is_some() { b" = " } else { b" ret=" };
@@ -225,7 +169,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 args,
             })
         }
-        BLOCKED_REASON => Some(Event::SleepReason {
+        Kind::BlockedReason => Some(Event::SleepReason {
             ts,
             cpu,
             tid: tid(text.strip_prefix(b"pid=")?)?,
@@ -235,7 +179,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             entry: None,
             told_by: ToldBy::Event,
         }),
-        STAT_IOWAIT => {
+        Kind::StatIowait => {
             let (who, _) = comm_pid(text, b"comm=", b" pid=", b" delay=")?;
             Some(Event::SleepReason {
                 ts,
@@ -247,10 +191,10 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 told_by: ToldBy::Event,
             })
         }
-        LOCK_BEGIN | LOCK_END => {
+        Kind::LockBegin | Kind::LockEnd => {
             // `0xffff88818a92bf38 (flags=WRITE)`, `... (ret=0)`; -R prints the names of the fields.
             let raw = text.strip_prefix(b"lock_addr=");
-            let (step, kind, value) = if kind == LOCK_BEGIN {
+            let (step, kind, value) = if kind == Kind::LockBegin {
                 let flags = &text[find(text, b"flags=")? + 6..];
                 (
                     LockStep::Begin,
@@ -270,10 +214,14 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 value,
             })
         }
-        YIELD => Some(Event::Yield { ts, tid: line.tid? }),
-        DISKS..REASONS => {
+        Kind::Yield => Some(Event::Yield { ts, tid: line.tid? }),
+        Kind::IoStart | Kind::RqIssue | Kind::RqComplete => {
             // `254,0 R 4096 () 123456 + 8 none,0,0 [cat]`, or with less behind the sectors.
-            let step = *DISK_STEPS.get(kind - DISKS)?;
+            let step = match kind {
+                Kind::IoStart => DiskStep::Start,
+                Kind::RqIssue => DiskStep::Issue,
+                _ => DiskStep::Complete,
+            };
             let (major, minor) = (number(text)?, number(&text[find(text, b",")? + 1..])?);
             let length = find_last(text, b" + ")?;
             let sector = find_last(&text[..length], b" ")? + 1;
@@ -288,7 +236,7 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 sectors: u32::try_from(number(&text[length + 3..])?).ok()?,
             })
         }
-        _ => {
+        Kind::PiSetprio => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" oldprio=")?;
             let prio = i16::try_from(value(rest, b"newprio=")?).ok()?;
             Some(Event::Priority {
@@ -298,6 +246,8 @@ fn event(kind: usize, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 cause: PriorityCause::PiSetprio,
             })
         }
+        // Of interrupts and control groups: `said` reads them.
+        _ => return None,
     }
 }
 
@@ -403,12 +353,11 @@ fn wakeup(text: &[u8]) -> Option<(Party, Option<u16>)> {
     ))
 }
 
-/// Letters ("S", "R+", "D|K") or the number of `-R`.
 /// CPUs that the fields of a wakeup or a migration name, below the most there are.
-pub fn cpus_named(kind: usize, text: &[u8]) -> impl Iterator<Item = u16> {
+pub fn cpus_named(kind: Kind, text: &[u8]) -> impl Iterator<Item = u16> {
     let keys: &[&[u8]] = match kind {
-        1..=3 => &[b"target_cpu=", b" CPU:"],
-        4 => &[b"orig_cpu=", b"dest_cpu="],
+        Kind::Waking | Kind::Wakeup | Kind::WakeupNew => &[b"target_cpu=", b" CPU:"],
+        Kind::Migrate => &[b"orig_cpu=", b"dest_cpu="],
         _ => &[],
     };
     // They come last; a name may hold the same words.
@@ -427,6 +376,7 @@ pub fn prev_state(text: &[u8]) -> Option<&[u8]> {
     rest.split(|&byte| byte == b' ').next()
 }
 
+/// Letters ("S", "R+", "D|K") or the number of `-R`.
 fn decode_state(text: &[u8], states: &StateTable) -> Option<(State, Option<bool>)> {
     let (state, plus) = match text.first()? {
         b'0'..=b'9' => states.decode(u64::try_from(whole(text)?).ok()?),

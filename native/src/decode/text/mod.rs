@@ -7,6 +7,7 @@
 
 mod damage;
 mod fields;
+mod kind;
 mod line;
 mod lines;
 
@@ -22,10 +23,8 @@ use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
 use damage::{Damage, is_cut};
-use fields::{
-    CALLS, DISKS, GROUPS, INTERRUPTS, LOCKS, NAMES, PLACED, REASONS, SINGLE_CALLS, Said,
-    cpus_named, known, prev_state, said,
-};
+use fields::{Said, cpus_named, prev_state, said};
+use kind::{EVENTS, Kind};
 use line::Bad;
 use lines::Lines;
 
@@ -145,7 +144,8 @@ impl FtraceText {
                 "read the trace.dat itself, or print it without -R",
             ));
         }
-        if !scan.kinds[..INTERRUPTS].contains(&true) {
+        let lives = |&(kind, ..): &(Kind, _, _)| kind.of_lives() && scan.has(kind);
+        if !EVENTS.iter().any(lives) {
             return Err(scan.nothing(path, html));
         }
         if scan.tracer_ticks {
@@ -172,8 +172,8 @@ impl FtraceText {
         };
         let info = SourceInfo {
             ncpu,
-            has_waking: scan.kinds[1],
-            has_enqueued: scan.kinds[2],
+            has_waking: scan.has(Kind::Waking),
+            has_enqueued: scan.has(Kind::Wakeup),
             linux_priorities: true,
             uncounted: true,
             about: json!({
@@ -214,7 +214,8 @@ struct Scan {
     named: u16,
     /// First and last line of the scheduler's, by CPU.
     extents: Vec<Option<Extent>>,
-    kinds: [bool; NAMES.len()],
+    /// By kind.
+    kinds: [bool; EVENTS.len()],
     loss_lines: bool,
     states: SeenStates,
     release: String,
@@ -229,6 +230,10 @@ struct Scan {
 }
 
 impl Scan {
+    fn has(&self, kind: Kind) -> bool {
+        self.kinds[kind as usize]
+    }
+
     fn line(&mut self, text: &[u8]) {
         if is_header(text) {
             self.header(text);
@@ -241,13 +246,13 @@ impl Scan {
         match line::parse(text) {
             Some(Ok(line)) => {
                 self.cpus = self.cpus.max(line.cpu + 1);
-                if let Some(kind) = known(line.event) {
-                    self.kinds[kind] = true;
+                if let Some(kind) = Kind::named(line.event) {
+                    self.kinds[kind as usize] = true;
                     self.extent(line.cpu, line.ts);
                     for cpu in cpus_named(kind, line.fields) {
                         self.named = self.named.max(cpu.saturating_add(1));
                     }
-                    if kind == 0
+                    if kind == Kind::Switch
                         && let Some(state) = prev_state(line.fields)
                     {
                         self.states.note(state);
@@ -421,7 +426,7 @@ impl Source for FtraceText {
             late: 0,
         };
         let ncpu = usize::from(self.info.ncpu);
-        let mut counts = vec![vec![0u64; ncpu]; NAMES.len()];
+        let mut counts = vec![vec![0u64; ncpu]; EVENTS.len()];
         let mut interrupts = vec![OpenInterrupts::default(); ncpu];
         let mut last = vec![i64::MIN; ncpu];
         let mut moves = GroupMoves::default();
@@ -449,9 +454,9 @@ impl Source for FtraceText {
                     })
                 }
                 Some(Ok(line)) => {
-                    let read = known(line.event).map(|kind| {
+                    let read = Kind::named(line.event).map(|kind| {
                         let said = said(kind, &line, &self.states);
-                        if said.is_none() && kind < PLACED {
+                        if said.is_none() && kind.places() {
                             damage.found();
                         }
                         said.map(|said| (kind, line.cpu, line.ts, said))
@@ -471,7 +476,7 @@ impl Source for FtraceText {
             match read {
                 Some(Some((kind, cpu, ts, said))) => {
                     good += 1;
-                    counts[kind][usize::from(cpu)] += 1;
+                    counts[kind as usize][usize::from(cpu)] += 1;
                     // Of one CPU, every printer keeps the order.
                     let last = &mut last[usize::from(cpu)];
                     if ts < *last {
@@ -551,18 +556,7 @@ impl Source for FtraceText {
                 queue.late
             ));
         }
-        for (kind, (name, counts)) in NAMES.iter().zip(&counts).enumerate() {
-            let system = match name.split_once('_') {
-                _ if kind >= SINGLE_CALLS => "syscalls",
-                _ if kind >= GROUPS => "cgroup",
-                _ if kind >= LOCKS => "lock",
-                _ if kind >= REASONS => "sched",
-                _ if kind >= DISKS => "block",
-                _ if kind >= CALLS => "raw_syscalls",
-                Some(("task", _)) => "task",
-                Some(("irq" | "softirq", _)) => "irq",
-                _ => "sched",
-            };
+        for ((_, system, name), counts) in EVENTS.iter().zip(&counts) {
             for (cpu, &count) in (0u16..).zip(counts) {
                 if count > 0 {
                     end.counts.push((format!("{system}:{name}"), cpu, count));
