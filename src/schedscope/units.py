@@ -25,7 +25,7 @@ def duration(ns: float | None) -> str:
     >>> duration(4_523), duration(19_700_000), duration(0), duration(999_999)
     ('4.52 µs', '19.7 ms', '0 ns', '1.00 ms')
     >>> duration(3_725_000_000_000), duration(652_286_000_000_000)
-    ('3725 s', '652,286 s')
+    ('3,725 s', '652,286 s')
     >>> duration(None)
     '-'
     """
@@ -42,7 +42,7 @@ def duration(ns: float | None) -> str:
     if unit == "ns":
         return f"{value:.0f} ns" if value >= 1 or value == 0 else f"{value:.2g} ns"
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:{',' if value >= 9999.5 else ''}.{digits}f} {unit}"
+    return f"{value:,.{digits}f} {unit}"
 
 
 def instant(ns: float | None, origin: int = 0) -> str:

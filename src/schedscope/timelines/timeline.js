@@ -83,10 +83,9 @@ const STYLE = `
 `;
 
 export function duration(ns) {
-  if (Math.abs(ns) >= 9999.5e9) return `${Math.round(ns / 1e9).toLocaleString("en-US")} s`;
-  if (Math.abs(ns) >= 999.5e9) return `${Math.round(ns / 1e9)} s`;
   for (const [step, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
-    if (Math.abs(ns) >= step * 0.9995) return `${Number((ns / step).toPrecision(3))} ${unit}`;
+    const many = ns / step;
+    if (Math.abs(many) >= 0.9995) return `${Number(many.toPrecision(3)).toLocaleString("en")} ${unit}`;
   }
   return `${Number(ns.toPrecision(3))} ns`;
 }
