@@ -247,7 +247,7 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             })
         }
         // Of interrupts and control groups: `said` reads them.
-        _ => return None,
+        _ => None,
     }
 }
 
