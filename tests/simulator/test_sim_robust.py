@@ -196,7 +196,7 @@ def test_a_long_simulation_shows_progress_on_a_terminal(tmp_path: Path) -> None:
         terminal.read_until(WIPE)
         terminal.shown = terminal.shown.partition(WIPE)[2]
         terminal.read_until(" events")
-        drawn = re.fullmatch(r"simulating rr [\d.]+ m?s, ([\d,]+) events.*", terminal.shown, re.S)
+        drawn = re.fullmatch(r"simulating rr [\d.,]+ m?s, ([\d,]+) events.*", terminal.shown, re.S)
         assert drawn, terminal.shown
         events.append(int(drawn[1].replace(",", "")))
     assert events == sorted(set(events))
@@ -207,7 +207,7 @@ def test_a_long_simulation_shows_progress_on_a_terminal(tmp_path: Path) -> None:
 def test_with_a_known_end_the_progress_is_a_bar(tmp_path: Path) -> None:
     terminal = Terminal(*LONG, "--stop-at", "1000000s", cwd=tmp_path)
     terminal.read_until(" events")
-    assert re.search(r"simulating rr \[#*\.*\] +\d+ %  [\d.]+ m?s, [\d,]+ events", terminal.shown)
+    assert re.search(r"simulating rr \[#*\.*\] +\d+ %  [\d.,]+ m?s, [\d,]+ events", terminal.shown)
     terminal.press_ctrl_c()
     assert terminal.end() == (130, "")
 
