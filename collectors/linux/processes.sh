@@ -83,18 +83,18 @@ host_group_paths() {
         cut -f 5 processes.tsv | sed 1d
         return
     fi
-    host_group_names=
-    awk '$(NF - 2) == "cgroup" && "," $NF "," ~ /,cpu,/ { found = 1 } END { exit !found }' \
-        /proc/self/mountinfo 2>/dev/null || host_group_names=two
-    # 3:cpu,cpuacct:/path, or 0::/path of cgroup 2.
-    printf '%s\n' /proc/[0-9]*/cgroup | xargs cat 2>/dev/null | awk -v two="$host_group_names" '
+    # 3:cpu,cpuacct:/path, or 0::/path of cgroup 2, which counts where the first is nowhere.
+    printf '%s\n' /proc/[0-9]*/cgroup | xargs cat 2>/dev/null | awk '
         {
             rest = $0
             sub(/^[0-9]+:/, "", rest)
             at = index(rest, ":")
             names = substr(rest, 1, at - 1)
-            if (two == "" ? ("," names ",") ~ /,cpu,/ : names == "") print substr(rest, at + 1)
-        }'
+            path = substr(rest, at + 1)
+            if (("," names ",") ~ /,cpu,/) { print path; one = 1 }
+            else if (names == "") two[path]
+        }
+        END { if (!one) for (path in two) print path }'
 }
 
 # Rows of groups.tsv for these groups and those that they lie in, whose quotas

@@ -54,12 +54,12 @@ def starvation(
     require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
     lanes = _lanes(frame, cpus)
     left_out = frame.filter(pl.col("lane") != "thread")["cpu"].n_unique() - lanes.height
-    frame = _drawn(frame, cpus)
+    frame = _on(frame, lanes)
     order = lanes.rows()
     begin = int(frame["ts"].min() or 0)  # type: ignore[arg-type]
     end = int((frame["ts"] + frame["dur"]).max() or 0)  # type: ignore[arg-type]
     ran = frame.filter(pl.col("kind").cast(pl.String) == "thread")
-    spent = names_drawn(frame, cpus)
+    spent = _names(frame)
     names = spent["comm"].to_list()
     colors = dict(zip(names[:top], _CULPRITS, strict=False))
     greys = {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(names[top:])}
@@ -116,8 +116,9 @@ def _lanes(frame: pl.DataFrame, cpus: int) -> pl.DataFrame:
     return pl.concat([queues, others]).sort("lane", "cpu").select("lane", "cpu")
 
 
-def _drawn(frame: pl.DataFrame, cpus: int) -> pl.DataFrame:
-    on_lane = frame.join(_lanes(frame, cpus), on=["lane", "cpu"], how="semi")
+def _on(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """What is drawn: the thread's own rows, and those on these lanes."""
+    on_lane = frame.join(lanes, on=["lane", "cpu"], how="semi")
     return pl.concat([frame.filter(pl.col("lane") == "thread"), on_lane])
 
 
@@ -128,10 +129,13 @@ def names_drawn(frame: pl.DataFrame, cpus: int = CPUS) -> pl.DataFrame:
     * `held_back`: time that they ran on a CPU while the thread was on its queue;
     * `drawn`: time that they ran on any of the CPUs that are drawn.
     """
+    return _names(_on(frame, _lanes(frame, cpus)))
+
+
+def _names(drawn: pl.DataFrame) -> pl.DataFrame:
     both = pl.col("held_back", "drawn")
     return (
-        _drawn(frame, cpus)
-        .filter(pl.col("kind").cast(pl.String) == "thread")
+        drawn.filter(pl.col("kind").cast(pl.String) == "thread")
         .group_by("comm")
         .agg(held_back=pl.col("dur").filter(pl.col("waited")).sum(), drawn=pl.col("dur").sum())
         .with_columns(share=pl.max_horizontal(both / both.sum()))

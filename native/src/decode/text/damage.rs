@@ -2,32 +2,33 @@
 //!
 //! See docs/trace-model.md, Losses: `truncated`.
 
+use super::fields::find;
+
 /// Fields with which lines of the scheduler end.
 const TAILS: [&[u8]; 3] = [b" next_prio=", b" target_cpu=", b" dest_cpu="];
 
 /// Is a line in which no event can be read one of the trace that was cut? Others stand there,
 /// too: the function tracer's, call chains, what programs printed on several lines.
 pub fn is_cut(text: &[u8]) -> bool {
-    let holds = |what: &[u8]| text.windows(what.len()).any(|window| window == what);
-    if TAILS.iter().any(|tail| holds(tail)) {
+    if TAILS.iter().any(|tail| find(text, tail).is_some()) {
         return true;
     }
     let Some(after) = after_head(text) else {
         return false;
     };
-    !(holds(b" <-") || after.contains(&b'|'))
+    find(text, b" <-").is_none() && !after.contains(&b'|')
 }
 
 /// What follows `[001] d..2. 4836.436159: `.
 fn after_head(text: &[u8]) -> Option<&[u8]> {
-    let close = text.windows(2).position(|pair| pair == b"] ")?;
+    let close = find(text, b"] ")?;
     let open = text[..close].iter().rposition(|&byte| byte == b'[')?;
     let cpu = &text[open + 1..close];
     if cpu.is_empty() || !cpu.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let rest = &text[close + 2..];
-    let colon = rest.windows(2).position(|pair| pair == b": ")?;
+    let colon = find(rest, b": ")?;
     let begin = rest[..colon].iter().rposition(|&byte| byte == b' ');
     let stamp = &rest[begin.map_or(0, |at| at + 1)..colon];
     let digits = |&byte: &u8| byte.is_ascii_digit() || byte == b'.';

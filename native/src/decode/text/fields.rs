@@ -463,7 +463,7 @@ fn comm(name: &[u8]) -> Comm {
     }
 }
 
-fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+pub fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     text.windows(what.len()).position(|window| window == what)
 }
 

@@ -108,14 +108,10 @@ impl Handed {
     /// The CPU that ran fewest of the threads it was handed, if it does not belong to the
     /// others, and how many it did not run.
     pub fn stranger(&self) -> Option<(u16, u32)> {
-        let edges = |cpu| [&self.before, &self.again].map(|edge| edge.get(&cpu).unwrap_or(&0));
+        let at = |edge: &HashMap<u16, u32>, cpu| edge.get(&cpu).copied().unwrap_or(0);
         let came = self.came.iter().map(|(&cpu, &(ran, not))| {
-            let edges = if ran < FEW { edges(cpu) } else { [&0; 2] };
-            (
-                cpu,
-                ran,
-                edges.into_iter().fold(not, |sum, edge| sum + edge),
-            )
+            let unseen = at(&self.before, cpu) + at(&self.again, cpu);
+            (cpu, ran, if ran < FEW { not + unseen } else { not })
         });
         let strange = came.filter(|&(_, ran, not)| not >= FEW && not > ran);
         let (cpu, _, not) = strange.max_by_key(|&(cpu, ran, not)| (not - ran, cpu))?;

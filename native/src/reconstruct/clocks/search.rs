@@ -153,9 +153,7 @@ impl Examiner<'_> {
             }
             let free = |cpu: &&u16| found.iter().all(|one| one.cpu != **cpu);
             let tried = movable.iter().filter(free);
-            let best = tried
-                .map(|&cpu| self.best(&self.seen, cpu))
-                .min_by_key(|one| one.left);
+            let best = tried.map(|&cpu| self.best(cpu)).min_by_key(|one| one.left);
             let Some(best) = best else { break };
             let middle = match best.middle() {
                 // Tried on the first events, it may be the worse for the others.
@@ -174,7 +172,7 @@ impl Examiner<'_> {
     /// What was found before was found among clocks that were wrong themselves.
     fn refine(&mut self, found: &mut [Offset]) {
         for one in found {
-            let again = self.best(&self.seen, one.cpu);
+            let again = self.best(one.cpu);
             if let (Some((least, most)), Some(middle)) = (again.ahead, one.middle()) {
                 one.ahead = Some((middle + least, middle + most));
                 self.shift(one.cpu, again.middle().unwrap_or(0));
@@ -191,7 +189,8 @@ impl Examiner<'_> {
     }
 
     /// The offset of `cpu` that leaves the fewest breaks of order.
-    fn best(&self, seen: &[Seen], cpu: u16) -> Offset {
+    fn best(&self, cpu: u16) -> Offset {
+        let seen = &self.seen;
         let first = &seen[..seen.len().min(FIRST)];
         let beginning = Sides::of(first, cpu);
         // No offset is one of those that are tried.
