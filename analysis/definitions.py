@@ -134,7 +134,6 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     the trace lacks events the tool needs; `leaves_out` then says which.
     """
     from schedscope import _native
-    from schedscope.analysis.latency import latency
 
     facts = _facts(trace)
     told = [d.name for d in DEFINITIONS if not _missing(trace, d.needs)]
@@ -149,6 +148,8 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
             for name, row in zip([_OURS, *told], figures, strict=True)
         }
     else:
+        from schedscope.analysis.latency import latency
+
         found = {_OURS: latency(trace, where=where).row(0, named=True)}
         for name in told:
             counted = trace_with(trace, _ledger(trace, facts, name))

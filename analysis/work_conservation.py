@@ -11,7 +11,7 @@ from schedscope.analysis._base.allowed_cpus import Masks, masks
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_waits, occupancy
+from schedscope.analysis._base.occupancy import coded_waits, occupancy, reading_once
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
+LEAST, TOP = "1ms", 20
+"""Of the episodes that are listed unless others are asked for: how long, and how many."""
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
 
@@ -97,7 +99,7 @@ def work_conservation(
         raise UsageError(
             f"where with by={by!r}", "rows about threads", "choose by=" + " or ".join(THREADS)
         )
-    swept = once(_swept, trace)
+    swept = once(_swept, trace, least=LEAST, top=TOP)
     if by == "all":
         return _machine(trace, swept)
     if by == "cpu":
@@ -109,8 +111,8 @@ def work_conservation(
 def idle_episodes(
     trace: Trace,
     *,
-    longer_than: str | int = "1ms",
-    top: int | None = 20,
+    longer_than: str | int = LEAST,
+    top: int | None = TOP,
     waiters: int | None = 100,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
@@ -148,10 +150,14 @@ def idle_episodes(
         raise UsageError(f"top={top}", "a number of episodes, 1 or more")
     if waiters is not None and waiters < 1:
         raise UsageError(f"waiters={waiters}", "a number of threads, 1 or more")
-    read, allowed = _read(trace)
-    found, rows, spare = map(
-        pl.DataFrame, read.episodes(allowed.to_native(), threshold, top, coded_waits(trace))
-    )
+    with reading_once(trace, weighed=False):
+        if (longer_than, top) == (LEAST, TOP):
+            swept = once(_swept, trace, least=LEAST, top=TOP)
+        else:
+            swept = _swept(trace, least=longer_than, top=top)
+        read, allowed = _read(trace)
+        waiting = read.episodes(allowed.to_native(), swept.stretches, coded_waits(trace))
+    found, rows, spare = map(pl.DataFrame, waiting)
     threads = threads_with(trace, (), where).drop("prio").collect()
     if where is not None:
         rows = rows.join(threads, on="utid", how="left", maintain_order="left")
@@ -190,11 +196,14 @@ def _longest(rows: pl.DataFrame, most: int | None) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _Swept:
-    """What one sweep found: sums of the machine, and frames with a row per CPU and per thread."""
+    """What one sweep found: sums of the machine, and a row per CPU, per thread and per stretch in
+    which CPU time was wasted all along."""
 
     machine: dict[str, int]
     cpus: pl.DataFrame
     threads: pl.DataFrame
+    stretches: pl.DataFrame
+    """Of them `ts`, `dur` and `wasted`, in order of time."""
     ncpu: int
 
 
@@ -203,10 +212,12 @@ def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
     return read, masks(trace, frozenset({*recorded_cpus(trace), *read.cpus}))
 
 
-def _swept(trace: Trace) -> _Swept:
+def _swept(trace: Trace, *, least: str | int, top: int | None) -> _Swept:
+    """With the `top` stretches of `least` and more in which most was wasted."""
     read, allowed = _read(trace)
-    machine, cpus, threads = read.idle(allowed.to_native())
-    return _Swept(machine, pl.DataFrame(cpus), pl.DataFrame(threads), len(allowed.atom))
+    machine, *found = read.idle(allowed.to_native(), nanoseconds(least), top)
+    cpus, threads, stretches = map(pl.DataFrame, found)
+    return _Swept(machine, cpus, threads, stretches, len(allowed.atom))
 
 
 def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:

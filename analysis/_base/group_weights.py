@@ -152,6 +152,8 @@ class GroupWeights:
         """Do threads of an unknown group, or that moved, want more than a little CPU time?"""
         moved = set(memberships(self.trace)["utid"].to_list())
         doubtful = [utid for utid, path in paths.items() if path is None or utid in moved]
+        if not doubtful:
+            return False
         every, part = (
             self.trace.states.filter(
                 pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= self.trace.ncpu

@@ -20,8 +20,10 @@ _readings: WeakKeyDictionary[Trace, CpuHistory] = WeakKeyDictionary()
 
 
 @contextmanager
-def reading_once(trace: Trace) -> Iterator[None]:
+def reading_once(trace: Trace, *, weighed: bool = True) -> Iterator[None]:
     """Within it all questions about this trace share one reading, which is let go at the end.
+
+    `weighed`: some of them ask for weights.
 
     It takes 12 bytes for each row of `states`, of 200 MB at most: not to be kept for long.
     Each question reads a longer table of a `.sched` folder again.
@@ -29,7 +31,7 @@ def reading_once(trace: Trace) -> Iterator[None]:
     if trace in _readings:
         yield
         return
-    _readings[trace] = read_states(trace, Levels(trace))
+    _readings[trace] = read_states(trace, Levels(trace) if weighed else None)
     try:
         yield
     finally:

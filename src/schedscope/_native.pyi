@@ -214,10 +214,10 @@ class CpuHistory:
         self, numbers: list[int], step: int
     ) -> list[tuple[int | None, tuple[bytes, bytes, bytes]]]: ...
     def idle(
-        self, allowed: Mapping[str, object]
-    ) -> tuple[dict[str, int], ArrowTable, ArrowTable]: ...
+        self, allowed: Mapping[str, object], least: int, top: int | None
+    ) -> tuple[dict[str, int], ArrowTable, ArrowTable, ArrowTable]: ...
     def episodes(
-        self, allowed: Mapping[str, object], least: int, top: int | None, waits: _ArrowStream
+        self, allowed: Mapping[str, object], stretches: _ArrowStream, waits: _ArrowStream
     ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
     def interference(
         self,

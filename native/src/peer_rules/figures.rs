@@ -1,8 +1,9 @@
 //! How many waits there are and how long they are, exactly, in memory that does not grow with them.
 //!
-//! Some of them are held. More are counted in buckets, which say where a rank lies, and the waits
-//! are told again: those of that bucket are held then, or are still so many that its parts are
-//! counted first.
+//! Some of them are held. More are counted in buckets, and those near the expected ranks, as those
+//! held so far let expect, are held still. Where a rank turns out to lie elsewhere, the buckets say
+//! where, and the waits are told again: those of that bucket are held then, or are still so many
+//! that its parts are counted first.
 
 /// How many, and how long: exact order statistics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Figures {
     pub max: Option<i64>,
 }
 
+/// The ranks that are sought, as how many of 100 waits are not longer.
+const PERCENT: [usize; 2] = [50, 99];
 /// Waits that are held: 8 MB.
 const HELD: usize = 1 << 20;
 /// Of a bucket that has too many: 512 kB.
@@ -120,10 +123,54 @@ fn ranked(counts: &[usize], rank: usize) -> (usize, usize, usize) {
     (counts.len() - 1, 0, 0)
 }
 
+/// Of so many waits that are held one is looked at to foresee where a rank will be.
+const EVERY: usize = 64;
+/// How far from the rank among those, in waits of 1000, is still near: the share of the waits that
+/// is not longer may be off by that.
+const NEAR: [usize; 2] = [20, 4];
+
+/// Waits near where a rank is expected: in `low..=high`, where `below` are shorter.
+#[derive(Debug)]
+struct Near {
+    low: i64,
+    high: i64,
+    below: usize,
+    held: Vec<i64>,
+}
+
+impl Near {
+    /// Around those that `sorted` has `near` of 1000 before and after `percent`.
+    fn new(sorted: &[i64], percent: usize, near: usize) -> Self {
+        let at = |of_1000: usize| sorted[(sorted.len() * of_1000 / 1000).min(sorted.len() - 1)];
+        Self {
+            low: at((10 * percent).saturating_sub(near)),
+            high: at(10 * percent + near),
+            below: 0,
+            held: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, wait: i64, most: usize) {
+        if wait < self.low {
+            self.below += 1;
+        } else if wait <= self.high && self.held.len() <= most {
+            self.held.push(wait);
+        }
+    }
+
+    /// The wait of a rank, if it is here and all waits here are held.
+    fn ranked(&mut self, rank: usize, most: usize) -> Option<i64> {
+        let at = rank.checked_sub(self.below)?;
+        let known = at < self.held.len() && self.held.len() <= most;
+        known.then(|| *self.held.select_nth_unstable(at).1)
+    }
+}
+
 #[derive(Debug)]
 enum Known {
     Held(Vec<i64>),
-    Counted(Vec<usize>),
+    Counted(Vec<usize>, [Near; 2]),
     /// The median, and what is longer than 99 of 100.
     Sought([Sought; 2]),
 }
@@ -159,16 +206,23 @@ impl Tally {
     pub fn add(&mut self, wait: i64) {
         match &mut self.known {
             Known::Sought(both) => both.iter_mut().for_each(|one| one.add(wait)),
-            Known::Counted(counts) => {
+            Known::Counted(counts, near) => {
                 counts[bucket(wait)] += 1;
+                near.iter_mut().for_each(|near| near.add(wait, self.held));
                 self.sum(wait);
             }
             Known::Held(waits) => {
                 waits.push(wait);
                 if waits.len() > self.held {
                     let mut counts = vec![0; BUCKETS];
-                    waits.iter().for_each(|wait| counts[bucket(*wait)] += 1);
-                    self.known = Known::Counted(counts);
+                    let mut some: Vec<i64> = waits.iter().step_by(EVERY).copied().collect();
+                    some.sort_unstable();
+                    let mut near = [0, 1].map(|n| Near::new(&some, PERCENT[n], NEAR[n]));
+                    for wait in waits {
+                        counts[bucket(*wait)] += 1;
+                        near.iter_mut().for_each(|near| near.add(*wait, self.held));
+                    }
+                    self.known = Known::Counted(counts, near);
                 }
                 self.sum(wait);
             }
@@ -188,16 +242,21 @@ impl Tally {
             return false;
         }
         // Nearest rank: the shortest wait such that at least the share is not longer.
-        let ranks = [50, 99].map(|percent| (self.n * percent).div_ceil(100) - 1);
+        let ranks = PERCENT.map(|percent| (self.n * percent).div_ceil(100) - 1);
         let held = self.held;
         match &mut self.known {
             Known::Held(waits) => {
                 let found = ranks.map(|rank| *waits.select_nth_unstable(rank).1);
                 self.known = Known::Sought(found.map(|wait| Sought::new(0, (wait, wait), 1, held)));
             }
-            Known::Counted(counts) => {
-                let found = ranks.map(|rank| ranked(counts, rank));
-                let sought = found.map(|(at, below, n)| Sought::new(below, ends(at), n, held));
+            Known::Counted(counts, near) => {
+                let sought = [0, 1].map(|n| match near[n].ranked(ranks[n], held) {
+                    Some(wait) => Sought::new(0, (wait, wait), 1, held),
+                    None => {
+                        let (at, below, n) = ranked(counts, ranks[n]);
+                        Sought::new(below, ends(at), n, held)
+                    }
+                });
                 self.known = Known::Sought(sought);
             }
             Known::Sought(both) => both.iter_mut().for_each(|one| one.settle(held)),
@@ -251,6 +310,35 @@ mod tests {
         assert_eq!(figures(&waits, HELD), (expected, 1));
         assert_eq!(figures(&[7], HELD).0.p99, Some(7));
         assert_eq!(figures(&[], HELD), (Figures::default(), 1));
+    }
+
+    #[test]
+    fn what_later_waits_are_like_is_foreseen_or_they_are_told_again() {
+        let wait = |n: i64| (n * 7_919) % 100_003;
+        let steady: Vec<i64> = (0..100_003).map(wait).collect();
+        let expected = |waits: &[i64]| {
+            let mut sorted = waits.to_vec();
+            sorted.sort_unstable();
+            let n = sorted.len();
+            (
+                sorted[n.div_ceil(2) - 1],
+                sorted[(n * 99).div_ceil(100) - 1],
+            )
+        };
+        let (found, told) = figures(&steady, 20_000);
+        assert_eq!(told, 1);
+        assert_eq!((found.p50, found.p99), (Some(50_001), Some(99_002)));
+        // What was held first says nothing of the rest; or too many are near to be held.
+        let later: Vec<i64> = (0..100_003)
+            .map(|n| if n < 30_000 { wait(n) } else { 10 * wait(n) })
+            .collect();
+        let alike: Vec<i64> = steady.iter().map(|wait| (1 << 40) + wait).collect();
+        for (waits, held) in [(later, 4_000), (alike, 400)] {
+            let (found, told) = figures(&waits, held);
+            assert!(told > 1);
+            let expected = expected(&waits);
+            assert_eq!((found.p50, found.p99), (Some(expected.0), Some(expected.1)));
+        }
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! The class that holds one reading of `states`, and answers from it: what is asked and told
 //! stands here, how in the file of each question.
 
-use std::collections::HashMap;
-
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
@@ -84,28 +82,31 @@ impl CpuHistory {
         queues::depth_sums(&self.0, py, numbers, step)
     }
 
-    /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads.
+    /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads; and
+    /// stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
+    /// with the most wasted, in order of time.
+    #[pyo3(signature = (allowed, least, top))]
     fn idle(
-        &self,
-        py: Python<'_>,
-        allowed: Allowed,
-    ) -> PyResult<(HashMap<&'static str, i64>, ArrowTable, ArrowTable)> {
-        idle::idle(&self.0, py, allowed)
-    }
-
-    /// Stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
-    /// with the most wasted; who waited in them, the longest time first, and why (by `waits`: utid,
-    /// ts_ready, cause, ts_run); and which CPUs were spare.
-    #[pyo3(signature = (allowed, least, top, waits))]
-    fn episodes(
         &self,
         py: Python<'_>,
         allowed: Allowed,
         least: i64,
         top: Option<usize>,
+    ) -> PyResult<idle::Idle> {
+        idle::idle(&self.0, py, allowed, least, top)
+    }
+
+    /// Of the `stretches` that `idle` found, those with the most wasted first: who waited in them,
+    /// the longest time first, and why (by `waits`: utid, ts_ready, cause, ts_run); and which CPUs
+    /// were spare.
+    fn episodes(
+        &self,
+        py: Python<'_>,
+        allowed: Allowed,
+        stretches: &Bound<'_, PyAny>,
         waits: &Bound<'_, PyAny>,
     ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
-        idle::episodes(&self.0, py, allowed, least, top, waits)
+        idle::episodes(&self.0, py, allowed, stretches, waits)
     }
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::UInt8Array;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, UInt8Array};
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, ints, source_of, table};
+use crate::columns::column;
 use crate::error::{Error, Result};
 use crate::sweep::cpu_index::CpuIndex;
-use crate::sweep::episodes::{Stretches, Waiters, Watch};
+use crate::sweep::episodes::{Episode, Stretches, Waiters, Watch};
 use crate::sweep::history::History;
 use crate::sweep::idle::{self, IdleSweep};
 use crate::sweep::matching::Masks;
@@ -59,15 +61,31 @@ impl Allowed {
     }
 }
 
+/// Sums of the machine, of its CPUs and of threads, and stretches in which CPU time was wasted.
+pub type Idle = (
+    HashMap<&'static str, i64>,
+    ArrowTable,
+    ArrowTable,
+    ArrowTable,
+);
+
 pub fn idle(
     read: &History,
     py: Python<'_>,
     allowed: Allowed,
-) -> PyResult<(HashMap<&'static str, i64>, ArrowTable, ArrowTable)> {
+    least: i64,
+    top: Option<usize>,
+) -> PyResult<Idle> {
     let nclasses = allowed.atoms.len();
     let question = allowed.question(nclasses)?;
-    let mut sweep = IdleSweep::new(&question, read.changes.threads, None);
+    let stretches = Stretches::new(least, top.unwrap_or(usize::MAX));
+    let watch = Some(Watch::Stretches(stretches));
+    let mut sweep = IdleSweep::new(&question, read.changes.threads, watch);
     py.detach(|| sweep.run(&read.changes))?;
+    let stretches = match sweep.watch.take() {
+        Some(Watch::Stretches(stretches)) => stretches.take(),
+        _ => return Err(lost().into()),
+    };
     let of_cpus = sweep.of_cpus(read.changes.length);
     let sums = &sweep.sums;
     let mut machine = HashMap::from([
@@ -104,7 +122,42 @@ pub fn idle(
         ),
         ("n", counts(waited().map(|(_, thread)| thread.n))),
     ])?;
-    Ok((machine, by_cpu, by_thread))
+    let stretches = table(episode_columns(stretches.iter().copied(), read.begin))?;
+    Ok((machine, by_cpu, by_thread, stretches))
+}
+
+fn episode_columns(
+    episodes: impl Iterator<Item = Episode> + Clone,
+    begin: i64,
+) -> Vec<(&'static str, ArrayRef)> {
+    let (begins, durations) = (episodes.clone(), episodes.clone());
+    vec![
+        ("ts", ints(begins.map(|episode| episode.begin + begin))),
+        (
+            "dur",
+            ints(durations.map(|episode| episode.end - episode.begin)),
+        ),
+        ("wasted", ints(episodes.map(|episode| episode.wasted))),
+    ]
+}
+
+/// Of a table with the columns that `episode_columns` gives.
+fn episodes_in(rows: &Bound<'_, PyAny>, begin: i64) -> Result<Vec<Episode>> {
+    let mut found = Vec::new();
+    for batch in source_of(rows, "episodes")?.batches() {
+        let batch = batch?;
+        let [ts, dur, wasted] =
+            ["ts", "dur", "wasted"].map(|name| column::<Int64Type>(&batch, name));
+        for ((ts, dur), wasted) in ts?.values().iter().zip(dur?.values()).zip(wasted?.values()) {
+            let begin = ts.saturating_sub(begin);
+            found.push(Episode {
+                begin,
+                end: begin.saturating_add(*dur),
+                wasted: *wasted,
+            });
+        }
+    }
+    Ok(found)
 }
 
 fn lost() -> Error {
@@ -115,26 +168,16 @@ pub fn episodes(
     read: &History,
     py: Python<'_>,
     allowed: Allowed,
-    least: i64,
-    top: Option<usize>,
+    stretches: &Bound<'_, PyAny>,
     waits: &Bound<'_, PyAny>,
 ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
     let nclasses = allowed.atoms.len();
     let question = allowed.question(nclasses)?;
+    let stretches = episodes_in(stretches, read.begin)?;
     let waits = source_of(waits, "waits")?;
     let changes = &read.changes;
     let threads = changes.threads;
-    let sweep = |watch| -> Result<Option<Watch<'_>>> {
-        let mut sweep = IdleSweep::new(&question, threads, Some(watch));
-        sweep.run(changes)?;
-        Ok(sweep.watch)
-    };
     let found_episodes = py.detach(|| -> Result<_> {
-        let stretches = Stretches::new(least, top.unwrap_or(usize::MAX));
-        let stretches = match sweep(Watch::Stretches(stretches))? {
-            Some(Watch::Stretches(stretches)) => stretches.take(),
-            _ => return Err(lost()),
-        };
         if stretches.is_empty() {
             return Ok(Vec::new());
         }
@@ -143,7 +186,10 @@ pub fn episodes(
             let wanted = utids.map(|utid| question.class(utid) != idle::PINNED);
             let ledger = WaitCursor::new(&waits, read.begin, wanted.collect())?;
             let waiters = Waiters::new(stretches.clone(), ledger, threads, nclasses, all);
-            let Some(Watch::Waiters(waiters)) = sweep(Watch::Waiters(Box::new(waiters)))? else {
+            let watch = Some(Watch::Waiters(Box::new(waiters)));
+            let mut sweep = IdleSweep::new(&question, threads, watch);
+            sweep.run(changes)?;
+            let Some(Watch::Waiters(waiters)) = sweep.watch else {
                 break;
             };
             if let Some(found) = waiters.take()? {
@@ -153,19 +199,10 @@ pub fn episodes(
         Err(lost())
     })?;
     let ranked = || (1u32..).zip(&found_episodes);
-    let episodes = || found_episodes.iter().map(|found| found.episode);
-    let found = table(vec![
-        ("episode", counts(ranked().map(|(rank, _)| rank))),
-        (
-            "ts",
-            ints(episodes().map(|episode| episode.begin + read.begin)),
-        ),
-        (
-            "dur",
-            ints(episodes().map(|episode| episode.end - episode.begin)),
-        ),
-        ("wasted", ints(episodes().map(|episode| episode.wasted))),
-    ])?;
+    let episodes = found_episodes.iter().map(|found| found.episode);
+    let mut columns = episode_columns(episodes, read.begin);
+    columns.push(("episode", counts(ranked().map(|(rank, _)| rank))));
+    let found = table(columns)?;
     let number = |lane: usize| question.lanes.number(lane);
     let rows = || {
         ranked().flat_map(|(rank, found)| found.waiters.iter().map(move |waiter| (rank, waiter)))

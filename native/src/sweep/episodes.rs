@@ -66,11 +66,16 @@ pub enum Watch<'a> {
 }
 
 impl Watch<'_> {
+    /// Does it have to be told whether anything is wasted?
+    pub fn asks_what_is_wasted(&self) -> bool {
+        matches!(self, Self::Stretches(_))
+    }
+
     /// From `t` on something is wasted, or nothing.
     pub fn instant(&mut self, t: i64, wasting: bool, readings: &impl Readings) {
         match self {
             Self::Stretches(stretches) => stretches.instant(t, wasting, readings.wasted()),
-            Self::Waiters(waiters) => waiters.instant(t, wasting, readings),
+            Self::Waiters(waiters) => waiters.instant(t, readings),
         }
     }
 }
@@ -282,11 +287,15 @@ impl<'a> Waiters<'a> {
         }
     }
 
-    fn instant(&mut self, t: i64, wasting: bool, readings: &impl Readings) {
-        for (utid, class) in std::mem::take(&mut self.fresh) {
+    fn instant(&mut self, t: i64, readings: &impl Readings) {
+        while let Some((utid, class)) = self.fresh.pop() {
             let Began { ready, why, .. } = &mut self.began[utid as usize];
             let Usable { past, at } = &self.usable[class];
-            let came = at.partition_point(|at| at <= ready);
+            // Most waits begin at the instant at hand, and so after all of them.
+            let came = match at.back() {
+                Some(last) if last > ready => at.partition_point(|at| at <= ready),
+                _ => at.len(),
+            };
             self.missed |= came == 0 && *past > 0;
             if came % 2 == 0 {
                 *why = Why::NotPulled;
@@ -295,7 +304,7 @@ impl<'a> Waiters<'a> {
         let Some(episode) = self.episodes.get(self.next) else {
             return;
         };
-        if !self.open && wasting && t == episode.begin {
+        if !self.open && t == episode.begin {
             self.open = true;
             self.behind_from.clear();
             for lane in 0..readings.lanes() {
@@ -305,7 +314,7 @@ impl<'a> Waiters<'a> {
             self.spare_from.clear();
             self.spare_from
                 .extend((0..readings.lanes()).map(|lane| readings.spare(lane, t)));
-        } else if self.open && !wasting {
+        } else if self.open && t >= episode.end {
             self.close(readings);
         }
     }

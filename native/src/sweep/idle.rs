@@ -410,7 +410,10 @@ impl Sweep for IdleSweep<'_> {
     }
 
     fn instant(&mut self, t: i64) {
-        self.gather(t);
+        let counting = self.watch.as_ref().is_none_or(Watch::asks_what_is_wasted);
+        if counting {
+            self.gather(t);
+        }
         while let Some(lane) = self.touched.pop() {
             self.settle(t, lane);
         }
@@ -426,6 +429,19 @@ impl Sweep for IdleSweep<'_> {
         for (clock, classes) in self.wanted.iter_mut().zip(&self.wanted_classes) {
             clock.set(t, *classes > 0);
         }
+        if counting {
+            self.count(t);
+        }
+        if let Some(mut watch) = self.watch.take() {
+            watch.instant(t, self.wasted > 0, self);
+            self.watch = Some(watch);
+        }
+    }
+}
+
+impl IdleSweep<'_> {
+    /// How much is wasted from `t` on.
+    fn count(&mut self, t: i64) {
         let Self {
             matching,
             question,
@@ -444,10 +460,6 @@ impl Sweep for IdleSweep<'_> {
         };
         self.wasted = wasted;
         self.stretch(t, wasted > 0);
-        if let Some(mut watch) = self.watch.take() {
-            watch.instant(t, wasted > 0, self);
-            self.watch = Some(watch);
-        }
     }
 }
 
