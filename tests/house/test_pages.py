@@ -23,14 +23,19 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "lab/README.md",
     ROOT / "notebooks/README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("fixtures/**/*.md")),
+    *sorted(ROOT.glob("packaging/**/*.md")),
 ]
 CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
 # Files that a reader makes on the way.
 HERS = ("before.txt", "mix.workload")
 FOLDERS = (
-    "analysis|benchmarks|collectors|docs|fixtures|native|notebooks|parsers|simulator|src|tests"
+    "analysis|benchmarks|collectors|docs|fixtures|lab|native|notebooks|packaging|parsers"
+    "|simulator|src|tests"
 )
 
 
