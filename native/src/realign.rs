@@ -79,22 +79,13 @@ impl<S: EventSink> Realign<S> {
                 }
                 Some(cpu)
             }
-            Event::Wakeup { cpu, .. }
-            | Event::Migrate { cpu, .. }
-            | Event::Sleep { cpu, .. }
-            | Event::QuotaRefill { cpu, .. }
-            | Event::Lock { cpu, .. }
-            | Event::DiskRequest { cpu, .. }
-            | Event::SleepReason { cpu, .. }
-            | Event::SystemCall { cpu, .. }
-            | Event::Irq { cpu, .. } => Some(cpu),
             Event::QueueLoad { cpu, .. } | Event::Loss { cpu, .. } => cpu,
             Event::Fork { ref parent, .. } => self.runs_on.get(&parent.tid).copied(),
             Event::Exec { tid, .. } | Event::Yield { tid, .. } | Event::Rename { tid, .. } => {
                 self.runs_on.get(&tid).copied()
             }
             Event::Exit { ref who, .. } => self.runs_on.get(&who.tid).copied(),
-            Event::Priority { .. } => None,
+            _ => event.recorded_on(),
         }
     }
 }

@@ -511,13 +511,6 @@ impl EventSink for Survey {
                 }
                 self.give(who.tid, cpu, to_cpu, ts, false);
             }
-            Event::Sleep { cpu, .. }
-            | Event::Irq { cpu, .. }
-            | Event::QuotaRefill { cpu, .. }
-            | Event::Lock { cpu, .. }
-            | Event::DiskRequest { cpu, .. }
-            | Event::SleepReason { cpu, .. }
-            | Event::SystemCall { cpu, .. } => self.line(cpu, ts),
             Event::Loss {
                 cpu,
                 ts_begin,
@@ -535,7 +528,11 @@ impl EventSink for Survey {
                 }
                 self.last = self.last.max(ts_end);
             }
-            _ => {}
+            _ => {
+                if let Some(cpu) = event.recorded_on() {
+                    self.line(cpu, ts);
+                }
+            }
         }
         self.first = self.first.min(ts);
         self.last = self.last.max(ts);

@@ -121,28 +121,17 @@ impl Finder {
 impl EventSink for Finder {
     fn event(&mut self, event: &Event) -> Result<()> {
         let ts = event.ts();
-        match *event {
-            Event::Switch { cpu, .. }
-            | Event::Wakeup { cpu, .. }
-            | Event::Migrate { cpu, .. }
-            | Event::Sleep { cpu, .. }
-            | Event::QuotaRefill { cpu, .. }
-            | Event::Lock { cpu, .. }
-            | Event::DiskRequest { cpu, .. }
-            | Event::SleepReason { cpu, .. }
-            | Event::SystemCall { cpu, .. }
-            | Event::Irq { cpu, .. } => self.seen(cpu, ts),
-            Event::Loss { cpu, ts_end, .. } => {
-                let told = match cpu {
-                    Some(cpu) => self.cpus.get_mut(usize::from(cpu)..=usize::from(cpu)),
-                    None => Some(self.cpus.as_mut_slice()),
-                };
-                for one in told.into_iter().flatten() {
-                    one.told = one.told.max(ts_end);
-                }
-                self.last = self.last.max(ts_end);
+        if let Event::Loss { cpu, ts_end, .. } = *event {
+            let told = match cpu {
+                Some(cpu) => self.cpus.get_mut(usize::from(cpu)..=usize::from(cpu)),
+                None => Some(self.cpus.as_mut_slice()),
+            };
+            for one in told.into_iter().flatten() {
+                one.told = one.told.max(ts_end);
             }
-            _ => {}
+            self.last = self.last.max(ts_end);
+        } else if let Some(cpu) = event.recorded_on() {
+            self.seen(cpu, ts);
         }
         self.first = self.first.min(ts);
         self.last = self.last.max(ts);

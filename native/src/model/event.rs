@@ -482,6 +482,31 @@ impl Event {
             Self::Loss { ts_begin, .. } => ts_begin,
         }
     }
+
+    /// The CPU that recorded it, where the event itself says so; a loss is recorded on none.
+    #[inline]
+    pub fn recorded_on(&self) -> Option<u16> {
+        match *self {
+            Self::Switch { cpu, .. }
+            | Self::Wakeup { cpu, .. }
+            | Self::Migrate { cpu, .. }
+            | Self::Sleep { cpu, .. }
+            | Self::QuotaRefill { cpu, .. }
+            | Self::SystemCall { cpu, .. }
+            | Self::Lock { cpu, .. }
+            | Self::DiskRequest { cpu, .. }
+            | Self::SleepReason { cpu, .. }
+            | Self::Irq { cpu, .. } => Some(cpu),
+            Self::QueueLoad { .. }
+            | Self::Fork { .. }
+            | Self::Exec { .. }
+            | Self::Exit { .. }
+            | Self::Rename { .. }
+            | Self::Yield { .. }
+            | Self::Priority { .. }
+            | Self::Loss { .. } => None,
+        }
+    }
 }
 
 categories! {
