@@ -385,6 +385,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             nodes: Nodes::new(nthreads),
             migration_cost: k.migration_cost,
             oldest: s.is_on("pull_oldest"),
+            averages: k.wake_cpu == WakeCpu::Scan,
             touches: 0,
             jiffy: k.jiffy,
         },
@@ -495,6 +496,8 @@ pub(super) struct Rqs {
     migration_cost: i64,
     /// Pull the thread that was queued or picked longest ago.
     pub(super) oldest: bool,
+    /// Loads are decaying averages.
+    pub(super) averages: bool,
     touches: u64,
     jiffy: i64,
 }
@@ -598,7 +601,10 @@ impl Rqs {
 
     /// What the balancer takes `t`, in a queue of `c`, to weigh: of a thread in a group
     /// its part of the group's weight (task_h_load).
-    fn load_of(&self, c: Cpu, t: Tid) -> i64 {
+    fn load_of(&self, w: &World, c: Cpu, t: Tid) -> i64 {
+        if self.averages {
+            return self.groups.load_of(w.now(), c, t);
+        }
         let mut load = self.se[t as usize].weight;
         let mut q = self.groups.queue_of(t, c);
         while let Some(e) = self.groups.entity(q) {
@@ -625,7 +631,7 @@ impl Rqs {
                 let here = !self.oldest || th.last_cpu == Some(from);
                 let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
                 let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
-                let fits = self.load_of(from, t) >> want.halved <= want.load;
+                let fits = self.load_of(w, from, t) >> want.halved <= want.load;
                 w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
             };
             rq.tree.visit(&self.nodes, |t| {
@@ -673,7 +679,7 @@ impl Rqs {
 
     /// Bring the lagging loads up to the tick before now.
     fn follow(&mut self, w: &World, c: Cpu) {
-        let load = self.load(c);
+        let load = self.load(w, c);
         let tick = w.now() / self.jiffy;
         let rq = self.rq(Queue::from(c));
         let ticks = tick - rq.lagged_at;
@@ -690,15 +696,20 @@ impl Rqs {
 }
 
 impl Queues for Rqs {
-    fn load(&self, c: Cpu) -> i64 {
+    fn load(&self, w: &World, c: Cpu) -> i64 {
         let rq = &self.rqs[c as usize];
+        let fair = if self.averages {
+            self.groups.load(w.now(), c)
+        } else {
+            rq.load
+        };
         // A real-time thread weighs as two of nice -20.
-        rq.load + i64::from(rq.realtime) * 2 * 88761
+        fair + i64::from(rq.realtime) * 2 * 88761
     }
 
     fn lagged(&self, w: &World, c: Cpu, idx: usize) -> i64 {
         if idx == 0 {
-            return self.load(c);
+            return self.load(w, c);
         }
         let rq = &self.rqs[c as usize];
         let mut x = rq.lagging[idx.min(2)];
@@ -727,7 +738,7 @@ impl Queues for Rqs {
                 break;
             };
             self.update(w, to);
-            let weighs = self.load_of(from, t);
+            let weighs = self.load_of(w, from, t);
             let into = self.requeue(w, from, to, t);
             w.migrate(t, to);
             self.come(w, into, t);
@@ -835,8 +846,8 @@ impl Cfs {
 
     fn wake_cpu(&mut self, w: &mut World, t: Tid, wake: Wake) -> Cpu {
         if self.k.wake_cpu == WakeCpu::Scan {
-            let wakers = wake.waker.map_or(0, |p| self.q.load_of(wake.cpu, p));
-            let weights = (self.q.load_of(w.thread(t).cpu, t), wakers);
+            let wakers = wake.waker.map_or(0, |p| self.q.load_of(w, wake.cpu, p));
+            let weights = (self.q.load_of(w, w.thread(t).cpu, t), wakers);
             let utilisation = self.utilisation.as_mut();
             return self.placer.wake(w, &self.q, utilisation, weights, t, wake);
         }
@@ -883,14 +894,14 @@ impl Cfs {
         if !in_one_node {
             return false;
         }
-        let weight = self.q.load_of(w.thread(t).cpu, t);
-        let mut here = self.q.load(wake.cpu).max(self.q.lagged(w, wake.cpu, 1));
+        let weight = self.q.load_of(w, w.thread(t).cpu, t);
+        let mut here = self.q.load(w, wake.cpu).max(self.q.lagged(w, wake.cpu, 1));
         if wake.sync
             && let Some(p) = wake.waker
         {
-            here = (here - self.q.load_of(wake.cpu, p)).max(0);
+            here = (here - self.q.load_of(w, wake.cpu, p)).max(0);
         }
-        let there = self.q.load(prev).min(self.q.lagged(w, prev, 1));
+        let there = self.q.load(w, prev).min(self.q.lagged(w, prev, 1));
         here == 0 || 100 * (here + weight) <= 112 * there
     }
 
@@ -916,7 +927,7 @@ impl Cfs {
                 let total: i64 = group
                     .iter()
                     .map(|c| {
-                        let (now, old) = (self.q.load(*c), self.q.lagged(w, *c, idx));
+                        let (now, old) = (self.q.load(w, *c), self.q.lagged(w, *c, idx));
                         if is_local { now.max(old) } else { now.min(old) }
                     })
                     .sum();
@@ -937,7 +948,7 @@ impl Cfs {
             let idlest = group
                 .iter()
                 .filter(|c| w.allowed(t, **c))
-                .min_by_key(|c| self.q.load(**c));
+                .min_by_key(|c| self.q.load(w, **c));
             here = idlest.copied().unwrap_or(here);
         }
         if w.allowed(t, here) {
@@ -1223,6 +1234,9 @@ impl Policy for Cfs {
             self.q.rq(q).curr = None;
             self.q.account(cpu, t, -1);
             self.q.groups.goes(w.now(), t, q);
+            if left == SwitchOutReason::Exited {
+                self.q.groups.ends(w.now(), t);
+            }
             // A sleeper is nobody's buddy.
             self.q.rq(q).forget(t);
         }

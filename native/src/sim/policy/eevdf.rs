@@ -353,7 +353,6 @@ pub(super) struct Rq {
 /// What the balancer asks of every CPU: apart from the rest, and small.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    load: i64,
     /// Runnable threads, the running one included, sleepers not.
     pub(super) nr: u32,
     realtime: u32,
@@ -402,7 +401,7 @@ impl Rqs {
                 let hot =
                     th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
                 let fits =
-                    want.load == i64::MAX || self.load_of(from, t) >> want.halved <= want.load;
+                    want.load == i64::MAX || self.groups.load_of(w.now(), from, t) >> want.halved <= want.load;
                 let age = self.touches.wrapping_sub(se.touched);
                 let oldest = found.is_none_or(|(a, _)| age > a);
                 if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
@@ -420,19 +419,6 @@ impl Rqs {
 
     pub(super) fn rq(&mut self, q: Queue) -> &mut Rq {
         &mut self.rqs[q as usize]
-    }
-
-    /// What the balancer takes `t`, in a queue of `c`, to weigh: of a thread in a group
-    /// its part of the group's weight (task_h_load).
-    fn load_of(&self, c: Cpu, t: Tid) -> i64 {
-        let mut load = self.se[t as usize].weight;
-        let mut q = self.groups.queue_of(t, c);
-        while let Some(e) = self.groups.entity(q) {
-            let all = self.average(q).weight.max(load).max(1);
-            load = load * self.se[e as usize].weight / all;
-            q = self.groups.above(q);
-        }
-        load
     }
 
     pub(super) fn average(&self, q: Queue) -> Average {
@@ -483,13 +469,11 @@ impl Rqs {
         rq.tree.remove(&mut self.nodes, t);
     }
 
-    fn account(&mut self, w: &mut World, c: Cpu, t: Tid, sign: i64) {
+    fn account(&mut self, w: &mut World, c: Cpu, sign: i64) {
         if sign > 0 {
             self.servers.start(w, c);
         }
-        let weight = self.se[t as usize].weight;
         let n = &mut self.counts[c as usize];
-        n.load += sign * weight;
         n.nr = (i64::from(n.nr) + sign) as u32;
     }
 
@@ -646,14 +630,10 @@ impl Rqs {
 }
 
 impl Queues for Rqs {
-    fn load(&self, c: Cpu) -> i64 {
-        let n = &self.counts[c as usize];
-        let fair = if self.groups.any() {
-            self.average(Queue::from(c)).weight
-        } else {
-            n.load
-        };
-        fair + i64::from(n.realtime) * 2 * 88761
+    fn load(&self, w: &World, c: Cpu) -> i64 {
+        // A real-time thread weighs as two of nice -20.
+        let realtime = self.counts[c as usize].realtime;
+        self.groups.load(w.now(), c) + i64::from(realtime) * 2 * 88761
     }
 
     fn nr(&self, c: Cpu) -> u32 {
@@ -668,7 +648,7 @@ impl Queues for Rqs {
             let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
                 break;
             };
-            let weighs = self.load_of(from, t);
+            let weighs = self.groups.load_of(w.now(), from, t);
             self.update(w, from);
             self.update(w, to);
             let q = self.requeue(w, from, to, t);
@@ -691,7 +671,7 @@ impl Rqs {
         let into = self.groups.queue_of(t, to);
         self.place(into, t, false);
         self.insert(into, t);
-        self.account(w, to, t, 1);
+        self.account(w, to, 1);
         self.se[t as usize].home = to;
         self.touch(t);
         into
@@ -740,7 +720,7 @@ impl Rqs {
         self.release(w, q, t);
         self.note_lag(q, t);
         self.take_out(q, t);
-        self.account(w, c, t, -1);
+        self.account(w, c, -1);
         let keep = self.k.relative;
         let se = &mut self.se[t as usize];
         se.rest = keep.then_some(se.deadline - se.vruntime);
@@ -813,7 +793,7 @@ impl Eevdf {
         let q = self.q.groups.queue_of(t, c);
         self.q.place(q, t, new);
         self.q.insert(q, t);
-        self.q.account(w, c, t, 1);
+        self.q.account(w, c, 1);
         self.q.touch(t);
         self.q.se[t as usize].home = c;
         self.q.come(w, q, t);
@@ -839,7 +819,7 @@ impl Eevdf {
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
         let q = self.q.groups.queue_of(t, c);
         self.q.requeue_delayed(q, t);
-        self.q.account(w, c, t, 1);
+        self.q.account(w, c, 1);
         self.q.put_aside_if_held(w, q, t);
     }
 }
@@ -879,8 +859,10 @@ impl Policy for Eevdf {
         }
         match place {
             SelectReason::Wake(wake) => {
-                let wakers = wake.waker.map_or(0, |p| self.q.load_of(wake.cpu, p));
-                let weights = (self.q.load_of(w.thread(t).cpu, t), wakers);
+                let now = w.now();
+                let wakers = wake.waker.map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
+                let its = self.q.groups.load_of(now, w.thread(t).cpu, t);
+                let weights = (its, wakers);
                 let utilisation = self.utilisation.as_mut();
                 self.placer.wake(w, &self.q, utilisation, weights, t, wake)
             }
@@ -1010,7 +992,7 @@ impl Policy for Eevdf {
             SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {
                 let q = self.q.groups.queue_of(t, cpu);
                 self.q.note_lag(q, t);
-                self.q.account(w, cpu, t, -1);
+                self.q.account(w, cpu, -1);
                 let sleeps = left == SwitchOutReason::Blocked;
                 let stays = self.q.come_off(q, t, sleeps);
                 if !stays {
@@ -1022,6 +1004,9 @@ impl Policy for Eevdf {
                 self.q.raise_origin(q);
                 if !stays {
                     self.q.groups.goes(w.now(), t, q);
+                }
+                if left == SwitchOutReason::Exited {
+                    self.q.groups.ends(w.now(), t);
                 }
                 self.q.put_back_above(w, q, sleeps);
             }
@@ -1116,7 +1101,7 @@ impl Policy for Eevdf {
                     self.q.update(w, cpu);
                     let q = self.q.groups.queue_of(t, cpu);
                     self.q.note_lag(q, t);
-                    self.q.account(w, cpu, t, -1);
+                    self.q.account(w, cpu, -1);
                     self.q.rq(q).curr = None;
                     if realtime {
                         self.q.groups.goes(w.now(), t, q);
@@ -1135,7 +1120,7 @@ impl Policy for Eevdf {
                     w.take_run(cpu);
                     let q = self.q.groups.queue_of(t, cpu);
                     self.q.place(q, t, false);
-                    self.q.account(w, cpu, t, 1);
+                    self.q.account(w, cpu, 1);
                     self.q.rq(q).curr = Some(t);
                     if was {
                         self.q.run_above(w, q, t);

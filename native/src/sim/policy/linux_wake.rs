@@ -106,7 +106,7 @@ impl Placer {
             return prev;
         }
         let (its, wakers) = weights;
-        let mut here = q.load(this);
+        let mut here = q.load(w, this);
         if wake.sync {
             if wakers > here {
                 return this;
@@ -114,7 +114,7 @@ impl Placer {
             here -= wakers;
         }
         here = 100 * (here + its);
-        let there = q.load(prev) * (100 + (self.imbalance_pct - 100) / 2);
+        let there = (q.load(w, prev) - its) * (100 + (self.imbalance_pct - 100) / 2);
         if here < there + i64::from(wake.sync) {
             this
         } else {
@@ -186,7 +186,7 @@ pub(super) fn fork_cpu(
         let rank = |group: &[Cpu]| {
             let allowed = || group.iter().filter(|c| w.allowed(t, **c));
             let idle = allowed().filter(|c| w.is_idle(**c)).count();
-            let load: i64 = allowed().map(|c| q.load(*c)).sum();
+            let load: i64 = allowed().map(|c| q.load(w, *c)).sum();
             (allowed().count(), idle, load / group.len() as i64)
         };
         let (ours, our_idle, our_load) = rank(d.group(here));
@@ -230,5 +230,5 @@ fn idlest(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<Cpu> {
             best = Some(c);
         }
     }
-    best.or_else(|| allowed().min_by_key(|c| q.load(*c)))
+    best.or_else(|| allowed().min_by_key(|c| q.load(w, *c)))
 }
