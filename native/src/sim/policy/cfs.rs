@@ -142,6 +142,7 @@ pub const SPEC: Spec = Spec {
             "idle_sibling",
             "after wake_affine: idle hardware thread only (2.6.31), any idle CPU of the cache, the one of the machine that idles longest (the repair in Wasted Cores), or the old one, the one before, an idle core, an idle CPU (5.10, 6.1)",
         ),
+        linux_wake::FLIPS,
         switch(
             "sis_util",
             "off",
@@ -390,7 +391,12 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             jiffy: k.jiffy,
         },
         rt: RtQueues::new(ncpu, nthreads, s),
-        placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct, true),
+        placer: Placer::new(
+            nthreads,
+            s.int(linux_wake::FLIPS.name),
+            Knobs::BY_GROUPS.imbalance_pct,
+            true,
+        ),
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),
@@ -1068,6 +1074,7 @@ impl Policy for Cfs {
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        self.placer.born(parent, child);
         let weight = weight_of(w, child);
         let home = w.thread(child).cpu;
         let q = self.q.groups.queue_of(child, home);

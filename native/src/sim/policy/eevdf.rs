@@ -32,7 +32,7 @@ use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_rt_bandwidth as rt_bandwidth;
 use super::linux_util::Utilisation;
-use super::linux_wake::{Placer, fork_cpu};
+use super::linux_wake::{FLIPS, Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
 use super::{
     Clocks, EnqueueReason, LagRule, Policy, Preset, PriorityScale, Role, SelectReason, Series,
@@ -113,6 +113,7 @@ pub const SPEC: Spec = Spec {
             "on",
             "a wake brings a thread to its waker's CPU if that has less load, where both are busy",
         ),
+        FLIPS,
         time(
             "migration_cost",
             "500us",
@@ -291,7 +292,12 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
-        placer: Placer::new(nthreads, IMBALANCE_PCT, s.is_on("wa_weight")),
+        placer: Placer::new(
+            nthreads,
+            s.int(FLIPS.name),
+            IMBALANCE_PCT,
+            s.is_on("wa_weight"),
+        ),
         balancer: Balancer::new(machine, knobs, hz),
     }))
 }
@@ -400,8 +406,8 @@ impl Rqs {
                 let (se, th) = (&self.se[t as usize], w.thread(t));
                 let hot =
                     th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
-                let fits =
-                    want.load == i64::MAX || self.groups.load_of(w.now(), from, t) >> want.halved <= want.load;
+                let fits = want.load == i64::MAX
+                    || self.groups.load_of(w.now(), from, t) >> want.halved <= want.load;
                 let age = self.touches.wrapping_sub(se.touched);
                 let oldest = found.is_none_or(|(a, _)| age > a);
                 if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
@@ -842,7 +848,8 @@ impl Policy for Eevdf {
         }
     }
 
-    fn on_fork(&mut self, w: &mut World, _: Option<Tid>, child: Tid) {
+    fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        self.placer.born(parent, child);
         self.q.se[child as usize].weight = weight_of(w, child);
     }
 
@@ -860,7 +867,9 @@ impl Policy for Eevdf {
         match place {
             SelectReason::Wake(wake) => {
                 let now = w.now();
-                let wakers = wake.waker.map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
+                let wakers = wake
+                    .waker
+                    .map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
                 let its = self.q.groups.load_of(now, w.thread(t).cpu, t);
                 let weights = (its, wakers);
                 let utilisation = self.utilisation.as_mut();

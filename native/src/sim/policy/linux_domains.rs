@@ -500,7 +500,13 @@ impl Balancer {
         s
     }
 
-    fn busiest_queue(&self, w: &World, q: &impl Queues, group: &[Cpu], by_load: bool) -> Option<Cpu> {
+    fn busiest_queue(
+        &self,
+        w: &World,
+        q: &impl Queues,
+        group: &[Cpu],
+        by_load: bool,
+    ) -> Option<Cpu> {
         let rank = |c: &Cpu| {
             if by_load {
                 (q.load(w, *c), i64::from(q.nr(*c)))
