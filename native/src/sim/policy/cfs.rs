@@ -19,6 +19,7 @@
 //! * sched_slice: no slice is shorter than the least granularity (BASE_SLICE, 5.13).
 //! * select_task_rq_fair: `linux_wake`; 6.1 looks for idle CPUs as far as `linux_util`
 //!   says (SIS_UTIL, 6.0), 5.10 on these machines everywhere (SIS_PROP: four at least).
+//! * cpu_load, task_h_load: `linux_load`, decaying averages (5.7).
 //! * load_balance: `linux_domains` by groups (5.5). detach_tasks takes the thread that
 //!   was picked or queued longest ago (the list is kept so since 4.14), and task_hot
 //!   lets go of one that has not run since it moved, and of buddies if the CPU idles.
@@ -29,8 +30,7 @@
 //! its groups have the averages of the newer releases here (update_shares_cpu divided
 //! them by loads sampled at balancing).
 //!
-//! Left out: HRTICK, power saving, the cost of balancing; of 5.10
-//! and 6.1 besides: PELT loads of threads, that a
+//! Left out: HRTICK, power saving, the cost of balancing; of 5.10 and 6.1 besides: that a
 //! CPU with SCHED_IDLE threads alone counts as idle, and 6.3's limit of a slice to the
 //! latency. Real-time threads: `linux_rt`. Load balancing and CPU choice:
 //! `linux_domains`, with the loads that lag behind as 2.6's did.
@@ -58,7 +58,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with deadline and real-time class and load balancer. Left out: HRTICK, power saving, PELT loads of threads.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with deadline and real-time class and load balancer. Left out: HRTICK, power saving.",
     tunables: &[
         time(
             "sched_latency",

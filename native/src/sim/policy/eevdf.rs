@@ -11,10 +11,9 @@
 //! timer ends them at the virtual deadline (hrtick_start_fair). A thread may have a slice of
 //! its own from 6.12 on: `eevdf_slices`. What real-time threads leave to others: `linux_fair_server`
 //! from 6.12 on, before it `linux_rt_bandwidth`. Deadline threads: `linux_deadline`.
-//! Left out besides: core scheduling, PELT loads of threads, of
-//! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
+//! Left out besides: core scheduling, of 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
 //! Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`.
-//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
+//! CPU choice: `linux_wake`, `linux_util`; loads: `linux_load`; balancing: `linux_domains`, which pulls
 //! the thread that was queued or picked longest ago (detach_tasks), unless it ran on
 //! that CPU a moment ago (task_hot).
 use super::super::error::Result;
@@ -43,7 +42,7 @@ use crate::prefetch::near;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with deadline and real-time class, wake placement and load balancer. Left out: slices of groups, PELT loads of threads.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with deadline and real-time class, wake placement and load balancer. Left out: slices of groups.",
     tunables: &[
         time(
             "base_slice",

@@ -9,10 +9,8 @@
 //! shares * load / (average load of the group's other queues + load)
 //! ```
 //!
-//! where `load` is the queue's load of the moment or its average, whichever is larger, and
-//! averages are PELT's (`linux_decay`) of each thread's weight while it is runnable. It is
-//! worked out when an entity comes or goes and at ticks (update_cfs_group). A thread takes its
-//! average along to another CPU, and a new one begins with its whole weight.
+//! where `load` is the queue's load of the moment or its average (`linux_load`), whichever is
+//! larger. It is worked out when an entity comes or goes and at ticks (update_cfs_group).
 //!
 //! Averages of the other CPUs are summed anew once a millisecond, as often as the kernel
 //! brings its sum up to date (update_tg_load_avg, 6.7). Left out: averages of groups in groups
@@ -20,8 +18,7 @@
 //! (cpu.idle); weights have no fractions, where the kernel's have ten bits.
 //!
 //! A thread that changes its group leaves one queue for another on its CPU (sched_move_task,
-//! task_change_group_fair) and takes its average along; one that was in no group brings its
-//! whole weight.
+//! task_change_group_fair) and takes its average along.
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{GroupSpec, Tid};

@@ -3,9 +3,13 @@
 //! Modelled on select_task_rq_fair of 6.6 to 6.17: wake_affine between the
 //! waker's CPU and the old one, then an idle CPU that shares its cache, as far as
 //! utilisation lets it look (`linux_util`); for a new thread the idlest CPU down the
-//! domains. Loads are the weights runnable
-//! now, not the kernel's decaying averages. Left out: energy awareness,
-//! asymmetric capacity, per-CPU kernel threads, NUMA's tolerated imbalance.
+//! domains. Loads are decaying averages (`linux_load`).
+//!
+//! Who often wakes another thread than the time before brings none to its CPU, if those that it
+//! wakes do so a little, too (wake_wide). These numbers (wakee_flips) a new thread has from its
+//! parent, and a wake by an interrupt counts for the thread that it interrupts. Left out: energy
+//! awareness, asymmetric capacity, per-CPU kernel threads, NUMA's tolerated imbalance, what the
+//! idle thread of a CPU has woken.
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::World;
