@@ -152,3 +152,70 @@ impl Loads {
         self.queues[q as usize].now
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::linux_decay::PERIOD;
+    use super::*;
+
+    const HALF: i64 = 32 * PERIOD;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-6
+    }
+
+    #[test]
+    fn a_queue_has_the_loads_of_its_sleepers_too() {
+        let mut l = Loads::new(2, 2);
+        l.comes(0, 0, 0, 1024);
+        l.comes(0, 1, 0, 512);
+        assert!(near(l.of_queue(HALF, 0), 1536.0));
+        l.goes(HALF, 0, 0);
+        assert_eq!(l.in_queue(0), 512);
+        assert!(near(l.of_queue(2 * HALF, 0), 1024.0));
+        assert!(near(l.of_queue(3 * HALF, 0), 768.0));
+    }
+
+    #[test]
+    fn a_sleepers_own_load_is_that_with_which_it_went() {
+        let mut l = Loads::new(1, 1);
+        l.comes(0, 0, 0, 1024);
+        l.goes(HALF, 0, 0);
+        assert!(near(l.of(3 * HALF, 0), 1024.0));
+        l.comes(2 * HALF, 0, 0, 1024);
+        assert!(near(l.of(2 * HALF, 0), 512.0));
+        assert!(near(l.of(3 * HALF, 0), 768.0));
+    }
+
+    #[test]
+    fn a_thread_takes_its_load_along() {
+        let mut l = Loads::new(2, 2);
+        l.comes(0, 0, 0, 1024);
+        l.comes(0, 1, 0, 1024);
+        l.goes(0, 1, 0);
+        l.comes(HALF, 1, 1, 1024);
+        assert!(near(l.of_queue(HALF, 0), 1024.0));
+        assert!(near(l.of_queue(HALF, 1), 512.0));
+        l.goes(HALF, 1, 1);
+        l.belongs(HALF, 1, None);
+        assert!(near(l.of_queue(HALF, 1), 0.0));
+    }
+
+    #[test]
+    fn with_another_weight_the_past_weighs_another() {
+        let mut l = Loads::new(1, 1);
+        l.comes(0, 0, 0, 1024);
+        l.weighs(HALF, 0, 0, 256);
+        assert!(near(l.of(HALF, 0), 256.0));
+        assert!(near(l.of_queue(2 * HALF, 0), 256.0));
+        assert_eq!(l.in_queue(0), 256);
+    }
+
+    #[test]
+    fn where_nobody_asks_nothing_is_kept() {
+        let mut l = Loads::default();
+        l.comes(0, 3, 2, 1024);
+        l.goes(1, 3, 2);
+        assert!(!l.are_known() && near(l.of(2, 3), 0.0) && near(l.of_queue(2, 2), 0.0));
+    }
+}
