@@ -31,7 +31,7 @@ def cpu_of_woken(flips: int, *, helped: bool, born: bool = False, timer: bool = 
     a timer wakes a sleeper.
     """
     b = Builder()
-    for i in range(6):
+    for i in range(1 if timer else 0, 6):
         b.thread(f"hog{i}", cpus="0" if i == 0 else "1").run("20ms")
     waker = b.thread("waker", cpus="0", start=None if born else "0")
     helper = b.thread("helper", cpu=0, asleep=True).wait_for(waker).run("1us")
@@ -68,4 +68,5 @@ def test_a_new_thread_has_the_habits_of_its_parent() -> None:
 
 def test_what_an_interrupt_wakes_counts_for_the_thread_that_it_interrupts() -> None:
     """The timer's wake is the third flip of the waker, which runs alone then."""
+    assert cpu_of_woken(0, helped=False, timer=True) == 0
     assert cpu_of_woken(2, helped=False, timer=True) == 1

@@ -19,8 +19,8 @@ use super::tunables::int;
 use super::{Tunable, Wake};
 
 /// How often a thread that is there from the beginning has switched between wakees, which no trace
-/// shows. With 6 as many threads come to their waker's CPU as came in five recordings of 6.1 and
-/// 6.12 (2 to 12 in one of them).
+/// shows. In five recordings of 6.1 and 6.12 as many threads as came to their waker's CPU do with 2
+/// to 7.
 pub(super) const FLIPS: Tunable = int(
     "wakee_flips",
     "6",
