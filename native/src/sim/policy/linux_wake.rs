@@ -113,10 +113,12 @@ impl Placer {
         {
             self.note_wakee(w, p, t);
         }
-        if let Some(p) = wake.waker {
-            if this != prev && w.allowed(t, this) && !self.is_wide(w, p, t) {
-                target = self.affine(w, q, weights, prev, wake);
-            }
+        if let Some(p) = wake.waker
+            && this != prev
+            && w.allowed(t, this)
+            && !self.is_wide(w, p, t)
+        {
+            target = self.affine(w, q, weights, prev, wake);
         }
         if !w.allowed(t, target) {
             return super::idle_or_previous(w, t);
