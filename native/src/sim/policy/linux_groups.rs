@@ -25,11 +25,7 @@ use super::super::workload::{GroupSpec, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::linux_bandwidth::Bandwidth;
 use super::linux_load::Loads;
-
-/// A thread, or what stands for a group on a CPU.
-pub(super) type Entity = u32;
-/// A CPU's own queue, or a group's there.
-pub(super) type Queue = u32;
+pub(super) use super::linux_load::{Entity, Queue};
 
 /// MIN_SHARES.
 const LEAST: i64 = 2;

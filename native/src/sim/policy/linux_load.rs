@@ -9,7 +9,11 @@
 //! way, at once by its new weight when that changes (reweight_entity). All is up to date at any
 //! moment, in the kernel at ticks and whenever something comes or goes.
 use super::linux_decay::Decay;
-use super::linux_groups::{Entity, Queue};
+
+/// A thread, or what stands for a group on a CPU.
+pub(super) type Entity = u32;
+/// A CPU's own queue, or a group's there.
+pub(super) type Queue = u32;
 
 /// A decaying average of a load that is constant from `at` on.
 #[derive(Debug, Clone, Copy, Default)]
