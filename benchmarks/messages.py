@@ -3,11 +3,11 @@
 Records `perf bench sched messaging` over pipes, over pipes between threads, and over sockets, each
 several times with `capture --with syscalls`, replays each recording at five instants of the clock
 tick, and prints replayed over recorded: waits, mean depth of the queues, and how long the benchmark
-took. The benchmark's threads alone are replayed. Recordings of one load, and replays of one
-recording, differ by a factor of up to five in their waits, so besides the ratio of medians it says
-how many recordings lie between the extremes of their own replays, and how many of the wakes from
-another CPU brought a thread to its waker's. The rest of the host is frozen while one is recorded
-(`quiet`). Needs root, and perf.
+took. The benchmark's threads alone are replayed (`--others`: what the rest does). Recordings of one
+load, and replays of one recording, differ by a factor of up to five in their waits, so besides the
+ratio of medians it says how many recordings lie between the extremes of their own replays, and how
+many of the wakes from another CPU brought a thread to its waker's. The rest of the host is frozen
+while one is recorded (`quiet`). Needs root, and perf.
 
     python benchmarks/messages.py FOLDER [--record] [--runs 5] [--only pp] [--from 3]
 
@@ -95,9 +95,9 @@ def figures(trace: Trace, threads: pl.DataFrame) -> Figures:
     return Figures(count.item(), waiting.item() / lasted, float(lasted), moved.item() or 0.0)
 
 
-def replays(trace: Trace, threads: pl.DataFrame, *, lab: bool) -> list[Figures]:
-    """The same of each replay."""
-    way = replay(trace) if lab else replay(trace, where=WHO, others="occupy")
+def replays(trace: Trace, threads: pl.DataFrame, others: str) -> list[Figures]:
+    """The same of each replay; no `others`: all threads are replayed."""
+    way = replay(trace, where=WHO, others=others) if others else replay(trace)
     shape = way.workload.machine
     assert shape is not None
     rows = pl.DataFrame({"was": way.utids}).with_row_index("row")
@@ -127,14 +127,14 @@ def spread(values: Iterable[float]) -> str:
     return f"{statistics.median(ordered):.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
-def row(title: str, paths: Sequence[Path], *, lab: bool) -> str:
+def row(title: str, paths: Sequence[Path], who: pl.Expr, others: str) -> str:
     """The recordings of one load beside their replays."""
     real, middles, pulled, inside = [], [], [], 0
     ratios: dict[str, list[float]] = {"waits": [], "depth": [], "elapsed": []}
     for path in paths:
         trace = ss.open(path)
-        threads = trace.threads.filter(LAB_WHO if lab else WHO).select("utid").collect()
-        own, runs = figures(trace, threads), replays(trace, threads, lab=lab)
+        threads = trace.threads.filter(who).select("utid").collect()
+        own, runs = figures(trace, threads), replays(trace, threads, others)
         for name, found in ratios.items():
             middle = statistics.median(getattr(run, name) for run in runs)
             found.append(middle / getattr(own, name))
@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(LOADS)}")
     parser.add_argument("--from", type=int, default=1, metavar="I", dest="first")
     parser.add_argument("--record", action="store_true", help="only record")
+    parser.add_argument("--others", choices=("occupy", "compete", "drop"), default="occupy")
     parser.add_argument("--lab", metavar="NAME,...", help="machines of the laboratory")
     args = parser.parse_args()
     loads: list[tuple[str, list[Path]]]
@@ -183,8 +184,9 @@ def main() -> None:
         " | to the waker's CPU |"
     )
     print("|---|---|---|---|---|---|---|---|")
+    who, others = (LAB_WHO, "") if args.lab else (WHO, args.others)
     for title, paths in loads:
-        print(row(title, paths, lab=bool(args.lab)), flush=True)
+        print(row(title, paths, who, others), flush=True)
 
 
 if __name__ == "__main__":
