@@ -66,7 +66,7 @@ def _questions(document: dict[str, Any], kernels: dict[str, Under]) -> Iterator[
         source = kernels[case["source"]]
         target = kernels[case.get("target", case["source"])]
         name, cpus = case.get("change", ""), case["cpus"]
-        for work in case.get("work", works):
+        for work in case.get("work", [name for name in works if str(cpus) in works[name]]):
             row = works[work] | case.get("from", {})
             before = _cell(document, row, source, cpus)
             if name:
@@ -96,6 +96,7 @@ def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, cpus: int
         smp=str(cpus),
         counted=True,
         before=before,
+        options=row.get("options", ""),
         settings=row.get("settings", ""),
         bpf=under.bpf,
         tools="bpftool" if under.bpf else "",

@@ -111,6 +111,7 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.needs import require_also
 from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting
@@ -171,7 +172,8 @@ def extract(
     the CPU times that they took: "occupy" before all fair threads, "compete" as one thread per CPU
     among them (`schedscope.simulator.background_load`).
 
-    Raises `UsageError` if the trace has no switches, or no such threads.
+    Raises `UsageError` if the trace has no switches, or no such threads, and
+    `MissingEventsError` if it has no wakeups.
     """
     return extract_with_utids(trace, external=external, cut=cut, where=where, others=others)[0]
 
@@ -197,6 +199,8 @@ def extract_with_utids(
     switches, wakeups, yields = pl.collect_all([trace.switches, wakes, trace.yields])
     if switches.is_empty():
         raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
+    # Without them every sleep lasts as long as the thread waited besides.
+    require_also(trace, "wakeups", "a workload")
     known = trace.threads.collect()
     drop: list[int] = []
     if where is not None:

@@ -16,6 +16,7 @@
  *     work FILE periodic THREADS PERIOD_US RUN_US ROUNDS
  *     work FILE groups MILLISECONDS FREE LIMITED
  *     work FILE mutex THREADS ROUNDS HELD_US FREE_US
+ *     work FILE messages pipes|threads|sockets GROUPS MEMBERS ROUNDS
  *
  * Work is a number of loop iterations (LOOPS for a microsecond), not a time, so that a machine
  * whose time is counted in instructions does the same in every run. With CPUTIME in the
@@ -37,6 +38,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -511,6 +513,92 @@ static void mutex(char **given) {
     leave();
 }
 
+/* Groups of as many writers as readers, by the scheme of `perf bench sched messaging`: each reader
+   has a pipe or a socket, into which every writer of its group puts a message in each round. All
+   begin when the gate is closed, in processes or in threads of one (`threads`, over pipes). */
+enum { MESSAGE = 100 };
+
+static int gate[2], message_members, message_rounds, message_sockets, message_threads;
+
+static struct member {
+    int number, writes;
+    int (*ends)[2]; /* of the readers of the group */
+} message_crowd[FEW * 2];
+
+static void message_pass(int file, int writes) {
+    char text[MESSAGE] = {0};
+    for (int done = 0, got; done < MESSAGE; done += got) {
+        got = writes ? write(file, text + done, MESSAGE - done)
+                     : read(file, text + done, MESSAGE - done);
+        if (got <= 0)
+            die("message");
+    }
+}
+
+static void message_talk(struct member *me) {
+    char none;
+    if (read(gate[0], &none, 1))
+        die("gate");
+    if (me->writes)
+        for (int round = 0; round < message_rounds; round++)
+            for (int i = 0; i < message_members; i++)
+                message_pass(me->ends[i][1], 1);
+    else
+        for (int n = message_rounds * message_members; n > 0; n--)
+            message_pass(me->ends[me->number % message_members][0], 0);
+}
+
+static void *message_thread(void *given) {
+    struct member *me = given;
+    char name[17];
+    snprintf(name, sizeof name, "%s%d", me->writes ? "writer" : "reader", me->number);
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+    message_talk(me);
+    testify();
+    return NULL;
+}
+
+static void messages(char **given) {
+    int groups_of = atoi(given[1]), n = 0;
+    static int ends[FEW][2];
+    pthread_t threads[FEW * 2];
+    message_threads = !strcmp(given[0], "threads"), message_sockets = !strcmp(given[0], "sockets");
+    message_members = atoi(given[2]), message_rounds = atoi(given[3]);
+    if (groups_of * message_members > FEW)
+        exit(64);
+    if (message_threads && start("main", 0, 0)) {
+        reap();
+        return;
+    }
+    if (pipe(gate))
+        die("gate");
+    for (int i = 0; i < groups_of * message_members; i++)
+        if (message_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]) : pipe(ends[i]))
+            die("ends");
+    for (int i = 0; i < groups_of * message_members; i++)
+        for (int writes = 0; writes < 2; writes++, n++) {
+            struct member *me = &message_crowd[n];
+            me->number = i, me->writes = writes;
+            me->ends = ends + i / message_members * message_members;
+            if (message_threads)
+                pthread_create(&threads[n], NULL, message_thread, me);
+            else if (!start(writes ? "writer" : "reader", i, 0)) {
+                close(gate[1]);
+                message_talk(me);
+                leave();
+            }
+        }
+    nap(20000);
+    close(gate[1]);
+    if (!message_threads) {
+        reap();
+        return;
+    }
+    while (n > 0)
+        pthread_join(threads[--n], NULL);
+    leave();
+}
+
 int main(int count, char **given) {
     static const struct {
         const char *name;
@@ -520,6 +608,7 @@ int main(int count, char **given) {
         {"hogs", 2, hogs}, {"sleepers", 5, sleepers}, {"server", 4, server},
         {"pipes", 2, pipes}, {"forks", 3, forks}, {"locks", 4, locks},
         {"periodic", 4, periodic}, {"groups", 3, groups}, {"mutex", 4, mutex},
+        {"messages", 4, messages},
     };
     if (count < 3 || (truth = open(given[1], O_WRONLY | O_CREAT | O_APPEND, 0644)) < 0)
         return 64;

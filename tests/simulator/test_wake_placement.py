@@ -24,3 +24,49 @@ def test_the_less_loaded_cpu_of_its_waker_takes_it_where_loads_are_compared(
     trace = simulate(b.workload(), policy="eevdf-6.18", cpus=2, set=settings)
     waits = trace.waits.join(trace.threads.select("utid", "comm"), on="utid")
     assert waits.filter(pl.col("comm") == "woken").collect()["queue_cpu"][0] == cpu
+
+
+def cpu_of_woken(flips: int, *, helped: bool, born: bool = False, timer: bool = False) -> int:
+    """As above; the waker may wake a helper first, be the child of another thread, and run while
+    a timer wakes a sleeper.
+    """
+    b = Builder()
+    for i in range(1 if timer else 0, 6):
+        b.thread(f"hog{i}", cpus="0" if i == 0 else "1").run("20ms")
+    waker = b.thread("waker", cpus="0", start=None if born else "0")
+    helper = b.thread("helper", cpu=0, asleep=True).wait_for(waker).run("1us")
+    woken = b.thread("woken", cpu=1, asleep=True).wait_for(waker).run("1ms")
+    if born:
+        parent = b.thread("parent", cpus="0")
+        child = b.thread("child", cpu=0, asleep=True).wait_for(parent).run("1us")
+        parent.run("1ms").signal(child).fork(waker)
+    if timer:
+        b.thread("sleeper", cpu=0, asleep=True).sleep("500us").run("1us")
+    waker.run("1ms")
+    if helped:
+        waker.signal(helper)
+    waker.signal(woken).run("1ms")
+    if not helped:
+        waker.signal(helper)
+    settings = {"wakee_flips": flips, "balance": "off", "balance_newidle": "off"}
+    trace = simulate(b.workload(), policy="eevdf-6.18", cpus=2, set=settings)
+    waits = trace.waits.join(trace.threads.select("utid", "comm"), on="utid")
+    return int(waits.filter(pl.col("comm") == "woken").collect()["queue_cpu"][0])
+
+
+def test_who_wakes_many_brings_none_to_its_cpu() -> None:
+    """The cache has two CPUs: wake_wide asks for 2 flips of one, and twice as many of the other."""
+    assert cpu_of_woken(0, helped=True) == 0
+    assert cpu_of_woken(2, helped=False) == 0
+    assert cpu_of_woken(2, helped=True) == 1
+
+
+def test_a_new_thread_has_the_habits_of_its_parent() -> None:
+    """With the child that its parent has woken the waker comes to the four flips that it needs."""
+    assert cpu_of_woken(2, helped=False, born=True) == 1
+
+
+def test_what_an_interrupt_wakes_counts_for_the_thread_that_it_interrupts() -> None:
+    """The timer's wake is the third flip of the waker, which runs alone then."""
+    assert cpu_of_woken(0, helped=False, timer=True) == 0
+    assert cpu_of_woken(2, helped=False, timer=True) == 1

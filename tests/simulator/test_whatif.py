@@ -105,6 +105,9 @@ def test_a_recording_without_wakeups_is_refused(tmp_path: Path) -> None:
     trace = ss.open(path)
     with pytest.raises(MissingEventsError, match="no wakeups"):
         ss.whatif(trace, cpus=1)
+    for ask in (ss.workload.extract, ss.fidelity):
+        with pytest.raises(MissingEventsError, match="no wakeups; expected what a workload"):
+            ask(trace)
     found = ss.findings(trace).filter(pl.col("topic") == "data quality").row(0, named=True)
     assert "No wakeups were recorded" in found["text"]
     assert found["advice"].startswith("Record sched_waking and sched_wakeup")

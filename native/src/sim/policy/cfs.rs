@@ -19,6 +19,7 @@
 //! * sched_slice: no slice is shorter than the least granularity (BASE_SLICE, 5.13).
 //! * select_task_rq_fair: `linux_wake`; 6.1 looks for idle CPUs as far as `linux_util`
 //!   says (SIS_UTIL, 6.0), 5.10 on these machines everywhere (SIS_PROP: four at least).
+//! * cpu_load, task_h_load: `linux_load`, decaying averages (5.7).
 //! * load_balance: `linux_domains` by groups (5.5). detach_tasks takes the thread that
 //!   was picked or queued longest ago (the list is kept so since 4.14), and task_hot
 //!   lets go of one that has not run since it moved, and of buddies if the CPU idles.
@@ -29,8 +30,7 @@
 //! its groups have the averages of the newer releases here (update_shares_cpu divided
 //! them by loads sampled at balancing).
 //!
-//! Left out: HRTICK, power saving, the cost of balancing; of 5.10
-//! and 6.1 besides: PELT loads of threads, that a
+//! Left out: HRTICK, power saving, the cost of balancing; of 5.10 and 6.1 besides: that a
 //! CPU with SCHED_IDLE threads alone counts as idle, and 6.3's limit of a slice to the
 //! latency. Real-time threads: `linux_rt`. Load balancing and CPU choice:
 //! `linux_domains`, with the loads that lag behind as 2.6's did.
@@ -58,7 +58,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "cfs",
     summary: "least virtual run time first, in per-CPU trees",
-    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with deadline and real-time class and load balancer. Left out: HRTICK, power saving, PELT loads of threads.",
+    models: "Linux 2.6.31 and 2.6.32 sched_fair.c, 5.10 and 6.1 fair.c, with deadline and real-time class and load balancer. Left out: HRTICK, power saving.",
     tunables: &[
         time(
             "sched_latency",
@@ -142,6 +142,7 @@ pub const SPEC: Spec = Spec {
             "idle_sibling",
             "after wake_affine: idle hardware thread only (2.6.31), any idle CPU of the cache, the one of the machine that idles longest (the repair in Wasted Cores), or the old one, the one before, an idle core, an idle CPU (5.10, 6.1)",
         ),
+        linux_wake::FLIPS,
         switch(
             "sis_util",
             "off",
@@ -385,11 +386,17 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             nodes: Nodes::new(nthreads),
             migration_cost: k.migration_cost,
             oldest: s.is_on("pull_oldest"),
+            averages: k.wake_cpu == WakeCpu::Scan,
             touches: 0,
             jiffy: k.jiffy,
         },
         rt: RtQueues::new(ncpu, nthreads, s),
-        placer: Placer::new(nthreads, Knobs::BY_GROUPS.imbalance_pct, true),
+        placer: Placer::new(
+            nthreads,
+            s.int(linux_wake::FLIPS.name),
+            Knobs::BY_GROUPS.imbalance_pct,
+            true,
+        ),
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),
@@ -495,6 +502,8 @@ pub(super) struct Rqs {
     migration_cost: i64,
     /// Pull the thread that was queued or picked longest ago.
     pub(super) oldest: bool,
+    /// Loads are decaying averages.
+    pub(super) averages: bool,
     touches: u64,
     jiffy: i64,
 }
@@ -598,7 +607,10 @@ impl Rqs {
 
     /// What the balancer takes `t`, in a queue of `c`, to weigh: of a thread in a group
     /// its part of the group's weight (task_h_load).
-    fn load_of(&self, c: Cpu, t: Tid) -> i64 {
+    fn load_of(&self, w: &World, c: Cpu, t: Tid) -> i64 {
+        if self.averages {
+            return self.groups.load_of(w.now(), c, t);
+        }
         let mut load = self.se[t as usize].weight;
         let mut q = self.groups.queue_of(t, c);
         while let Some(e) = self.groups.entity(q) {
@@ -625,7 +637,7 @@ impl Rqs {
                 let here = !self.oldest || th.last_cpu == Some(from);
                 let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
                 let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
-                let fits = self.load_of(from, t) >> want.halved <= want.load;
+                let fits = self.load_of(w, from, t) >> want.halved <= want.load;
                 w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
             };
             rq.tree.visit(&self.nodes, |t| {
@@ -673,7 +685,7 @@ impl Rqs {
 
     /// Bring the lagging loads up to the tick before now.
     fn follow(&mut self, w: &World, c: Cpu) {
-        let load = self.load(c);
+        let load = self.load(w, c);
         let tick = w.now() / self.jiffy;
         let rq = self.rq(Queue::from(c));
         let ticks = tick - rq.lagged_at;
@@ -690,15 +702,20 @@ impl Rqs {
 }
 
 impl Queues for Rqs {
-    fn load(&self, c: Cpu) -> i64 {
+    fn load(&self, w: &World, c: Cpu) -> i64 {
         let rq = &self.rqs[c as usize];
+        let fair = if self.averages {
+            self.groups.load(w.now(), c)
+        } else {
+            rq.load
+        };
         // A real-time thread weighs as two of nice -20.
-        rq.load + i64::from(rq.realtime) * 2 * 88761
+        fair + i64::from(rq.realtime) * 2 * 88761
     }
 
     fn lagged(&self, w: &World, c: Cpu, idx: usize) -> i64 {
         if idx == 0 {
-            return self.load(c);
+            return self.load(w, c);
         }
         let rq = &self.rqs[c as usize];
         let mut x = rq.lagging[idx.min(2)];
@@ -727,7 +744,7 @@ impl Queues for Rqs {
                 break;
             };
             self.update(w, to);
-            let weighs = self.load_of(from, t);
+            let weighs = self.load_of(w, from, t);
             let into = self.requeue(w, from, to, t);
             w.migrate(t, to);
             self.come(w, into, t);
@@ -835,8 +852,8 @@ impl Cfs {
 
     fn wake_cpu(&mut self, w: &mut World, t: Tid, wake: Wake) -> Cpu {
         if self.k.wake_cpu == WakeCpu::Scan {
-            let wakers = wake.waker.map_or(0, |p| self.q.load_of(wake.cpu, p));
-            let weights = (self.q.load_of(w.thread(t).cpu, t), wakers);
+            let wakers = wake.waker.map_or(0, |p| self.q.load_of(w, wake.cpu, p));
+            let weights = (self.q.load_of(w, w.thread(t).cpu, t), wakers);
             let utilisation = self.utilisation.as_mut();
             return self.placer.wake(w, &self.q, utilisation, weights, t, wake);
         }
@@ -883,14 +900,14 @@ impl Cfs {
         if !in_one_node {
             return false;
         }
-        let weight = self.q.load_of(w.thread(t).cpu, t);
-        let mut here = self.q.load(wake.cpu).max(self.q.lagged(w, wake.cpu, 1));
+        let weight = self.q.load_of(w, w.thread(t).cpu, t);
+        let mut here = self.q.load(w, wake.cpu).max(self.q.lagged(w, wake.cpu, 1));
         if wake.sync
             && let Some(p) = wake.waker
         {
-            here = (here - self.q.load_of(wake.cpu, p)).max(0);
+            here = (here - self.q.load_of(w, wake.cpu, p)).max(0);
         }
-        let there = self.q.load(prev).min(self.q.lagged(w, prev, 1));
+        let there = self.q.load(w, prev).min(self.q.lagged(w, prev, 1));
         here == 0 || 100 * (here + weight) <= 112 * there
     }
 
@@ -916,7 +933,7 @@ impl Cfs {
                 let total: i64 = group
                     .iter()
                     .map(|c| {
-                        let (now, old) = (self.q.load(*c), self.q.lagged(w, *c, idx));
+                        let (now, old) = (self.q.load(w, *c), self.q.lagged(w, *c, idx));
                         if is_local { now.max(old) } else { now.min(old) }
                     })
                     .sum();
@@ -937,7 +954,7 @@ impl Cfs {
             let idlest = group
                 .iter()
                 .filter(|c| w.allowed(t, **c))
-                .min_by_key(|c| self.q.load(**c));
+                .min_by_key(|c| self.q.load(w, **c));
             here = idlest.copied().unwrap_or(here);
         }
         if w.allowed(t, here) {
@@ -1057,6 +1074,7 @@ impl Policy for Cfs {
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        self.placer.born(parent, child);
         let weight = weight_of(w, child);
         let home = w.thread(child).cpu;
         let q = self.q.groups.queue_of(child, home);
@@ -1223,6 +1241,9 @@ impl Policy for Cfs {
             self.q.rq(q).curr = None;
             self.q.account(cpu, t, -1);
             self.q.groups.goes(w.now(), t, q);
+            if left == SwitchOutReason::Exited {
+                self.q.groups.ends(w.now(), t);
+            }
             // A sleeper is nobody's buddy.
             self.q.rq(q).forget(t);
         }

@@ -11,10 +11,9 @@
 //! timer ends them at the virtual deadline (hrtick_start_fair). A thread may have a slice of
 //! its own from 6.12 on: `eevdf_slices`. What real-time threads leave to others: `linux_fair_server`
 //! from 6.12 on, before it `linux_rt_bandwidth`. Deadline threads: `linux_deadline`.
-//! Left out besides: core scheduling, PELT loads of threads, of
-//! 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
+//! Left out besides: core scheduling, of 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts take.
 //! Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`.
-//! CPU choice: `linux_wake`, `linux_util`; load balancing: `linux_domains`, which pulls
+//! CPU choice: `linux_wake`, `linux_util`; loads: `linux_load`; balancing: `linux_domains`, which pulls
 //! the thread that was queued or picked longest ago (detach_tasks), unless it ran on
 //! that CPU a moment ago (task_hot).
 use super::super::error::Result;
@@ -32,7 +31,7 @@ use super::linux_newidle::Newidle;
 use super::linux_rt::{RR_TIMESLICE, RtQueues};
 use super::linux_rt_bandwidth as rt_bandwidth;
 use super::linux_util::Utilisation;
-use super::linux_wake::{Placer, fork_cpu};
+use super::linux_wake::{FLIPS, Placer, fork_cpu};
 use super::tunables::{CLOCK_HZ, SPAN, SPAN_OR_ZERO, int, switch, time};
 use super::{
     Clocks, EnqueueReason, LagRule, Policy, Preset, PriorityScale, Role, SelectReason, Series,
@@ -43,7 +42,7 @@ use crate::prefetch::near;
 pub const SPEC: Spec = Spec {
     family: "eevdf",
     summary: "earliest eligible virtual deadline first: Linux today",
-    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with deadline and real-time class, wake placement and load balancer. Left out: slices of groups, PELT loads of threads.",
+    models: "Linux 6.6, 6.12, 6.17, 6.18 and 7.2 fair.c with deadline and real-time class, wake placement and load balancer. Left out: slices of groups.",
     tunables: &[
         time(
             "base_slice",
@@ -113,6 +112,7 @@ pub const SPEC: Spec = Spec {
             "on",
             "a wake brings a thread to its waker's CPU if that has less load, where both are busy",
         ),
+        FLIPS,
         time(
             "migration_cost",
             "500us",
@@ -291,7 +291,12 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         utilisation: s
             .is_on("sis_util")
             .then(|| Utilisation::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
-        placer: Placer::new(nthreads, IMBALANCE_PCT, s.is_on("wa_weight")),
+        placer: Placer::new(
+            nthreads,
+            s.int(FLIPS.name),
+            IMBALANCE_PCT,
+            s.is_on("wa_weight"),
+        ),
         balancer: Balancer::new(machine, knobs, hz),
     }))
 }
@@ -353,7 +358,6 @@ pub(super) struct Rq {
 /// What the balancer asks of every CPU: apart from the rest, and small.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    load: i64,
     /// Runnable threads, the running one included, sleepers not.
     pub(super) nr: u32,
     realtime: u32,
@@ -401,8 +405,8 @@ impl Rqs {
                 let (se, th) = (&self.se[t as usize], w.thread(t));
                 let hot =
                     th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
-                let fits =
-                    want.load == i64::MAX || self.load_of(from, t) >> want.halved <= want.load;
+                let fits = want.load == i64::MAX
+                    || self.groups.load_of(w.now(), from, t) >> want.halved <= want.load;
                 let age = self.touches.wrapping_sub(se.touched);
                 let oldest = found.is_none_or(|(a, _)| age > a);
                 if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
@@ -420,19 +424,6 @@ impl Rqs {
 
     pub(super) fn rq(&mut self, q: Queue) -> &mut Rq {
         &mut self.rqs[q as usize]
-    }
-
-    /// What the balancer takes `t`, in a queue of `c`, to weigh: of a thread in a group
-    /// its part of the group's weight (task_h_load).
-    fn load_of(&self, c: Cpu, t: Tid) -> i64 {
-        let mut load = self.se[t as usize].weight;
-        let mut q = self.groups.queue_of(t, c);
-        while let Some(e) = self.groups.entity(q) {
-            let all = self.average(q).weight.max(load).max(1);
-            load = load * self.se[e as usize].weight / all;
-            q = self.groups.above(q);
-        }
-        load
     }
 
     pub(super) fn average(&self, q: Queue) -> Average {
@@ -483,13 +474,11 @@ impl Rqs {
         rq.tree.remove(&mut self.nodes, t);
     }
 
-    fn account(&mut self, w: &mut World, c: Cpu, t: Tid, sign: i64) {
+    fn account(&mut self, w: &mut World, c: Cpu, sign: i64) {
         if sign > 0 {
             self.servers.start(w, c);
         }
-        let weight = self.se[t as usize].weight;
         let n = &mut self.counts[c as usize];
-        n.load += sign * weight;
         n.nr = (i64::from(n.nr) + sign) as u32;
     }
 
@@ -646,14 +635,10 @@ impl Rqs {
 }
 
 impl Queues for Rqs {
-    fn load(&self, c: Cpu) -> i64 {
-        let n = &self.counts[c as usize];
-        let fair = if self.groups.any() {
-            self.average(Queue::from(c)).weight
-        } else {
-            n.load
-        };
-        fair + i64::from(n.realtime) * 2 * 88761
+    fn load(&self, w: &World, c: Cpu) -> i64 {
+        // A real-time thread weighs as two of nice -20.
+        let realtime = self.counts[c as usize].realtime;
+        self.groups.load(w.now(), c) + i64::from(realtime) * 2 * 88761
     }
 
     fn nr(&self, c: Cpu) -> u32 {
@@ -668,7 +653,7 @@ impl Queues for Rqs {
             let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
                 break;
             };
-            let weighs = self.load_of(from, t);
+            let weighs = self.groups.load_of(w.now(), from, t);
             self.update(w, from);
             self.update(w, to);
             let q = self.requeue(w, from, to, t);
@@ -691,7 +676,7 @@ impl Rqs {
         let into = self.groups.queue_of(t, to);
         self.place(into, t, false);
         self.insert(into, t);
-        self.account(w, to, t, 1);
+        self.account(w, to, 1);
         self.se[t as usize].home = to;
         self.touch(t);
         into
@@ -740,7 +725,7 @@ impl Rqs {
         self.release(w, q, t);
         self.note_lag(q, t);
         self.take_out(q, t);
-        self.account(w, c, t, -1);
+        self.account(w, c, -1);
         let keep = self.k.relative;
         let se = &mut self.se[t as usize];
         se.rest = keep.then_some(se.deadline - se.vruntime);
@@ -813,7 +798,7 @@ impl Eevdf {
         let q = self.q.groups.queue_of(t, c);
         self.q.place(q, t, new);
         self.q.insert(q, t);
-        self.q.account(w, c, t, 1);
+        self.q.account(w, c, 1);
         self.q.touch(t);
         self.q.se[t as usize].home = c;
         self.q.come(w, q, t);
@@ -839,7 +824,7 @@ impl Eevdf {
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
         let q = self.q.groups.queue_of(t, c);
         self.q.requeue_delayed(q, t);
-        self.q.account(w, c, t, 1);
+        self.q.account(w, c, 1);
         self.q.put_aside_if_held(w, q, t);
     }
 }
@@ -862,7 +847,8 @@ impl Policy for Eevdf {
         }
     }
 
-    fn on_fork(&mut self, w: &mut World, _: Option<Tid>, child: Tid) {
+    fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        self.placer.born(parent, child);
         self.q.se[child as usize].weight = weight_of(w, child);
     }
 
@@ -879,8 +865,12 @@ impl Policy for Eevdf {
         }
         match place {
             SelectReason::Wake(wake) => {
-                let wakers = wake.waker.map_or(0, |p| self.q.load_of(wake.cpu, p));
-                let weights = (self.q.load_of(w.thread(t).cpu, t), wakers);
+                let now = w.now();
+                let wakers = wake
+                    .waker
+                    .map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
+                let its = self.q.groups.load_of(now, w.thread(t).cpu, t);
+                let weights = (its, wakers);
                 let utilisation = self.utilisation.as_mut();
                 self.placer.wake(w, &self.q, utilisation, weights, t, wake)
             }
@@ -1010,7 +1000,7 @@ impl Policy for Eevdf {
             SwitchOutReason::Blocked | SwitchOutReason::Moved | SwitchOutReason::Exited => {
                 let q = self.q.groups.queue_of(t, cpu);
                 self.q.note_lag(q, t);
-                self.q.account(w, cpu, t, -1);
+                self.q.account(w, cpu, -1);
                 let sleeps = left == SwitchOutReason::Blocked;
                 let stays = self.q.come_off(q, t, sleeps);
                 if !stays {
@@ -1022,6 +1012,9 @@ impl Policy for Eevdf {
                 self.q.raise_origin(q);
                 if !stays {
                     self.q.groups.goes(w.now(), t, q);
+                }
+                if left == SwitchOutReason::Exited {
+                    self.q.groups.ends(w.now(), t);
                 }
                 self.q.put_back_above(w, q, sleeps);
             }
@@ -1116,7 +1109,7 @@ impl Policy for Eevdf {
                     self.q.update(w, cpu);
                     let q = self.q.groups.queue_of(t, cpu);
                     self.q.note_lag(q, t);
-                    self.q.account(w, cpu, t, -1);
+                    self.q.account(w, cpu, -1);
                     self.q.rq(q).curr = None;
                     if realtime {
                         self.q.groups.goes(w.now(), t, q);
@@ -1135,7 +1128,7 @@ impl Policy for Eevdf {
                     w.take_run(cpu);
                     let q = self.q.groups.queue_of(t, cpu);
                     self.q.place(q, t, false);
-                    self.q.account(w, cpu, t, 1);
+                    self.q.account(w, cpu, 1);
                     self.q.rq(q).curr = Some(t);
                     if was {
                         self.q.run_above(w, q, t);

@@ -15,7 +15,7 @@ use super::linux_groups::{Entity, Groups, Levels, Queue};
 impl Rqs {
     /// The queues and entities of the workload's groups.
     pub(super) fn init_groups(&mut self, w: &World) {
-        self.groups = Groups::new(w, self.bandwidth_slice);
+        self.groups = Groups::new(w, self.bandwidth_slice, true);
         if self.groups.any() {
             self.rqs.resize(self.groups.n_queues(), Rq::default());
             self.se.resize(self.groups.n_entities(), Se::default());
@@ -26,11 +26,11 @@ impl Rqs {
     /// `t` has joined `q`, and its groups follow.
     #[inline]
     pub(super) fn come(&mut self, w: &mut World, q: Queue, t: Tid) {
+        let weight = self.se[t as usize].weight;
+        self.groups.comes(w.now(), t, q, weight);
         if !self.groups.any() {
             return;
         }
-        let weight = self.se[t as usize].weight;
-        self.groups.comes(w.now(), t, q, weight);
         self.put_aside_if_held(w, q, t);
         if self.rqs[q as usize].tree.len() == 1 && self.rqs[q as usize].curr.is_none() {
             self.admit(w, q);
@@ -41,10 +41,10 @@ impl Rqs {
     /// `e` has left the tree of `q`.
     #[inline]
     pub(super) fn gone(&mut self, w: &mut World, q: Queue, e: Entity) {
+        self.groups.goes(w.now(), e, q);
         if !self.groups.any() {
             return;
         }
-        self.groups.goes(w.now(), e, q);
         if self.is_empty(q) {
             self.lower(w, q);
         } else {
@@ -101,9 +101,7 @@ impl Rqs {
     /// `t` runs in `q` and was of another class: its groups run, too.
     pub(super) fn run_above(&mut self, w: &mut World, mut q: Queue, t: Tid) {
         let weight = self.se[t as usize].weight;
-        if self.groups.any() {
-            self.groups.comes(w.now(), t, q, weight);
-        }
+        self.groups.comes(w.now(), t, q, weight);
         while let Some(e) = self.groups.entity(q) {
             let up = self.groups.above(q);
             if self.groups.is_held(q) {

@@ -143,11 +143,11 @@ pub(super) fn domains(m: &Machine) -> Vec<Domain> {
 
 /// What the balancer asks of a policy's queues.
 pub(super) trait Queues {
-    /// Weighted load of `c`, the running thread included.
-    fn load(&self, c: Cpu) -> i64;
+    /// Load of `c`, the running thread included.
+    fn load(&self, w: &World, c: Cpu) -> i64;
     /// The load that decisions go by; may lag behind (`idx` as in the kernel).
-    fn lagged(&self, _w: &World, c: Cpu, _idx: usize) -> i64 {
-        self.load(c)
+    fn lagged(&self, w: &World, c: Cpu, _idx: usize) -> i64 {
+        self.load(w, c)
     }
     /// Runnable threads of `c`, the running one included.
     fn nr(&self, c: Cpu) -> u32;
@@ -484,7 +484,7 @@ impl Balancer {
             ..Stats::default()
         };
         for c in group {
-            let now = q.load(*c);
+            let now = q.load(w, *c);
             // Biased against moving: high for the local group, low for others.
             let load = match (idx, local) {
                 (0, _) => now,
@@ -500,12 +500,18 @@ impl Balancer {
         s
     }
 
-    fn busiest_queue(&self, q: &impl Queues, group: &[Cpu], by_load: bool) -> Option<Cpu> {
+    fn busiest_queue(
+        &self,
+        w: &World,
+        q: &impl Queues,
+        group: &[Cpu],
+        by_load: bool,
+    ) -> Option<Cpu> {
         let rank = |c: &Cpu| {
             if by_load {
-                (q.load(*c), i64::from(q.nr(*c)))
+                (q.load(w, *c), i64::from(q.nr(*c)))
             } else {
-                (i64::from(q.nr(*c)), q.load(*c))
+                (i64::from(q.nr(*c)), q.load(w, *c))
             }
         };
         let with_waiters = group.iter().filter(|c| q.nr(**c) > 1);
@@ -559,7 +565,7 @@ impl Balancer {
             if 100 * max.least <= self.knobs.imbalance_pct * this.least {
                 return None;
             }
-            let from = self.busiest_queue(q, group, true)?;
+            let from = self.busiest_queue(w, q, group, true)?;
             return Some((from, max.load / i64::from(max.nr.max(1)), 1));
         }
         let average = total / size.max(1);
@@ -586,7 +592,7 @@ impl Balancer {
             }
             imbalance = per_task;
         }
-        let from = self.busiest_queue(q, group, true)?;
+        let from = self.busiest_queue(w, q, group, true)?;
         let most = if idle == Idle::Newly { 1 } else { u32::MAX };
         Some((from, imbalance, most))
     }
@@ -639,7 +645,7 @@ impl Balancer {
             }
             let imbalance = ((there - average) * i64::from(max.size))
                 .min((average - here) * i64::from(this.size));
-            let from = self.busiest_queue(q, group, true)?;
+            let from = self.busiest_queue(w, q, group, true)?;
             return Some((from, imbalance, u32::MAX));
         }
         if !max.overloaded() {
@@ -671,7 +677,7 @@ impl Balancer {
         if tasks == 0 {
             return None;
         }
-        let from = self.busiest_queue(q, group, false)?;
+        let from = self.busiest_queue(w, q, group, false)?;
         let most = if idle == Idle::Newly { 1 } else { tasks };
         Some((from, i64::MAX, most))
     }

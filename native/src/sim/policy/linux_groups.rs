@@ -9,10 +9,8 @@
 //! shares * load / (average load of the group's other queues + load)
 //! ```
 //!
-//! where `load` is the queue's load of the moment or its average, whichever is larger, and
-//! averages are PELT's (`linux_decay`) of each thread's weight while it is runnable. It is
-//! worked out when an entity comes or goes and at ticks (update_cfs_group). A thread takes its
-//! average along to another CPU, and a new one begins with its whole weight.
+//! where `load` is the queue's load of the moment or its average (`linux_load`), whichever is
+//! larger. It is worked out when an entity comes or goes and at ticks (update_cfs_group).
 //!
 //! Averages of the other CPUs are summed anew once a millisecond, as often as the kernel
 //! brings its sum up to date (update_tg_load_avg, 6.7). Left out: averages of groups in groups
@@ -20,42 +18,19 @@
 //! (cpu.idle); weights have no fractions, where the kernel's have ten bits.
 //!
 //! A thread that changes its group leaves one queue for another on its CPU (sched_move_task,
-//! task_change_group_fair) and takes its average along; one that was in no group brings its
-//! whole weight.
+//! task_change_group_fair) and takes its average along.
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::{GroupSpec, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::linux_bandwidth::Bandwidth;
-use super::linux_decay::Decay;
-
-/// A thread, or what stands for a group on a CPU.
-pub(super) type Entity = u32;
-/// A CPU's own queue, or a group's there.
-pub(super) type Queue = u32;
+use super::linux_load::Loads;
+pub(super) use super::linux_load::{Entity, Queue};
 
 /// MIN_SHARES.
 const LEAST: i64 = 2;
 /// How often the sum over all CPUs is renewed, ns.
 const RENEWED: i64 = 1_000_000;
-
-/// A decaying average of a load that is constant from `at` on.
-#[derive(Debug, Clone, Copy, Default)]
-struct Load {
-    average: f64,
-    now: i64,
-    at: i64,
-}
-
-impl Load {
-    fn settle(&mut self, decay: &Decay, now: i64) {
-        if now > self.at {
-            let goal = self.now as f64;
-            self.average = goal + (self.average - goal) * decay.left(now - self.at);
-            self.at = now;
-        }
-    }
-}
 
 struct Group {
     parent: Option<u32>,
@@ -65,18 +40,15 @@ struct Group {
     summed_at: Option<i64>,
 }
 
-/// None of the queues' entries are there if the workload has no groups.
 #[derive(Default)]
 pub(super) struct Groups {
     ncpu: u32,
     nthreads: u32,
     groups: Vec<Group>,
     group_of: Vec<Option<u32>>,
-    decay: Decay,
-    /// Of each entity in a group's queue, and that queue.
-    entities: Vec<(Load, Option<Queue>)>,
-    /// Of each group's queue, with what it contributed to the sum.
-    queues: Vec<(Load, f64)>,
+    pub(super) loads: Loads,
+    /// What each group's queue contributed to the sum of its group.
+    contributed: Vec<f64>,
     pub(super) bandwidth: Bandwidth,
     /// Of each CPU the queues that may have used up their quota.
     pub(super) exhausted: Vec<Vec<Queue>>,
@@ -88,7 +60,8 @@ pub(super) fn timers(w: &World) -> u32 {
 }
 
 impl Groups {
-    pub(super) fn new(w: &World, slice: i64) -> Self {
+    /// `placed`: loads are asked for where there are several CPUs, too.
+    pub(super) fn new(w: &World, slice: i64, placed: bool) -> Self {
         let (ncpu, nthreads) = (w.ncpu() as u32, w.nthreads() as u32);
         let group = |spec: &GroupSpec| Group {
             parent: spec.parent,
@@ -107,9 +80,12 @@ impl Groups {
             } else {
                 Vec::new()
             },
-            decay: Decay::default(),
-            entities: vec![Default::default(); if any { w.nthreads() + of_groups } else { 0 }],
-            queues: vec![Default::default(); of_groups],
+            loads: if any || (placed && w.ncpu() > 1) {
+                Loads::new(w.nthreads() + of_groups, w.ncpu() + of_groups)
+            } else {
+                Loads::default()
+            },
+            contributed: vec![0.0; of_groups],
             bandwidth: Bandwidth::new(w, slice),
             exhausted: vec![Vec::new(); if any { w.ncpu() } else { 0 }],
             groups,
@@ -123,11 +99,11 @@ impl Groups {
 
     /// The queues of all CPUs and groups.
     pub(super) fn n_queues(&self) -> usize {
-        self.ncpu as usize + self.queues.len()
+        self.ncpu as usize + self.contributed.len()
     }
 
     pub(super) fn n_entities(&self) -> usize {
-        self.nthreads as usize + self.queues.len()
+        self.nthreads as usize + self.contributed.len()
     }
 
     /// The queue that the thread `t` is in on `c`.
@@ -195,7 +171,7 @@ impl Groups {
     /// The queues of all groups on `c`.
     fn queues_on(&self, c: Cpu) -> impl Iterator<Item = Queue> + use<> {
         let (first, step) = (self.ncpu + Queue::from(c), self.ncpu as usize);
-        (first..self.ncpu + self.queues.len() as u32).step_by(step)
+        (first..self.ncpu + self.contributed.len() as u32).step_by(step)
     }
 
     /// Where the paths of two threads on `c` meet: the queue, and what competes there.
@@ -264,100 +240,71 @@ impl Groups {
     }
 
     /// The entity `e`, of `weight`, is runnable in `q` from now on.
+    #[inline]
     pub(super) fn comes(&mut self, now: i64, e: Entity, q: Queue, weight: i64) {
-        if q < self.ncpu {
-            return;
-        }
-        let is_thread = e < self.nthreads;
-        let place = self.place(q);
-        let (load, home) = &mut self.entities[e as usize];
-        load.settle(&self.decay, now);
-        let new = is_thread && home.is_none();
-        if new {
-            load.average = weight as f64;
-        }
-        let (brings, from) = (load.average, *home);
-        load.now = weight;
-        *home = Some(q);
-        if from != Some(q) {
-            if let Some(old) = from {
-                let old = (old - self.ncpu) as usize;
-                self.queues[old].0.settle(&self.decay, now);
-                let average = &mut self.queues[old].0.average;
-                *average = (*average - brings).max(0.0);
-            }
-            self.queues[place].0.settle(&self.decay, now);
-            self.queues[place].0.average += brings;
-        }
-        self.queues[place].0.settle(&self.decay, now);
-        self.queues[place].0.now += weight;
+        self.loads.comes(now, e, q, weight);
     }
 
     /// `t`, in no queue now, is in `group` from now on, on `c`.
     pub(super) fn change_group(&mut self, now: i64, t: Tid, c: Cpu, group: Option<u32>) {
-        let (load, home) = &mut self.entities[t as usize];
-        load.settle(&self.decay, now);
-        let average = load.average;
-        let was = home.take();
         self.group_of[t as usize] = group;
-        let new = group.map(|g| self.of_group(g, c));
-        let Some(old) = was else { return };
-        for (q, sign) in [(Some(old), -1.0), (new, 1.0)] {
-            let Some(q) = q else { continue };
-            let place = self.place(q);
-            let load = &mut self.queues[place].0;
-            load.settle(&self.decay, now);
-            load.average = (load.average + sign * average).max(0.0);
-        }
-        self.entities[t as usize].1 = new;
+        let to = self.queue_of(t, c);
+        self.loads.belongs(now, t, Some(to));
+    }
+
+    /// `t` has ended.
+    pub(super) fn ends(&mut self, now: i64, t: Tid) {
+        self.loads.belongs(now, t, None);
     }
 
     /// `e` is no longer runnable in its queue.
     #[inline]
     pub(super) fn goes(&mut self, now: i64, e: Entity, q: Queue) {
-        if q < self.ncpu {
-            return;
-        }
-        let place = self.place(q);
-        let load = &mut self.entities[e as usize].0;
-        load.settle(&self.decay, now);
-        let weight = std::mem::take(&mut load.now);
-        self.queues[place].0.settle(&self.decay, now);
-        self.queues[place].0.now -= weight;
+        self.loads.goes(now, e, q);
     }
 
     /// `e`, runnable in `q`, weighs something else.
     pub(super) fn weighs(&mut self, now: i64, e: Entity, q: Queue, weight: i64) {
-        if q >= self.ncpu {
-            self.goes(now, e, q);
-            self.entities[e as usize].0.now = weight;
-            let place = self.place(q);
-            self.queues[place].0.now += weight;
+        self.loads.weighs(now, e, q, weight);
+    }
+
+    /// What `t`, last on `c`, adds to that CPU's load: in a group its part of what the group
+    /// weighs there (task_h_load, update_cfs_rq_h_load).
+    pub(super) fn load_of(&self, now: i64, c: Cpu, t: Tid) -> i64 {
+        let mut load = self.loads.of(now, t);
+        let mut q = self.queue_of(t, c);
+        while let Some(e) = self.entity(q) {
+            load = load * self.loads.of(now, e) / (self.loads.of_queue(now, q) + 1.0);
+            q = self.above(q);
         }
+        load as i64
+    }
+
+    /// The load of `c`, that of those who sleep and were last there included (cpu_load).
+    pub(super) fn load(&self, now: i64, c: Cpu) -> i64 {
+        self.loads.of_queue(now, Queue::from(c)) as i64
     }
 
     /// What the entity of `q` is to weigh now.
     pub(super) fn share(&mut self, now: i64, q: Queue) -> i64 {
         let (place, ncpu) = (self.place(q), self.ncpu as usize);
         let g = place / ncpu;
-        let of_group = g * ncpu..(g + 1) * ncpu;
-        self.queues[place].0.settle(&self.decay, now);
         if self.groups[g]
             .summed_at
             .is_none_or(|at| now - at >= RENEWED)
         {
             let mut sum = 0.0;
-            for (load, contributed) in &mut self.queues[of_group] {
-                load.settle(&self.decay, now);
-                *contributed = load.average;
-                sum += load.average;
+            for place in g * ncpu..(g + 1) * ncpu {
+                let average = self.loads.of_queue(now, (ncpu + place) as Queue);
+                self.contributed[place] = average;
+                sum += average;
             }
             self.groups[g].sum = sum;
             self.groups[g].summed_at = Some(now);
         }
-        let (own, contributed) = self.queues[place];
+        let contributed = self.contributed[place];
         let group = &self.groups[g];
-        let load = own.average.max(own.now as f64);
+        let load = (self.loads.of_queue(now, q)).max(self.loads.in_queue(q) as f64);
         let whole = (group.sum - contributed).max(0.0) + load;
         let share = if whole > 0.0 {
             group.shares as f64 * load / whole

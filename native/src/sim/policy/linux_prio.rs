@@ -140,11 +140,11 @@ impl PrioQueues {
         }
         let mut target = prev;
         if this != prev && w.allowed(t, this) && wake.waker.is_some() {
-            let mut here = self.load(this);
+            let mut here = self.load(w, this);
             if wake.sync {
                 here -= UNIT;
             }
-            let there = self.load(prev);
+            let there = self.load(w, prev);
             let cold = w.now() - w.thread(t).last_ran >= self.hot;
             let affine = cold && here <= there;
             let passive = 112 * here <= 100 * there;
@@ -162,7 +162,7 @@ impl PrioQueues {
 }
 
 impl Queues for PrioQueues {
-    fn load(&self, c: Cpu) -> i64 {
+    fn load(&self, _: &World, c: Cpu) -> i64 {
         i64::from(self.nr(c)) * UNIT
     }
 

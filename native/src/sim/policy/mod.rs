@@ -144,6 +144,7 @@ mod linux_domains;
 pub(crate) mod linux_fair;
 mod linux_fair_server;
 mod linux_groups;
+mod linux_load;
 mod linux_newidle;
 mod linux_prio;
 mod linux_rt;
