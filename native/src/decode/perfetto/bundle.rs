@@ -1,7 +1,10 @@
 //! One bundle of ftrace events of one CPU, decoded into events in time order.
 
+use std::ops::RangeInclusive;
+
 use super::by_name::{Described, LOCK_BEGIN, LOCK_END, STAT_IOWAIT, YIELD};
 use super::clocks::{Clocks, MONOTONIC_RAW};
+use super::damage::{Misplaced, Order, agree};
 use super::wire::{Fields, Packed, Value};
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
@@ -15,6 +18,9 @@ use crate::model::time::FAR;
 
 /// `common_flags`, which traced_probes does not write with full events: raised from a hard or soft interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
+
+/// Of Linux' threads.
+const PRIORITIES: RangeInclusive<i64> = -1..=139;
 
 /// Fields of FtraceEvent that we read.
 const SWITCH: u32 = 4;
@@ -90,15 +96,39 @@ pub struct CpuState {
     pub group_moves: GroupMoves,
     pub counts: [u64; NAMES.len()],
     pub malformed: u64,
+    /// Bundles that contradict themselves or the ones around them.
+    pub contradictions: u64,
     /// Compact switches, but the first, that do not tell who left.
     pub unknown_prev: u64,
     /// The file's own parse errors, per bundle.
     pub parse_errors: u64,
     /// Time of the last event of any kind that the bundles held.
     pub last: Option<i64>,
+    /// Events at the end of the bundle are damaged.
+    pub open: bool,
+    order: Order,
+}
+
+/// What is known of a bundle besides its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known {
+    /// When it ended, on the clock of its events, as the next bundle says.
+    pub end: Option<u64>,
+    /// None of the packets until the next bundle was lost.
+    pub followed: bool,
 }
 
 impl CpuState {
+    /// The bundle's events are none that happened.
+    #[cold]
+    fn leave_out(&mut self, out: &mut Bundle) {
+        out.clear();
+        self.contradictions += 1;
+        self.open = true;
+        self.current = None;
+        self.interrupts.forget();
+    }
+
     /// Some configurations ask for entries of handlers alone: then none is ever left.
     fn tells_ends(&self, kind: IrqKind) -> bool {
         let (entered, left) = match kind {
@@ -118,6 +148,8 @@ pub struct Head {
     pub previous_end: Option<i64>,
     /// The previous bundle is not in the file.
     pub gap: bool,
+    /// Events before the first one, or all, are damaged.
+    pub damaged: bool,
 }
 
 /// An event as it waits for its turn, a third of an [`Event`] in size.
@@ -131,6 +163,9 @@ struct Row {
     name: u32,
     form: Form,
 }
+
+/// Where events of a bundle are damaged: from the one before to the one after.
+pub type Hole = (i64, i64);
 
 #[derive(Debug, Clone, Copy)]
 enum Form {
@@ -159,6 +194,8 @@ pub struct Bundle {
     compact: Vec<Row>,
     others: Vec<Event>,
     names: Vec<Comm>,
+    /// In order of time.
+    holes: Vec<Hole>,
     /// How many of each have been taken.
     full_at: usize,
     compact_at: usize,
@@ -172,6 +209,7 @@ impl Bundle {
         self.compact.clear();
         self.others.clear();
         self.names.clear();
+        self.holes.clear();
         (self.full_at, self.compact_at, self.next) = (0, 0, None);
     }
 
@@ -235,6 +273,13 @@ impl Bundle {
                 _ => 3,
             },
         }
+    }
+
+    /// Takes the next hole, if it begins no later than `ts`.
+    #[inline]
+    pub fn take_hole(&mut self, ts: i64) -> Option<Hole> {
+        let first = *self.holes.first()?;
+        (first.0 <= ts).then(|| self.holes.remove(0))
     }
 
     #[inline]
@@ -314,38 +359,51 @@ struct Decoder<'a> {
     states: &'a StateTable,
     state: &'a mut CpuState,
     out: &'a mut Bundle,
+    /// Time of the last event that could be read.
+    good: Option<i64>,
+    /// One after it could not be.
+    hole: bool,
+    /// The bundle's own writer is traced_probes: every field of an event is there.
+    complete: bool,
 }
 
 /// Decodes `bytes` into `out` (emptied first).
 pub fn decode(
     bytes: &[u8],
     cpu: u16,
-    states: &StateTable,
-    clocks: &Clocks,
+    known: Known,
+    (states, clocks): (&StateTable, &Clocks),
     state: &mut CpuState,
     out: &mut Bundle,
 ) -> Head {
     out.clear();
     out.cpu = cpu;
-    let mut head = Head::default();
+    let mut head = Head {
+        damaged: std::mem::take(&mut state.open),
+        ..Head::default()
+    };
     let mut compact = None;
+    let mut begin = None;
     let (mut clock, mut ftrace_ts, mut boot_ts) = (0, None, None);
+    state.order.clear();
     // The clock comes after the events, so it is looked up first.
     let mut fields = Fields::new(bytes);
     for (number, value) in &mut fields {
         match number {
+            2 => state.order.add(value.bytes()),
             3 => head.lost = value.number() != 0,
             4 => compact = Some(value.bytes()),
             5 => clock = value.number(),
             6 => ftrace_ts = Some(value.signed()),
             7 => boot_ts = Some(value.signed()),
             8 => state.parse_errors += 1,
-            10 => head.previous_end = Some(value.signed()),
+            10 => begin = Some(value.number()),
             11 => state.described.add(value.bytes()),
             _ => {}
         }
     }
-    state.malformed += u64::from(fields.damaged());
+    let cut = fields.damaged();
+    state.malformed += u64::from(cut);
     let ts_offset = match clock {
         0 => 0,
         4 => clocks.to_boot(MONOTONIC_RAW).unwrap_or(0),
@@ -354,26 +412,53 @@ pub fn decode(
             _ => 0,
         },
     };
-    head.previous_end = head.previous_end.map(|ts| ts.saturating_add(ts_offset));
+    head.previous_end = begin.map(|ts| ts.cast_signed().saturating_add(ts_offset));
     head.gap = matches!((head.previous_end, state.last), (Some(end), Some(last)) if end > last);
-    if head.lost || head.gap {
+    let misplaced = state.order.misplaced(begin, known.end);
+    // Without a word of when it began, its writer may be one that knows no order.
+    if misplaced == Misplaced::Most && begin.is_some() {
+        state.leave_out(out);
+        return head;
+    }
+    if head.lost || head.gap || head.damaged {
         state.current = None;
         state.interrupts.forget();
     }
+    let before = state.last;
     let mut decoder = Decoder {
         ts_offset,
         cpu,
         states,
         state,
         out,
+        good: None,
+        hole: false,
+        complete: begin.is_some(),
     };
-    for (number, value) in Fields::new(bytes) {
-        if number == 2 {
-            decoder.event(value.bytes());
+    let mut left_out = match &misplaced {
+        Misplaced::Some(events) => events.as_slice(),
+        _ => &[],
+    };
+    let events = Fields::new(bytes).filter(|&(number, _)| number == 2);
+    for (at, (_, value)) in (0u32..).zip(events) {
+        let misplaced = left_out.first() == Some(&at);
+        if misplaced {
+            left_out = &left_out[1..];
         }
+        decoder.event(value.bytes(), misplaced, &mut head);
     }
-    if let Some(compact) = compact {
-        decoder.compact(compact);
+    let whole = compact.is_none_or(|compact| decoder.compact(compact));
+    state.open = decoder.hole || cut;
+    let wrong = |end: u64| {
+        let (end, last) = (end.cast_signed().saturating_add(ts_offset), state.last);
+        // Only the compact form's times hang together.
+        let early = compact.is_some() && known.followed && last < Some(end) && !state.open;
+        last > Some(end) || early
+    };
+    if !whole || known.end.is_some_and(wrong) {
+        state.last = before;
+        state.leave_out(out);
+        return head;
     }
     out.begin();
     head
@@ -395,6 +480,22 @@ impl<'a> Small<'a> {
             }
         }
         (!fields.damaged()).then_some(small)
+    }
+
+    /// Has it the fields that traced_probes writes of each switch?
+    fn is_switch(&self) -> bool {
+        let [_, fields @ ..] = &self.values;
+        let comms = [fields[0], fields[4]];
+        let numbers = [fields[1], fields[2], fields[3], fields[5], fields[6]];
+        comms
+            .iter()
+            .all(|value| matches!(value, Some(Value::Bytes(_))))
+            && numbers
+                .iter()
+                .all(|value| matches!(value, Some(Value::Number(_))))
+            && [3, 7]
+                .iter()
+                .all(|&prio| PRIORITIES.contains(&self.number(prio)))
     }
 
     /// Absent numbers are zero in protobuf 2 as this writer uses it.
@@ -435,14 +536,41 @@ impl Decoder<'_> {
     /// None where it is no time: damage.
     fn ts(&mut self, raw: u64) -> Option<i64> {
         let ts = i64::try_from(raw).ok()?.checked_add(self.ts_offset)?;
-        if !(-FAR..=FAR).contains(&ts) {
-            return None;
-        }
-        self.state.last = Some(self.state.last.map_or(ts, |last| last.max(ts)));
-        Some(ts)
+        (-FAR..=FAR).contains(&ts).then_some(ts)
     }
 
-    fn event(&mut self, bytes: &[u8]) {
+    /// What cannot be read, or is `misplaced`, is a hole.
+    #[inline]
+    fn event(&mut self, bytes: &[u8], misplaced: bool, head: &mut Head) {
+        let read = if misplaced {
+            None
+        } else {
+            self.read_event(bytes)
+        };
+        let Some(ts) = read else {
+            self.damaged();
+            return;
+        };
+        if self.hole {
+            self.hole = false;
+            match self.good {
+                Some(begin) => self.out.holes.push((begin, ts.max(begin))),
+                None => head.damaged = true,
+            }
+        }
+        self.good = Some(ts);
+    }
+
+    #[cold]
+    fn damaged(&mut self) {
+        self.state.malformed += 1;
+        self.state.current = None;
+        self.state.interrupts.forget();
+        self.hole = true;
+    }
+
+    /// The event's time. None: damaged.
+    fn read_event(&mut self, bytes: &[u8]) -> Option<i64> {
         let (mut ts, mut tid, mut flags) = (0, None, 0);
         let mut inner = None;
         let mut fields = Fields::new(bytes);
@@ -454,14 +582,8 @@ impl Decoder<'_> {
                 _ => inner = Some((number, value.bytes())),
             }
         }
-        let Some((kind, message)) = inner.filter(|_| !fields.damaged()) else {
-            self.state.malformed += 1;
-            return;
-        };
-        let Some(ts) = self.ts(ts) else {
-            self.state.malformed += 1;
-            return;
-        };
+        let (kind, message) = inner.filter(|_| !fields.damaged())?;
+        let ts = self.ts(ts)?;
         let tid = tid.and_then(|tid| u32::try_from(tid).ok());
         let rewritten = match kind {
             GENERIC => super::by_name::rewrite(message),
@@ -473,16 +595,12 @@ impl Decoder<'_> {
             None => (kind, message),
         };
         if let WAKEUP | WAKING | WAKEUP_NEW = kind {
-            if self.wake(kind, message, ts, tid, flags).is_none() {
-                self.state.malformed += 1;
-            }
-            return;
+            self.wake(kind, message, ts, tid, flags)?;
+        } else if let Some(event) = self.read(kind, message, ts, tid, flags)? {
+            self.out.push_other(ts, event);
         }
-        match self.read(kind, message, ts, tid, flags) {
-            Some(Some(event)) => self.out.push_other(ts, event),
-            Some(None) => {}
-            None => self.state.malformed += 1,
-        }
+        self.state.last = Some(self.state.last.map_or(ts, |last| last.max(ts)));
+        Some(ts)
     }
 
     /// Where the flags are not written, the handlers that were recorded tell it.
@@ -510,8 +628,12 @@ impl Decoder<'_> {
             _ => (3, WakeKind::New),
         };
         let (mut comm, mut woken, mut prio, mut target) = (Comm::default(), 0, None, None);
+        let mut found = 0u8;
         let mut fields = Fields::new(message);
         for (number, value) in &mut fields {
+            // A name has bytes, all else is a number.
+            let typed = (number == 1) == matches!(value, Value::Bytes(_));
+            found |= u8::from(typed) << (number & 7);
             match number {
                 1 => comm = Comm::new(value.bytes()),
                 2 => woken = value.signed(),
@@ -521,6 +643,12 @@ impl Decoder<'_> {
             }
         }
         let tid = u32::try_from(woken).ok().filter(|_| !fields.damaged())?;
+        // What traced_probes writes of each wakeup.
+        const FIELDS: u8 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5;
+        let prio_known = prio.is_some_and(|prio| PRIORITIES.contains(&i64::from(prio)));
+        if self.complete && (found & FIELDS != FIELDS || !prio_known) {
+            return None;
+        }
         let waker = current.filter(|_| !self.in_interrupt(flags));
         let name = self.out.names.len() as u32;
         self.out.names.push(comm);
@@ -554,6 +682,9 @@ impl Decoder<'_> {
         let small = Small::read(message)?;
         let (count, event) = match kind {
             SWITCH => {
+                if self.complete && !(small.is_switch() && current == small.tid(2)) {
+                    return None;
+                }
                 let (prev_state, preempted) = state(self.states, small.number(4).cast_unsigned());
                 let next = small.party(5, 6, 7)?;
                 self.state.current = Some(next.tid);
@@ -766,8 +897,8 @@ impl Decoder<'_> {
         self.state.interrupts.leave(kind, id, ts, self.cpu)
     }
 
-    /// CompactSched: one column per field, times as differences, names by index.
-    fn compact(&mut self, bytes: &[u8]) {
+    /// CompactSched: one column per field, times as differences, names by index. False: damaged.
+    fn compact(&mut self, bytes: &[u8]) -> bool {
         let mut columns = [Packed::default(); 13];
         // Full events have put their names there.
         let before = self.out.names.len() as u32;
@@ -782,7 +913,15 @@ impl Decoder<'_> {
                 }
             }
         }
-        self.state.malformed += u64::from(fields.damaged());
+        let [_, times, states, threads, prios, _, comms, wakes @ ..] =
+            &columns.map(|column| column.0);
+        let [wake_times, wakes @ ..] = wakes;
+        if fields.damaged()
+            || !agree(times, &[states, threads, prios, comms])
+            || !agree(wake_times, wakes)
+        {
+            return false;
+        }
         let names = self.out.names.len() as u32;
         let name = |index: u64| {
             u32::try_from(index)
@@ -825,8 +964,7 @@ impl Decoder<'_> {
                     wake_tid.next(),
                     wake_comm.next().and_then(name),
                 ) else {
-                    self.state.malformed += 1;
-                    break;
+                    return false;
                 };
                 self.see(&mut seen_at, ts);
                 let target = wake_cpu.next().and_then(|cpu| u16::try_from(cpu).ok());
@@ -858,8 +996,7 @@ impl Decoder<'_> {
                     switch_tid.next(),
                     switch_comm.next().and_then(name),
                 ) else {
-                    self.state.malformed += 1;
-                    break;
+                    return false;
                 };
                 self.see(&mut seen_at, ts);
                 let (next, prio) = (tid(next), switch_prio.next().and_then(prio));
@@ -899,6 +1036,9 @@ impl Decoder<'_> {
             }
         }
         self.see(&mut seen_at, i64::MAX);
+        let ends = [switch_at, wake_at].map(|at| self.ts(at).filter(|_| at > 0));
+        self.state.last = ends.into_iter().fold(self.state.last, Option::max);
+        true
     }
 
     /// Passes over the full events from number `at` on that are no later than `ts`. Those that are
