@@ -5,6 +5,7 @@
 
 The truth is what schedscope says of the whole file: a wait measured in a damaged one is right if
 the whole file has it, of the same thread, at the same instant and of the same length, within 1 us.
+One that the whole file does not measure (its kernel did not report a switch) is not judged.
 What a damaged Perfetto file's bit belonged to is told by the numbers of the fields around it.
 """
 
@@ -73,9 +74,9 @@ def _campaign(args: argparse.Namespace, work: Path) -> int:
         except ss.SchedscopeError:
             refused += 1
             continue
-        wrong = _wrong(waits, truth)
-        measured += waits.height - wrong.height
-        true += truth.height
+        wrong, right = _judged(waits, truth)
+        measured += right
+        true += truth.filter(censored="none").height
         if wrong.height:
             bad += 1
             wrong_waits += wrong.height
@@ -122,25 +123,25 @@ def _cut(content: bytes, at: int, length: int) -> bytes:
 
 
 def _waits(file: Path, work: Path) -> pl.DataFrame:
-    """Measured waits with the threads' numbers."""
+    """Waits that ended in a run, with the threads' numbers."""
     shutil.rmtree(work / "cache", ignore_errors=True)
     trace = ss.open(file, cache=work / "cache")
-    found = trace.waits.filter(pl.col("censored") == "none").select("utid", "ts_run", "wait")
-    threads = trace.threads.select("utid", "tid")
-    if isinstance(found, pl.LazyFrame):
-        found = found.collect()
-    if isinstance(threads, pl.LazyFrame):
-        threads = threads.collect()
-    return found.join(threads, on="utid").select("tid", "ts_run", "wait").sort("ts_run")
+    found = trace.waits.filter(pl.col("ts_run").is_not_null())
+    found = found.join(trace.threads.select("utid", "tid"), on="utid")
+    found = found.select("tid", "ts_run", "wait", pl.col("censored").cast(pl.String))
+    return found.sort("ts_run").collect()
 
 
-def _wrong(waits: pl.DataFrame, truth: pl.DataFrame) -> pl.DataFrame:
-    near = waits.with_row_index("row").join_asof(
-        truth.select("tid", "ts_run", true_wait="wait"),
+def _judged(waits: pl.DataFrame, truth: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """The wrong ones of the measured waits, and how many are right."""
+    measured = waits.filter(censored="none").drop("censored")
+    near = measured.join_asof(
+        truth.select("tid", "ts_run", true_wait="wait", known=pl.col("censored") == "none"),
         on="ts_run", by="tid", strategy="nearest", tolerance=SLACK, check_sortedness=False,
     )  # fmt: skip
-    right = (pl.col("true_wait") - pl.col("wait")).abs() <= SLACK
-    return near.filter(~right.fill_null(False))
+    judged = near.filter(pl.col("known").fill_null(True))
+    right = ((pl.col("true_wait") - pl.col("wait")).abs() <= SLACK).fill_null(False)
+    return judged.filter(~right), judged.filter(right).height
 
 
 def _place(content: bytes, at: int) -> str:

@@ -9,7 +9,7 @@ use super::scan::Run;
 use crate::decode::input::Input;
 use crate::decode::merge::{Head, Stream};
 use crate::error::Result;
-use crate::model::event::EventSink;
+use crate::model::event::{Event, EventSink, LossReason};
 
 /// Lines between two reports of progress.
 const REPORT: u64 = 1 << 16;
@@ -32,6 +32,8 @@ pub struct Shared {
     /// Lines that begin like events and are none.
     pub malformed: u64,
     pub first_malformed: Option<u64>,
+    /// Time of the last line of all.
+    pub latest: i64,
     pub lines: u64,
     pub done: u64,
 }
@@ -57,6 +59,10 @@ pub struct RunStream {
     at: usize,
     line: Option<Line>,
     opened: bool,
+    /// The last line that could be read: its time and CPU.
+    last: Option<(i64, u16)>,
+    /// One behind it could not be.
+    broken: bool,
 }
 
 /// Order of events at one nanosecond on different CPUs.
@@ -79,6 +85,8 @@ impl RunStream {
             at: 0,
             line: None,
             opened: false,
+            last: None,
+            broken: false,
         }
     }
 
@@ -144,7 +152,12 @@ impl RunStream {
                 self.spoilt(start, shared);
                 continue;
             }
-            self.skip(start);
+            let rest = &bytes[start..];
+            if matches!(rest[0], b'#' | b'\n') || rest.starts_with(b"dtrace: ") {
+                self.skip(start);
+            } else {
+                self.spoilt(start, shared);
+            }
         }
     }
 
@@ -156,9 +169,32 @@ impl RunStream {
 
     fn spoilt(&mut self, start: usize, shared: &mut Shared) {
         let position = self.behind - (self.filled - start) as u64;
+        self.broken = true;
         shared.malformed += 1;
         shared.first_malformed = Some(shared.first_malformed.map_or(position, |p| p.min(position)));
         self.skip(start);
+    }
+}
+
+impl RunStream {
+    /// What lines between the last that could be read, or was one, and the next one told is missing.
+    #[cold]
+    fn lose(&mut self, shared: &Shared, sink: &mut dyn EventSink) -> Result<()> {
+        let Some((ts_begin, before)) = self.last.filter(|_| self.broken) else {
+            return Ok(());
+        };
+        self.broken = false;
+        let next = self.line;
+        let ts_end = next.map_or(shared.latest, |line| line.ts).max(ts_begin);
+        // A CPU's lines stand together.
+        let cpu = next.map_or(before, |line| line.cpu);
+        sink.event(&Event::Loss {
+            cpu: (cpu == before).then_some(cpu),
+            ts_begin,
+            ts_end,
+            count: None,
+            reason: LossReason::Truncated,
+        })
     }
 }
 
@@ -186,7 +222,8 @@ impl Stream for RunStream {
             self.advance(shared)?;
             if self.head() != scanned {
                 // Its first line is none after all: the next one has its own place.
-                return Ok(());
+                self.last = scanned.map(|head| (head.ts, u16::MAX));
+                return self.lose(shared, sink);
             }
         }
         let Some(line) = self.line else { return Ok(()) };
@@ -199,6 +236,7 @@ impl Stream for RunStream {
             start,
             ..
         } = line;
+        self.last = Some((ts, cpu));
         let known = match &mut shared.reader {
             Reader::FreeBsd(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
             Reader::Linux(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
@@ -214,6 +252,10 @@ impl Stream for RunStream {
         if shared.lines.is_multiple_of(REPORT) {
             sink.progress(shared.done, shared.input.len())?;
         }
-        self.advance(shared)
+        self.advance(shared)?;
+        if self.broken {
+            self.lose(shared, sink)?;
+        }
+        Ok(())
     }
 }

@@ -4,15 +4,17 @@ use std::ops::RangeInclusive;
 
 use super::by_name::{Described, LOCK_BEGIN, LOCK_END, STAT_IOWAIT, YIELD};
 use super::clocks::{Clocks, MONOTONIC_RAW};
-use super::damage::{Misplaced, Order, agree};
+use super::damage::{Misplaced, Order, Seen, agree};
 use super::wire::{Fields, Packed, Value};
+use rustc_hash::FxHashMap;
+
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::group_moves::GroupMoves;
 use crate::decode::merge;
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, GroupMove, IrqKind, LockKind, LockStep, Party, PriorityCause,
-    State, ToldBy, WakeKind,
+    CallStep, Comm, DiskStep, Event, Function, GroupMove, IrqKind, LockKind, LockStep, Party,
+    PriorityCause, State, ToldBy, WakeKind,
 };
 use crate::model::time::FAR;
 
@@ -21,6 +23,9 @@ const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
 
 /// Of Linux' threads.
 const PRIORITIES: RangeInclusive<i64> = -1..=139;
+
+/// Linux numbers no thread higher.
+const TID_MAX: u32 = (1 << 22) - 1;
 
 /// Fields of FtraceEvent that we read.
 const SWITCH: u32 = 4;
@@ -107,15 +112,18 @@ pub struct CpuState {
     /// Events at the end of the bundle are damaged.
     pub open: bool,
     order: Order,
+    seen: Seen,
 }
 
 /// What is known of a bundle besides its bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known {
+pub struct Known<'a> {
     /// When it ended, on the clock of its events, as the next bundle says.
     pub end: Option<u64>,
     /// None of the packets until the next bundle was lost.
     pub followed: bool,
+    /// Names of functions by the numbers that its events have for them.
+    pub symbols: Option<&'a FxHashMap<u64, Function>>,
 }
 
 impl CpuState {
@@ -227,6 +235,7 @@ impl Bundle {
     }
 
     fn begin(&mut self) {
+        self.holes.sort_unstable();
         for rows in [&mut self.full, &mut self.compact] {
             // Stable: equal times keep the order of the writer.
             rows.sort_by_key(|row| row.ts);
@@ -365,13 +374,14 @@ struct Decoder<'a> {
     hole: bool,
     /// The bundle's own writer is traced_probes: every field of an event is there.
     complete: bool,
+    symbols: Option<&'a FxHashMap<u64, Function>>,
 }
 
 /// Decodes `bytes` into `out` (emptied first).
 pub fn decode(
     bytes: &[u8],
     cpu: u16,
-    known: Known,
+    known: Known<'_>,
     (states, clocks): (&StateTable, &Clocks),
     state: &mut CpuState,
     out: &mut Bundle,
@@ -434,6 +444,7 @@ pub fn decode(
         good: None,
         hole: false,
         complete: begin.is_some(),
+        symbols: known.symbols,
     };
     let mut left_out = match &misplaced {
         Misplaced::Some(events) => events.as_slice(),
@@ -448,7 +459,7 @@ pub fn decode(
         decoder.event(value.bytes(), misplaced, &mut head);
     }
     let whole = compact.is_none_or(|compact| decoder.compact(compact));
-    state.open = decoder.hole || cut;
+    state.open |= decoder.hole || cut;
     let wrong = |end: u64| {
         let (end, last) = (end.cast_signed().saturating_add(ts_offset), state.last);
         // Only the compact form's times hang together.
@@ -484,18 +495,14 @@ impl<'a> Small<'a> {
 
     /// Has it the fields that traced_probes writes of each switch?
     fn is_switch(&self) -> bool {
-        let [_, fields @ ..] = &self.values;
-        let comms = [fields[0], fields[4]];
-        let numbers = [fields[1], fields[2], fields[3], fields[5], fields[6]];
-        comms
-            .iter()
-            .all(|value| matches!(value, Some(Value::Bytes(_))))
-            && numbers
-                .iter()
-                .all(|value| matches!(value, Some(Value::Number(_))))
-            && [3, 7]
-                .iter()
-                .all(|&prio| PRIORITIES.contains(&self.number(prio)))
+        let is_name = |field: usize| matches!(self.values[field], Some(Value::Bytes(_)));
+        let is_number = |field: usize| matches!(self.values[field], Some(Value::Number(_)));
+        let is_tid = |field: usize| self.tid(field).is_some_and(|tid| tid <= TID_MAX);
+        let is_prio = |field: usize| PRIORITIES.contains(&self.number(field));
+        [1, 5].into_iter().all(is_name)
+            && [2, 3, 4, 6, 7].into_iter().all(is_number)
+            && [2, 6].into_iter().all(is_tid)
+            && [3, 7].into_iter().all(is_prio)
     }
 
     /// Absent numbers are zero in protobuf 2 as this writer uses it.
@@ -646,7 +653,7 @@ impl Decoder<'_> {
         // What traced_probes writes of each wakeup.
         const FIELDS: u8 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5;
         let prio_known = prio.is_some_and(|prio| PRIORITIES.contains(&i64::from(prio)));
-        if self.complete && (found & FIELDS != FIELDS || !prio_known) {
+        if self.complete && (found & FIELDS != FIELDS || !prio_known || tid > TID_MAX) {
             return None;
         }
         let waker = current.filter(|_| !self.in_interrupt(flags));
@@ -813,7 +820,6 @@ impl Decoder<'_> {
                 };
                 (count, event)
             }
-            // `caller` is a number of the file's own list of names, which many files lack.
             BLOCKED_REASON => (
                 20,
                 Event::SleepReason {
@@ -821,7 +827,11 @@ impl Decoder<'_> {
                     cpu,
                     tid: small.tid(1)?,
                     io_wait: small.number(3) != 0,
-                    function: None,
+                    // A number of the packets' own list of names, or an address of a kernel that
+                    // tells none.
+                    function: self
+                        .symbols
+                        .and_then(|names| names.get(&small.number(2).cast_unsigned()).copied()),
                     entry: None,
                     told_by: ToldBy::Event,
                 },
@@ -923,6 +933,10 @@ impl Decoder<'_> {
             return false;
         }
         let names = self.out.names.len() as u32;
+        let hashes: Vec<u32> = self.out.names.iter().map(hash).collect();
+        // (row, the name that the thread had) of those that may be another.
+        let mut strange: Vec<(usize, Option<u32>)> = Vec::new();
+        let (mut wakings, mut of_current) = (0usize, 0usize);
         let name = |index: u64| {
             u32::try_from(index)
                 .ok()?
@@ -974,6 +988,13 @@ impl Decoder<'_> {
                     .next()
                     .is_some_and(|flags| flags & IN_INTERRUPT != 0);
                 self.state.counts[2] += 1;
+                wakings += 1;
+                let woken = tid(woken);
+                if self.complete && woken > TID_MAX {
+                    return false;
+                }
+                of_current += usize::from(woken != 0 && self.state.current == Some(woken));
+                self.state.seen.woken(woken, hashes[name as usize]);
                 let waker = if interrupt { None } else { self.state.current };
                 let form = Form::Wake {
                     kind: WakeKind::Waking,
@@ -983,7 +1004,7 @@ impl Decoder<'_> {
                 };
                 self.out.compact.push(Row {
                     ts,
-                    tid: tid(woken),
+                    tid: woken,
                     prio,
                     name,
                     form,
@@ -1000,8 +1021,19 @@ impl Decoder<'_> {
                 };
                 self.see(&mut seen_at, ts);
                 let (next, prio) = (tid(next), switch_prio.next().and_then(prio));
+                if self.complete && next > TID_MAX {
+                    return false;
+                }
                 let prev = self.state.current.replace(next);
                 self.state.counts[0] += 1;
+                if let Some(prev) = prev {
+                    let runnable = state(self.states, bits).0 == State::Runnable;
+                    self.state.seen.left(prev, runnable);
+                }
+                let (had, may_be_another) = self.state.seen.came(next, hashes[name as usize]);
+                if may_be_another {
+                    strange.push((self.out.compact.len(), had));
+                }
                 let form = match prev.filter(|&prev| prev != next) {
                     Some(_) => {
                         let (state, preempted) = state(self.states, bits);
@@ -1036,9 +1068,51 @@ impl Decoder<'_> {
             }
         }
         self.see(&mut seen_at, i64::MAX);
+        // An interrupt may wake who has not left yet; one that comes again and again is a shift of
+        // the times of one kind of event.
+        if of_current > 1 && of_current * 64 > wakings {
+            return false;
+        }
+        for (at, had) in strange {
+            self.another(at, had, &hashes);
+        }
         let ends = [switch_at, wake_at].map(|at| self.ts(at).filter(|_| at > 0));
         self.state.last = ends.into_iter().fold(self.state.last, Option::max);
         true
+    }
+
+    /// The thread of a compact switch has the name of one that waits, and `had` another one or
+    /// none. It is that one's number, damaged, if nothing more is heard of it under this name.
+    #[cold]
+    fn another(&mut self, at: usize, had: Option<u32>, hashes: &[u32]) {
+        let Some((row, later)) = self.out.compact.get(at..).and_then(<[Row]>::split_first) else {
+            return;
+        };
+        let name_of = |row: &Row| hashes.get(row.name as usize).copied();
+        let name = name_of(row);
+        let mut names = later.iter().filter(|one| one.tid == row.tid).map(name_of);
+        let damaged = match had {
+            None => names.next().is_none(),
+            Some(_) => {
+                let mut returns = false;
+                names.all(|other| {
+                    returns |= other == had;
+                    other != name
+                }) && returns
+            }
+        };
+        let next = later.iter().find_map(|row| match row.form {
+            Form::Switch { state, .. } => Some((row.ts, state)),
+            _ => None,
+        });
+        // A child that ends soon has its parent's name to the end.
+        if damaged && next.is_none_or(|(_, state)| state != State::Dead) {
+            self.state.malformed += 1;
+            match next {
+                Some((ts, _)) => self.out.holes.push((row.ts, ts)),
+                None => self.state.open = true,
+            }
+        }
     }
 
     /// Passes over the full events from number `at` on that are no later than `ts`. Those that are
@@ -1057,6 +1131,15 @@ impl Decoder<'_> {
             }
         }
     }
+}
+
+/// Of a name, to tell it from others.
+fn hash(name: &Comm) -> u32 {
+    let (words, _) = name.0.as_chunks::<8>();
+    let mixed = words.iter().fold(0u64, |hash, word| {
+        (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95)
+    });
+    (mixed >> 32) as u32
 }
 
 /// Of a system call's arguments, a repeated number: newer writers tell them.

@@ -2,7 +2,8 @@
 //!
 //! traced_probes writes the events of a bundle in the order in which the kernel's buffer had them,
 //! which is that of their times, and says in each bundle when the CPU's previous one ended; the
-//! columns of its compact form have a number for each event, in the shortest form.
+//! columns of its compact form have a number for each event, in the shortest form. There, each
+//! thread has its name beside its number.
 
 use super::wire::varint;
 
@@ -91,6 +92,74 @@ pub fn agree(times: &[u8], columns: &[&[u8]]) -> bool {
             .all(|column| column.is_empty() || numbers(column) == count)
 }
 
+/// Threads that a CPU's compact events named last, as many as have a place of their own.
+#[derive(Debug, Default)]
+pub struct Seen(Vec<Thread>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Thread {
+    tid: u32,
+    name: u32,
+    /// Waits for a CPU, as far as this one's events tell.
+    waits: bool,
+}
+
+/// A child has its parent's name until it is renamed, and a number not far behind.
+const CHILDREN: u32 = 64;
+/// No thread has a number with more bits.
+const BITS: u32 = 22;
+
+impl Seen {
+    const PLACES: usize = 256;
+
+    fn place(&mut self, tid: u32) -> &mut Thread {
+        if self.0.is_empty() {
+            self.0.resize(Self::PLACES, Thread::default());
+        }
+        &mut self.0[tid as usize % Self::PLACES]
+    }
+
+    fn known(&mut self, tid: u32) -> Option<&mut Thread> {
+        Some(self.place(tid)).filter(|known| known.tid == tid)
+    }
+
+    #[inline]
+    pub fn woken(&mut self, tid: u32, name: u32) {
+        let waits = true;
+        *self.place(tid) = Thread { tid, name, waits };
+    }
+
+    /// `prev` leaves, and wants to go on or not.
+    #[inline]
+    pub fn left(&mut self, prev: u32, waits: bool) {
+        if let Some(known) = self.known(prev) {
+            known.waits = waits;
+        }
+    }
+
+    /// `tid` comes. Returns the name that it had, if another, and whether the number is one bit off
+    /// that of a thread of this name that waits: then that one may have come.
+    #[inline]
+    pub fn came(&mut self, tid: u32, name: u32) -> (Option<u32>, bool) {
+        let had = self.known(tid).map(|known| known.name);
+        let strange = had != Some(name) && tid != 0 && self.resembles(tid, name);
+        let waits = false;
+        *self.place(tid) = Thread { tid, name, waits };
+        (had, strange)
+    }
+
+    #[cold]
+    fn resembles(&mut self, tid: u32, name: u32) -> bool {
+        (0..BITS).map(|bit| tid ^ 1 << bit).any(|other| {
+            let child = tid.wrapping_sub(other) <= CHILDREN;
+            !child
+                && self
+                    .known(other)
+                    .is_some_and(|one| one.waits && one.name == name)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +203,23 @@ mod tests {
             order(&[9, 8, 7, 6, 5, 4]).misplaced(None, None),
             Misplaced::Most
         );
+    }
+
+    #[test]
+    fn a_number_one_bit_off_with_the_name_of_a_thread_that_waits_is_strange() {
+        let mut seen = Seen::default();
+        seen.woken(1000, 7);
+        assert_eq!(seen.came(1000 ^ 8, 7), (None, true));
+        // Of another name; two bits off; a child.
+        assert_eq!(seen.came(1000 ^ 64, 8), (None, false));
+        assert_eq!(seen.came(1000 ^ 12, 7), (None, false));
+        assert_eq!(seen.came(1000 ^ 1, 7), (None, false));
+        // One that has come waits no more, but one that was preempted does.
+        assert_eq!(seen.came(1000, 7), (None, false));
+        assert_eq!(seen.came(1000 ^ 128, 7), (None, false));
+        seen.left(1000, true);
+        assert_eq!(seen.came(1000 ^ 512, 7), (None, true));
+        assert_eq!(seen.came(1000 ^ 512, 9), (Some(7), false));
     }
 
     #[test]

@@ -212,6 +212,7 @@ impl Perfetto {
         let next = places.get(number + 1);
         let known = Known {
             end: next.and_then(|next| next.previous_end),
+            symbols: place.symbols.and_then(|at| self.scan.symbols.get(at)),
             followed: next.is_some_and(|next| next.drops == place.drops),
         };
         bytes.resize(place.span.len as usize, 0);

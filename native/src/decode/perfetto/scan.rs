@@ -10,7 +10,7 @@ use super::clocks::Clocks;
 use super::input::{Next, Packets, Span};
 use super::wire::Fields;
 use crate::error::Result;
-use crate::model::event::{Comm, KnownProcess, KnownThread};
+use crate::model::event::{Comm, Function, KnownProcess, KnownThread};
 
 /// A CPU number beyond this is damage, not a machine.
 const CPU_MAX: u64 = 1 << 14;
@@ -25,6 +25,8 @@ pub mod field {
     pub const FTRACE_STATS: u32 = 34;
     pub const TRACE_STATS: u32 = 35;
     pub const PREVIOUS_PACKET_DROPPED: u32 = 42;
+    pub const INTERNED_DATA: u32 = 12;
+    pub const SEQUENCE_FLAGS: u32 = 13;
     pub const SYSTEM_INFO: u32 = 45;
     pub const COMPRESSED: u32 = 50;
     pub const CPU_INFO: u32 = 67;
@@ -48,6 +50,8 @@ pub struct Place {
     pub previous_end: Option<u64>,
     /// How often packets of its sequence had been lost before it.
     pub drops: u32,
+    /// Its names of functions: number in `Scan::symbols`.
+    pub symbols: Option<usize>,
 }
 
 /// Counters that traced_probes reads per CPU at the beginning and at the end.
@@ -61,6 +65,10 @@ pub struct CpuStats {
 pub struct Scan {
     /// Bundles of each CPU, in the order of the file.
     pub bundles: Vec<Vec<Place>>,
+    /// Names of functions, by the numbers that packets have for them.
+    pub symbols: Vec<FxHashMap<u64, Function>>,
+    /// Which of these the packets of each sequence mean.
+    symbols_of: FxHashMap<u64, usize>,
     /// How often packets of each sequence were lost, as far as the file was read.
     drops: FxHashMap<u64, u32>,
     pub bytes: u64,
@@ -130,6 +138,7 @@ impl Scan {
         let mut ours = None;
         let mut machine = 0;
         let (mut sequence, mut dropped) = (0, false);
+        let (mut interned, mut cleared) = (None, false);
         let mut fields = Fields::new(bytes);
         for (number, value) in &mut fields {
             match number {
@@ -137,6 +146,8 @@ impl Scan {
                 field::TIMESTAMP => timestamp = value.number(),
                 field::SEQUENCE_ID => sequence = value.number(),
                 field::PREVIOUS_PACKET_DROPPED => dropped = value.number() != 0,
+                field::INTERNED_DATA => interned = Some(value.bytes()),
+                field::SEQUENCE_FLAGS => cleared = value.number() & 1 != 0,
                 field::MACHINE_ID => machine = value.number(),
                 field::FTRACE_EVENTS
                 | field::PROCESS_TREE
@@ -155,6 +166,12 @@ impl Scan {
         }
         if dropped {
             *self.drops.entry(sequence).or_default() += 1;
+        }
+        if cleared {
+            self.symbols_of.remove(&sequence);
+        }
+        if let (Some(interned), Some((field::FTRACE_EVENTS, _))) = (interned, ours) {
+            self.symbols(sequence, interned);
         }
         match ours {
             Some((field::FTRACE_EVENTS, bundle)) => self.bundle((span, sequence), bytes, bundle),
@@ -204,8 +221,31 @@ impl Scan {
         self.bundles[cpu].push(Place {
             span,
             previous_end,
+            symbols: self.symbols_of.get(&sequence).copied(),
             drops: self.drops.get(&sequence).copied().unwrap_or(0),
         });
+    }
+
+    /// InternedData: kernel_symbols = 26 {iid = 1, str = 2}.
+    fn symbols(&mut self, sequence: u64, interned: &[u8]) {
+        for (_, symbol) in Fields::new(interned).filter(|&(number, _)| number == 26) {
+            let (mut number, mut name) = (0, &[][..]);
+            for (field, value) in Fields::new(symbol.bytes()) {
+                match field {
+                    1 => number = value.number(),
+                    2 => name = value.bytes(),
+                    _ => {}
+                }
+            }
+            let Some(name) = Function::of_text(name) else {
+                continue;
+            };
+            let table = *self.symbols_of.entry(sequence).or_insert_with(|| {
+                self.symbols.push(FxHashMap::default());
+                self.symbols.len() - 1
+            });
+            self.symbols[table].insert(number, name);
+        }
     }
 
     fn process_tree(&mut self, timestamp: u64, tree: &[u8]) {
