@@ -64,10 +64,9 @@ def _campaign(args: argparse.Namespace, work: Path) -> int:
         if args.lines:
             changed, where = _cut(content, at, length), "line"
         else:
-            changed = bytearray(content)
-            changed[at] ^= 1 << bit
+            changed = content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
             where = _place(content, at) if content[:1] == b"\n" else "file"
-        damaged = _write(file, bytes(changed), work)
+        damaged = _write(file, changed, work)
         tally[where][0] += 1
         try:
             waits = _waits(damaged, work)
@@ -88,7 +87,7 @@ def _campaign(args: argparse.Namespace, work: Path) -> int:
             )
             if args.keep:
                 args.keep.mkdir(parents=True, exist_ok=True)
-                (args.keep / f"{number}{file.suffix}").write_bytes(bytes(changed))
+                (args.keep / f"{number}{file.suffix}").write_bytes(changed)
         if sys.stderr.isatty():
             print(f"\r{number + 1}/{args.flips}", end="", file=sys.stderr)
     print(f"{args.flips} damaged, {refused} refused, {bad} with wrong waits ({wrong_waits})")

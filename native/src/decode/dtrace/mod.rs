@@ -350,12 +350,6 @@ impl Source for DtraceSource {
             seen: vec![[0; 26]; ncpu],
             malformed: 0,
             first_malformed: None,
-            latest: self
-                .scan
-                .end
-                .map(|(ts, _)| ts)
-                .max(self.scan.last_ts)
-                .unwrap_or(0),
             lines: 0,
             done: 0,
         };

@@ -32,8 +32,6 @@ pub struct Shared {
     /// Lines that begin like events and are none.
     pub malformed: u64,
     pub first_malformed: Option<u64>,
-    /// Time of the last line of all.
-    pub latest: i64,
     pub lines: u64,
     pub done: u64,
 }
@@ -179,19 +177,20 @@ impl RunStream {
 impl RunStream {
     /// What lines between the last that could be read, or was one, and the next one told is missing.
     #[cold]
-    fn lose(&mut self, shared: &Shared, sink: &mut dyn EventSink) -> Result<()> {
+    fn lose(&mut self, sink: &mut dyn EventSink) -> Result<()> {
         let Some((ts_begin, before)) = self.last.filter(|_| self.broken) else {
             return Ok(());
         };
         self.broken = false;
-        let next = self.line;
-        let ts_end = next.map_or(shared.latest, |line| line.ts).max(ts_begin);
-        // A CPU's lines stand together.
-        let cpu = next.map_or(before, |line| line.cpu);
+        // At its end a run does not tell where its CPU goes on.
+        let Some(next) = self.line else {
+            return Ok(());
+        };
         sink.event(&Event::Loss {
-            cpu: (cpu == before).then_some(cpu),
+            // A CPU's lines stand together.
+            cpu: (next.cpu == before).then_some(before),
             ts_begin,
-            ts_end,
+            ts_end: next.ts.max(ts_begin),
             count: None,
             reason: LossReason::Truncated,
         })
@@ -223,7 +222,7 @@ impl Stream for RunStream {
             if self.head() != scanned {
                 // Its first line is none after all: the next one has its own place.
                 self.last = scanned.map(|head| (head.ts, u16::MAX));
-                return self.lose(shared, sink);
+                return self.lose(sink);
             }
         }
         let Some(line) = self.line else { return Ok(()) };
@@ -254,7 +253,7 @@ impl Stream for RunStream {
         }
         self.advance(shared)?;
         if self.broken {
-            self.lose(shared, sink)?;
+            self.lose(sink)?;
         }
         Ok(())
     }
