@@ -9,7 +9,7 @@ use super::scan::Run;
 use crate::decode::input::Input;
 use crate::decode::merge::{Head, Stream};
 use crate::error::Result;
-use crate::model::event::{Event, EventSink, LossReason};
+use crate::model::event::EventSink;
 
 /// Lines between two reports of progress.
 const REPORT: u64 = 1 << 16;
@@ -57,10 +57,6 @@ pub struct RunStream {
     at: usize,
     line: Option<Line>,
     opened: bool,
-    /// The last line that could be read: its time and CPU.
-    last: Option<(i64, u16)>,
-    /// One behind it could not be.
-    broken: bool,
 }
 
 /// Order of events at one nanosecond on different CPUs.
@@ -83,8 +79,6 @@ impl RunStream {
             at: 0,
             line: None,
             opened: false,
-            last: None,
-            broken: false,
         }
     }
 
@@ -150,12 +144,7 @@ impl RunStream {
                 self.spoilt(start, shared);
                 continue;
             }
-            let rest = &bytes[start..];
-            if matches!(rest[0], b'#' | b'\n') || rest.starts_with(b"dtrace: ") {
-                self.skip(start);
-            } else {
-                self.spoilt(start, shared);
-            }
+            self.skip(start);
         }
     }
 
@@ -167,33 +156,9 @@ impl RunStream {
 
     fn spoilt(&mut self, start: usize, shared: &mut Shared) {
         let position = self.behind - (self.filled - start) as u64;
-        self.broken = true;
         shared.malformed += 1;
         shared.first_malformed = Some(shared.first_malformed.map_or(position, |p| p.min(position)));
         self.skip(start);
-    }
-}
-
-impl RunStream {
-    /// What lines between the last that could be read, or was one, and the next one told is missing.
-    #[cold]
-    fn lose(&mut self, sink: &mut dyn EventSink) -> Result<()> {
-        let Some((ts_begin, before)) = self.last.filter(|_| self.broken) else {
-            return Ok(());
-        };
-        self.broken = false;
-        // At its end a run does not tell where its CPU goes on.
-        let Some(next) = self.line else {
-            return Ok(());
-        };
-        sink.event(&Event::Loss {
-            // A CPU's lines stand together.
-            cpu: (next.cpu == before).then_some(before),
-            ts_begin,
-            ts_end: next.ts.max(ts_begin),
-            count: None,
-            reason: LossReason::Truncated,
-        })
     }
 }
 
@@ -221,8 +186,7 @@ impl Stream for RunStream {
             self.advance(shared)?;
             if self.head() != scanned {
                 // Its first line is none after all: the next one has its own place.
-                self.last = scanned.map(|head| (head.ts, u16::MAX));
-                return self.lose(sink);
+                return Ok(());
             }
         }
         let Some(line) = self.line else { return Ok(()) };
@@ -235,7 +199,6 @@ impl Stream for RunStream {
             start,
             ..
         } = line;
-        self.last = Some((ts, cpu));
         let known = match &mut shared.reader {
             Reader::FreeBsd(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
             Reader::Linux(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
@@ -251,10 +214,6 @@ impl Stream for RunStream {
         if shared.lines.is_multiple_of(REPORT) {
             sink.progress(shared.done, shared.input.len())?;
         }
-        self.advance(shared)?;
-        if self.broken {
-            self.lose(sink)?;
-        }
-        Ok(())
+        self.advance(shared)
     }
 }
