@@ -316,7 +316,8 @@ GOOD = {
 def losses(path: Path) -> list[tuple[int, int]]:
     """Where events are damaged."""
     found = decode(path).losses.filter(pl.col("reason") == "truncated")
-    return found.select("ts_begin", "ts_end").collect().rows()
+    rows: list[tuple[int, int]] = found.select("ts_begin", "ts_end").collect().rows()
+    return rows
 
 
 @pytest.mark.parametrize(
