@@ -158,6 +158,10 @@ def test_lines_of_android_and_of_schedstats(tmp_path: Path) -> None:
         "  b-12 [000] d..2 1.000005: sched_blocked_reason: pid=14 iowait=1 caller=" + "f" * 49,
         "  b-12 [000] d..2 1.000006: sched_stat_iowait: comm=a pid=1 x pid=11 delay=42 [ns]",
         "  b-12 [000] d..2 1.000007: sched_blocked_reason: of a kernel to come",
+        "  b-12 [000] d..2 1.000008: sched_blocked_reason: pid=13 iowait=0 "
+        "caller=ffffff80081a2b3cS",
+        "  b-12 [000] d..2 1.000009: sched_blocked_reason: pid=14 io_wait=1 delay=7 "
+        "caller=f2fs_wait_on_block_writeback+0x0/0x0[f2fs]",
     )
     path = tmp_path / "trace.txt"
     path.write_text("# tracer: nop\n" + "\n".join(lines) + "\n")
@@ -170,6 +174,8 @@ def test_lines_of_android_and_of_schedstats(tmp_path: Path) -> None:
         (13, False, None),
         (14, True, None),
         (11, True, None),
+        (13, False, None),
+        (14, True, "f2fs_wait_on_block_writeback"),
     ]
     assert "1 line could not be read" in trace.info["warnings"][0]
 

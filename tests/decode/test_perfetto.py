@@ -142,6 +142,37 @@ def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
     assert reasons.collect().rows() == [(155, 22, True, None)]
 
 
+def test_a_sleeps_function_has_the_name_that_its_sequence_gives_its_number(
+    tmp_path: Path,
+) -> None:
+    """Until the sequence begins anew, when the same number stands for another."""
+
+    def packet(sequence: int, ts: int, *names: tuple[int, str], cleared: bool = False) -> bytes:
+        asleep = event(ts, 11, 18, field(1, 22) + field(2, 1) + field(3, 0))
+        symbols = (field(26, field(1, number) + field(2, name)) for number, name in names)
+        parts = field(1, field(1, 0) + asleep) + field(10, sequence) + field(13, int(cleared))
+        return field(1, parts + (field(12, b"".join(symbols)) if names else b""))
+
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(
+        RELEASE
+        + bundle(0, switch(100, IDLE, 0, A))
+        + packet(5, 110, (1, "f2fs_wait_on_block_writeback"), cleared=True)
+        + packet(6, 120, (1, "do_exit"), cleared=True)
+        + packet(5, 130)
+        + packet(5, 140, (1, "ffffff80081a2b3c"), (2, "pipe_read"), cleared=True)
+        + packet(7, 150)
+    )
+    found = decode(path).sleep_reasons.select("ts", "function").sort("ts").collect().rows()
+    assert found == [
+        (110, "f2fs_wait_on_block_writeback"),
+        (120, "do_exit"),
+        (130, "f2fs_wait_on_block_writeback"),
+        (140, None),
+        (150, None),
+    ]
+
+
 def described(number: int, name: str, **fields: int) -> bytes:
     """What a bundle says of events that have no message: their name, and their fields' numbers."""
     parts = (field(2, field(1, of) + field(3, at)) for of, at in fields.items())
@@ -264,6 +295,131 @@ def test_lost_events_and_missing_bundles_are_losses(tmp_path: Path) -> None:
     )
     losses = decode(path).losses.filter(pl.col("reason") == "overrun").collect()
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(0, 100, 300), (0, 300, 500)]
+
+
+def columns(**values: list[int]) -> bytes:
+    """Compact switches and wakings by the names of their columns."""
+    names = ("ts", "state", "tid", "prio", "", "name", "w_ts", "w_tid", "w_cpu", "w_prio", "w_name")
+    interned = b"".join(field(5, name) for name in ("swapper", "a", "b"))
+    return field(4, interned + b"".join(packed(names.index(k) + 1, v) for k, v in values.items()))
+
+
+GOOD = {
+    "ts": [1000, 100, 100, 100],
+    "state": [1, 1, 1, 1],
+    "tid": [2000, 2001, 2000, 2001],
+    "prio": [120] * 4,
+    "name": [1, 2, 1, 2],
+}
+
+
+def losses(path: Path) -> list[tuple[int, int]]:
+    """Where events are damaged."""
+    found = decode(path).losses.filter(pl.col("reason") == "truncated")
+    rows: list[tuple[int, int]] = found.select("ts_begin", "ts_end").collect().rows()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("damage", "end"),
+    [
+        ({"ts": [1000, 100, 612, 100]}, 1300),
+        ({"ts": [1000, 100, 36, 100]}, 1300),
+        ({"prio": [120] * 3}, 1300),
+        ({"name": [1, 2, 1, 3]}, 1300),
+        # Who runs is woken again and again.
+        ({"w_ts": [1350, 100], "w_tid": [2000, 2001], "w_cpu": [0, 0], "w_prio": [120, 120],
+          "w_name": [1, 2]}, 1300),
+        ({}, 1308),
+    ],
+)  # fmt: skip
+def test_a_compact_bundle_that_contradicts_itself_or_the_next_is_a_hole(
+    tmp_path: Path, damage: dict[str, list[int]], end: int
+) -> None:
+    path = tmp_path / "x.pftrace"
+
+    def written(values: dict[str, list[int]], end: int) -> bytes:
+        return (
+            RELEASE
+            + bundle(0, field(10, 0), columns(**GOOD))
+            + bundle(0, field(10, 1300), columns(**(values | {"ts": [1300, *values["ts"][1:]]})))
+            + bundle(0, field(10, end + 300), columns(**(GOOD | {"ts": [1700, 100, 100, 100]})))
+        )
+
+    path.write_bytes(written(GOOD, 1300))
+    assert losses(path) == []
+    path.write_bytes(written(GOOD | damage, end))
+    assert losses(path) == [(1300, 1700)]
+
+
+def test_what_a_bundle_before_a_lost_packet_misses_is_no_damage(tmp_path: Path) -> None:
+    """Its last events are in the packet that was lost."""
+    path = tmp_path / "x.pftrace"
+    later = field(1, 0) + field(10, 1500) + columns(**(GOOD | {"ts": [1700, 100, 100, 100]}))
+    first = RELEASE + bundle(0, field(10, 0), columns(**GOOD))
+    path.write_bytes(first + field(1, field(1, later) + field(42, 1)))
+    assert losses(path) == []
+    path.write_bytes(first + field(1, field(1, later)))
+    assert decode(path).switches.collect().height == 4
+    assert any("contradict" in said for said in decode(path).info["warnings"])
+
+
+def test_a_thread_with_anothers_name_and_nearly_its_number_is_that_one(tmp_path: Path) -> None:
+    """2000 was preempted; 2000 ^ 128 comes, of which nothing else is told."""
+    path = tmp_path / "x.pftrace"
+    states = {"ts": [1000, 100, 100, 100, 100], "prio": [120] * 5, "state": [1, 0, 1, 1, 1]}
+
+    def written(tid: int, name: int = 1) -> bytes:
+        rows = {"tid": [2000, 2001, tid, 2001, 2000], "name": [1, 2, name, 2, 1]}
+        return RELEASE + bundle(0, field(10, 0), columns(**(states | rows)))
+
+    path.write_bytes(written(2000 ^ 128))
+    assert losses(path) == [(1200, 1300)]
+    waits = decode(path).waits.filter(pl.col("censored") == "none").collect()
+    assert waits.is_empty()
+    # A child, another name.
+    for whole in (written(2000), written(2008), written(2000 ^ 128, 2)):
+        path.write_bytes(whole)
+        assert losses(path) == []
+
+
+def test_a_full_event_out_of_order_is_a_hole_between_its_neighbours(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+
+    def written(*times: int) -> bytes:
+        both = [(A, B), (B, A)] * 3
+        return RELEASE + bundle(
+            0,
+            field(10, 50),
+            *(switch(ts, one, 1, other) for ts, (one, other) in zip(times, both, strict=True)),
+        )
+
+    path.write_bytes(written(100, 200, 300, 400, 500, 600))
+    assert losses(path) == []
+    path.write_bytes(written(100, 200, 900, 400, 500, 600))
+    assert losses(path) == [(200, 500)]
+    path.write_bytes(written(100, 200, 150, 400, 500, 600))
+    assert losses(path) == [(100, 400)]
+    path.write_bytes(written(100, 200, 300, 400, 500, 40))
+    # Before its bundle begins, and the last one.
+    assert losses(path) == [(500, 500)]
+
+
+def test_a_switch_that_another_thread_than_the_one_who_leaves_made_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """Each event says who ran; traced_probes writes every field."""
+    path = tmp_path / "x.pftrace"
+    head = field(10, 50)
+    good = switch(200, A, 1, B)
+    short = field(1, "a") + field(2, 11) + field(4, 1) + field(5, "b") + field(6, 22) + field(7, 9)
+    for bad in (good.replace(field(2, 11), field(2, 13), 1), event(200, 11, 4, short)):
+        around = (switch(100, IDLE, 0, A), bad, switch(300, B, 1, IDLE))
+        path.write_bytes(RELEASE + bundle(0, head, *around))
+        assert losses(path) == [(100, 300)]
+        # Another writer may not say it.
+        path.write_bytes(RELEASE + bundle(0, *around))
+        assert losses(path) == []
 
 
 def test_generic_events_are_read_by_name(tmp_path: Path) -> None:

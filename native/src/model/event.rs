@@ -37,6 +37,20 @@ impl Function {
         (!name.is_empty()).then_some(Self(bytes))
     }
 
+    /// The name in `filemap_fault+0x1a8/0x4c0`; an address is no name, nor is one as `%pS` leaves it
+    /// (`ffffff80081a2b3cS`).
+    pub fn of_text(text: &[u8]) -> Option<Self> {
+        let end = text
+            .iter()
+            .position(|&byte| !(byte.is_ascii_alphanumeric() || b"_.$".contains(&byte)))
+            .unwrap_or(text.len());
+        let name = &text[..end];
+        let named = name.first().is_some_and(|first| !first.is_ascii_digit());
+        let digits = name.strip_suffix(b"S").unwrap_or(name);
+        let address = digits.iter().all(u8::is_ascii_hexdigit) && digits.len() >= 8;
+        Self::new(name).filter(|_| named && !address)
+    }
+
     pub fn to_text(self) -> String {
         let end = self.0.iter().position(|&byte| byte == 0);
         String::from_utf8_lossy(&self.0[..end.unwrap_or(self.0.len())]).into_owned()

@@ -1,20 +1,31 @@
 //! One bundle of ftrace events of one CPU, decoded into events in time order.
 
+use std::ops::RangeInclusive;
+
 use super::by_name::{Described, LOCK_BEGIN, LOCK_END, STAT_IOWAIT, YIELD};
 use super::clocks::{Clocks, MONOTONIC_RAW};
+use super::damage::{Misplaced, Order, Seen, agree};
 use super::wire::{Fields, Packed, Value};
+use rustc_hash::FxHashMap;
+
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::StateTable;
 use crate::decode::group_moves::GroupMoves;
 use crate::decode::merge;
 use crate::model::event::{
-    CallStep, Comm, DiskStep, Event, GroupMove, IrqKind, LockKind, LockStep, Party, PriorityCause,
-    State, ToldBy, WakeKind,
+    CallStep, Comm, DiskStep, Event, Function, GroupMove, IrqKind, LockKind, LockStep, Party,
+    PriorityCause, State, ToldBy, WakeKind,
 };
 use crate::model::time::FAR;
 
 /// `common_flags`, which traced_probes does not write with full events: raised from a hard or soft interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
+
+/// Of Linux' threads.
+const PRIORITIES: RangeInclusive<i64> = -1..=139;
+
+/// Linux numbers no thread higher.
+const TID_MAX: u32 = (1 << 22) - 1;
 
 /// Fields of FtraceEvent that we read.
 const SWITCH: u32 = 4;
@@ -90,15 +101,42 @@ pub struct CpuState {
     pub group_moves: GroupMoves,
     pub counts: [u64; NAMES.len()],
     pub malformed: u64,
+    /// Bundles that contradict themselves or the ones around them.
+    pub contradictions: u64,
     /// Compact switches, but the first, that do not tell who left.
     pub unknown_prev: u64,
     /// The file's own parse errors, per bundle.
     pub parse_errors: u64,
     /// Time of the last event of any kind that the bundles held.
     pub last: Option<i64>,
+    /// Events at the end of the bundle are damaged.
+    pub open: bool,
+    order: Order,
+    seen: Seen,
+}
+
+/// What is known of a bundle besides its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known<'a> {
+    /// When it ended, on the clock of its events, as the next bundle says.
+    pub end: Option<u64>,
+    /// None of the packets until the next bundle was lost.
+    pub followed: bool,
+    /// Names of functions by the numbers that its events have for them.
+    pub symbols: Option<&'a FxHashMap<u64, Function>>,
 }
 
 impl CpuState {
+    /// The bundle's events are none that happened.
+    #[cold]
+    fn leave_out(&mut self, out: &mut Bundle) {
+        out.clear();
+        self.contradictions += 1;
+        self.open = true;
+        self.current = None;
+        self.interrupts.forget();
+    }
+
     /// Some configurations ask for entries of handlers alone: then none is ever left.
     fn tells_ends(&self, kind: IrqKind) -> bool {
         let (entered, left) = match kind {
@@ -118,6 +156,8 @@ pub struct Head {
     pub previous_end: Option<i64>,
     /// The previous bundle is not in the file.
     pub gap: bool,
+    /// Events before the first one, or all, are damaged.
+    pub damaged: bool,
 }
 
 /// An event as it waits for its turn, a third of an [`Event`] in size.
@@ -131,6 +171,9 @@ struct Row {
     name: u32,
     form: Form,
 }
+
+/// Where events of a bundle are damaged: from the one before to the one after.
+pub type Hole = (i64, i64);
 
 #[derive(Debug, Clone, Copy)]
 enum Form {
@@ -159,6 +202,8 @@ pub struct Bundle {
     compact: Vec<Row>,
     others: Vec<Event>,
     names: Vec<Comm>,
+    /// In order of time.
+    holes: Vec<Hole>,
     /// How many of each have been taken.
     full_at: usize,
     compact_at: usize,
@@ -172,6 +217,7 @@ impl Bundle {
         self.compact.clear();
         self.others.clear();
         self.names.clear();
+        self.holes.clear();
         (self.full_at, self.compact_at, self.next) = (0, 0, None);
     }
 
@@ -189,6 +235,7 @@ impl Bundle {
     }
 
     fn begin(&mut self) {
+        self.holes.sort_unstable();
         for rows in [&mut self.full, &mut self.compact] {
             // Stable: equal times keep the order of the writer.
             rows.sort_by_key(|row| row.ts);
@@ -235,6 +282,13 @@ impl Bundle {
                 _ => 3,
             },
         }
+    }
+
+    /// Takes the next hole, if it begins no later than `ts`.
+    #[inline]
+    pub fn take_hole(&mut self, ts: i64) -> Option<Hole> {
+        let first = *self.holes.first()?;
+        (first.0 <= ts).then(|| self.holes.remove(0))
     }
 
     #[inline]
@@ -314,38 +368,52 @@ struct Decoder<'a> {
     states: &'a StateTable,
     state: &'a mut CpuState,
     out: &'a mut Bundle,
+    /// Time of the last event that could be read.
+    good: Option<i64>,
+    /// One after it could not be.
+    hole: bool,
+    /// The bundle's own writer is traced_probes: every field of an event is there.
+    complete: bool,
+    symbols: Option<&'a FxHashMap<u64, Function>>,
 }
 
 /// Decodes `bytes` into `out` (emptied first).
 pub fn decode(
     bytes: &[u8],
     cpu: u16,
-    states: &StateTable,
-    clocks: &Clocks,
+    known: Known<'_>,
+    (states, clocks): (&StateTable, &Clocks),
     state: &mut CpuState,
     out: &mut Bundle,
 ) -> Head {
     out.clear();
     out.cpu = cpu;
-    let mut head = Head::default();
+    let mut head = Head {
+        damaged: std::mem::take(&mut state.open),
+        ..Head::default()
+    };
     let mut compact = None;
+    let mut begin = None;
     let (mut clock, mut ftrace_ts, mut boot_ts) = (0, None, None);
+    state.order.clear();
     // The clock comes after the events, so it is looked up first.
     let mut fields = Fields::new(bytes);
     for (number, value) in &mut fields {
         match number {
+            2 => state.order.add(value.bytes()),
             3 => head.lost = value.number() != 0,
             4 => compact = Some(value.bytes()),
             5 => clock = value.number(),
             6 => ftrace_ts = Some(value.signed()),
             7 => boot_ts = Some(value.signed()),
             8 => state.parse_errors += 1,
-            10 => head.previous_end = Some(value.signed()),
+            10 => begin = Some(value.number()),
             11 => state.described.add(value.bytes()),
             _ => {}
         }
     }
-    state.malformed += u64::from(fields.damaged());
+    let cut = fields.damaged();
+    state.malformed += u64::from(cut);
     let ts_offset = match clock {
         0 => 0,
         4 => clocks.to_boot(MONOTONIC_RAW).unwrap_or(0),
@@ -354,26 +422,54 @@ pub fn decode(
             _ => 0,
         },
     };
-    head.previous_end = head.previous_end.map(|ts| ts.saturating_add(ts_offset));
+    head.previous_end = begin.map(|ts| ts.cast_signed().saturating_add(ts_offset));
     head.gap = matches!((head.previous_end, state.last), (Some(end), Some(last)) if end > last);
-    if head.lost || head.gap {
+    let misplaced = state.order.misplaced(begin, known.end);
+    // Without a word of when it began, its writer may be one that knows no order.
+    if misplaced == Misplaced::Most && begin.is_some() {
+        state.leave_out(out);
+        return head;
+    }
+    if head.lost || head.gap || head.damaged {
         state.current = None;
         state.interrupts.forget();
     }
+    let before = state.last;
     let mut decoder = Decoder {
         ts_offset,
         cpu,
         states,
         state,
         out,
+        good: None,
+        hole: false,
+        complete: begin.is_some(),
+        symbols: known.symbols,
     };
-    for (number, value) in Fields::new(bytes) {
-        if number == 2 {
-            decoder.event(value.bytes());
+    let mut left_out = match &misplaced {
+        Misplaced::Some(events) => events.as_slice(),
+        _ => &[],
+    };
+    let events = Fields::new(bytes).filter(|&(number, _)| number == 2);
+    for (at, (_, value)) in (0u32..).zip(events) {
+        let misplaced = left_out.first() == Some(&at);
+        if misplaced {
+            left_out = &left_out[1..];
         }
+        decoder.event(value.bytes(), misplaced, &mut head);
     }
-    if let Some(compact) = compact {
-        decoder.compact(compact);
+    let whole = compact.is_none_or(|compact| decoder.compact(compact));
+    state.open |= decoder.hole || cut;
+    let wrong = |end: u64| {
+        let (end, last) = (end.cast_signed().saturating_add(ts_offset), state.last);
+        // Only the compact form's times hang together.
+        let early = compact.is_some() && known.followed && last < Some(end) && !state.open;
+        last > Some(end) || early
+    };
+    if !whole || known.end.is_some_and(wrong) {
+        state.last = before;
+        state.leave_out(out);
+        return head;
     }
     out.begin();
     head
@@ -395,6 +491,18 @@ impl<'a> Small<'a> {
             }
         }
         (!fields.damaged()).then_some(small)
+    }
+
+    /// Has it the fields that traced_probes writes of each switch?
+    fn is_switch(&self) -> bool {
+        let is_name = |field: usize| matches!(self.values[field], Some(Value::Bytes(_)));
+        let is_number = |field: usize| matches!(self.values[field], Some(Value::Number(_)));
+        let is_tid = |field: usize| self.tid(field).is_some_and(|tid| tid <= TID_MAX);
+        let is_prio = |field: usize| PRIORITIES.contains(&self.number(field));
+        [1, 5].into_iter().all(is_name)
+            && [2, 3, 4, 6, 7].into_iter().all(is_number)
+            && [2, 6].into_iter().all(is_tid)
+            && [3, 7].into_iter().all(is_prio)
     }
 
     /// Absent numbers are zero in protobuf 2 as this writer uses it.
@@ -435,14 +543,41 @@ impl Decoder<'_> {
     /// None where it is no time: damage.
     fn ts(&mut self, raw: u64) -> Option<i64> {
         let ts = i64::try_from(raw).ok()?.checked_add(self.ts_offset)?;
-        if !(-FAR..=FAR).contains(&ts) {
-            return None;
-        }
-        self.state.last = Some(self.state.last.map_or(ts, |last| last.max(ts)));
-        Some(ts)
+        (-FAR..=FAR).contains(&ts).then_some(ts)
     }
 
-    fn event(&mut self, bytes: &[u8]) {
+    /// What cannot be read, or is `misplaced`, is a hole.
+    #[inline]
+    fn event(&mut self, bytes: &[u8], misplaced: bool, head: &mut Head) {
+        let read = if misplaced {
+            None
+        } else {
+            self.read_event(bytes)
+        };
+        let Some(ts) = read else {
+            self.damaged();
+            return;
+        };
+        if self.hole {
+            self.hole = false;
+            match self.good {
+                Some(begin) => self.out.holes.push((begin, ts.max(begin))),
+                None => head.damaged = true,
+            }
+        }
+        self.good = Some(ts);
+    }
+
+    #[cold]
+    fn damaged(&mut self) {
+        self.state.malformed += 1;
+        self.state.current = None;
+        self.state.interrupts.forget();
+        self.hole = true;
+    }
+
+    /// The event's time. None: damaged.
+    fn read_event(&mut self, bytes: &[u8]) -> Option<i64> {
         let (mut ts, mut tid, mut flags) = (0, None, 0);
         let mut inner = None;
         let mut fields = Fields::new(bytes);
@@ -454,14 +589,8 @@ impl Decoder<'_> {
                 _ => inner = Some((number, value.bytes())),
             }
         }
-        let Some((kind, message)) = inner.filter(|_| !fields.damaged()) else {
-            self.state.malformed += 1;
-            return;
-        };
-        let Some(ts) = self.ts(ts) else {
-            self.state.malformed += 1;
-            return;
-        };
+        let (kind, message) = inner.filter(|_| !fields.damaged())?;
+        let ts = self.ts(ts)?;
         let tid = tid.and_then(|tid| u32::try_from(tid).ok());
         let rewritten = match kind {
             GENERIC => super::by_name::rewrite(message),
@@ -473,16 +602,12 @@ impl Decoder<'_> {
             None => (kind, message),
         };
         if let WAKEUP | WAKING | WAKEUP_NEW = kind {
-            if self.wake(kind, message, ts, tid, flags).is_none() {
-                self.state.malformed += 1;
-            }
-            return;
+            self.wake(kind, message, ts, tid, flags)?;
+        } else if let Some(event) = self.read(kind, message, ts, tid, flags)? {
+            self.out.push_other(ts, event);
         }
-        match self.read(kind, message, ts, tid, flags) {
-            Some(Some(event)) => self.out.push_other(ts, event),
-            Some(None) => {}
-            None => self.state.malformed += 1,
-        }
+        self.state.last = Some(self.state.last.map_or(ts, |last| last.max(ts)));
+        Some(ts)
     }
 
     /// Where the flags are not written, the handlers that were recorded tell it.
@@ -510,8 +635,12 @@ impl Decoder<'_> {
             _ => (3, WakeKind::New),
         };
         let (mut comm, mut woken, mut prio, mut target) = (Comm::default(), 0, None, None);
+        let mut found = 0u8;
         let mut fields = Fields::new(message);
         for (number, value) in &mut fields {
+            // A name has bytes, all else is a number.
+            let typed = (number == 1) == matches!(value, Value::Bytes(_));
+            found |= u8::from(typed) << (number & 7);
             match number {
                 1 => comm = Comm::new(value.bytes()),
                 2 => woken = value.signed(),
@@ -521,6 +650,12 @@ impl Decoder<'_> {
             }
         }
         let tid = u32::try_from(woken).ok().filter(|_| !fields.damaged())?;
+        // What traced_probes writes of each wakeup.
+        const FIELDS: u8 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5;
+        let prio_known = prio.is_some_and(|prio| PRIORITIES.contains(&i64::from(prio)));
+        if self.complete && (found & FIELDS != FIELDS || !prio_known || tid > TID_MAX) {
+            return None;
+        }
         let waker = current.filter(|_| !self.in_interrupt(flags));
         let name = self.out.names.len() as u32;
         self.out.names.push(comm);
@@ -554,6 +689,9 @@ impl Decoder<'_> {
         let small = Small::read(message)?;
         let (count, event) = match kind {
             SWITCH => {
+                if self.complete && !(small.is_switch() && current == small.tid(2)) {
+                    return None;
+                }
                 let (prev_state, preempted) = state(self.states, small.number(4).cast_unsigned());
                 let next = small.party(5, 6, 7)?;
                 self.state.current = Some(next.tid);
@@ -682,7 +820,6 @@ impl Decoder<'_> {
                 };
                 (count, event)
             }
-            // `caller` is a number of the file's own list of names, which many files lack.
             BLOCKED_REASON => (
                 20,
                 Event::SleepReason {
@@ -690,7 +827,11 @@ impl Decoder<'_> {
                     cpu,
                     tid: small.tid(1)?,
                     io_wait: small.number(3) != 0,
-                    function: None,
+                    // A number of the packets' own list of names, or an address of a kernel that
+                    // tells none.
+                    function: self
+                        .symbols
+                        .and_then(|names| names.get(&small.number(2).cast_unsigned()).copied()),
                     entry: None,
                     told_by: ToldBy::Event,
                 },
@@ -766,8 +907,8 @@ impl Decoder<'_> {
         self.state.interrupts.leave(kind, id, ts, self.cpu)
     }
 
-    /// CompactSched: one column per field, times as differences, names by index.
-    fn compact(&mut self, bytes: &[u8]) {
+    /// CompactSched: one column per field, times as differences, names by index. False: damaged.
+    fn compact(&mut self, bytes: &[u8]) -> bool {
         let mut columns = [Packed::default(); 13];
         // Full events have put their names there.
         let before = self.out.names.len() as u32;
@@ -782,8 +923,20 @@ impl Decoder<'_> {
                 }
             }
         }
-        self.state.malformed += u64::from(fields.damaged());
+        let [_, times, states, threads, prios, _, comms, wakes @ ..] =
+            &columns.map(|column| column.0);
+        let [wake_times, wakes @ ..] = wakes;
+        if fields.damaged()
+            || !agree(times, &[states, threads, prios, comms])
+            || !agree(wake_times, wakes)
+        {
+            return false;
+        }
         let names = self.out.names.len() as u32;
+        let hashes: Vec<u32> = self.out.names.iter().map(hash).collect();
+        // (row, the name that the thread had) of those that may be another.
+        let mut strange: Vec<(usize, Option<u32>)> = Vec::new();
+        let (mut wakings, mut of_current) = (0usize, 0usize);
         let name = |index: u64| {
             u32::try_from(index)
                 .ok()?
@@ -825,8 +978,7 @@ impl Decoder<'_> {
                     wake_tid.next(),
                     wake_comm.next().and_then(name),
                 ) else {
-                    self.state.malformed += 1;
-                    break;
+                    return false;
                 };
                 self.see(&mut seen_at, ts);
                 let target = wake_cpu.next().and_then(|cpu| u16::try_from(cpu).ok());
@@ -836,6 +988,13 @@ impl Decoder<'_> {
                     .next()
                     .is_some_and(|flags| flags & IN_INTERRUPT != 0);
                 self.state.counts[2] += 1;
+                wakings += 1;
+                let woken = tid(woken);
+                if self.complete && woken > TID_MAX {
+                    return false;
+                }
+                of_current += usize::from(woken != 0 && self.state.current == Some(woken));
+                self.state.seen.woken(woken, hashes[name as usize]);
                 let waker = if interrupt { None } else { self.state.current };
                 let form = Form::Wake {
                     kind: WakeKind::Waking,
@@ -845,7 +1004,7 @@ impl Decoder<'_> {
                 };
                 self.out.compact.push(Row {
                     ts,
-                    tid: tid(woken),
+                    tid: woken,
                     prio,
                     name,
                     form,
@@ -858,13 +1017,23 @@ impl Decoder<'_> {
                     switch_tid.next(),
                     switch_comm.next().and_then(name),
                 ) else {
-                    self.state.malformed += 1;
-                    break;
+                    return false;
                 };
                 self.see(&mut seen_at, ts);
                 let (next, prio) = (tid(next), switch_prio.next().and_then(prio));
+                if self.complete && next > TID_MAX {
+                    return false;
+                }
                 let prev = self.state.current.replace(next);
                 self.state.counts[0] += 1;
+                if let Some(prev) = prev {
+                    let runnable = state(self.states, bits).0 == State::Runnable;
+                    self.state.seen.left(prev, runnable);
+                }
+                let (had, may_be_another) = self.state.seen.came(next, hashes[name as usize]);
+                if may_be_another {
+                    strange.push((self.out.compact.len(), had));
+                }
                 let form = match prev.filter(|&prev| prev != next) {
                     Some(_) => {
                         let (state, preempted) = state(self.states, bits);
@@ -899,6 +1068,51 @@ impl Decoder<'_> {
             }
         }
         self.see(&mut seen_at, i64::MAX);
+        // An interrupt may wake who has not left yet; one that comes again and again is a shift of
+        // the times of one kind of event.
+        if of_current > 1 && of_current * 64 > wakings {
+            return false;
+        }
+        for (at, had) in strange {
+            self.another(at, had, &hashes);
+        }
+        let ends = [switch_at, wake_at].map(|at| self.ts(at).filter(|_| at > 0));
+        self.state.last = ends.into_iter().fold(self.state.last, Option::max);
+        true
+    }
+
+    /// The thread of a compact switch has the name of one that waits, and `had` another one or
+    /// none. It is that one's number, damaged, if nothing more is heard of it under this name.
+    #[cold]
+    fn another(&mut self, at: usize, had: Option<u32>, hashes: &[u32]) {
+        let Some((row, later)) = self.out.compact.get(at..).and_then(<[Row]>::split_first) else {
+            return;
+        };
+        let name_of = |row: &Row| hashes.get(row.name as usize).copied();
+        let name = name_of(row);
+        let mut names = later.iter().filter(|one| one.tid == row.tid).map(name_of);
+        let damaged = match had {
+            None => names.next().is_none(),
+            Some(_) => {
+                let mut returns = false;
+                names.all(|other| {
+                    returns |= other == had;
+                    other != name
+                }) && returns
+            }
+        };
+        let next = later.iter().find_map(|row| match row.form {
+            Form::Switch { state, .. } => Some((row.ts, state)),
+            _ => None,
+        });
+        // A child that ends soon has its parent's name to the end.
+        if damaged && next.is_none_or(|(_, state)| state != State::Dead) {
+            self.state.malformed += 1;
+            match next {
+                Some((ts, _)) => self.out.holes.push((row.ts, ts)),
+                None => self.state.open = true,
+            }
+        }
     }
 
     /// Passes over the full events from number `at` on that are no later than `ts`. Those that are
@@ -917,6 +1131,15 @@ impl Decoder<'_> {
             }
         }
     }
+}
+
+/// Of a name, to tell it from others.
+fn hash(name: &Comm) -> u32 {
+    let (words, _) = name.0.as_chunks::<8>();
+    let mixed = words.iter().fold(0u64, |hash, word| {
+        (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x517c_c1b7_2722_0a95)
+    });
+    (mixed >> 32) as u32
 }
 
 /// Of a system call's arguments, a repeated number: newer writers tell them.

@@ -8,6 +8,7 @@
 mod bundle;
 mod by_name;
 mod clocks;
+mod damage;
 mod expand;
 mod input;
 mod scan;
@@ -29,8 +30,8 @@ use crate::model::event::{
     CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
 };
 use crate::regular_file::open_regular;
-use bundle::{Bundle, CpuState, NAMES, decode};
-use input::{Span, read_at};
+use bundle::{Bundle, CpuState, Known, NAMES, decode};
+use input::read_at;
 use scan::{Scan, Scanned, scan};
 use wire::Fields;
 
@@ -164,13 +165,13 @@ impl Perfetto {
         let mut read = 0;
         for number in 0..SAMPLED {
             for (cpu, state) in states.iter_mut().enumerate() {
-                let Some(&span) = self.scan.bundles[cpu].get(number) else {
+                let Some(place) = self.scan.bundles[cpu].get(number) else {
                     continue;
                 };
-                self.bundle(cpu, span, state, &mut bytes, &mut events)?;
+                self.bundle(cpu, number, state, &mut bytes, &mut events)?;
                 self.info.has_enqueued |= state.counts[1] > 0;
                 self.info.has_waking |= state.counts[2] > 0;
-                read += u64::from(span.len);
+                read += u64::from(place.span.len);
                 if self.info.has_enqueued && self.info.has_waking {
                     return Ok(());
                 }
@@ -182,22 +183,46 @@ impl Perfetto {
         Ok(())
     }
 
+    /// When the last bundles of all CPUs end, as far as they can be read.
+    #[cold]
+    fn latest(&self) -> Result<Option<i64>> {
+        let (mut bytes, mut events) = (Vec::new(), Bundle::default());
+        let mut latest = None;
+        for (cpu, places) in self.scan.bundles.iter().enumerate() {
+            let mut state = CpuState::default();
+            // The one before the last may be the last that can be read.
+            for number in places.len().saturating_sub(2)..places.len() {
+                self.bundle(cpu, number, &mut state, &mut bytes, &mut events)?;
+            }
+            latest = latest.max(state.last);
+        }
+        Ok(latest)
+    }
+
     fn bundle(
         &self,
         cpu: usize,
-        span: Span,
+        number: usize,
         state: &mut CpuState,
         bytes: &mut Vec<u8>,
         events: &mut Bundle,
     ) -> Result<bundle::Head> {
-        bytes.resize(span.len as usize, 0);
-        read_at(&self.file, bytes, span.at)?;
+        let places = &self.scan.bundles[cpu];
+        let place = places[number];
+        let next = places.get(number + 1);
+        let known = Known {
+            end: next.and_then(|next| next.previous_end),
+            symbols: place.symbols.and_then(|at| self.scan.symbols.get(at)),
+            followed: next.is_some_and(|next| next.drops == place.drops),
+        };
+        bytes.resize(place.span.len as usize, 0);
+        read_at(&self.file, bytes, place.span.at)?;
         let cpu = u16::try_from(cpu).unwrap_or(u16::MAX);
         Ok(decode(
             bytes,
             cpu,
-            &self.states,
-            &self.scan.clocks,
+            known,
+            (&self.states, &self.scan.clocks),
             state,
             events,
         ))
@@ -215,6 +240,8 @@ struct Cursor<'a> {
     last: Option<i64>,
     losses: u64,
     backwards: u64,
+    /// Events behind the last one are damaged.
+    damaged: bool,
 }
 
 /// What the CPUs' cursors have in common.
@@ -249,10 +276,12 @@ impl Source for Perfetto {
         let mut late: Vec<(usize, i64)> = Vec::new();
         for cursor in &mut cursors {
             let head = cursor.load(&mut shared)?;
-            if let Some(first) = cursor.head()
-                && head.is_some_and(|head| head.lost || head.previous_end.is_some())
-            {
-                late.push((cursor.cpu, first.ts));
+            if let Some(first) = cursor.head() {
+                if head.is_some_and(|h| h.lost || h.damaged || h.previous_end.is_some()) {
+                    late.push((cursor.cpu, first.ts));
+                }
+            } else if cursor.damaged {
+                late.push((cursor.cpu, trace.latest()?.unwrap_or(i64::MIN)));
             }
         }
         if let Some(begin) = cursors
@@ -288,8 +317,12 @@ impl<'a> Stream for Cursor<'a> {
             return Ok(());
         };
         shared.known.complete(&mut event);
-        self.last = Some(event.ts());
+        let ts = event.ts();
+        self.last = Some(ts);
         sink.event(&event)?;
+        while let Some((begin, end)) = self.events.take_hole(ts) {
+            self.lose(begin, end, LossReason::Truncated, sink)?;
+        }
         if self.events.head().is_some() {
             Ok(())
         } else {
@@ -324,55 +357,79 @@ impl<'a> Cursor<'a> {
             last: None,
             losses: 0,
             backwards: 0,
+            damaged: false,
         }
     }
 
     /// Decodes the next bundle that holds events; None when there is no more.
     fn load(&mut self, shared: &mut Shared<'a>) -> Result<Option<bundle::Head>> {
         let mut all = bundle::Head::default();
-        while let Some(&span) = self.trace.scan.bundles[self.cpu].get(self.next) {
-            self.next += 1;
-            shared.done += u64::from(span.len);
+        while let Some(place) = self.trace.scan.bundles[self.cpu].get(self.next) {
+            shared.done += u64::from(place.span.len);
             let (state, events) = (&mut self.state, &mut self.events);
             let head = self
                 .trace
-                .bundle(self.cpu, span, state, &mut shared.bytes, events)?;
+                .bundle(self.cpu, self.next, state, &mut shared.bytes, events)?;
+            self.next += 1;
             all.lost |= head.lost;
             all.gap |= head.gap;
+            all.damaged |= head.damaged;
             all.previous_end = all.previous_end.or(head.previous_end);
             if let Some(last) = self.last {
-                self.backwards += self.events.skip_before(last);
+                let skipped = self.events.skip_before(last);
+                self.backwards += skipped;
+                all.damaged |= skipped > 0;
             }
             if self.events.head().is_some() {
                 return Ok(Some(all));
             }
         }
         self.events.clear();
+        self.damaged = all.damaged || self.state.open;
         Ok(None)
     }
 
     /// On to the next bundle, and what is missing between the two.
     #[cold]
     fn go_on(&mut self, shared: &mut Shared<'a>, sink: &mut dyn EventSink) -> Result<()> {
+        let begin = self.last.unwrap_or(0);
         let Some(head) = self.load(shared)? else {
+            if self.damaged
+                && let Some(end) = self.trace.latest()?
+            {
+                self.lose(begin, end, LossReason::Truncated, sink)?;
+            }
             return Ok(());
         };
         if shared.done - shared.told > REPORT {
             shared.told = shared.done;
             sink.progress(shared.done, self.trace.scan.bytes)?;
         }
-        if head.lost || head.gap {
-            self.losses += 1;
-            let begin = self.last.unwrap_or(0);
-            sink.event(&Event::Loss {
-                cpu: u16::try_from(self.cpu).ok(),
-                ts_begin: begin,
-                ts_end: self.events.head().map_or(begin, |head| head.ts),
-                count: None,
-                reason: LossReason::Overrun,
-            })?;
-        }
-        Ok(())
+        let reason = match (head.damaged, head.lost || head.gap) {
+            (true, _) => LossReason::Truncated,
+            (false, true) => LossReason::Overrun,
+            (false, false) => return Ok(()),
+        };
+        self.losses += u64::from(reason == LossReason::Overrun);
+        let end = self.events.head().map_or(begin, |head| head.ts);
+        self.lose(begin, end, reason, sink)
+    }
+
+    #[cold]
+    fn lose(
+        &self,
+        begin: i64,
+        end: i64,
+        reason: LossReason,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        sink.event(&Event::Loss {
+            cpu: u16::try_from(self.cpu).ok(),
+            ts_begin: begin,
+            ts_end: end.max(begin),
+            count: None,
+            reason,
+        })
     }
 }
 
@@ -404,6 +461,10 @@ impl Perfetto {
             warn(
                 cursor.state.parse_errors,
                 "pages of the kernel's buffer could not be read by traced_probes",
+            );
+            warn(
+                cursor.state.contradictions,
+                "bundles of events contradict themselves or the next one: they are damaged and were left out",
             );
             warn(
                 cursor.backwards,

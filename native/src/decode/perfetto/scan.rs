@@ -10,7 +10,7 @@ use super::clocks::Clocks;
 use super::input::{Next, Packets, Span};
 use super::wire::Fields;
 use crate::error::Result;
-use crate::model::event::{Comm, KnownProcess, KnownThread};
+use crate::model::event::{Comm, Function, KnownProcess, KnownThread};
 
 /// A CPU number beyond this is damage, not a machine.
 const CPU_MAX: u64 = 1 << 14;
@@ -21,8 +21,12 @@ pub mod field {
     pub const PROCESS_TREE: u32 = 2;
     pub const CLOCK_SNAPSHOT: u32 = 6;
     pub const TIMESTAMP: u32 = 8;
+    pub const SEQUENCE_ID: u32 = 10;
     pub const FTRACE_STATS: u32 = 34;
     pub const TRACE_STATS: u32 = 35;
+    pub const PREVIOUS_PACKET_DROPPED: u32 = 42;
+    pub const INTERNED_DATA: u32 = 12;
+    pub const SEQUENCE_FLAGS: u32 = 13;
     pub const SYSTEM_INFO: u32 = 45;
     pub const COMPRESSED: u32 = 50;
     pub const CPU_INFO: u32 = 67;
@@ -38,6 +42,18 @@ pub struct Membership {
     pub pid: u32,
 }
 
+/// A bundle in the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub span: Span,
+    /// When the CPU's bundle before it ended, on the clock of its events.
+    pub previous_end: Option<u64>,
+    /// How often packets of its sequence had been lost before it.
+    pub drops: u32,
+    /// Its names of functions: number in `Scan::symbols`.
+    pub symbols: Option<usize>,
+}
+
 /// Counters that traced_probes reads per CPU at the beginning and at the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuStats {
@@ -48,7 +64,13 @@ pub struct CpuStats {
 #[derive(Default)]
 pub struct Scan {
     /// Bundles of each CPU, in the order of the file.
-    pub bundles: Vec<Vec<Span>>,
+    pub bundles: Vec<Vec<Place>>,
+    /// Names of functions, by the numbers that packets have for them.
+    pub symbols: Vec<FxHashMap<u64, Function>>,
+    /// Which of these the packets of each sequence mean.
+    symbols_of: FxHashMap<u64, usize>,
+    /// How often packets of each sequence were lost, as far as the file was read.
+    drops: FxHashMap<u64, u32>,
     pub bytes: u64,
     pub threads: Vec<KnownThread>,
     pub processes: Vec<KnownProcess>,
@@ -115,11 +137,17 @@ impl Scan {
         let mut timestamp = 0;
         let mut ours = None;
         let mut machine = 0;
+        let (mut sequence, mut dropped) = (0, false);
+        let (mut interned, mut cleared) = (None, false);
         let mut fields = Fields::new(bytes);
         for (number, value) in &mut fields {
             match number {
                 field::COMPRESSED | field::ZSTD_COMPRESSED => return false,
                 field::TIMESTAMP => timestamp = value.number(),
+                field::SEQUENCE_ID => sequence = value.number(),
+                field::PREVIOUS_PACKET_DROPPED => dropped = value.number() != 0,
+                field::INTERNED_DATA => interned = Some(value.bytes()),
+                field::SEQUENCE_FLAGS => cleared = value.number() & 1 != 0,
                 field::MACHINE_ID => machine = value.number(),
                 field::FTRACE_EVENTS
                 | field::PROCESS_TREE
@@ -136,8 +164,17 @@ impl Scan {
             self.other_machines += 1;
             return true;
         }
+        if dropped {
+            *self.drops.entry(sequence).or_default() += 1;
+        }
+        if cleared {
+            self.symbols_of.remove(&sequence);
+        }
+        if let (Some(interned), Some((field::FTRACE_EVENTS, _))) = (interned, ours) {
+            self.symbols(sequence, interned);
+        }
         match ours {
-            Some((field::FTRACE_EVENTS, bundle)) => self.bundle(span, bytes, bundle),
+            Some((field::FTRACE_EVENTS, bundle)) => self.bundle((span, sequence), bytes, bundle),
             Some((field::PROCESS_TREE, tree)) => self.process_tree(timestamp, tree),
             Some((field::CLOCK_SNAPSHOT, snapshot)) => self.clocks.snapshot(snapshot),
             Some((field::FTRACE_STATS, stats)) => self.ftrace_stats(stats),
@@ -149,11 +186,18 @@ impl Scan {
         true
     }
 
-    fn bundle(&mut self, span: Span, packet: &[u8], bundle: &[u8]) {
+    fn bundle(&mut self, (span, sequence): (Span, u64), packet: &[u8], bundle: &[u8]) {
         // The writer puts the CPU first; a reader must not count on it.
-        let cpu = Fields::new(bundle)
-            .find(|&(number, _)| number == 1)
-            .map_or(0, |(_, v)| v.number());
+        let (mut cpu, mut previous_end) = (None, None);
+        for (number, value) in Fields::new(bundle) {
+            match number {
+                1 => cpu = Some(value.number()),
+                10 => previous_end = Some(value.number()),
+                2 | 4 if cpu.is_some() => break,
+                _ => {}
+            }
+        }
+        let cpu = cpu.unwrap_or(0);
         if cpu >= CPU_MAX {
             self.damaged += 1;
             return;
@@ -174,7 +218,34 @@ impl Scan {
             len: u32::try_from(bundle.len()).unwrap_or(0),
         };
         self.bytes += u64::from(span.len);
-        self.bundles[cpu].push(span);
+        self.bundles[cpu].push(Place {
+            span,
+            previous_end,
+            symbols: self.symbols_of.get(&sequence).copied(),
+            drops: self.drops.get(&sequence).copied().unwrap_or(0),
+        });
+    }
+
+    /// InternedData: kernel_symbols = 26 {iid = 1, str = 2}.
+    fn symbols(&mut self, sequence: u64, interned: &[u8]) {
+        for (_, symbol) in Fields::new(interned).filter(|&(number, _)| number == 26) {
+            let (mut number, mut name) = (0, &[][..]);
+            for (field, value) in Fields::new(symbol.bytes()) {
+                match field {
+                    1 => number = value.number(),
+                    2 => name = value.bytes(),
+                    _ => {}
+                }
+            }
+            let Some(name) = Function::of_text(name) else {
+                continue;
+            };
+            let table = *self.symbols_of.entry(sequence).or_insert_with(|| {
+                self.symbols.push(FxHashMap::default());
+                self.symbols.len() - 1
+            });
+            self.symbols[table].insert(number, name);
+        }
     }
 
     fn process_tree(&mut self, timestamp: u64, tree: &[u8]) {

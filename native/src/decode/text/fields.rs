@@ -175,7 +175,7 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             tid: tid(text.strip_prefix(b"pid=")?)?,
             // -R prints the name of the field.
             io_wait: value(text, b" iowait=").or_else(|| value(text, b" io_wait="))? != 0,
-            function: find(text, b" caller=").and_then(|at| function(&text[at + 8..])),
+            function: find(text, b" caller=").and_then(|at| Function::of_text(&text[at + 8..])),
             entry: None,
             told_by: ToldBy::Event,
         }),
@@ -474,18 +474,6 @@ fn find_last(text: &[u8], what: &[u8]) -> Option<usize> {
 /// The number after `key`.
 fn value(text: &[u8], key: &[u8]) -> Option<i64> {
     number(&text[find(text, key)? + key.len()..])
-}
-
-/// The name in `filemap_fault+0x1a8/0x4c0`; an address is no name.
-fn function(text: &[u8]) -> Option<Function> {
-    let end = text
-        .iter()
-        .position(|&byte| !(byte.is_ascii_alphanumeric() || b"_.$".contains(&byte)))
-        .unwrap_or(text.len());
-    let name = &text[..end];
-    let named = name.first().is_some_and(|first| !first.is_ascii_digit());
-    let address = name.iter().all(u8::is_ascii_hexdigit) && end >= 8;
-    Function::new(name).filter(|_| named && !address)
 }
 
 /// The bits of `SPIN|READ)` (LCB_F_* of include/trace/events/lock.h), or of a number.
