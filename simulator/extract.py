@@ -79,7 +79,8 @@ The rules, each counted in the extraction report:
 * A thread already running when the window begins has run since its start; one
   first seen waking was asleep since. One that lives at the end of the window
   sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
-  then continues to want it for as long as the window: for replays of just that time.
+  then still has as much to run as the time for which it has not slept: how long a burst
+  would have been is not known, and this is as likely too much as too little.
 * After a break in a CPU's chain of switches the running time of the thread believed to run there
   is dropped (`cpu_time_lost`), and the time until it is seen again counts as a sleep (`gaps`).
 * A changed Linux priority is a `set_priority` of the thread itself: where it leaves its

@@ -65,7 +65,8 @@ def test_simulate_and_fidelity_say_the_same_of_a_trace() -> None:
     row = fidelity(trace, policies=[recorded_policy(trace)]).row(1, named=True)
     ended = run.waits.filter(pl.col("censored") == "none").select(pl.len()).collect().item()
     assert row["n_waits"] == ended
-    assert run.duration == pytest.approx(trace.duration, abs=1)
+    # It ends with its last thread, a little before the recording.
+    assert 0.98 * trace.duration < run.duration <= trace.duration + 1
 
 
 def test_whatif_replays_a_trace_as_simulate_does() -> None:

@@ -100,6 +100,8 @@ pub struct ThreadOut {
     woken: bool,
     /// Since when it runs after a sleep; `None` after a preemption.
     awake: Option<i64>,
+    /// Since when it has not slept: its beginning, or that of the window, if it never did.
+    sleepless: i64,
     /// Sleeps that something outside ended.
     outside: Vec<timers::OutsideSleep>,
     /// The read or write through a pipe that it is in, and whether its step is written.
@@ -303,6 +305,7 @@ impl Extractor {
                 raising: None,
                 woken: false,
                 awake: None,
+                sleepless: self.begin,
                 outside: Vec::new(),
                 call: None,
                 used: 0,
@@ -425,6 +428,7 @@ impl Extractor {
                 }
                 let disk = state == State::Blocked;
                 th.now = Now::Asleep { since: t, disk };
+                th.sleepless = t;
                 let pending = th.pending.take();
                 // Woken on its way to sleep: only who has decided to sleep is woken,
                 // so that it waited already, and the rest is the cost of leaving.
@@ -499,6 +503,9 @@ impl Extractor {
         let begin = self.begin;
         let th = &mut self.threads[i];
         th.awake = std::mem::take(&mut th.woken).then_some(t);
+        if matches!(th.now, Now::Unseen | Now::Asleep { .. } | Now::Lost { .. }) {
+            th.sleepless = t;
+        }
         match th.now {
             Now::Unseen => {
                 th.enters = Enters::At(t - begin);
@@ -606,6 +613,7 @@ impl Extractor {
                 }
                 th.now = Now::Runnable;
                 th.woken = true;
+                th.sleepless = row.ts;
             }
         }
     }
@@ -667,6 +675,7 @@ impl Extractor {
         }
         th.now = Now::Runnable;
         th.woken = true;
+        th.sleepless = at;
         true
     }
 
@@ -728,7 +737,9 @@ impl Extractor {
             }
             None => self.threads[i as usize].enters = Enters::At(row.ts - begin),
         }
-        self.threads[i as usize].now = Now::Runnable;
+        let th = &mut self.threads[i as usize];
+        th.now = Now::Runnable;
+        th.sleepless = row.ts;
     }
 
     fn finish(&mut self, end: i64) {
@@ -741,10 +752,10 @@ impl Extractor {
                 th.ran += end - since;
             }
             if self.rules.extend_cut && matches!(th.now, Now::Running { .. } | Now::Runnable) {
-                // How long its burst would have been is not known: to the end of
-                // as long a window again.
+                // How much longer its burst would have been is not known: as long as it has
+                // been going on is as likely too much as too little.
                 flush(th, &mut self.report);
-                push(th, op::RUN, NOBODY, end - self.begin, 0, false);
+                push(th, op::RUN, NOBODY, end - th.sleepless, 0, false);
             }
             release_all(th, &mut self.report);
             flush(th, &mut self.report);
