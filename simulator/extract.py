@@ -58,7 +58,9 @@ The rules, each counted in the extraction report:
   (`comes_missing`).
 * CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is part of the
   `signal`, and what a sleep costs is part of the `wait_for`: used only if a thread is woken, or
-  does sleep (`wake_time`, `sleep_time`). A sleep costs twice what a wake does in the median, since
+  does sleep (`wake_time`, `sleep_time`). Wakes with less time between them than half of what the
+  former took are of one call, as of all that sleep for the end of a pipe: replays let nobody
+  take the CPU before the last of them. A sleep costs twice what a wake does in the median, since
   it goes through the scheduler twice, but no more than the shortest bursts took in all
   (`sleep_cost`).
 * A wake from an idle CPU or an interrupt is a `sleep` of the length seen

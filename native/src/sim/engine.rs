@@ -83,6 +83,8 @@ pub struct Engine<'a> {
     pub(super) locks: Locks,
     /// For each channel the sender that waits for its reader to wait.
     pub(super) meeting: Vec<Option<Tid>>,
+    /// By CPU: a request to choose again came amid wakes.
+    unheard: Vec<bool>,
     /// Counters of `Repeat` steps: a thread's start at `counter_base[t]`.
     pub(super) counters: Vec<u32>,
     pub(super) counter_base: Vec<u32>,
@@ -236,6 +238,7 @@ impl<'a> Engine<'a> {
             left: vec![0; if load.pipes.is_empty() { 0 } else { n }],
             locks: Locks::default(),
             meeting: vec![None; load.channels.len()],
+            unheard: vec![false; ncpu],
             counters: vec![0; counters as usize],
             counter_base,
             next_step: load.threads.iter().map(|spec| spec.first).collect(),
@@ -550,9 +553,51 @@ impl<'a> Engine<'a> {
             && self.world.cpu_events.is_armed(slot)
     }
 
+    /// Whether the thread on `c` is amid wakes of one call, as of all that sleep for an end of a
+    /// pipe: less time passes between two of them than half of what one takes. The kernel holds the
+    /// lock of the queue that they sleep in (`__wake_up_common_lock` of kernel/sched/wait.c), so
+    /// that no request to choose again is heard before the last of them.
+    fn is_amid_wakes(&self, c: Cpu) -> bool {
+        let Some(t) = self.world.cpus[c as usize].curr else {
+            return false;
+        };
+        let th = &self.world.threads[t as usize];
+        let (first, end) = (th.first as usize, th.end as usize);
+        let next = self.next_step[t as usize] as usize;
+        // Its last step was the former wake, or the time between them.
+        [1, 2].into_iter().any(|back| {
+            let Some(from) = next.checked_sub(back).filter(|from| *from >= first) else {
+                return false;
+            };
+            match self.load.steps[from..end] {
+                [
+                    Step::Signal { cost, .. },
+                    Step::Run(ns),
+                    Step::Signal { .. },
+                    ..,
+                ] => 2 * ns <= i64::from(cost),
+                _ => false,
+            }
+        })
+    }
+
+    /// A request that was not heard amid wakes is made again after the last of them.
+    pub(super) fn hears(&mut self, c: Cpu) {
+        if self.unheard[c as usize] && !self.is_amid_wakes(c) {
+            self.unheard[c as usize] = false;
+            if let Some(why) = self.world.cpus[c as usize].resched.take() {
+                self.world.resched(c, why);
+            }
+        }
+    }
+
     pub(super) fn settle_pending(&mut self) {
         while let Some(c) = self.world.pending.pop_front() {
             if let Some(why) = self.world.cpus[c as usize].resched {
+                if self.is_amid_wakes(c) {
+                    self.unheard[c as usize] = true;
+                    continue;
+                }
                 self.standstill += 1;
                 if self.standstill > self.standstill_limit || self.world.fault.is_some() {
                     return;
@@ -571,8 +616,11 @@ impl<'a> Engine<'a> {
         }
         while self.standstill <= self.standstill_limit && self.world.fault.is_none() {
             self.standstill += 1;
+            let amid_wakes = self.is_amid_wakes(c);
             let cpu = &self.world.cpus[c as usize];
-            if let Some(why) = cpu.resched {
+            if let Some(why) = cpu.resched
+                && !amid_wakes
+            {
                 if !self.world.pending.contains(&c) {
                     // It has yet to arrive.
                     return;

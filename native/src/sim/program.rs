@@ -114,7 +114,9 @@ impl Engine<'_> {
                         self.block(c, t, false);
                         return;
                     }
-                    if self.signal(c, t, to, pair, sync) && self.pays_for_wake(t, cost) {
+                    let woke = self.signal(c, t, to, pair, sync);
+                    self.hears(c);
+                    if woke && self.pays_for_wake(t, cost) {
                         break;
                     }
                 }

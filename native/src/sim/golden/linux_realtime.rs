@@ -1,6 +1,6 @@
 //! What Linux's real-time threads leave to others.
 use super::*;
-use crate::sim::workload::Reservation;
+use crate::sim::workload::{NO_CHANNEL, Reservation, Tid};
 
 /// A real-time hog r and a fair one h, which begins before or with it.
 fn against_hog(begins: i64) -> Build {
@@ -247,5 +247,60 @@ fn a_deadline_thread_of_unknown_runtime_runs_before_real_time_ones() {
             ["cpu0 r 0..2", "cpu0 d 2..5", "cpu0 r 5..8"],
             "{policy}"
         );
+    }
+}
+
+#[test]
+fn wakes_of_one_call_are_not_cut_short_by_those_who_wake() {
+    // w wakes three real-time threads that sleep; a wake takes 2 ms, and between two of them it
+    // runs for 1 ms, as in one call, or for 2 ms, as in several. In the first case it loses the CPU
+    // when it has raised the last of them, whose 2 ms it pays for later.
+    // cpu0  w 0-7  a 7-8  b 8-9  c 9-10  w 10-13
+    // cpu0  w 0-1  a 1-2  w 2-6  b 6-7  w 7-11  c 11-12  w 12-15
+    let wake = |to| Step::Signal {
+        to,
+        pair: NO_CHANNEL,
+        cost: 2 * MS as u32,
+        sync: false,
+        meet: false,
+    };
+    let drawn = |between: i64, policy: &str| {
+        let mut b = Build::new(1);
+        for (t, name) in ["a", "b", "c"].into_iter().enumerate() {
+            let asleep = Step::WaitFor {
+                channel: t as u32,
+                count: 1,
+                cost: 0,
+                disk: false,
+            };
+            let thread = b.add(name, &[asleep, run(1)]);
+            (thread.class, thread.rt_prio) = (Class::Fifo, 50);
+            b.inbox(t as Tid);
+        }
+        let gap = run(between);
+        b.add("w", &[run(1), wake(0), gap, wake(1), gap, wake(2), run(1)]);
+        let mut rows = on_one_cpu(&b, policy, &[], 1000).drawn();
+        rows.retain(|row| !row.ends_with(" 0..0"));
+        rows
+    };
+    for policy in ["cfs-2.6.32", "cfs-6.1", "eevdf-6.12", "bfs", "ule-14"] {
+        let want = [
+            "cpu0 w 0..7",
+            "cpu0 a 7..8",
+            "cpu0 b 8..9",
+            "cpu0 c 9..10",
+            "cpu0 w 10..13",
+        ];
+        assert_eq!(drawn(1, policy), want, "{policy}");
+        let want = [
+            "cpu0 w 0..1",
+            "cpu0 a 1..2",
+            "cpu0 w 2..6",
+            "cpu0 b 6..7",
+            "cpu0 w 7..11",
+            "cpu0 c 11..12",
+            "cpu0 w 12..15",
+        ];
+        assert_eq!(drawn(2, policy), want, "{policy}");
     }
 }
