@@ -126,7 +126,9 @@ def test_runnable_states_are_trace_processors(perfetto: ss.Trace, folder: Path) 
         for row in ours.to_dicts()
     )
     assert len(equal) > 100_000
-    # The rest begins or ends at switches whose threads the compact form does not name.
-    assert reasons["other"] <= len(equal) // 1000
+    # The rest begins or ends at switches whose threads the compact form does not name: who left is
+    # known from full events of the same bundle, which trace_processor does not ask. (trace.dat of
+    # the same load has 129 of the 169 that are in its window, and 79 % of those that are equal.)
+    assert reasons["other"] <= len(equal) // 500
     assert reasons["race"] <= len(equal) // 50
     assert len(theirs) - len(equal) <= reasons["new"] + len(equal) // 1000
