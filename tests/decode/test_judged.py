@@ -126,9 +126,11 @@ def test_runnable_states_are_trace_processors(perfetto: ss.Trace, folder: Path) 
         for row in ours.to_dicts()
     )
     assert len(equal) > 100_000
-    # The rest begins or ends at switches whose threads the compact form does not name: who left is
-    # known from full events of the same bundle, which trace_processor does not ask. (trace.dat of
-    # the same load has 129 of the 169 that are in its window, and 79 % of those that are equal.)
-    assert reasons["other"] <= len(equal) // 500
+    # Theirs began earlier and ends with ours: it takes a thread for preempted at a switch for which
+    # the compact form does not name who left, and we ask the full events of the same bundle.
+    ends = [pl.col("tid").cast(pl.Int64), pl.col("ts") + pl.col("dur")]
+    longer = len(ours.join(theirs, on=ends, how="semi").filter(pl.col("cause") != "new"))
+    # The rest begins or ends at switches whose threads nothing names.
+    assert reasons["other"] - longer <= len(equal) // 1000
     assert reasons["race"] <= len(equal) // 50
-    assert len(theirs) - len(equal) <= reasons["new"] + len(equal) // 1000
+    assert len(theirs) - len(equal) <= reasons["new"] + longer + len(equal) // 800
