@@ -137,7 +137,7 @@ impl Seen {
         }
     }
 
-    /// `tid` comes. Returns the name that it had, if another, and whether the number is one bit off
+    /// `tid` comes. Returns the name that it had, if it is known, and whether the number is one bit off
     /// that of a thread of this name that waits: then that one may have come.
     #[inline]
     pub fn came(&mut self, tid: u32, name: u32) -> (Option<u32>, bool) {
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(seen.came(1000 ^ 12, 7), (None, false));
         assert_eq!(seen.came(1000 ^ 1, 7), (None, false));
         // One that has come waits no more, but one that was preempted does.
-        assert_eq!(seen.came(1000, 7), (None, false));
+        assert_eq!(seen.came(1000, 7), (Some(7), false));
         assert_eq!(seen.came(1000 ^ 128, 7), (None, false));
         seen.left(1000, true);
         assert_eq!(seen.came(1000 ^ 512, 7), (None, true));
