@@ -99,7 +99,7 @@ def work_conservation(
         raise UsageError(
             f"where with by={by!r}", "rows about threads", "choose by=" + " or ".join(THREADS)
         )
-    swept = once(_swept, trace, least=LEAST, top=TOP)
+    swept = once(_swept, trace)
     if by == "all":
         return _machine(trace, swept)
     if by == "cpu":
@@ -151,10 +151,10 @@ def idle_episodes(
     if waiters is not None and waiters < 1:
         raise UsageError(f"waiters={waiters}", "a number of threads, 1 or more")
     with reading_once(trace, weighed=False):
-        if (longer_than, top) == (LEAST, TOP):
-            swept = once(_swept, trace, least=LEAST, top=TOP)
+        if (threshold, top) == (nanoseconds(LEAST), TOP):
+            swept = once(_swept, trace)
         else:
-            swept = _swept(trace, least=longer_than, top=top)
+            swept = _swept(trace, least=threshold, top=top)
         read, allowed = _read(trace)
         waiting = read.episodes(allowed.to_native(), swept.stretches, coded_waits(trace))
     found, rows, spare = map(pl.DataFrame, waiting)
@@ -212,7 +212,7 @@ def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
     return read, masks(trace, frozenset({*recorded_cpus(trace), *read.cpus}))
 
 
-def _swept(trace: Trace, *, least: str | int, top: int | None) -> _Swept:
+def _swept(trace: Trace, *, least: str | int = LEAST, top: int | None = TOP) -> _Swept:
     """With the `top` stretches of `least` and more in which most was wasted."""
     read, allowed = _read(trace)
     machine, *found = read.idle(allowed.to_native(), nanoseconds(least), top)

@@ -616,10 +616,9 @@ impl<'a> Engine<'a> {
         }
         while self.standstill <= self.standstill_limit && self.world.fault.is_none() {
             self.standstill += 1;
-            let amid_wakes = self.is_amid_wakes(c);
             let cpu = &self.world.cpus[c as usize];
             if let Some(why) = cpu.resched
-                && !amid_wakes
+                && !self.is_amid_wakes(c)
             {
                 if !self.world.pending.contains(&c) {
                     // It has yet to arrive.
