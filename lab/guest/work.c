@@ -139,28 +139,28 @@ static unsigned long long look(int file, unsigned long long *run, unsigned long 
 static void testify(void) {
     static __thread char sched[8192], line[512];
     char comm[17] = "", migrations[32];
-    unsigned long long run = 0, delay = 0, ins = 0, first, after, rest[2];
+    unsigned long long run = 0, delay = 0, ins = 0, after, rest[2];
     struct timespec t = {0, 0};
     struct rusage used = {0};
+    struct sched_param own = {0}, first = {sched_get_priority_max(SCHED_FIFO)};
     int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    /* Again, until it was not switched in between the first look and the last.  What takes long
-       to read (sched) comes before what must be of one moment: on an emulated CPU it may take
-       longer than a slice, and be interrupted every time. */
-    for (int tries = 0; tries < 20; tries++) {
-        first = look(file, &rest[0], &rest[1]);
-        if (slurp("/proc/thread-self/sched", sched, sizeof sched) < 0)
-            sched[0] = 0;
-        for (int more = 0; more < 20; more++) {
-            ins = look(file, &run, &delay);
-            getrusage(RUSAGE_THREAD, &used);
-            clock_gettime(CLOCK_MONOTONIC, &t);
-            after = look(file, &rest[0], &rest[1]);
-            if (ins == after)
-                break;
-        }
-        if (first == after)
+    /* Nobody's turn meanwhile: on an emulated CPU these files take longer to read than a slice of
+       some kernels, and a thread that begins again after each would work as long again. */
+    int class = sched_getscheduler(0);
+    sched_getparam(0, &own);
+    sched_setscheduler(0, SCHED_FIFO, &first);
+    if (slurp("/proc/thread-self/sched", sched, sizeof sched) < 0)
+        sched[0] = 0;
+    /* Of one moment: again, if it was switched in between the first look and the last. */
+    for (int more = 0; more < 20; more++) {
+        ins = look(file, &run, &delay);
+        getrusage(RUSAGE_THREAD, &used);
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        after = look(file, &rest[0], &rest[1]);
+        if (ins == after)
             break;
     }
+    sched_setscheduler(0, class, &own);
     close(file);
     prctl(PR_GET_NAME, comm, 0, 0, 0);
     int length = snprintf(line, sizeof line, "%ld\t%d\t%s\t%llu\t%llu\t%llu\t%llu\t%s\t%ld\t%ld\n",
