@@ -9,7 +9,7 @@ use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::eevdf::{Rq, Rqs, Se};
+use super::eevdf_queue::{Rq, Rqs, Se};
 use super::linux_groups::{Entity, Groups, Levels, Queue};
 
 impl Rqs {

@@ -15,7 +15,7 @@
 //!
 //! Groups have the default slice here; in the kernel they have the shortest of what is in them.
 use super::super::workload::Tid;
-use super::eevdf::{Own, Rqs};
+use super::eevdf_queue::{Own, Rqs};
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Queue};
 

@@ -2,8 +2,8 @@
 use super::super::error::{Error, Result};
 use super::super::machine::Machine;
 use super::{
-    Policy, Preset, Settings, Spec, bfs, bsd4, cfs, eevdf, fifo, o1, ps, rr, scx_simple, srtf,
-    staircase, ule_2003, ule_spec,
+    Policy, Preset, Settings, Spec, bfs, bsd4, cfs_spec, eevdf_spec, fifo, o1, ps, rr, scx_simple,
+    srtf, staircase, ule_2003, ule_spec,
 };
 
 /// The families, in the order they are shown.
@@ -18,8 +18,8 @@ pub const SPECS: &[&Spec] = &[
     &o1::SPEC,
     &staircase::SPEC,
     &bfs::SPEC,
-    &cfs::SPEC,
-    &eevdf::SPEC,
+    &cfs_spec::SPEC,
+    &eevdf_spec::SPEC,
     &scx_simple::SPEC,
 ];
 
