@@ -20,6 +20,7 @@ AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 # Facts of one time come in this order; within a table the order is the table's.
 # The least time in which a waiting thread runs elsewhere and is back on its queue.
 ROUND_TRIP = 250_000
+OFTEN = 8
 # So long after one step of a wakeup the other has come.
 HALF_A_WAKE = 20_000_000
 ORDER = ["switches", "wakeups", "migrations", "yields", "losses"]
@@ -85,6 +86,9 @@ class Oracle:
     # how much the stamps of one were moved against those of another.
     clocks: tuple[list[int], int | None, int] | None = None
     stories: dict[int, Story] = field(default_factory=dict)
+    # How often each thread was seen to leave a CPU; where, when and who left one unseen.
+    left: Counter[int] = field(default_factory=Counter)
+    left_unseen: list[tuple[int, int, int]] = field(default_factory=list)
 
     # -- what the rules are made of ------------------------------------------------
 
@@ -369,6 +373,7 @@ class Oracle:
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
         """The chain is broken: `c` runs another thread than the one we believed."""
         if cpu.current == prev:
+            self.left[prev] += 1
             return
         if cpu.current is not None:
             self.break_chain(cpu, c, t)
@@ -377,6 +382,7 @@ class Oracle:
 
     def break_chain(self, cpu: Cpu, c: int, t: int) -> None:
         self.broken.append((c, cpu.confirmed, t))
+        self.left_unseen.append((c, t, cpu.current))
         self.out_of_sight(cpu, c)
         self.counters["chain_breaks"] += 1
         self.losses.append(
@@ -491,9 +497,17 @@ class Oracle:
 
     def broken_since(self, thread: Thread, t: int) -> None:
         """Where nothing counts losses: it ran, unseen, on a CPU that it may use."""
-        if self.uncounted:
+        if self.uncounted and not self.explained(thread.cpu, thread.since, t):
             cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
             self.broken += [(cpu, thread.since, t) for cpu in sorted(cpus)]
+
+    def explained(self, queue: int | None, since: int, t: int) -> bool:
+        """Did somebody leave that CPU unseen meanwhile whose leaving is reported as a rule?"""
+        unseen = Counter(utid for _, _, utid in self.left_unseen)
+        return any(
+            c == queue and since < end <= t and self.left[utid] >= OFTEN * unseen[utid]
+            for c, end, utid in self.left_unseen
+        )
 
     def enqueued(self, thread: Thread, t: int, facts: Row, cause: str) -> None:
         if thread.state in AT_REST and thread.pending and cause == "wake":

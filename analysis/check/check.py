@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
+from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.memo import once
@@ -25,6 +26,9 @@ WARN_RECORDER_SHARE = 0.05
 WARN_DROPPED = 0.0003
 """A whole recording lacks no wakeup: above this share of them, events are being dropped. Of one
 in a thousand at random, fewer than this go missing only by an unlikely chance."""
+
+ONE_WAKEUP = 20_000_000
+"""An enqueue follows its `waking` within this time, ns (docs/trace-model.md, Half a wake)."""
 
 _AFTER_SLEEP = "switch-ins after a sleep"
 
@@ -298,6 +302,8 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     since = pl.col("ts_enqueued") >= pl.lit(first["ts"].first(), pl.Int64)
     unseen = wake & pl.col("ts_ready").is_null() & since
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
+    # Doubt may have taken a `waking` that is there from the wait that it began.
+    found = min(found, _without_waking(trace)) if found else 0
     taken = min(found, _woken_by_comers(trace, unseen)) if found else 0
     found -= taken
     text = of(found, total, "wakeup", " have no `waking`")
@@ -312,6 +318,23 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     if found - explained > WARN_DROPPED * total:
         row.level = "warning"
     return row
+
+
+def _without_waking(trace: Trace) -> int:
+    """Enqueues that no `waking` of the thread came just before, whatever it did meanwhile."""
+    steps = trace.wakeups.filter(pl.col("kind").is_in(["waking", "enqueued"]))
+    steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking")
+    last = pl.DataFrame(schema=steps.collect_schema())
+    before = pl.col("waking").shift().over("utid")
+    late = pl.col("ts") - pl.col("ts").shift().over("utid") > ONE_WAKEUP
+    found = 0
+    for some in in_batches(steps):
+        # The last step of each thread in the batches before comes first.
+        all_steps = pl.concat([last, some.collect()])
+        lacking = all_steps.select(~pl.col("waking") & (~before | late).fill_null(value=True))
+        found += int(lacking.slice(last.height).to_series().sum())
+        last = all_steps.group_by("utid", maintain_order=True).last()
+    return found
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:

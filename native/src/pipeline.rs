@@ -498,6 +498,8 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 dur,
             } => {
                 self.at(ts);
+                // Its end is an event, too, perhaps the last one.
+                self.last_ts = self.last_ts.max(ts.saturating_add(dur));
                 self.irqs.push(Irq {
                     ts,
                     cpu,
@@ -725,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_told_when_it_ends_takes_the_windows_begin_with_it() {
+    fn an_interrupt_told_when_it_ends_takes_the_windows_borders_with_it() {
         let info = SourceInfo {
             ncpu: 1,
             ..SourceInfo::default()
@@ -749,7 +751,13 @@ mod tests {
                 id: 3,
                 dur: 8,
             },
-            Event::Yield { ts: 25, tid: 7 },
+            Event::Irq {
+                ts: 20,
+                cpu: 0,
+                kind: IrqKind::Hard,
+                id: 3,
+                dur: 5,
+            },
         ];
         for event in &events {
             pipeline.event(event).unwrap();

@@ -563,3 +563,22 @@ def test_json_carries_the_verdict_and_every_finding(
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == verdict(check(quiet))
     assert document["rows"] == json.loads(json.dumps(check(quiet).to_dicts()))
+
+
+def test_a_waking_that_doubt_took_from_its_wait_is_not_missing() -> None:
+    """A may have run on CPU 1 between the two steps: its wait has no `waking`, the trace has it."""
+    facts = QUIET.replace("22 cpu1: enqueued", "21 loss cpu1 until 22 overrun\n22 cpu1: enqueued")
+    trace = traced(world(facts), has_waking=True)
+    untold = pl.col("ts_ready").is_null()
+    assert trace.waits.filter(untold, cause="wake").collect()["ts_enqueued"].to_list() == [22]
+    text = "none of 2 wakeups have no `waking`"
+    assert found(trace, "missing wakings") == text
+    # One that another wakeup's came before is missing all the same.
+    facts += "90 cpu1: D S -> E\n 91 cpu1: enqueued D on 1 by E\n 95 cpu1: E S -> D"
+    trace = traced(world(facts), has_waking=True)
+    assert found(trace, "missing wakings").startswith("1 of 3 wakeups have no `waking`")
+
+
+def found(trace: Trace, name: str) -> str:
+    """What a check says."""
+    return str(check(trace).filter(check=name).item(0, "text"))

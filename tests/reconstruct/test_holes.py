@@ -611,3 +611,26 @@ def test_a_number_beyond_its_column_is_refused_whatever_its_type(
     wrong = played.tables[table].with_columns(value.alias(column))
     with pytest.raises(UsageError, match=f"column {column} of table {table} holds -?[0-9]+ in row"):
         by_native(replace(played, tables=played.tables | {table: wrong}))
+
+
+@pytest.mark.parametrize("times", [7, 8])
+def test_a_hole_that_shows_explains_the_run_that_nobody_saw(engine: Engine, times: int) -> None:
+    """A ran in the hole of CPU 0 in which B left, whose leaving is told as a rule; so CPU 1, of
+    which events might be missing as well, has no hole, and D's wait there stands."""
+    turns = "".join(
+        f"\n{2 * n} cpu0: idle -> B\n{2 * n + 1} cpu0: B S -> idle" for n in range(times)
+    )
+    facts = f"""{turns}
+        20 cpu1: migrate C 0 -> 1
+        30 cpu1: waking A on 0
+        31 cpu1: enqueued A on 0
+        32 cpu0: idle -> B
+        40 cpu0: E S -> idle
+        45 cpu1: waking D on 1
+        46 cpu1: enqueued D on 1
+        60 cpu1: waking A on 0
+        61 cpu1: enqueued A on 0
+        65 cpu1: idle -> D
+        """
+    measured = "D wake waking=45 ready=45 enqueued=46 run=65 by ?@1 cpu -/1/1: 1+19=20"
+    assert (measured in answer(engine, facts, "D", uncounted=True)) == (times == 8)

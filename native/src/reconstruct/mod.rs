@@ -72,6 +72,8 @@ pub struct CpuTotals {
     since: i64,
     /// When `current` was last seen there: its switch-in, or later evidence.
     confirmed: i64,
+    /// How often its idle thread was seen to leave.
+    idle_left: u64,
 }
 
 pub struct Reconstructor {
@@ -111,6 +113,7 @@ impl Reconstructor {
             current: NOBODY,
             since: begin,
             confirmed: begin,
+            idle_left: 0,
         };
         Self {
             ncpu: u32::from(ncpu),
@@ -173,11 +176,21 @@ impl Reconstructor {
     /// `end`.
     pub fn unreported(&self, end: i64) -> Unreported {
         let switches: Vec<_> = self.cpus.iter().map(|cpu| cpu.switches).collect();
+        let left = |utid| self.left(utid);
         Unreported {
             breaks: self.holes.breaks(),
-            holes: self.breaks.holes(),
-            leaks: self.breaks.leaks((self.begin, end), &switches),
+            holes: self.breaks.holes(left),
+            leaks: self.breaks.leaks((self.begin, end), &switches, left),
         }
+    }
+
+    /// How often a thread was seen to leave a CPU.
+    fn left(&self, utid: u32) -> u64 {
+        if self.is_idle(utid) {
+            return self.cpus[utid as usize].idle_left;
+        }
+        let thread = self.threads.get(utid as usize);
+        thread.map_or(0, |thread| thread.left.into())
     }
 
     /// What an earlier reading found. A broken chain is known at its end only, and then what ended
@@ -286,7 +299,9 @@ impl Reconstructor {
         }
         let thread = &mut self.threads[index];
         if !thread.born {
+            let left = thread.left;
             *thread = Thread::first_seen(ts);
+            thread.left = left;
         }
         thread
     }
@@ -545,7 +560,8 @@ impl Reconstructor {
                 end: t,
                 switches: totals.switches,
             };
-            self.breaks.add(found, self.is_idle(totals.current));
+            let (believed, left) = (found.believed, self.left(found.believed));
+            self.breaks.add(found, self.is_idle(believed), left);
             self.lose_current(cpu);
             self.counters.chain_breaks += 1;
             self.holes.break_chain(cpu, ts_begin, t);
@@ -633,8 +649,13 @@ impl Reconstructor {
             _ => End::Switched,
         };
         self.release(row.cpu, t, end);
-        if !self.is_idle(row.prev_utid) {
-            if !chained {
+        if self.is_idle(row.prev_utid) {
+            self.cpus[row.prev_utid as usize].idle_left += u64::from(chained);
+        } else {
+            if chained {
+                let thread = &mut self.threads[row.prev_utid as usize];
+                thread.left = thread.left.saturating_add(1);
+            } else {
                 self.close(row.prev_utid, t, end);
             }
             self.switch_out(row);
@@ -904,8 +925,12 @@ impl Reconstructor {
             self.lose_sight(utid);
         } else {
             if self.losses_unreported() {
-                let since = self.threads[utid as usize].since;
-                self.holes.break_chains(utid, since, t);
+                let Thread { since, cpu, .. } = self.threads[utid as usize];
+                let left = |utid| self.left(utid);
+                let hole = cpu.is_some_and(|cpu| self.breaks.explain(cpu, since, t, left));
+                if !hole {
+                    self.holes.break_chains(utid, since, t);
+                }
             }
             self.unseat(utid, t);
         }

@@ -49,6 +49,8 @@ pub struct Thread {
     pub prio: Option<i16>,
     /// Called sched_yield since it was switched in.
     pub yielded: bool,
+    /// How often it was seen to leave a CPU, or more often.
+    pub left: u16,
 }
 
 const _: () = assert!(size_of::<Thread>() == 128);
@@ -66,6 +68,7 @@ impl Thread {
             pending: None,
             wait: None,
             yielded: false,
+            left: 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is missing although the source does not say so: rules Unreported and Leaking of
 //! docs/trace-model.md.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 /// Breaks belong together if there are no more switches than this from one to the next.
 const NEAR: u64 = 50;
@@ -14,6 +14,13 @@ const THREADS: usize = 3;
 
 /// Of more breaks than these at which a CPU was believed to be idle, holes are not the reason.
 const IDLE_LEAVE: usize = 3;
+
+/// Who was seen to leave so often, and so many times as often as not, is no thread whose leaving
+/// the kernel does not report; the other way round, it is one.
+const OFTEN: u64 = 8;
+
+/// Breaks that are looked at to find one that explains an unseen run.
+const LOOKED_AT: usize = 256;
 
 /// A CPU, a first instant, and an end.
 type Span = (u16, i64, i64);
@@ -65,26 +72,34 @@ pub struct Break {
 ///
 /// Some kernels do not report how CPUs leave their idle threads, or how one thread of a hypervisor
 /// leaves a CPU. Such a thread is believed to run at several breaks, where that one switch alone is
-/// missing; and then other breaks may be of this kind, too. Else, any event may be missing there.
+/// missing; and then other breaks may be of this kind, too, but for those of threads that are seen
+/// to leave as a rule. Else, any event may be missing there.
+///
+/// `seen`, below: how often a thread was seen to leave a CPU. An idle thread is one of its CPU.
 #[derive(Debug, Default)]
 pub struct Breaks {
     /// Of threads, in order of time.
     of_threads: Vec<Break>,
+    /// Of idle threads, but not all of those whose leaving is not reported.
     of_idle: Vec<Break>,
-    /// More of idle threads than are kept.
-    idle_leave: bool,
+    /// How often each thread left unseen.
+    unseen: FxHashMap<u32, u64>,
+    idle: usize,
     /// Who runs last when a CPU is taken down; when it is back, another chain begins.
     stoppers: Vec<u32>,
 }
 
 impl Breaks {
-    pub fn add(&mut self, found: Break, idle: bool) {
+    pub fn add(&mut self, found: Break, idle: bool, seen: u64) {
+        let unseen = self.unseen.entry(found.believed).or_default();
+        *unseen += 1;
         if !idle {
             self.of_threads.push(found);
-        } else if self.of_idle.len() < IDLE_LEAVE {
+            return;
+        }
+        self.idle += 1;
+        if *unseen <= IDLE_LEAVE as u64 || seen >= OFTEN * *unseen {
             self.of_idle.push(found);
-        } else {
-            self.idle_leave = true;
         }
     }
 
@@ -92,31 +107,66 @@ impl Breaks {
         self.stoppers.push(utid);
     }
 
+    fn unseen(&self, utid: u32) -> u64 {
+        self.unseen.get(&utid).copied().unwrap_or(0)
+    }
+
+    /// The kernel reports how this thread leaves: where that was not seen, it is missing.
+    fn reported(&self, utid: u32, seen: u64) -> bool {
+        seen >= OFTEN * self.unseen(utid).max(1)
+    }
+
+    /// It does not, as a rule.
+    fn hidden(&self, utid: u32, seen: u64) -> bool {
+        let unseen = self.unseen(utid);
+        unseen >= IDLE_LEAVE as u64 && unseen > OFTEN * seen
+    }
+
     /// The kernel takes some threads off a CPU without reporting it.
-    pub fn leaves_unreported(&self) -> bool {
-        let mut seen = FxHashSet::default();
-        let threads = self.of_threads.iter();
-        let mut threads = threads.filter(|one| !self.stoppers.contains(&one.believed));
-        self.idle_leave || threads.any(|one| !seen.insert(one.believed))
+    pub fn leaves_unreported(&self, seen: impl Fn(u32) -> u64) -> bool {
+        let again = |one: &Break| {
+            self.unseen(one.believed) > 1
+                && !self.stoppers.contains(&one.believed)
+                && !self.reported(one.believed, seen(one.believed))
+        };
+        let idle = self.of_idle.iter();
+        let reported = idle.filter(|one| self.reported(one.believed, seen(one.believed)));
+        self.idle - reported.count() > IDLE_LEAVE || self.of_threads.iter().any(again)
     }
 
     /// Where any event may be missing.
-    pub fn holes(&self) -> Vec<Span> {
-        if self.leaves_unreported() {
-            return Vec::new();
-        }
+    pub fn holes(&self, seen: impl Fn(u32) -> u64) -> Vec<Span> {
+        let habit = self.leaves_unreported(&seen);
         let all = self.of_threads.iter().chain(&self.of_idle);
         let all = all.filter(|one| !self.stoppers.contains(&one.believed));
+        let all = all.filter(|one| !habit || self.reported(one.believed, seen(one.believed)));
         all.map(|one| (one.cpu, one.begin, one.end)).collect()
+    }
+
+    /// Is there a hole of `cpu` that ended in `(since, until]`?
+    pub fn explain(&self, cpu: u16, since: i64, until: i64, seen: impl Fn(u32) -> u64) -> bool {
+        let ended = |one: &&Break| since < one.end;
+        let holes = |all: &[Break]| {
+            let late = all.iter().rev().take_while(ended).take(LOOKED_AT);
+            let mut here = late.filter(|one| one.cpu == cpu && one.end <= until);
+            here.any(|one| self.reported(one.believed, seen(one.believed)))
+        };
+        holes(&self.of_threads) || holes(&self.of_idle)
     }
 
     /// The leaks of a window. One that begins or ends within [`NEAR`] switches of the CPU's first
     /// or last one reaches to the window's border. `switches`: of each CPU.
-    pub fn leaks(&self, window: (i64, i64), switches: &[u64]) -> Vec<Leak> {
+    pub fn leaks(
+        &self,
+        window: (i64, i64),
+        switches: &[u64],
+        seen: impl Fn(u32) -> u64,
+    ) -> Vec<Leak> {
         let mut all = Vec::new();
         for (cpu, &total) in (0..).zip(switches) {
             let of_cpu = self.of_threads.iter().filter(|one| one.cpu == cpu);
-            let of_cpu: Vec<_> = of_cpu.collect();
+            let lost = of_cpu.filter(|one| !self.hidden(one.believed, seen(one.believed)));
+            let of_cpu: Vec<_> = lost.collect();
             let near = |one: &&Break, next: &&Break| next.switches - one.switches <= NEAR;
             for stretch in of_cpu.chunk_by(near) {
                 let (first, last) = (stretch[0], stretch[stretch.len() - 1]);
@@ -156,32 +206,67 @@ mod tests {
     fn found(breaks: &[u64], switches: u64) -> Vec<Leak> {
         let mut all = Breaks::default();
         for &at in breaks {
-            all.add(broken(at, 7 + at as u32 % 3), false);
+            all.add(broken(at, 7 + at as u32 % 3), false, 0);
         }
-        all.leaks((-7, 1_000_000), &[switches])
+        all.leaks((-7, 1_000_000), &[switches], |_| 4)
     }
 
     #[test]
     fn who_leaves_unreported_again_leaves_no_hole() {
         let mut all = Breaks::default();
         for (at, believed, idle) in [(10, 7, false), (20, 8, false), (30, 0, true), (40, 0, true)] {
-            all.add(broken(at, believed), idle);
+            all.add(broken(at, believed), idle, 0);
         }
+        let never = |_| 0;
         let holes = [(0, 100, 105), (0, 200, 205), (0, 300, 305), (0, 400, 405)];
-        assert_eq!(all.holes(), holes);
-        all.add(broken(50, 0), true);
-        assert!(!all.leaves_unreported());
-        all.add(broken(60, 1), true);
-        assert!(all.leaves_unreported() && all.holes().is_empty());
+        assert_eq!(all.holes(never), holes);
+        all.add(broken(50, 0), true, 0);
+        assert!(!all.leaves_unreported(never));
+        all.add(broken(60, 1), true, 0);
+        assert!(all.leaves_unreported(never) && all.holes(never).is_empty());
         let mut down = Breaks::default();
-        down.add(broken(10, 7), false);
-        down.add(broken(20, 7), false);
+        down.add(broken(10, 7), false, 0);
+        down.add(broken(20, 7), false, 0);
         down.stopper(7);
-        assert!(!down.leaves_unreported() && down.holes().is_empty());
+        assert!(!down.leaves_unreported(never) && down.holes(never).is_empty());
         let mut again = Breaks::default();
-        again.add(broken(10, 7), false);
-        again.add(broken(90, 7), false);
-        assert!(again.leaves_unreported());
+        again.add(broken(10, 7), false, 0);
+        again.add(broken(90, 7), false, 0);
+        assert!(again.leaves_unreported(never));
+    }
+
+    #[test]
+    fn beside_who_always_leaves_unreported_a_hole_shows_by_who_never_does() {
+        let mut all = Breaks::default();
+        for at in 0..40 {
+            all.add(broken(10 * at, 0), true, 0);
+            all.add(broken(10 * at + 1, 7), false, 0);
+        }
+        all.add(broken(500, 8), false, 0);
+        all.add(broken(600, 9), false, 0);
+        let seen = |utid| if utid == 8 { 8 } else { 0 };
+        assert!(all.leaves_unreported(seen));
+        // Of thread 9 nothing is known.
+        assert_eq!(all.holes(seen), [(0, 5000, 5005)]);
+        assert!(all.explain(0, 4999, 5005, seen));
+        assert!(!all.explain(0, 5005, 9999, seen) && !all.explain(1, 4999, 5005, seen));
+        assert!(!all.explain(0, 5990, 6005, seen));
+        // Nor of one that left unseen as often.
+        all.add(broken(700, 8), false, 8);
+        assert_eq!(all.holes(seen), []);
+        // An idle thread that left seen, too, and three that never did but whose leaving is no leak.
+        let mut idle = Breaks::default();
+        for at in 1..=5 {
+            idle.add(broken(at, 0), true, 100);
+        }
+        assert_eq!(idle.holes(|_| 40).len(), 5);
+        assert!(idle.holes(|_| 39).is_empty());
+        let mut hidden = Breaks::default();
+        for at in 0..9 {
+            hidden.add(broken(at, 7 + at as u32 % 3), false, 0);
+        }
+        assert!(hidden.leaks((0, 100), &[50], |_| 0).is_empty());
+        assert_eq!(hidden.leaks((0, 100), &[50], |_| 1).len(), 1);
     }
 
     #[test]

@@ -69,6 +69,8 @@ impl Examiner<'_> {
                 *pairs.entry((one, other)).or_default() += times;
             }
         }
+        // Whoever it was that left unseen.
+        let chain_breaks: u32 = self.leaves.values().map(|leaves| leaves.unseen).sum();
         let mut offsets = Vec::new();
         // The CPU that is part of most pairs, and what remains without it.
         loop {
@@ -79,7 +81,7 @@ impl Examiner<'_> {
             }
             let most = by_cpu.into_iter().max_by_key(|&(cpu, times)| (times, cpu));
             match most {
-                Some((cpu, times)) if times >= FEW && times > self.chain_breaks => {
+                Some((cpu, times)) if times >= FEW && times > chain_breaks => {
                     pairs.retain(|&(one, other), _| one != cpu && other != cpu);
                     offsets.push(Offset {
                         cpu,
@@ -185,6 +187,7 @@ fn at_least(times: u32, tries: u32, each: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Leaves;
     use super::*;
     use Kind::{AtRest, Enqueued, In, Ready, Waking};
 
@@ -192,7 +195,11 @@ mod tests {
     fn late(threads: &[&[(Kind, u16)]], chain_breaks: u32) -> Vec<(u16, u32)> {
         let mut silent = |_, _| Ok(());
         let mut examiner = Examiner::new(4, true, &mut silent);
-        examiner.chain_breaks = chain_breaks;
+        let unseen = Leaves {
+            seen: 0,
+            unseen: chain_breaks,
+        };
+        examiner.leaves.insert((0, 0), unseen);
         let mut seen = Vec::new();
         for (thread, events) in (0..).zip(threads) {
             examiner.threads.insert(thread, thread);

@@ -14,6 +14,8 @@ mod search;
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use super::apart::Clocks;
 use crate::error::Result;
 use crate::hooks::Progress;
@@ -32,6 +34,12 @@ const MENDED: u32 = 3;
 const LEFT: u32 = 4;
 /// Missing switches explain at most so many breaks of order: a clock that differs breaks more.
 const EXPLAINED: u32 = 16;
+/// A thread that left a CPU unseen more often than this, and so many times as often as seen, is
+/// one whose leaving the kernel does not report. Nothing else is missing there.
+const HIDDEN: u32 = 3;
+const OFTEN: u32 = 8;
+/// Where a kernel hides some threads, one in so many breaks of order is theirs.
+const THEIRS: u32 = 1000;
 /// Losses that are minded.
 const LOSSES: usize = 256;
 
@@ -84,6 +92,19 @@ impl Offset {
     }
 }
 
+/// How often a thread was seen to leave a CPU, and how often it must have left unseen.
+#[derive(Debug, Clone, Copy, Default)]
+struct Leaves {
+    seen: u32,
+    unseen: u32,
+}
+
+impl Leaves {
+    fn hidden(&self) -> bool {
+        self.unseen > HIDDEN && self.unseen / OFTEN > self.seen
+    }
+}
+
 /// Gathers what threads did, and where.
 pub struct Examiner<'a> {
     progress: &'a mut Progress<'a>,
@@ -94,7 +115,8 @@ pub struct Examiner<'a> {
     both_steps: bool,
     /// By CPU: who was switched in last.
     current: Vec<Option<Party>>,
-    chain_breaks: u32,
+    /// By CPU and tid.
+    leaves: FxHashMap<(u16, u32), Leaves>,
     losses: usize,
     handed: Handed,
 }
@@ -176,7 +198,7 @@ impl<'a> Examiner<'a> {
             most: (SAMPLE / usize::from(ncpu.max(2))).max(1 << 15),
             both_steps,
             current: vec![None; usize::from(ncpu)],
-            chain_breaks: 0,
+            leaves: FxHashMap::default(),
             losses: 0,
             handed: Handed::default(),
         }
@@ -185,8 +207,21 @@ impl<'a> Examiner<'a> {
     /// Where many switches are missing, much may be mended by chance; where as many are missing
     /// as events come too late, the one explains the other.
     fn least(&self) -> u32 {
-        let explained = (self.chain_breaks + 1).min(EXPLAINED);
-        MENDED.max(self.chain_breaks / LEFT).max(explained)
+        let chain_breaks = self.chain_breaks();
+        let explained = (chain_breaks + 1).min(EXPLAINED);
+        MENDED.max(chain_breaks / LEFT).max(explained)
+    }
+
+    /// How often who left a CPU is not who was switched in there last, but for who is hardly ever
+    /// seen to leave.
+    fn chain_breaks(&self) -> u32 {
+        let lost = self.leaves.values().filter(|leaves| !leaves.hidden());
+        lost.map(|leaves| leaves.unseen).sum()
+    }
+
+    /// The kernel does not report how some threads leave.
+    fn hides(&self) -> bool {
+        self.leaves.values().any(Leaves::hidden)
     }
 
     fn full(&self) -> bool {
@@ -199,12 +234,15 @@ impl<'a> Examiner<'a> {
             return;
         };
         let idle = |one: &Party| one.idle || one.tid == 0;
-        let believed = current.replace(*next);
-        if let Some(believed) = believed
-            && believed.tid != prev.tid
-            && !(idle(&believed) && idle(prev))
-        {
-            self.chain_breaks += 1;
+        let Some(believed) = current.replace(*next) else {
+            return;
+        };
+        let tid = if idle(&believed) { 0 } else { believed.tid };
+        let leaves = self.leaves.entry((cpu, tid)).or_default();
+        if believed.tid == prev.tid || idle(&believed) && idle(prev) {
+            leaves.seen += 1;
+        } else {
+            leaves.unseen += 1;
             self.handed.switches_missing(cpu);
             self.note(ts, &believed, cpu, Kind::Unborn);
             self.note(ts, prev, cpu, Kind::Unborn);
@@ -236,13 +274,13 @@ mod tests {
     fn missing_switches_explain_as_many_breaks_of_order() {
         let mut silent = |_, _| Ok(());
         let mut examiner = Examiner::new(2, true, &mut silent);
-        let mut least = |chain_breaks| {
-            examiner.chain_breaks = chain_breaks;
+        let mut least = |(seen, unseen)| {
+            examiner.leaves.insert((0, 7), Leaves { seen, unseen });
             examiner.least()
         };
-        assert_eq!(
-            [0, 2, 5, 15, 40, 1000].map(&mut least),
-            [3, 3, 6, 16, 16, 250]
-        );
+        let breaks = [0, 2, 5, 15, 40, 1000].map(|unseen| (unseen, unseen));
+        assert_eq!(breaks.map(&mut least), [3, 3, 6, 16, 16, 250]);
+        // The kernel does not report how this one leaves.
+        assert_eq!([(0, 3), (0, 8), (10, 1000)].map(least), [4, 3, 3]);
     }
 }

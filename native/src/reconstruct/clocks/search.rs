@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 
 use super::order::{Kind, Seen, Sides};
-use super::{Examiner, LEFT, MENDED, Offset};
+use super::{Examiner, LEFT, MENDED, Offset, THEIRS};
 
 /// Width of the classes that differences of times are sorted into, ns.
 const CLASS: i64 = 50_000;
@@ -111,7 +111,8 @@ impl Examiner<'_> {
         let as_stamped = self.seen.clone();
         let breaks = self.breaks(&self.seen);
         let mut found = self.constant(&movable, spare);
-        // Are they constant, as was assumed? Then they explain every break.
+        // Are they constant, as was assumed? Then they explain every break, but for those of threads
+        // that the kernel hides.
         let left = self.breaks(&self.seen);
         if found.is_empty() || left.saturating_mul(LEFT) > breaks {
             if let Some((cpu, not)) = self.handed.stranger() {
@@ -131,7 +132,8 @@ impl Examiner<'_> {
             };
             return changing.map_or_else(|| self.late(&self.seen), |one| vec![one]);
         }
-        if left > 0 {
+        let theirs = if self.hides() { breaks / THEIRS } else { 0 };
+        if left > theirs {
             let changing = Offset {
                 ahead: None,
                 left,
