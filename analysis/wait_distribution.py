@@ -68,7 +68,7 @@ def _steps(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     complete = seen.filter(pl.col("censored") == "none")["wait"].sort().to_numpy()
     n = len(complete)
     wait, first = np.unique(complete, return_index=True)
-    reached = np.append(first[1:], n)
+    reached = np.append(first, n)[1:]  # no step where there is no complete wait
     if len(wait) > POINTS:
         tail = n - np.geomspace(1, n, POINTS // 2)
         marks = np.concatenate([np.linspace(1, n, POINTS // 2), tail, [n]]).astype(np.int64)

@@ -86,7 +86,8 @@ start_timer() {
 }
 
 run_timer() {
-    exec 5>&- 7<&- 8<&-
+    # Some shells write a line of their own about a child that was ended.
+    exec 2>/dev/null 5>&- 7<&- 8<&-
     trap - EXIT INT HUP QUIT PIPE USR1 USR2 ALRM
     trap 'kill "$timer_sleep" 2>/dev/null; exit 0' TERM
     sleep "$seconds" 6<&- &

@@ -59,6 +59,13 @@ ring_options() {
     done <<END_UNTIL
 $ring_untils
 END_UNTIL
+    [ -z "$service" ] || [ "$words_left$seconds" = 0 ] ||
+        die "--service records until the unit is stopped; leave out COMMAND and -d"
+    case "
+$ring_predicates" in
+    *"
+exit "*) [ "$words_left" -gt 0 ] || die "--until exit is about a COMMAND; give one at the end, after --" ;;
+    esac
     case "
 $ring_predicates" in
     *"
@@ -194,6 +201,7 @@ ring_folder() {
         mkdir -m 700 "./$base" || die "cannot make the folder $output; give a writable place with -o"
         ring_new=1
     fi
+    [ -d "./$base" ] || die "$folder_path is there, and is no folder; give another name with -o"
     if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] || ! ring_is_ours; then
         die "$folder_path is not a folder that only root can write to; give another name with -o"
     fi

@@ -25,6 +25,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -278,7 +279,15 @@ def _files(source: Path) -> Iterator[Path]:
     if source.is_dir():
         yield from sorted(path for path in source.rglob("*") if path.is_file())
     else:
+        refuse_pipe(source, source.stat().st_mode)
         yield source
+
+
+def refuse_pipe(source: Path, mode: int) -> None:
+    """Raises unless it is a file or a folder: a pipe nobody writes to would be waited for."""
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        expected = "a capture folder, a trace file or a .sched folder"
+        raise StorageError(f"{source} is a pipe or device", expected, "save it to a file first")
 
 
 def _stat(source: Path) -> list[list[Any]]:

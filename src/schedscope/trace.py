@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -418,18 +417,15 @@ def open(
 def _existing(path: str | os.PathLike[str]) -> Path:
     """`path`, if a trace can be there: files are read at several positions."""
     source = Path(path)
-    expected = "a capture folder, a trace file or a .sched folder"
     try:
         mode = source.stat().st_mode
     except OSError as error:
         raise StorageError(
             f"cannot open {source}: {error.strerror}",
-            expected,
+            "a capture folder, a trace file or a .sched folder",
             "check the path" if isinstance(error, FileNotFoundError) else "",
         ) from error
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        # To open a pipe nobody writes to would wait for ever.
-        raise StorageError(f"{source} is a pipe or device", expected, "save it to a file first")
+    _cache.refuse_pipe(source, mode)
     if source.absolute().parts[1:2] in (("dev",), ("proc",)):
         # /dev/stdin behind a `<`: the file has a name of its own, and what is kept lies beside it.
         named = source.resolve()

@@ -470,6 +470,11 @@ def test_the_distribution_is_the_share_not_longer() -> None:
     ]
 
 
+def test_without_a_complete_wait_there_is_no_step() -> None:
+    one = run("t 0 10 on 0; u 0 10 on 0")
+    assert ss.wait_distribution(one, one, where=pl.col("comm") == "nobody").is_empty()
+
+
 def test_a_long_distribution_is_thinned_not_changed() -> None:
     """Each point kept is a point of the full curve, and the last is the longest wait."""
     chance = random.Random(3)

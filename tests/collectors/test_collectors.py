@@ -287,6 +287,16 @@ def test_a_time_limit_ends_the_recording_not_the_command(tmp_path: Path) -> None
 
 
 @needs_ftrace
+def test_a_command_that_ends_before_the_time_is_up_leaves_no_line_of_the_shell(
+    tmp_path: Path,
+) -> None:
+    run = Run("-o", "x", "-d", "60", "--", "sleep", "0.3", cwd=tmp_path)
+    assert run.wait() == 0
+    assert all(line.startswith("capture: ") for line in run.said.splitlines()), run.said
+    assert run.leftovers() == []
+
+
+@needs_ftrace
 def test_a_buffer_too_small_says_what_it_lost(tmp_path: Path) -> None:
     code = (
         "import socket, os\n"

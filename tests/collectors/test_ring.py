@@ -350,6 +350,17 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
+def test_a_file_in_the_folders_place_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "x.ring").write_text("mine")
+    run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
+    assert run.wait() == 125
+    assert run.said.endswith("is there, and is no folder; give another name with -o\n")
+    assert run.said.count("\n") == 1
+    assert (tmp_path / "x.ring").read_text() == "mine"
+
+
+@needs_ftrace
+@pytest.mark.records
 @pytest.mark.needs("setpriv")
 def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
     environment = {"SUDO_USER": "nobody"}
@@ -382,6 +393,9 @@ def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
         (["--ring", "5s", "-t", "perf"], "perf cannot record into a ring"),
         (["--ring", "5s", "--pause", "x"], "--pause x is not a number"),
         (["--until", "exit"], "are for a flight recorder"),
+        (["--ring", "5s", "--until", "exit != 0"], "--until exit is about a COMMAND"),
+        (["--service", "--ring", "5s", "-d", "5"], "leave out COMMAND and -d"),
+        (["--service", "--ring", "5s", "--", "true"], "leave out COMMAND and -d"),
     ],
 )
 @pytest.mark.needs("linux")

@@ -412,6 +412,22 @@ def test_a_folder_without_traces_and_a_path_without_anything(
     assert "nostore://x/y is not an address" in capsys.readouterr().err
 
 
+def test_a_pipe_is_named_and_nobody_waits_for_it(in_process: None, tmp_path: Path) -> None:
+    """As `trace.dat`, and in the place of a trace that was summarised before."""
+    place = Path(shutil.copy(FILE, tmp_path / "trace.dat"))
+    assert ss.fleet(tmp_path, tmp_path / "f")["error"].to_list() == [None]
+    place.unlink()
+    os.mkfifo(place)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the pipe"))
+    signal.alarm(20)
+    try:
+        (error,) = ss.fleet(tmp_path, tmp_path / "f")["error"].to_list()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert "trace.dat is a pipe or device" in error
+
+
 @pytest.mark.needs("root", "linux")
 def test_a_full_disk_is_one_sentence_and_what_is_finished_is_kept(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

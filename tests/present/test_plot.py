@@ -192,3 +192,24 @@ def test_the_small_part_of_a_stack_is_seen() -> None:
     assert idle.get_zorder() > busy.get_zorder()
     assert unknown.get_width() == 0
     assert unknown.get_zorder() == busy.get_zorder()
+
+
+@pytest.mark.parametrize("ratios", [[1.0], [1.64, 1.0, 0.83], [1.01, 1.0], [3.3, 1, 0.2], [900, 1]])
+def test_hosts_have_ratios_beside_the_axis_however_near_they_are(ratios: list[float]) -> None:
+    nothing = [None] * len(ratios)
+    frame = pl.DataFrame(
+        {
+            "host": [f"h{i}" for i in range(len(ratios))],
+            "measure": ["p99"] * len(ratios),
+            "ratio": [float(ratio) for ratio in ratios],
+            "lower": pl.Series(nothing, dtype=pl.Float64),
+            "upper": pl.Series(nothing, dtype=pl.Float64),
+            "verdict": pl.Series(nothing, dtype=pl.String),
+        }
+    )
+    axes = ss.plot.fleet_hosts(frame)
+    assert rendered(axes)
+    low, high = axes.get_ylim()
+    named = [float(tick) for tick in axes.get_yticks() if low <= tick <= high]
+    assert 3 <= len(named) <= 12
+    assert all(tick == int(tick) for tick in axes.get_xticks())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from schedscope.plot.style import COLORS, canvas, nothing, require, visible
 
@@ -47,6 +47,7 @@ def fleet_hosts(frame: pl.DataFrame, *, measure: str = "p99", ax: Axes | None = 
         axes.set_yscale("log")
         _ratios(axes, "y")
         axes.set_xlim(0, rows.height + 1)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("host, by rank")
         axes.set_ylabel(f"{measure} over the median host's")
         axes.set_title("Hosts beside the median host")
@@ -84,11 +85,21 @@ def fleet_groups(frame: pl.DataFrame, *, top: int = 30, ax: Axes | None = None) 
     return axes
 
 
+_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.1, 1.2, 1.35, 1.5, 1.75, 2, 2.5, 3, 4, 6, 8))
+"""Ratios in a power of ten to write beside an axis, from few to many."""
+
+
 def _ratios(axes: Axes, which: str) -> None:
+    """Names at least three ratios, however near each other the hosts are."""
     axis = axes.yaxis if which == "y" else axes.xaxis
     low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=12))
     if high < 2 * low:
-        (axes.set_ylim if which == "y" else axes.set_xlim)(low / 1.5, high * 1.5)
+        low, high = low / 1.5, high * 1.5
+        (axes.set_ylim if which == "y" else axes.set_xlim)(low, high)
+    for steps in _STEPS:
+        locator = LogLocator(subs=steps, numticks=12)
+        if sum(low <= value <= high for value in locator.tick_values(low, high)) >= 3:
+            break
+    axis.set_major_locator(locator)
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} x"))

@@ -137,6 +137,10 @@ impl Row {
         self.bound = Cell::default();
     }
 
+    fn used(&self) -> bool {
+        !(self.small.is_empty() && self.wide.is_empty())
+    }
+
     #[inline]
     fn small(&mut self, groups: usize) -> &mut [Small] {
         if self.small.is_empty() {
@@ -291,16 +295,7 @@ impl Cells {
         let told = self.groups as u32 - 3;
         let mut found: FxHashMap<u32, Parts> = FxHashMap::default();
         for (victim, rows) in (self.first..).zip(self.rows.chunks(CAUSES)) {
-            let mut all = vec![Blamed::default(); self.groups];
-            for (cause, row) in rows.iter().enumerate() {
-                for (blamed, small) in all.iter_mut().zip(&row.small) {
-                    blamed.add(cause, small.cell());
-                }
-                for (blamed, wide) in all.iter_mut().zip(&row.wide) {
-                    blamed.add(cause, *wide);
-                }
-            }
-            found.insert(victim, Parts::of((0..).zip(all).collect(), parts, told));
+            found.insert(victim, Parts::of(blamed_by(rows), parts, told));
         }
         let mut few: Vec<_> = self.sparse.into_iter().collect();
         few.sort_unstable_by_key(|((row, group), _)| (row / CAUSES as u32, *group));
@@ -319,6 +314,34 @@ impl Cells {
         }
         found
     }
+}
+
+/// Every group that has something in a victim's rows: of many groups, few have.
+fn blamed_by(rows: &[Row]) -> Vec<(u32, Blamed)> {
+    let rows: Vec<_> = rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| row.used())
+        .collect();
+    let groups = rows
+        .iter()
+        .map(|(_, row)| row.small.len().max(row.wide.len()));
+    let mut found = Vec::new();
+    for group in 0..groups.max().unwrap_or(0) {
+        let mut blamed = Blamed::default();
+        for (cause, row) in &rows {
+            let small = row
+                .small
+                .get(group)
+                .map_or(Cell::default(), |cell| cell.cell());
+            let wide = row.wide.get(group).copied().unwrap_or_default();
+            blamed.add(*cause, small.plus(wide));
+        }
+        if blamed.all() > 0 {
+            found.push((group as u32, blamed));
+        }
+    }
+    found
 }
 
 /// What groups had of a victim's waiting.

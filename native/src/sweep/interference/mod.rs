@@ -301,6 +301,7 @@ fn within(
     limits: Limits,
 ) -> Result<Vec<Found>> {
     let groups = question.ngroups as usize + 3;
+    let numbers = numbered(&mut question.victim);
     let slices = slices(question, limits.cells.cells / groups);
     let dense = slices.len() <= limits.passes;
     let last = slices.last().map_or(0, |slice| slice.end);
@@ -320,7 +321,7 @@ fn within(
         let mut blamed = cells.blamed(question.parts);
         let totals = done.clone().zip(totals).filter(|(_, total)| total.n > 0);
         found.extend(totals.map(|(victim, total)| Found {
-            victim,
+            victim: numbers[victim as usize],
             total,
             parts: blamed.remove(&victim).unwrap_or_default(),
         }));
@@ -330,20 +331,32 @@ fn within(
     Ok(found)
 }
 
-/// Victims one after the other, as many as have so many rows; those not asked for have none.
+/// Numbers victims anew, one after the other: of half a million threads a few may be asked for,
+/// and only those shall cost anything. Which each was before, in the same order.
+fn numbered(victims: &mut [Option<u32>]) -> Vec<u32> {
+    let mut numbers: Vec<u32> = victims.iter().flatten().copied().collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    for victim in victims.iter_mut().flatten() {
+        *victim = numbers.partition_point(|number| number < victim) as u32;
+    }
+    numbers
+}
+
+/// Victims one after the other, as many as have so many rows.
 fn slices(question: &InterferenceQuery<'_>, rows: usize) -> Vec<Range<u32>> {
-    let mut asked: Vec<Option<u8>> = Vec::new();
+    let mut asked: Vec<u8> = Vec::new();
     for (utid, victim) in (0..).zip(&question.victim) {
         if let Some(victim) = victim {
             let victim = *victim as usize;
-            asked.resize(asked.len().max(victim + 1), None);
-            *asked[victim].get_or_insert_default() |= question.ledger.causes(utid);
+            asked.resize(asked.len().max(victim + 1), 0);
+            asked[victim] |= question.ledger.causes(utid);
         }
     }
     let mut found: Vec<Range<u32>> = Vec::new();
     let mut taken = usize::MAX;
     for (victim, causes) in (0..).zip(asked) {
-        let own = causes.map_or(0, |causes| causes.count_ones().max(1)) as usize;
+        let own = causes.count_ones().max(1) as usize;
         taken = taken.saturating_add(own);
         match found.last_mut().filter(|_| taken <= rows) {
             Some(slice) => slice.end = victim + 1,
@@ -416,8 +429,8 @@ mod tests {
 
     type Told = Vec<(u32, i64, u32, Vec<(u32, Blamed)>, Option<Blamed>)>;
 
-    fn told(changes: &Changes, waits: &Source<'_>, parts: usize, limits: Limits) -> Told {
-        let mut question = InterferenceQuery {
+    fn asked<'a>(changes: &Changes, waits: &'a Source<'_>, parts: usize) -> InterferenceQuery<'a> {
+        InterferenceQuery {
             victim: (0..=THREADS).map(|utid| utid.checked_sub(1)).collect(),
             only: None,
             group: (0..=THREADS).map(|utid| utid / 2).collect(),
@@ -425,8 +438,11 @@ mod tests {
             lanes: CpuIndex::new(changes.cpus.clone()),
             ledger: WaitCursor::new(waits, 0, vec![true; THREADS as usize + 1]).expect("waits"),
             parts,
-        };
-        within(changes, &mut question, limits)
+        }
+    }
+
+    fn told(changes: &Changes, waits: &Source<'_>, parts: usize, limits: Limits) -> Told {
+        within(changes, &mut asked(changes, waits, parts), limits)
             .expect("an answer")
             .into_iter()
             .map(|of| {
@@ -487,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn victims_that_are_not_asked_for_take_no_pass() {
+    fn victims_that_are_not_asked_for_cost_nothing() {
         let waits = Source::Held("waits", Vec::new());
         let mut question = InterferenceQuery {
             victim: vec![None; 50],
@@ -498,11 +514,32 @@ mod tests {
             ledger: WaitCursor::new(&waits, 0, Vec::new()).expect("waits"),
             parts: 1,
         };
-        for (utid, victim) in [(3, 40), (4, 7), (5, 40), (9, 48)] {
+        for (utid, victim) in [(3, 40_000_000), (4, 7), (5, 40_000_000), (9, u32::MAX)] {
             question.victim[utid] = Some(victim);
         }
-        assert_eq!(slices(&question, 2), [0..48, 48..49]);
-        assert_eq!(slices(&question, 3).first(), Some(&(0..49)));
+        assert_eq!(numbered(&mut question.victim), [7, 40_000_000, u32::MAX]);
+        let asked: Vec<_> = question.victim.iter().flatten().collect();
+        assert_eq!(asked, [&1, &0, &1, &2]);
+        assert_eq!(slices(&question, 2), [0..2, 2..3]);
+        assert_eq!(slices(&question, 3), [Range { start: 0, end: 3 }]);
+    }
+
+    #[test]
+    fn what_victims_are_called_changes_nothing() {
+        each_world(|seed, changes, waits| {
+            let plain = told(changes, waits, 100, LIMITS);
+            let mut question = asked(changes, waits, 100);
+            let far = |victim: u32| u32::MAX - THREADS + victim;
+            for victim in question.victim.iter_mut().flatten() {
+                *victim = far(*victim);
+            }
+            let found = within(changes, &mut question, LIMITS).expect("an answer");
+            let plain = plain.iter().map(|of| (far(of.0), of.1));
+            assert!(
+                found.iter().map(|of| (of.victim, of.total.wait)).eq(plain),
+                "{seed}"
+            );
+        });
     }
 
     #[test]
