@@ -36,7 +36,7 @@ dtrace_ready() {
             return 1
         fi
         # Unloading is not free of risk on a busy host, so it is left to the administrator.
-        note "the kernel module dtraceall was loaded; kldunload dtraceall removes it"
+        say "the kernel module dtraceall was loaded; kldunload dtraceall removes it"
     fi
     if ! dtrace -l -P sched 2>"$scratch/dtrace.list" | grep -q 'off-cpu'; then
         fail_text="the kernel has no probes of the provider sched; it needs options KDTRACE_HOOKS, which GENERIC has (dtrace -l -P sched says: $(tail -n 1 "$scratch/dtrace.list"))"

@@ -8,8 +8,7 @@ SEED=1
 export SEED
 while [ "$SEED" -le "$REPEATS" ]; do
     # shellcheck disable=SC2086
-    sh /collectors/capture -q -o "$SEED.capture" $OPTIONS -- work "/out/truth-$SEED.tsv" $WORK ||
-        exit
+    sh /collectors/capture -q -o "$SEED.capture" $OPTIONS -- work - $WORK || exit
     echo "LAB: $SEED recorded"
     SEED=$((SEED + 1))
 done

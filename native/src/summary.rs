@@ -60,7 +60,7 @@ impl TraceJson {
                     .collect(),
             ),
             ("unreported_losses", json!(unreported_losses)),
-            ("warnings", json!(end.warnings)),
+            ("warnings", json!([&info.remarks[..], &end.warnings[..]].concat())),
             ("clock_offsets", offsets.iter().map(offset).collect()),
             (
                 "per_cpu",

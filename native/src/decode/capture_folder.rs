@@ -142,9 +142,26 @@ impl CaptureFolder {
             ),
             unfinished: self.ends_early(),
             linux_priorities: self.text(&["os"]) == Some("Linux"),
+            remarks: self.remarks(),
             about: self.about(&rows)?.to_string(),
             ..SourceInfo::default()
         })
+    }
+
+    /// That the recording was interrupted, and what the recorder noted.
+    fn remarks(&self) -> Vec<String> {
+        let interrupted = self.text(&["interrupted"]);
+        let notes = self.get(&["notes"]).and_then(Value::as_array);
+        interrupted
+            .map(|how| format!("the recording was interrupted ({how})"))
+            .into_iter()
+            .chain(
+                notes
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|note| note.as_str().map(str::to_string)),
+            )
+            .collect()
     }
 
     /// What trace.json says of the recording: `capture.json`, with the control groups, the

@@ -117,18 +117,6 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         ));
     }
     let mut warnings = Vec::new();
-    if let Some(how) = folder.text(&["interrupted"]) {
-        warnings.push(format!("the recording was interrupted ({how})"));
-    }
-    let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
-    warnings.extend(
-        notes
-            .into_iter()
-            .flatten()
-            .filter_map(|note| note.as_str())
-            .map(str::to_string),
-    );
-
     // The statistics are the last that a recorder writes.
     let mut without = Vec::new();
     // Each CPU's own stream tells it, with what the kernel counted.

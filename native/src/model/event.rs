@@ -654,6 +654,8 @@ pub struct SourceInfo {
     pub has_enqueued: bool,
     /// Priorities are Linux's numbers, from which classes follow.
     pub linux_priorities: bool,
+    /// Sentences a person should read: what the recorder itself says of the recording.
+    pub remarks: Vec<String>,
     /// Anything for trace.json, as JSON object text (release, clock, ...).
     pub about: String,
 }

@@ -38,13 +38,10 @@ pub fn open(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     let lines = path.join("events.txt");
     info.unfinished |= !has_end(&Input::open(&lines)?)?;
     let release = folder.text(&["release"]).unwrap_or_default();
-    let notes = folder.get(&["notes"]).and_then(|notes| notes.as_array());
-    let notes = notes.into_iter().flatten().filter_map(|note| note.as_str());
     Ok(Box::new(Bpftrace {
         lines,
         sorted: None,
         states: StateTable::for_release(release),
-        notes: notes.map(str::to_string).collect(),
         info,
     }))
 }
@@ -66,7 +63,6 @@ struct Bpftrace {
     /// What the first pass made of the lines.
     sorted: Option<Sorted>,
     states: StateTable,
-    notes: Vec<String>,
     info: SourceInfo,
 }
 
@@ -283,10 +279,7 @@ impl Source for Bpftrace {
 
 impl Bpftrace {
     fn end(&self, sorted: &Sorted, shared: &Shared<'_>) -> SourceEnd {
-        let mut end = SourceEnd {
-            warnings: self.notes.clone(),
-            ..SourceEnd::default()
-        };
+        let mut end = SourceEnd::default();
         for (cpu, letters) in shared.seen.iter().enumerate() {
             for (index, &count) in letters.iter().enumerate().filter(|&(_, &count)| count > 0) {
                 let name = Start::event_name(b'A' + index as u8);

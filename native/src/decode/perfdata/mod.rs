@@ -168,6 +168,7 @@ impl PerfData {
             }),
             linux_priorities: true,
             uncounted: false,
+            remarks: Vec::new(),
             about: metadata::about(&features, &attrs),
         };
         let bytes = scan.runs.iter().map(|run| run.end - run.begin).sum();

@@ -40,7 +40,7 @@ use super::super::tree::Nodes;
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::cfs_place::Placing;
-use super::cfs_queue::{Rq, Rqs, Se};
+use super::cfs_queue::{Rq, Rqs, Se, VRUNTIME};
 use super::linux_bandwidth::SLICE;
 use super::linux_domains::{Balancer, Knobs, Style};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
@@ -50,10 +50,6 @@ use super::linux_rt::RtQueues;
 use super::linux_util::Utilisation;
 use super::linux_wake::{self, Placer};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
-
-/// Numbers of the series that `cfs_spec` declares.
-pub(super) const VRUNTIME: u16 = 0;
-pub(super) const MIN_VRUNTIME: u16 = 1;
 
 pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {
     let ncpu = machine.ncpu();

@@ -3,11 +3,14 @@ use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::cfs::{MIN_VRUNTIME, VRUNTIME};
 use super::cfs_place::Placing;
 use super::linux_domains::{Queues, Want};
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+
+/// Numbers of the series that `cfs_spec` declares.
+pub(super) const VRUNTIME: u16 = 0;
+const MIN_VRUNTIME: u16 = 1;
 
 /// A thread's scheduling entity, or a group's on one CPU.
 #[derive(Debug, Clone, Default)]

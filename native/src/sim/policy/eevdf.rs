@@ -21,7 +21,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::tree::Nodes;
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
-use super::eevdf_queue::{Counts, Features, Rq, Rqs, Se};
+use super::eevdf_queue::{Counts, Features, Rq, Rqs, SHORTEST_HRTICK, Se};
 use super::linux_bandwidth::SLICE;
 use super::linux_domains::{Balancer, Knobs};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
@@ -34,13 +34,6 @@ use super::linux_wake::{FLIPS, Placer, fork_cpu};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 use crate::prefetch::near;
 
-/// The kernel's timer of a request is never set shorter.
-pub(super) const SHORTEST_HRTICK: i64 = 10_000;
-
-/// Numbers of the series that `eevdf_spec` declares.
-pub(super) const VRUNTIME: u16 = 0;
-pub(super) const DEADLINE: u16 = 1;
-pub(super) const LAG: u16 = 2;
 const IMBALANCE_PCT: i64 = Knobs::BY_GROUPS.imbalance_pct;
 
 pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Policy>> {

@@ -3,12 +3,19 @@ use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};
-use super::eevdf::{DEADLINE, LAG, SHORTEST_HRTICK, VRUNTIME};
 use super::eevdf_lag::{Average, lag_limit};
 use super::linux_domains::{Queues, Want};
 use super::linux_fair::{NICE_0, virtual_ns};
 use super::linux_fair_server::FairServers;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+
+/// The kernel's timer of a request is never set shorter.
+pub(super) const SHORTEST_HRTICK: i64 = 10_000;
+
+/// Numbers of the series that `eevdf_spec` declares.
+const VRUNTIME: u16 = 0;
+const DEADLINE: u16 = 1;
+const LAG: u16 = 2;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Features {
