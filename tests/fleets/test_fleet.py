@@ -369,7 +369,11 @@ def test_labels_come_from_the_trace_a_table_and_the_command(
     assert table["label_rack"].to_list() == ["r<1>", "b7", "r<3>"]
     assert table["label_team"].to_list() == ["a", None, None]
     assert set(table["label_site"]) == {"x"}
-    capsys.readouterr()
+    assert "names no trace" not in capsys.readouterr().err
+    labels.write_text("trace,rack\nh-1,b1\nh-9,b9\nh-8,b8\n")
+    assert cli.main(words) == 0
+    told = f"{labels} names no trace here in 2 lines: h-9, h-8"
+    assert told in capsys.readouterr().err
     for text, wrong in (
         ("path;x\n", "has no column `trace`"),
         ("trace,a,a\n", "two columns of one name"),

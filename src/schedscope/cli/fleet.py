@@ -15,6 +15,7 @@ Exit code: 0 if every trace has a summary, else 1.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from schedscope import units
@@ -130,6 +131,8 @@ def run(args: argparse.Namespace) -> Answer | int:
     text = page.page(name, found.table, page.sketches_of(found.summaries), out, divided, resamples)
     folder = Path(args.output)
     store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
+    if labels.about_none:
+        complain(f"{args.labels} names no trace here in {_some(labels.about_none)}")
     for path, error in found.failed:
         complain(error if path in error else f"{path}: {error}")
     if found.failed:
@@ -138,6 +141,12 @@ def run(args: argparse.Namespace) -> Answer | int:
             " summarised; the others are in the table"
         )
     return _answer(args, found, out, divided)
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    """How many lines of a table, and what the first of them say."""
+    more = ", ..." if len(names) > most else ""
+    return f"{units.several(len(names), 'line')}: {', '.join(names[:most])}{more}"
 
 
 def _answer(args: argparse.Namespace, found: object, out: object, divided: object) -> Answer:

@@ -23,6 +23,7 @@ class Labels:
         """
         self._every = dict(every or {})
         self._rows = {} if table is None else _rows(Path(table))
+        self._about_none = set(self._rows)
 
     def of(self, trace: str, own: Mapping[str, str]) -> dict[str, str]:
         """The labels of a trace; those of the table replace its own, and those of all replace both.
@@ -33,8 +34,18 @@ class Labels:
         file = trace.rstrip("/").rsplit("/", 1)[-1]
         for name in (trace, file, file.rsplit(".", 1)[0]):
             if name in self._rows:
+                self._about_none.discard(name)
                 return {**own, **self._rows[name], **self._every}
         return {**own, **self._every}
+
+    @property
+    def about_none(self) -> list[str]:
+        """What the table names, and none of the traces asked about so far is called.
+
+        >>> Labels({"rack": "b7"}).about_none
+        []
+        """
+        return [name for name in self._rows if name in self._about_none]
 
 
 def parsed(texts: Sequence[str]) -> dict[str, str]:
