@@ -27,7 +27,7 @@ WARN_DROPPED = 0.0003
 """A whole recording lacks no wakeup: above this share of them, events are being dropped. Of one
 in a thousand at random, fewer than this go missing only by an unlikely chance."""
 
-ONE_WAKEUP = 20_000_000
+HALF_A_WAKE = 20_000_000
 """An enqueue follows its `waking` within this time, ns (docs/trace-model.md, Half a wake)."""
 
 _AFTER_SLEEP = "switch-ins after a sleep"
@@ -326,7 +326,7 @@ def _without_waking(trace: Trace) -> int:
     steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking")
     last = pl.DataFrame(schema=steps.collect_schema())
     before = pl.col("waking").shift().over("utid")
-    late = pl.col("ts") - pl.col("ts").shift().over("utid") > ONE_WAKEUP
+    late = pl.col("ts") - pl.col("ts").shift().over("utid") > HALF_A_WAKE
     found = 0
     for some in in_batches(steps):
         # The last step of each thread in the batches before comes first.

@@ -131,8 +131,8 @@ def run(args: argparse.Namespace) -> Answer | int:
     text = page.page(name, found.table, page.sketches_of(found.summaries), out, divided, resamples)
     folder = Path(args.output)
     store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
-    if labels.about_none:
-        complain(f"{args.labels} names no trace here in {_some(labels.about_none)}")
+    if strange := labels.about_none(found.table["path"]):
+        complain(f"{args.labels} names no trace here in {_some(strange)}")
     for path, error in found.failed:
         complain(error if path in error else f"{path}: {error}")
     if found.failed:

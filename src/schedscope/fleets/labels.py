@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from schedscope.errors import StorageError, UsageError
@@ -23,7 +23,6 @@ class Labels:
         """
         self._every = dict(every or {})
         self._rows = {} if table is None else _rows(Path(table))
-        self._about_none = set(self._rows)
 
     def of(self, trace: str, own: Mapping[str, str]) -> dict[str, str]:
         """The labels of a trace; those of the table replace its own, and those of all replace both.
@@ -31,21 +30,22 @@ class Labels:
         A row of the table is about a trace if it names its path, its file, or its file without the
         ending.
         """
-        file = trace.rstrip("/").rsplit("/", 1)[-1]
-        for name in (trace, file, file.rsplit(".", 1)[0]):
-            if name in self._rows:
-                self._about_none.discard(name)
-                return {**own, **self._rows[name], **self._every}
-        return {**own, **self._every}
+        return {**own, **self._rows.get(self._named(trace), {}), **self._every}
 
-    @property
-    def about_none(self) -> list[str]:
-        """What the table names, and none of the traces asked about so far is called.
+    def about_none(self, traces: Iterable[str]) -> list[str]:
+        """What the table names, and none of these traces is called.
 
-        >>> Labels({"rack": "b7"}).about_none
+        >>> Labels({"rack": "b7"}).about_none(["a.dat"])
         []
         """
-        return [name for name in self._rows if name in self._about_none]
+        named = {self._named(trace) for trace in traces}
+        return [name for name in self._rows if name not in named]
+
+    def _named(self, trace: str) -> str:
+        """How the table names a trace, if it does."""
+        file = trace.rstrip("/").rsplit("/", 1)[-1]
+        names = (trace, file, file.rsplit(".", 1)[0])
+        return next((name for name in names if name in self._rows), trace)
 
 
 def parsed(texts: Sequence[str]) -> dict[str, str]:

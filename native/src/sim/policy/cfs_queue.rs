@@ -47,8 +47,8 @@ pub(super) struct Rq {
     pub(super) last: Option<Entity>,
     pub(super) skip: Option<Entity>,
     /// Loads that follow the true one by halves, quarters.. per tick.
-    pub(super) lagging: [i64; 3],
-    pub(super) lagged_at: i64,
+    lagging: [i64; 3],
+    lagged_at: i64,
     pub(super) realtime: u32,
 }
 
@@ -112,7 +112,7 @@ impl Rqs {
     }
 
     #[inline]
-    pub(super) fn charge(&mut self, q: Queue, e: Entity, ran: i64) {
+    fn charge(&mut self, q: Queue, e: Entity, ran: i64) {
         let se = &mut self.se[e as usize];
         se.ran += ran;
         se.vruntime += virtual_ns(ran, se.weight);
@@ -200,7 +200,7 @@ impl Rqs {
     }
 
     /// Who moves from `from` to `to` first.
-    pub(super) fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
+    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
         let to_idle = self.oldest && self.nr(to) == 0;
         let mut found: Option<Tid> = None;
         let mut look = |q: Queue| {
@@ -333,7 +333,7 @@ impl Queues for Rqs {
 
 impl Rqs {
     /// Takes `t` from the queues of `from` to those of `to`; returns the one that it is in then.
-    pub(super) fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
+    fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
         let (out, into) = (self.groups.queue_of(t, from), self.groups.queue_of(t, to));
         self.take_out(out, t);
         self.account(from, t, -1);

@@ -55,7 +55,7 @@ pub(super) struct Se {
     pub(super) on: bool,
     pub(super) home: Cpu,
     /// When it was last queued or picked, in the order of such moments; wraps around.
-    pub(super) touched: u32,
+    touched: u32,
     pub(super) realtime: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Rq {
     /// Over the tree: sum of weights, and of weight * (vruntime - origin).
     pub(super) weight: i64,
     pub(super) moment: i64,
-    pub(super) origin: i64,
+    origin: i64,
 }
 
 /// What the balancer asks of every CPU: apart from the rest, and small.
@@ -111,7 +111,7 @@ impl Rqs {
 
     /// Of the threads that may move from `from` to `to`, the one that was queued or picked
     /// longest ago.
-    pub(super) fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
+    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
         let mut found: Option<(u32, Tid)> = None;
         let mut look = |q: Queue| {
             self.rqs[q as usize].tree.visit(&self.nodes, |t| {
@@ -225,7 +225,7 @@ impl Rqs {
     }
 
     #[inline]
-    pub(super) fn charge(&mut self, w: &mut World, c: Cpu, q: Queue, e: Entity, ran: i64) {
+    fn charge(&mut self, w: &mut World, c: Cpu, q: Queue, e: Entity, ran: i64) {
         let slice = self.slice_of(e);
         let se = &mut self.se[e as usize];
         se.vruntime += virtual_ns(ran, se.weight);
@@ -387,7 +387,7 @@ impl Queues for Rqs {
 
 impl Rqs {
     /// Takes `t` from the queues of `from` to those of `to`; returns the one that it is in then.
-    pub(super) fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
+    fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
         self.remove(w, from, t);
         let into = self.groups.queue_of(t, to);
         self.place(into, t, false);
