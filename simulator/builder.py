@@ -246,6 +246,13 @@ class Program:
         """Sleep; `disk` makes it uninterruptible."""
         return self._add("sleep", ns=nanoseconds(time), disk=disk)
 
+    def sleep_ticks(self, time: Time) -> Program:
+        """Sleep until the last clock tick within this time, or else the next one.
+
+        As on a timer of the kernel's that counts ticks; where the policy has none, for this time.
+        """
+        return self._add("sleep_ticks", ns=nanoseconds(time))
+
     def wait_until(self, time: Time) -> Program:
         """Sleep until an instant; no sleep if it has passed."""
         return self._add("wait_until", ns=nanoseconds(time))

@@ -135,7 +135,7 @@ def _phase(
     match step["op"]:
         case "run":
             return {"runtime": max(1, round(step["ns"] / 1000))}
-        case "sleep":
+        case "sleep" | "sleep_ticks":
             return {"sleep": max(1, round(step["ns"] / 1000))}
         case "signal" if step["thread"] in hear_anyone:
             return {"resume": names[step["thread"]]}
@@ -164,7 +164,7 @@ def _phase(
 
 def _cost(step: Mapping[str, Any]) -> dict[str, int]:
     """What a wake or a wait takes beside, as rt-app can say it: always."""
-    if step["op"] in ("run", "sleep", "wait_until", "put", "take") or not step["ns"]:
+    if step["op"] in ("run", "sleep", "sleep_ticks", "wait_until", "put", "take") or not step["ns"]:
         return {}
     return {"runtime": max(1, round(step["ns"] / 1000))}
 

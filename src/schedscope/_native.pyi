@@ -185,6 +185,7 @@ def extract(
     has_waking: bool,
     drop: list[int],
     page: int,
+    clock: tuple[int, int] | None,
 ) -> tuple[
     ArrowTable,
     dict[str, list[int | None]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,8 @@ def test_a_wake_on_the_way_to_sleep_ends_a_wait_that_had_begun() -> None:
     assert program(load, "t2") == [
         ("run", 10),
         ("signal", 3),
-        ("run", 12),
-        ("signal", 3),
-        ("run", 12),
+        ("run", 27),  # With the last wake it ends: what comes after it stands before.
+        ("signal", None),
         ("exit", None),
     ]
     counted = report(load)
@@ -248,6 +248,64 @@ def test_a_clock_shows_in_timers_of_kernel_threads() -> None:
     clock = measured_clock(known)
     assert clock is not None
     assert (clock.hz, clock.phase, clock.share) == (250, 1_200 * US, 1)
+
+
+def test_timers_of_kernel_threads_count_ticks() -> None:
+    """A kernel thread sleeps for one or three ticks, which fall at 1.2 ms modulo 4 ms.
+
+    In a replay it does so too, though it comes late: a hog takes the CPU for 6 ms at first.
+    """
+    ticks = [0, 1, 2, 5, 6, 7, 10, 11, 12, 15, 16, 17]
+    switches: list[Row] = []
+    wakeups: list[Row] = []
+    for tick in (1_200 * US + 4 * MS * k for k in ticks):
+        wakeups.append((tick, 0, 0, 1, "enqueued"))
+        switches.append((tick + 2 * US, 0, 0, "runnable", 1))
+        switches.append((tick + 9 * US, 0, 1, "sleeping", 0))
+    trace = trace_of(switches, wakeups, 72 * MS)
+    threads = trace.threads.with_columns(kernel=pl.col("utid") == 1).collect()
+    tables = {"switches": trace.switches.collect(), "wakeups": trace.wakeups.collect()}
+    trace = Trace.from_tables(tables | {"threads": threads}, {"ncpu": 1, "window": [0, 72 * MS]})
+    load = extract(trace)
+    assert (report(load)["ticking_threads"], report(load)["ticking_sleeps"]) == (1, 12)
+    slept = [ns for op, ns in program(load, "t1") if op == "sleep_ticks"]
+    assert slept == [4 * MS, *((b - a) * 4 * MS for a, b in pairwise(ticks))]
+
+    late = Builder()
+    late.thread("hog").run("6ms").exit()
+    late.thread("sleeper").run("10us").sleep_ticks("4ms").run("10us").sleep_ticks("12ms").exit()
+    shape = machine(1)
+    ticking = type(shape)(shape.cpus, shape.costs, tick_phase=1_200 * US)
+
+    def woken(policy: str) -> list[int]:
+        again = simulate(late.workload(ticking), policy=policy)
+        return again.wakeups.filter(pl.col("kind") == "enqueued").collect()["ts"].to_list()
+
+    # It sleeps from 6.01 ms: until the tick before 10.01 ms, and the last before 21.22 ms.
+    assert woken("cfs-6.1")[-2:] == [9_200 * US, 21_200 * US]
+    assert woken("fifo")[-2:] == [10_010 * US, 22_020 * US]
+
+
+def test_nobody_takes_the_cpu_from_a_thread_that_wakes_its_parent_as_it_ends() -> None:
+    """A child wakes its parent at 10, which has it enqueued at 13, and ends at 20.
+
+    cpu0 | parent 0 . 4 | child 4 ...... 20 | parent 20 . 30
+    """
+    trace = trace_of(
+        [
+            (0, 0, 0, "runnable", 2),
+            (4, 0, 2, "sleeping", 3),
+            (20, 0, 3, "dead", 2),
+            (30, 0, 2, "dead", 0),
+        ],
+        [(10, 0, 3, 2, "waking"), (13, 0, 3, 2, "enqueued")],
+        30,
+    )
+    load = extract(trace)
+    assert program(load, "t3") == [("run", 16), ("signal", None), ("exit", None)]
+    again = simulate(load, policy="cfs-6.1", costs={"preempt": "2ns"})
+    left = again.switches.filter(pl.col("prev_utid") > 0).select("ts", "prev_state").collect()
+    assert left.rows() == [(4, "sleeping"), (20, "dead"), (30, "dead")]
 
 
 def test_who_waits_beside_an_idle_cpu_is_bound() -> None:

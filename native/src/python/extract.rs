@@ -21,7 +21,7 @@ type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>
 /// each pipe its capacity, the level at which writers are woken, what is in it, and the
 /// size of its pages. `page` is that of the recorded machine.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop, page))]
+#[pyo3(signature = (facts, ncpu, window, absolute, extend_cut, linux_priorities, has_waking, drop, page, clock))]
 #[allow(clippy::too_many_arguments)]
 pub fn extract<'py>(
     py: Python<'py>,
@@ -34,6 +34,7 @@ pub fn extract<'py>(
     has_waking: bool,
     drop: Vec<u32>,
     page: u64,
+    clock: Option<(i64, i64)>,
 ) -> PyResult<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
@@ -54,6 +55,7 @@ pub fn extract<'py>(
             extend_cut,
             linux_priorities,
             page: page.max(1),
+            clock,
         };
         let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop)
             .run(&facts, &calls, &futexes, window.1);

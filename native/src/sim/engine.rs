@@ -681,20 +681,30 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next tick after now on the grid k / hz + phase + skew.
+    /// Of the grid k / hz + phase + skew the tick that is `more` behind the last one until `at`.
+    fn clock_tick(&self, c: Cpu, hz: u32, at: i64, more: i128) -> i64 {
+        let hz = i128::from(hz);
+        let skew = i128::from(self.clocks.skew_ns) * i128::from(c)
+            + i128::from(self.world.machine.costs.tick_phase_ns);
+        let k = ((i128::from(at) - skew) * hz).div_euclid(1_000_000_000) + more;
+        // Rounded up, so that it is the last one until `at` also where a period is no whole ns.
+        ((k * 1_000_000_000 + hz - 1).div_euclid(hz) + skew) as i64
+    }
+
+    /// When a timer that counts ticks, set on `c` to `ns` from now, goes off.
+    pub(super) fn at_tick(&self, c: Cpu, ns: i64) -> i64 {
+        let (now, hz) = (self.world.now, self.clocks.hz);
+        if hz == 0 {
+            return now + ns;
+        }
+        let last = self.clock_tick(c, hz, now + ns, 0);
+        last.max(self.clock_tick(c, hz, now, 1))
+    }
+
+    /// The next tick after now.
     pub(super) fn arm_clock(&mut self, c: Cpu, kind: u32, hz: u32) {
         let n = self.world.cpus.len() as u32;
-        let skew = i128::from(self.clocks.skew_ns) * i128::from(c);
-        let hz = i128::from(hz);
-        let skew = skew + i128::from(self.world.machine.costs.tick_phase_ns);
-        let since = i128::from(self.world.now) - skew;
-        // ceil(k * 1e9 / hz) is the instant of tick k.
-        let mut k = (since * hz).div_euclid(1_000_000_000) + 1;
-        let instant = |k: i128| (k * 1_000_000_000 + hz - 1).div_euclid(hz);
-        while instant(k) <= since {
-            k += 1;
-        }
-        let at = (instant(k) + skew) as i64;
+        let at = self.clock_tick(c, hz, self.world.now, 1);
         let rank = if kind == 1 {
             Rank::StatTick
         } else {

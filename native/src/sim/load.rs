@@ -199,6 +199,7 @@ pub mod op {
     pub const BARRIER: u8 = 19;
     pub const POST: u8 = 20;
     pub const SERVE: u8 = 21;
+    pub const SLEEP_TICKS: u8 = 22;
 }
 
 /// The channel from one thread to another.
@@ -410,6 +411,7 @@ impl Input {
                 ns: ns()?,
                 disk: flag(Col::Disk),
             },
+            op::SLEEP_TICKS => Step::SleepTicks(ns()?),
             op::WAIT_UNTIL => Step::WaitUntil(ns()?),
             op::WAIT_FOR => {
                 let channel = match s.get(Col::Thread, row) {

@@ -64,6 +64,14 @@ impl Engine<'_> {
                         return;
                     }
                 }
+                Step::SleepTicks(ns) => {
+                    if ns > 0 {
+                        self.live += 1;
+                        self.arm_thread(t, self.at_tick(c, ns));
+                        self.block(c, t, false);
+                        return;
+                    }
+                }
                 Step::WaitUntil(at) => {
                     if at > now {
                         self.live += 1;

@@ -16,6 +16,10 @@ impl Engine<'_> {
         let mut again = false;
         let (until, wait, disk) = match self.load.program(t).first() {
             Some(Step::Sleep { ns, disk }) if *ns > 0 => (Some(now + ns), None, *disk),
+            Some(Step::SleepTicks(ns)) if *ns > 0 => {
+                let cpu = self.world.threads[t as usize].cpu;
+                (Some(self.at_tick(cpu, *ns)), None, false)
+            }
             Some(Step::WaitUntil(at)) if *at > now => (Some(*at), None, false),
             Some(Step::WaitFor {
                 channel,

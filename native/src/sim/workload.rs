@@ -15,6 +15,9 @@ pub enum Step {
         ns: i64,
         disk: bool,
     },
+    /// Sleep until the last clock tick within this time, or else the next one, as on a timer that
+    /// counts ticks (kernel/time/timer.c); for this time where the policy has no ticks.
+    SleepTicks(i64),
     /// Sleep until this instant; nothing if it has passed.
     WaitUntil(i64),
     /// Wait until `channel` has carried its `count`-th signal (from 1), or, with
@@ -492,7 +495,7 @@ impl Workload {
     fn check_step(&self, t: Tid, at: usize, step: &Step) -> Result<()> {
         let n = self.threads.len() as u32;
         let good = match *step {
-            Step::Run(ns) | Step::Sleep { ns, .. } | Step::WaitUntil(ns) => {
+            Step::Run(ns) | Step::Sleep { ns, .. } | Step::SleepTicks(ns) | Step::WaitUntil(ns) => {
                 if !(0..MAX_TIME).contains(&ns) {
                     return Err(bad_time(&self.who(t), Some(at)));
                 }

@@ -140,7 +140,13 @@ pub struct Rules {
     pub linux_priorities: bool,
     /// Bytes of a page of memory.
     pub page: u64,
+    /// The host's clock, if the trace shows it: ticks per second, and when one falls, ns after the
+    /// begin.
+    pub clock: Option<(i64, i64)>,
 }
+
+/// What a thread does after its last wake takes no longer if that is of its end, ns.
+const ENDING: i64 = 100_000;
 
 pub struct Extractor {
     ncpu: u32,
@@ -418,6 +424,7 @@ impl Extractor {
             State::Dead => {
                 self.report.exits += 1;
                 release_all(th, &mut self.report);
+                end_with_wake(th, &mut self.report);
                 flush(th, &mut self.report);
                 push(th, op::EXIT, NOBODY, 0, 0, false);
                 th.now = Now::Gone;
@@ -801,6 +808,21 @@ fn flush(th: &mut ThreadOut, report: &mut Report) {
         let ran = std::mem::take(&mut th.ran);
         let comes = std::mem::take(&mut th.comes);
         push(th, op::RUN, NOBODY, ran, u64::from(comes), false);
+    }
+}
+
+/// Nobody takes the CPU from a thread that wakes its parent as it ends: the kernel does not come back
+/// to where it looks for requests (`do_exit` of kernel/exit.c). So the wake is its last step, and what
+/// it did after it comes before.
+fn end_with_wake(th: &mut ThreadOut, report: &mut Report) {
+    if let [.., before, wake] = &mut th.steps[..]
+        && (before.op, wake.op) == (op::RUN, op::SIGNAL)
+        && th.comes == 0
+        && th.ran <= ENDING
+        && wake.ns >= 0
+    {
+        report.cpu_time += th.ran;
+        before.ns += std::mem::take(&mut th.ran) + std::mem::take(&mut wake.ns);
     }
 }
 

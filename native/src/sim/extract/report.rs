@@ -33,6 +33,9 @@ pub struct Report {
     /// Threads with a periodic timer, and the sleeps that it ended.
     pub periodic_threads: u64,
     pub periodic_waits: u64,
+    /// Threads whose timers count clock ticks, and the sleeps that those ended.
+    pub ticking_threads: u64,
+    pub ticking_sleeps: u64,
     pub wakes_unknown_waker: u64,
     pub wakes_before_sleep: u64,
     pub wakes_spurious: u64,
@@ -84,6 +87,8 @@ impl Report {
             ("wakes_external", n(self.wakes_external)),
             ("periodic_threads", n(self.periodic_threads)),
             ("periodic_waits", n(self.periodic_waits)),
+            ("ticking_threads", n(self.ticking_threads)),
+            ("ticking_sleeps", n(self.ticking_sleeps)),
             ("wakes_unknown_waker", n(self.wakes_unknown_waker)),
             ("wakes_before_sleep", n(self.wakes_before_sleep)),
             ("wakes_spurious", n(self.wakes_spurious)),

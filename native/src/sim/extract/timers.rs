@@ -7,6 +7,10 @@
 //! between wakes are steadier than the sleeps, of the second it is the other way
 //! round. If both are as steady the thread took the same time in each period, and
 //! nothing tells: it stays with sleeps of the length seen.
+//!
+//! Timers of the kernel's own count clock ticks, and a thread that sleeps on one wakes
+//! at a tick, when a thread's slice may end, too: one that is said to sleep so long
+//! that it wakes between two takes the CPU from somebody in the middle of a slice.
 use super::super::load::op;
 use super::{Extractor, ThreadOut, median};
 
@@ -22,6 +26,12 @@ pub(super) struct OutsideSleep {
 /// Fewer sleeps tell nothing.
 const ENOUGH: usize = 8;
 
+/// So many at ticks tell of a timer that counts them: a few thousandths by chance.
+const ENOUGH_AT_TICKS: usize = 3;
+
+/// What a tick wakes is woken within this time of it, ns (`LATE` of `tick_phase.py`).
+const LATE: i64 = 50_000;
+
 /// A wake belongs to the timer if it is off by at most this fraction of the period
 /// (1 in so many).
 const CLOSE: i64 = 20;
@@ -30,28 +40,56 @@ const CLOSE: i64 = 20;
 const STEADIER: i64 = 2;
 
 impl Extractor {
-    /// Sleeps of periodic timers become waits until the instants of the trace.
+    /// Sleeps of periodic timers become waits until the instants of the trace, those of timers
+    /// that count ticks last for as many.
     pub(super) fn find_timers(&mut self) {
         for th in &mut self.threads {
             let timed = periodic(&th.outside);
             self.report.periodic_threads += u64::from(!timed.is_empty());
             self.report.periodic_waits += timed.len() as u64;
+            if timed.is_empty()
+                && let Some((hz, phase)) = self.rules.clock
+            {
+                let ticked = ticked(&th.outside, hz, self.begin + phase);
+                self.report.ticking_threads += u64::from(!ticked.is_empty());
+                self.report.ticking_sleeps += ticked.len() as u64;
+                for (sleep, ns) in ticked {
+                    becomes(th, sleep, op::SLEEP_TICKS, ns);
+                }
+            }
             for sleep in timed {
-                wait_until(th, sleep, self.begin);
+                becomes(th, sleep, op::WAIT_UNTIL, sleep.woken - self.begin);
             }
             th.outside = Vec::new();
         }
     }
 }
 
-fn wait_until(th: &mut ThreadOut, sleep: OutsideSleep, begin: i64) {
+fn becomes(th: &mut ThreadOut, sleep: OutsideSleep, op: u8, ns: i64) {
     if let Some(step) = th.steps.get_mut(sleep.step as usize)
         && step.op == op::SLEEP
     {
-        step.op = op::WAIT_UNTIL;
-        step.ns = sleep.woken - begin;
-        step.disk = false;
+        (step.op, step.ns, step.disk) = (op, ns, false);
     }
+}
+
+/// The sleeps that ended at ticks and how long they were in whole periods, if most did; ticks come
+/// `hz` times a second, one of them at `phase` or a moment before.
+fn ticked(sleeps: &[OutsideSleep], hz: i64, phase: i64) -> Vec<(OutsideSleep, i64)> {
+    let period = 1_000_000_000 / hz.max(1);
+    let begin = phase - LATE;
+    let at_ticks: Vec<(OutsideSleep, i64)> = sleeps
+        .iter()
+        .filter(|s| (s.woken - begin).rem_euclid(period) <= 2 * LATE)
+        .map(|s| {
+            let ticks = (s.woken - begin).div_euclid(period) - (s.since - begin).div_euclid(period);
+            (*s, ticks * period)
+        })
+        .collect();
+    if at_ticks.len() < ENOUGH_AT_TICKS || at_ticks.len() * 4 < sleeps.len() * 3 {
+        return Vec::new();
+    }
+    at_ticks.into_iter().filter(|(_, ns)| *ns > 0).collect()
 }
 
 /// The sleeps that a periodic timer ended.
