@@ -205,11 +205,31 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     return pl.all_horizontal(chosen) if chosen else None
 
 
-def where_affected(args: argparse.Namespace, trace: Trace, answer: str) -> pl.Expr | None:
-    """The threads that a finding should be about; raises `UsageError` for `--cpu`."""
-    if args.cpu:
-        raise UsageError(f"{answer} with --cpu", "threads", "a finding is not about a single CPU")
+def where_no_cpu(args: argparse.Namespace, trace: Trace, answer: str, why: str) -> pl.Expr | None:
+    """The selected threads, for what no CPU has; raises `UsageError` for `--cpu`, and says why."""
+    refuse_cpu(args, answer, why)
     return where_threads(args, trace)
+
+
+def refuse_cpu(args: argparse.Namespace, answer: str, why: str) -> None:
+    """Raises `UsageError` for `--cpu`, before a trace is opened."""
+    if args.cpu:
+        raise UsageError(f"{answer} with --cpu", "threads", why)
+
+
+def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> list[str]:
+    """A line on which threads `where`, made of the options of `add_selection`, selects."""
+    if where is None:
+        return []
+    import polars as pl
+
+    from schedscope.analysis._base.of_threads import threads_with
+    from schedscope.units import printable, several
+
+    known = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
+    threads, processes = known.select(pl.len(), pl.col("pid").n_unique()).collect().row(0)
+    of = several(processes, "process", "processes")
+    return [f"selected: {printable(words(args))}: {several(threads, 'thread')} of {of}"]
 
 
 def words(args: argparse.Namespace) -> str:
@@ -220,14 +240,6 @@ def words(args: argparse.Namespace) -> str:
     for option, values in _given(args):
         found += [f"--{option} {shlex.quote(value)}" for value in values] or [f"--{option}"]
     return " ".join(found)
-
-
-def where_comm(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
-    """The threads of `--comm NAME` alone, for commands without the other selections."""
-    if not args.comm:
-        return None
-    others = dict.fromkeys(("pid", "tid", *_OF_PROCESSES))
-    return where_threads(argparse.Namespace(comm=args.comm, **others), trace)
 
 
 def where_ran(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args, "findings")
     trace = _options.open_input(args)
-    where = _options.where_affected(args, trace, "findings")
+    where = _options.where_no_cpu(args, trace, "findings", "a finding is not about a single CPU")
     frame = findings(trace, threshold=args.threshold, where=where)
     frame = narrowed(frame, _options.words(args))
     shown = frame.head(args.top) if args.top else frame

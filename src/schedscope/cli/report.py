@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> Facts:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
     change = _change.asked(args)
     trace = _options.open_input(args)
-    where = _options.where_affected(args, trace, "a report")
+    where = _options.where_no_cpu(args, trace, "a report", "a finding is not about a single CPU")
     import polars as pl
 
     # A dozen answers are read from the ledger, and others in one reading of the states.

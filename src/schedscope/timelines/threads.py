@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import UsageError
-from schedscope.thread_totals import RUN_COLUMNS, WAIT_COLUMNS, thread_totals
+from schedscope.thread_totals import totals_of
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -25,12 +24,7 @@ def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFram
     looks at.
     """
     if totals is None:
-        from schedscope import _native
-
-        runs = _native.run_sums(coded(trace, "states", *RUN_COLUMNS), trace.window)
-        waits = _native.wait_sums(coded(trace, "waits", *WAIT_COLUMNS))
-        begin = trace.window[0]
-        totals = thread_totals(pl.DataFrame(runs), pl.DataFrame(waits), begin, trace.ncpu)
+        totals = totals_of(trace)
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)

@@ -1,0 +1,117 @@
+"""A selection in commands whose answer is about the whole recording, or a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope import cli
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CAPTURE = FIXTURES / "linux-requests.capture"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def trace(cache: Path) -> ss.Trace:
+    return ss.open(CAPTURE, cache=cache)
+
+
+@pytest.fixture
+def run(cache: Path, capsys: pytest.CaptureFixture[str]):
+    def run(*words: object, code: int = 0) -> str:
+        found = cli.main([*map(str, words), "--cache", str(cache)])
+        out, err = capsys.readouterr()
+        assert (found, "Traceback" in err) == (code, False), err
+        if code == 2:
+            assert (out, len(err.splitlines())) == ("", 1)
+            return err
+        return out
+
+    return run
+
+
+def checks(text: str) -> dict[str, dict[str, object]]:
+    return {row["check"]: row for row in json.loads(text)["rows"]}
+
+
+def test_check_says_what_is_known_of_the_selected_threads(run, trace: ss.Trace) -> None:
+    whole = checks(run("check", CAPTURE, "--format", "json"))
+    some = checks(run("check", CAPTURE, "--process", "python3", "--format", "json"))
+    # The facts of the recording stay as they are, and the last row stays the last.
+    assert {name: some[name] for name in whole} == whole
+    assert list(some)[-1] == "rests on"
+    new = [name for name in some if name not in whole]
+    assert new == ["selected threads", "selected waits", "selected time", "selected reasons"]
+    mine = trace.threads.filter(process_name="python3").collect()["utid"].implode()
+    states = trace.states.filter(pl.col("utid").is_in(mine)).collect()
+    waits = trace.waits.filter(pl.col("utid").is_in(mine)).collect()
+    assert waits.height > 100
+    assert some["selected threads"]["found"] == states.filter(state="running")["dur"].sum()
+    assert some["selected waits"]["total"] == waits.height
+    assert some["selected waits"]["found"] == waits.filter(pl.col("censored") != "none").height > 0
+    assert some["selected time"]["total"] == states["dur"].sum()
+    assert some["selected time"]["found"] == states.filter(state="unknown")["dur"].sum()
+    runnable = states.filter(state="runnable")["dur"].sum()
+    assert some["selected reasons"]["total"] == runnable
+    assert "selected: --process python3: " in run("check", CAPTURE, "--process", "python3")
+
+
+def test_what_is_poor_of_the_selection_alone_is_a_warning(run, trace: ss.Trace) -> None:
+    """`--strict` is about what the script then asks of."""
+    cut = trace.waits.filter(pl.col("censored") != "none").select("utid").unique()
+    tid = trace.threads.join(cut, on="utid", how="semi").select("tid").collect()["tid"][0]
+    rows = checks(run("check", CAPTURE, "--tid", tid, "--format", "json"))
+    assert rows["selected waits"]["level"] == "warning"
+    assert run("check", CAPTURE, "--tid", tid, "--strict", code=1)
+
+
+def test_check_in_python_takes_an_expression(trace: ss.Trace) -> None:
+    found = ss.check(trace, where=ss.of_processes(trace, process="python3"))
+    assert "selected waits" in found["check"].to_list()
+    with pytest.raises(ss.UsageError, match="no column 'queue'"):
+        ss.check(trace, where=pl.col("queue") > 1)
+    with pytest.raises(ss.UsageError, match="no thread of .* matches"):
+        ss.check(trace, where=pl.col("comm") == "nobody")
+
+
+def test_info_lists_processes_and_threads_of_the_selection(run, trace: ss.Trace) -> None:
+    found = json.loads(run("info", CAPTURE, "--process", "python*", "--format", "json"))
+    threads = pl.DataFrame(found["selection"]["threads"], infer_schema_length=None)
+    processes = pl.DataFrame(found["selection"]["processes"])
+    mine = trace.threads.filter(pl.col("process_name").str.starts_with("python")).collect()
+    assert set(threads["utid"]) == set(mine["utid"])
+    assert set(processes["pid"]) == set(mine["pid"])
+    assert processes["threads"].sum() == threads.height == mine.height
+    per_thread = trace.states.filter(state="running").group_by("utid").agg(pl.col("dur").sum())
+    ran = dict(per_thread.collect().iter_rows())
+    assert {t["utid"]: t["running"] for t in threads.to_dicts() if t["running"]} == {
+        utid: ran[utid] for utid in mine["utid"] if utid in ran
+    }
+    assert processes["running"].sum() == threads["running"].sum()
+    people = run("info", CAPTURE, "--process", "python*")
+    assert f"{threads.height} threads of {processes.height} processes" in people
+    whole = run("info", CAPTURE)
+    assert people.startswith(whole)
+    assert "selection" not in json.loads(run("info", CAPTURE, "--format", "json"))
+
+
+def test_info_of_one_cpu(run) -> None:
+    text = run("info", CAPTURE, "--cpu", "1")
+    assert "cpu1" in text
+    assert "cpu0" not in text
+    assert run("info", CAPTURE, "--cpu", "7", code=2).count("a CPU of this trace") == 1
+
+
+@pytest.mark.parametrize("command", ["check", "info"])
+def test_a_selection_that_matches_nothing_is_refused(run, command: str) -> None:
+    for options in (["--comm", "nobody"], ["--process", "[p]ython3"], ["--tree", "999999"]):
+        assert "matches" in run(command, CAPTURE, *options, code=2)
