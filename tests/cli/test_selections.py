@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -115,3 +116,90 @@ def test_info_of_one_cpu(run) -> None:
 def test_a_selection_that_matches_nothing_is_refused(run, command: str) -> None:
     for options in (["--comm", "nobody"], ["--process", "[p]ython3"], ["--tree", "999999"]):
         assert "matches" in run(command, CAPTURE, *options, code=2)
+
+
+PYTHON = ("--process", "python3")
+
+
+def exported(run, to: str, path: Path, *options: object) -> str:
+    return run("export", CAPTURE, "--to", to, "-o", path, *options)
+
+
+@pytest.fixture(scope="module")
+def mine(trace: ss.Trace) -> set[int]:
+    return set(trace.threads.filter(process_name="python3").collect()["utid"])
+
+
+def test_chrome_gets_the_waits_of_the_selection_and_whole_cpus(
+    run, trace: ss.Trace, mine: set[int], tmp_path: Path
+) -> None:
+    assert "waits of 5 selected threads only" in exported(run, "chrome", tmp_path / "a", *PYTHON)
+    exported(run, "chrome", tmp_path / "whole")
+    some, whole = (
+        [e for e in json.loads((tmp_path / name).read_text())["traceEvents"] if e["ph"] == "X"]
+        for name in ("a", "whole")
+    )
+    cpus = [e for e in some if e["pid"] == 1]
+    assert cpus == [e for e in whole if e["pid"] == 1]
+    waits = [e for e in some if e["pid"] == 2]
+    assert waits == [e for e in whole if e["pid"] == 2 and e["tid"] in mine]
+    assert 0 < len(waits) < len(whole) - len(cpus)
+
+
+def test_perfetto_gets_the_waits_of_the_selection_and_every_switch(
+    run, trace: ss.Trace, tmp_path: Path
+) -> None:
+    assert "waits of 5 selected threads only" in exported(run, "perfetto", tmp_path / "a", *PYTHON)
+    exported(run, "perfetto", tmp_path / "none", "--no-waits")
+    exported(run, "perfetto", tmp_path / "whole")
+    sizes = [(tmp_path / name).stat().st_size for name in ("none", "a", "whole")]
+    assert sizes == sorted(set(sizes))
+    again = ss.open(tmp_path / "a", cache=tmp_path / "cache").switches.collect()
+    place = ["ts", "cpu", "prev_state"]
+    assert (
+        again.select(place).sort(place).equals(trace.switches.collect().select(place).sort(place))
+    )
+    err = run("export", CAPTURE, "--to", "perfetto", "--no-waits", *PYTHON, code=2)
+    assert "a selection of threads without waits" in err
+
+
+@pytest.mark.parametrize("to", ["csv", "parquet"])
+def test_tables_get_the_rows_about_the_selection_and_are_no_trace(
+    run, trace: ss.Trace, mine: set[int], tmp_path: Path, to: str
+) -> None:
+    path = tmp_path / "mine"
+    assert "not a trace to open" in exported(run, to, path, *PYTHON)
+    read = partial(pl.read_csv, infer_schema_length=None) if to == "csv" else pl.read_parquet
+    for name in ("states", "waits", "wakeups", "system_calls"):
+        rows = read(path / f"{name}.{to}")
+        whole = getattr(trace, name).filter(pl.col("utid").is_in(list(mine))).collect()
+        assert rows.height == whole.height > 0
+        assert rows["ts" if name != "waits" else "wait"].to_list() == (
+            whole["ts" if name != "waits" else "wait"].to_list()
+        )
+    assert read(path / f"threads.{to}").height == trace.threads.collect().height
+    assert not (path / f"switches.{to}").exists()
+    about = json.loads((path / "selection.json").read_text())
+    assert set(about["selected_utids"]) == mine
+    # A CPU without the other threads would look idle: nobody reads that as a trace by accident.
+    assert cli.main(["latency", str(path)]) == 1
+    with pytest.raises(ss.FormatError, match="rows about some threads only"):
+        ss.open(path)
+    # The same folder again, and then a whole one in its place.
+    exported(run, to, path, *PYTHON, "--force")
+    exported(run, to, path, "--force")
+    assert not (path / "selection.json").exists()
+    assert ss.open(path, cache=tmp_path / "cache").switches.collect().height
+
+
+def test_what_no_format_can_have_is_refused(run, trace: ss.Trace, tmp_path: Path) -> None:
+    err = run("export", CAPTURE, "--to", "trace.dat", *PYTHON, "-o", tmp_path / "a", code=2)
+    assert "CPUs without the other threads would look idle" in err
+    assert "csv, parquet, perfetto or chrome" in err
+    err = run("export", CAPTURE, "--to", "csv", "--cpu", "0", "-o", tmp_path / "a", code=2)
+    assert "the CPUs are whole in every format" in err
+    with pytest.raises(ss.UsageError, match="no thread of .* matches"):
+        ss.export(trace, tmp_path / "a", "csv", where=pl.col("comm") == "nobody")
+    with pytest.raises(ss.UsageError, match="no column 'cpu'"):
+        ss.export(trace, tmp_path / "a", "csv", where=pl.col("cpu") == 0)
+    assert not list(tmp_path.iterdir())

@@ -264,9 +264,7 @@ def _event_table(trace: Trace, chosen: list[int]) -> list[str]:
 def _cpu_table(trace: Trace, chosen: list[int]) -> list[str]:
     import polars as pl
 
-    per_cpu = [
-        row for row in trace.info.get("per_cpu") or [] if not chosen or row["cpu"] in chosen
-    ]
+    per_cpu = [row for row in trace.info.get("per_cpu") or [] if not chosen or row["cpu"] in chosen]
     if not per_cpu or not trace.duration:
         return []
     frame = pl.DataFrame(per_cpu).with_columns(
