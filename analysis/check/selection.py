@@ -15,7 +15,6 @@ from schedscope.analysis._base.waits import THREAD_COLUMNS, waits_in_batches
 from schedscope.analysis.check.row import CheckRow, of, part
 from schedscope.analysis.wait_breakdown import wait_breakdown
 from schedscope.errors import UsageError
-from schedscope.thread_totals import totals_of
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
@@ -49,7 +48,9 @@ def _threads(trace: Trace, utids: pl.Series, mine: pl.Expr, tiles: Tiling) -> Ch
         .collect()
         .row(0)
     )
-    ran, total = int(totals_of(trace).filter(mine)["run"].sum()), tiles.of_threads
+    running = trace.states.filter(mine, pl.col("state") == "running")
+    ran = int(running.select(pl.col("dur").sum()).collect(engine="streaming").item())
+    total = tiles.of_threads
     processes = f", of {several(pids, 'process', 'processes')}" if pids else ""
     text = (
         f"{count(len(utids))} of {several(every, 'thread')}{processes}, ran {duration(ran)}: "
@@ -77,8 +78,8 @@ def _waits(trace: Trace, mine: pl.Expr) -> CheckRow:
 
 def _time(trace: Trace, utids: pl.Series, mine: pl.Expr) -> CheckRow:
     """The part of their lives in which it is unknown what they did."""
-    sums = trace.states.filter(mine).select(pl.col("dur").sum()).collect()
-    total = int(sums.item())
+    lives = trace.states.filter(mine).select(pl.col("dur").sum())
+    total = int(lives.collect(engine="streaming").item())
     unknown = unknown_time(trace).filter(pl.col("utid").is_in(utids.implode()))
     found = int(unknown["unknown"].sum())
     share = percent(found / total if total else 0)

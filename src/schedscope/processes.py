@@ -29,9 +29,10 @@ def of_processes(
 
     `process` (a name), `cgroup`, `service` (the units and containers that the path of the control
     group names, as in `nginx.service`, `docker-0123456789ab` or `user@7.service/nginx.service`) and
-    `cmdline` are patterns (`*` any text, `?` any character), several of which are alternatives; a
-    pattern for `cmdline` may match any part of it. `tree`: these processes and all their
-    descendants. `workload`: what `capture -- COMMAND` started, and its descendants.
+    `cmdline` are patterns (`*` any text, `?` any character); a pattern for `cmdline` may match any
+    part of it. `tree`: these processes and all their descendants. `workload`: what
+    `capture -- COMMAND` started, and its descendants. Several values of one of these are
+    alternatives.
 
     Raises `UsageError` if the trace lacks these columns, or no process matches.
 
@@ -58,7 +59,6 @@ def of_processes(
                 "record again, or select with --comm, --pid or --tid",
             )
         chosen.append(pl.col(name).str.contains(_regex(patterns, whole=name != "cmdline")))
-    roots: set[int] = set()
     if workload:
         pid = trace.metadata("workload", "pid")
         if pid is None:
@@ -68,13 +68,11 @@ def of_processes(
                 "select with --process or --tree",
             )
         asked.append("workload")
-        roots.add(int(pid))
+        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, {int(pid)}))))
     if tree is not None:
         given_pids = [tree] if isinstance(tree, int) else list(tree)
         asked.append(f"tree {' or '.join(map(str, given_pids))}")
-        roots.update(given_pids)
-    if roots:
-        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, roots))))
+        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, set(given_pids)))))
     pids = rows.filter(*chosen)["pid"].unique().sort()
     if pids.is_empty():
         raise UsageError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from parsers_of_commands import selects
 
 import schedscope as ss
 from schedscope import cli
@@ -80,7 +81,7 @@ def test_check_in_python_takes_an_expression(trace: ss.Trace) -> None:
     assert "selected waits" in found["check"].to_list()
     with pytest.raises(ss.UsageError, match="no column 'queue'"):
         ss.check(trace, where=pl.col("queue") > 1)
-    with pytest.raises(ss.UsageError, match="no thread of .* matches"):
+    with pytest.raises(ss.UsageError, match=r"no thread of .* matches"):
         ss.check(trace, where=pl.col("comm") == "nobody")
 
 
@@ -198,8 +199,122 @@ def test_what_no_format_can_have_is_refused(run, trace: ss.Trace, tmp_path: Path
     assert "csv, parquet, perfetto or chrome" in err
     err = run("export", CAPTURE, "--to", "csv", "--cpu", "0", "-o", tmp_path / "a", code=2)
     assert "the CPUs are whole in every format" in err
-    with pytest.raises(ss.UsageError, match="no thread of .* matches"):
+    with pytest.raises(ss.UsageError, match=r"no thread of .* matches"):
         ss.export(trace, tmp_path / "a", "csv", where=pl.col("comm") == "nobody")
     with pytest.raises(ss.UsageError, match="no column 'cpu'"):
         ss.export(trace, tmp_path / "a", "csv", where=pl.col("cpu") == 0)
     assert not list(tmp_path.iterdir())
+
+
+def test_compare_selects_the_processes_of_each_recording(run) -> None:
+    """They have other numbers in each: those of the first must not be looked for in the second."""
+    other = FIXTURES / "linux-syscalls.capture"
+    words = ["compare", CAPTURE, other, "--format", "json", "--measure", "running", "--top", "0"]
+    by_process = json.loads(run(*words, "--process", "python3"))["rows"][0]
+    assert by_process["a"] > 0
+    assert by_process["b"] > 0
+    traces = [ss.open(path) for path in (CAPTURE, other)]
+    frame = ss.compare(
+        *traces,
+        where=lambda trace: ss.of_processes(trace, process="python3"),
+        measures=["running"],
+        top=0,
+    )
+    assert frame.row(0, named=True)["b"] == by_process["b"]
+
+
+def test_whatif_replays_a_selection_of_any_kind(run, trace: ss.Trace, mine: set[int]) -> None:
+    words = ["whatif", CAPTURE, "--set-nice", "python3=5", "--replays", "1", "--format", "json"]
+    by_process = json.loads(run(*words, *PYTHON))
+    assert by_process["others"] in ("occupy", "compete")
+    (recorded,) = (r for r in by_process["rows"] if r["configuration"] == "recorded")
+    assert recorded["threads"] == len(mine)
+    tids = trace.threads.filter(pl.col("utid").is_in(list(mine))).collect()["tid"].to_list()
+    by_tid = json.loads(run(*words, *(word for tid in tids for word in ("--tid", tid))))
+    assert by_tid["rows"] == by_process["rows"]
+    err = run("whatif", CAPTURE, "--cpus", "4", "--cpu", "0", code=2)
+    assert "a replay is of the whole machine" in err
+    err = run("whatif", CAPTURE, "--cpus", "4", "--others", "occupy", code=2)
+    assert "expected a selection of threads as well" in err
+
+
+def test_fidelity_compares_a_selection_of_any_kind(run) -> None:
+    words = ["fidelity", CAPTURE, "--policy", "fifo", "--format", "json"]
+    some = json.loads(run(*words, *PYTHON))["rows"]
+    named = json.loads(run(*words, "--comm", "python3"))["rows"]
+    assert some == named
+    assert some[0]["n_waits"] < json.loads(run(*words))["rows"][0]["n_waits"]
+
+
+@pytest.mark.parametrize(
+    "option", [("--comm", "x"), ("--tree", "1"), ("--workload",), ("--cpu", "0")]
+)
+def test_what_is_about_the_whole_recording_says_what_to_use(run, cache: Path, option) -> None:
+    err = run("simulate", CAPTURE, *option, code=2)
+    assert f"simulate with {option[0]}; expected all threads" in err
+    assert ("--cpus N" if option[0] == "--cpu" else "whatif --policy NAME") in err
+    assert cli.main(["convert", str(CAPTURE), *option]) == 2
+
+
+# What has no selection, and why.
+WITHOUT = {
+    "capture": "records everything; its own options say of whom",
+    "collectors": "no trace",
+    "convert": "refuses it: the tables of some threads are no trace",
+    "doctor": "no trace",
+    "ministat": "numbers, no trace",
+    "simulate": "refuses it: whatif replays some threads",
+    "validate": "looks at the files",
+}
+
+
+def test_every_other_command_takes_a_selection() -> None:
+    """The rule: a new command has the options, or a reason."""
+    without = {
+        name
+        for name in cli.commands()
+        if not selects(name)
+        # Their --tid names one thread, and their selections say whose worst wait.
+        and name not in ("critical-path", "wake-chain")
+    }
+    assert without == set(WITHOUT)
+
+
+def forest() -> ss.Trace:
+    """sh 10 started make 11 and cc 12 below it; another sh 20 started cc 21."""
+    threads = pl.DataFrame(
+        {
+            "utid": range(1, 6),
+            "tid": [10, 11, 12, 20, 21],
+            "pid": [10, 11, 12, 20, 21],
+            "ppid": [1, 10, 11, 1, 20],
+            "comm": ["sh", "make", "[cc]\nx", "sh", "cc"],
+            "process_name": ["sh", "make", "cc", "sh", "cc"],
+        }
+    )
+    about = {"ncpu": 1, "window": [0, 1], "workload": {"pid": 10, "command": ["sh"]}}
+    return ss.Trace.from_tables({"threads": threads}, about)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pids"),
+    [
+        ({"tree": 10}, [10, 11, 12]),
+        ({"tree": [11, 20]}, [11, 12, 20, 21]),
+        ({"workload": True}, [10, 11, 12]),
+        # Different arguments must all hold, as --process and --tree do.
+        ({"workload": True, "tree": 11}, [11, 12]),
+        ({"workload": True, "process": "cc"}, [12]),
+        ({"process": ["make", "cc"]}, [11, 12, 21]),
+    ],
+)
+def test_what_is_combined_selects_less(asked: dict[str, object], pids: list[int]) -> None:
+    trace = forest()
+    found = trace.threads.filter(ss.of_processes(trace, **asked)).collect()
+    assert found["pid"].to_list() == pids
+
+
+def test_a_tree_outside_the_workload_selects_nothing() -> None:
+    trace = forest()
+    with pytest.raises(ss.UsageError, match="matches workload and tree 20"):
+        ss.of_processes(trace, workload=True, tree=20)

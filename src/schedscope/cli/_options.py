@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from schedscope.trace import Trace
+
+_Found = TypeVar("_Found")
 
 INPUT_HELP = "a capture folder, a .sched folder, or a trace file of another tool"
 
@@ -37,7 +39,8 @@ def add_selection(
 ) -> None:
     """Which threads and CPUs the result is about; `where` makes an expression of it."""
     select = parser.add_argument_group(
-        f"only {what} (repeat an option to select more; * and ? are wildcards)"
+        f"only {what} (repeat an option to select more, combine options to select less;"
+        " * and ? are wildcards)"
     )
     select.add_argument(
         "--comm",
@@ -77,6 +80,20 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         "--tree", metavar="PID", type=int, action="append", help="a process and its descendants"
     )
     select.add_argument("--workload", action="store_true", help="what `capture -- COMMAND` started")
+
+
+def add_refused_selection(parser: argparse.ArgumentParser) -> None:
+    """The options of `add_selection`, unlisted: `refuse_selection` says what to use instead."""
+    for option in ("comm", "pid", "tid", "cpu", *_OF_PROCESSES):
+        action = "store_true" if option == "workload" else "append"
+        parser.add_argument(f"--{option}", action=action, help=argparse.SUPPRESS)
+
+
+def refuse_selection(args: argparse.Namespace, answer: str, expected: str, hint: str) -> None:
+    """Raises `UsageError` if anything was selected."""
+    given = [f"--{option}" for option, _ in _given(args)] + ["--cpu"] * bool(args.cpu)
+    if given:
+        raise UsageError(f"{answer} with {' and '.join(given)}", expected, hint)
 
 
 def selects_threads(args: argparse.Namespace) -> bool:
@@ -192,7 +209,8 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     chosen = []
     if args.comm:
         pattern = "|".join(f"(?:{_as_regex(name)})" for name in args.comm)
-        chosen.append(pl.col("comm").str.contains(f"^(?:{pattern})$"))
+        # Any text: names may have line breaks.
+        chosen.append(pl.col("comm").str.contains(f"(?s)^(?:{pattern})$"))
     chosen += [
         pl.col(name).is_in(values) for name in ("pid", "tid") if (values := getattr(args, name))
     ]
@@ -232,14 +250,50 @@ def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> l
     return [f"selected: {printable(words(args))}: {several(threads, 'thread')} of {of}"]
 
 
-def words(args: argparse.Namespace) -> str:
+def where_of_each(
+    args: argparse.Namespace,
+    traces: Sequence[Trace],
+    chosen: Callable[[argparse.Namespace, Trace], _Found],
+) -> list[_Found | None]:
+    """What `chosen` finds in each trace; None where one of several has nothing of the selection."""
+    found: list[_Found | None] = []
+    refused: UsageError | None = None
+    matched = False
+    for trace in traces:
+        try:
+            found.append(chosen(args, trace))
+            matched = True
+        except UsageError as error:
+            found.append(None)
+            refused = refused or error
+    if refused and not matched:
+        raise refused
+    return found
+
+
+def words(args: argparse.Namespace, *, cpus: bool = False) -> str:
     """The options of `add_selection` that were given, to be given again to another command."""
     import shlex
 
     found = []
     for option, values in _given(args):
         found += [f"--{option} {shlex.quote(value)}" for value in values] or [f"--{option}"]
+    if cpus:
+        found += [f"--cpu {cpu}" for cpu in args.cpu or ()]
     return " ".join(found)
+
+
+def check_replayed(args: argparse.Namespace, answer: str) -> None:
+    """Raises `UsageError` for what cannot select the threads that are replayed."""
+    refuse_cpu(
+        args, answer, "a replay is of the whole machine; --pin keeps threads on CPUs in `whatif`"
+    )
+    if args.others and not selects_threads(args):
+        raise UsageError(
+            f"--others {args.others}",
+            "a selection of threads as well, as in --comm NAME",
+            "without one there are no others",
+        )
 
 
 def where_ran(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,8 +18,10 @@ MOST = 5_000
 """Threads in one answer, those that waited most."""
 
 
-def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFrame:
-    """One row per thread but the idle ones, who waited most first.
+def thread_list(
+    trace: Trace, totals: pl.DataFrame | None = None, chosen: Collection[int] | None = None
+) -> pl.DataFrame:
+    """One row per thread but the idle ones, who waited most first; before them the `chosen`.
 
     With the columns of `thread_totals`, which are computed if not given; `text` is what a search
     looks at.
@@ -37,7 +40,11 @@ def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFram
                 [pl.col(name).cast(pl.String).fill_null("") for name in texts], separator="\n"
             ).str.to_lowercase(),
         )
-        .sort("wait", "run", "utid", descending=[True, True, False])
+        .sort(
+            pl.col("utid").cast(pl.UInt32).is_in(list(chosen or ())),
+            *("wait", "run", "utid"),
+            descending=[True, True, True, False],
+        )
         .collect(engine="streaming")
     )
 
