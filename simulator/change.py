@@ -269,7 +269,7 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             raise UsageError(
                 f"{several(ncpu, 'CPU')} with only some threads replayed",
                 "all threads",
-                "the others ran on CPUs that would not be there; leave out the selection of threads",
+                "the others ran on CPUs that would not be there; leave out the selection",
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(

@@ -34,7 +34,8 @@ def of_processes(
     `capture -- COMMAND` started, and its descendants. Several values of one of these are
     alternatives.
 
-    Raises `UsageError` if the trace lacks these columns, or no process matches.
+    Raises `UsageError` if the trace lacks these columns, and its kind `NoMatchError` if no process
+    matches.
 
     >>> threads = pl.DataFrame({"utid": [1, 2, 3], "comm": ["nginx", "nginx", "sh"],
     ...     "pid": [7, 8, 9], "ppid": [9, 7, 1], "process_name": ["nginx", "nginx", "sh"]})
@@ -75,12 +76,21 @@ def of_processes(
         chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, set(given_pids)))))
     pids = rows.filter(*chosen)["pid"].unique().sort()
     if pids.is_empty():
-        raise UsageError(
+        raise NoMatchError(
             f"no process of {trace.name} matches {' and '.join(asked)}",
             "a process that the trace has",
             "`schedscope latency --by process,service,cgroup` lists them",
         )
     return pl.col("pid").is_in(pids.implode())
+
+
+class NoMatchError(UsageError):
+    """Nothing of the trace is selected, though it has what is asked for."""
+
+
+def named(patterns: Iterable[str]) -> pl.Expr:
+    """The threads whose names match one of these patterns."""
+    return pl.col("comm").str.contains(_regex(list(patterns), whole=True))
 
 
 def _regex(patterns: list[str], *, whole: bool) -> str:

@@ -208,9 +208,9 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
     chosen = []
     if args.comm:
-        pattern = "|".join(f"(?:{_as_regex(name)})" for name in args.comm)
-        # Any text: names may have line breaks.
-        chosen.append(pl.col("comm").str.contains(f"(?s)^(?:{pattern})$"))
+        from schedscope.processes import named
+
+        chosen.append(named(args.comm))
     chosen += [
         pl.col(name).is_in(values) for name in ("pid", "tid") if (values := getattr(args, name))
     ]
@@ -318,13 +318,6 @@ def known_cpus(args: argparse.Namespace, trace: Trace) -> list[int]:
             numbers = ", ".join(map(str, sorted(known)))
             raise UsageError(f"--cpu {cpu}", "a CPU of this trace", f"one of {numbers}")
     return list(args.cpu or [])
-
-
-def _as_regex(name: str) -> str:
-    import re
-
-    # Not fnmatch: kernel threads have brackets in their names.
-    return re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
 
 
 def _said(args: argparse.Namespace) -> str:
