@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -51,8 +53,8 @@ def of_processes(
     chosen = [pl.lit(True)]
     asked = []
     for name, given in given_texts.items():
-        patterns = [given] if isinstance(given, str) else list(given)
-        asked.append(f"{name.removesuffix('_name')} {' or '.join(patterns)}")
+        patterns = _list(given)
+        asked.append(f"{name.removesuffix('_name')} {' or '.join(map(brief, patterns))}")
         if rows[name].is_null().all():
             raise UsageError(
                 f"{trace.name} has no {name} of any thread",
@@ -76,12 +78,38 @@ def of_processes(
         chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, set(given_pids)))))
     pids = rows.filter(*chosen)["pid"].unique().sort()
     if pids.is_empty():
+        hint = "`schedscope latency --by process,service,cgroup` lists them"
+        known_texts = {name: rows[name].unique().drop_nulls().to_list() for name in given_texts}
+        close = [nearest(_list(given), known_texts[name]) for name, given in given_texts.items()]
+        if any(close):
+            hint = f"did you mean {' or '.join(filter(None, close))}?"
+        elif len(asked) > 1:
+            hint = "a process must match everything given; an option given twice selects more"
         raise NoMatchError(
             f"no process of {trace.name} matches {' and '.join(asked)}",
             "a process that the trace has",
-            "`schedscope latency --by process,service,cgroup` lists them",
+            hint,
         )
     return pl.col("pid").is_in(pids.implode())
+
+
+def _list(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def brief(text: str) -> str:
+    """A pattern as it would be typed, at a length for a sentence."""
+    return shlex.quote(text if len(text) <= _LONG else text[: _LONG - 3] + "...")
+
+
+_LONG = 60
+
+
+def nearest(patterns: Iterable[str], names: Sequence[str]) -> str:
+    """The names that somebody may have meant who wrote these patterns, none of which is a name."""
+    wanted = [text for text in patterns if text and text not in names and len(text) <= _LONG]
+    close = [near for text in wanted for near in get_close_matches(text, names, 3)]
+    return " or ".join(dict.fromkeys(close))
 
 
 class NoMatchError(UsageError):

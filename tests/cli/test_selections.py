@@ -318,3 +318,43 @@ def test_a_tree_outside_the_workload_selects_nothing() -> None:
     trace = forest()
     with pytest.raises(ss.UsageError, match="matches workload and tree 20"):
         ss.of_processes(trace, workload=True, tree=20)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--process", "pyhton3"], "did you mean python3"),
+        (["--comm", "pyhton3"], "did you mean python3"),
+        # Every name is right, and no thread has both.
+        (["--process", "python3", "--comm", "head"], "a thread must match every option"),
+        (["--process", "head", "--tree", "18293"], "a process must match everything given"),
+        (["--comm", "[a"], "matches --comm '[a'; expected"),
+        (["--comm", ""], "matches --comm ''; expected"),
+        (["--comm", "\x1b[31m\n"], r"matches --comm '\x1b[31m\n'; expected"),
+        (["--process", "a" * 5000], f"matches process {'a' * 57}...; expected"),
+        (["--cmdline", "b" * 5000], "no cmdline of any thread"),
+    ],
+)
+def test_a_selection_of_nothing_says_what_is_near(run, options: list[str], said: str) -> None:
+    err = run("latency", CAPTURE, *options, code=2)
+    assert said in err
+    assert len(err) < 400
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "export --to csv", "fidelity", "findings", "off-cpu", "outliers", "report",
+                "requests", "slowdown", "whatif --cpus 4"],
+)  # fmt: skip
+def test_what_no_cpu_has_says_so_alike(
+    run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *more = command.split()
+    err = run(name, CAPTURE, *more, "--cpu", "0", code=2)
+    assert f"{'a report' if name == 'report' else name} with --cpu; expected threads. Hint: " in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_change_of_a_thread_that_is_not_replayed(run) -> None:
+    err = run("whatif", CAPTURE, *PYTHON, "--set-nice", "head=5", code=2)
+    assert "one of the selected threads, which are those replayed" in err

@@ -321,7 +321,11 @@ def known_cpus(args: argparse.Namespace, trace: Trace) -> list[int]:
 
 
 def _said(args: argparse.Namespace) -> str:
-    return " and ".join(" ".join([f"--{option}", *values]) for option, values in _given(args))
+    from schedscope.processes import brief
+
+    return " and ".join(
+        " ".join([f"--{option}", *map(brief, values)]) for option, values in _given(args)
+    )
 
 
 def _given(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
@@ -334,13 +338,14 @@ def _given(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
 
 
 def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
-    from difflib import get_close_matches
+    from schedscope.processes import nearest
 
     names = trace.threads.select("comm").unique().collect()["comm"].drop_nulls().to_list()
-    close = [near for name in args.comm or [] for near in get_close_matches(name, names, 3)]
     hint = "`schedscope latency --by tid` lists threads"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
+    if close := nearest(args.comm or [], names):
+        hint = f"did you mean {close}?"
+    elif len(_given(args)) > 1:
+        hint = "a thread must match every option; an option given twice selects more"
     return "a thread that the trace has", hint
 
 

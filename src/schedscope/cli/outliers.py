@@ -13,7 +13,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -55,8 +54,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     trace = _options.open_input(args)
-    if args.cpu:
-        raise UsageError("outliers with --cpu", "threads", "a part is not about a single CPU")
+    _options.refuse_cpu(args, "outliers", "a part is not about a single CPU")
     frame = outliers(trace, every=args.every, where=_options.where_threads(args, trace))
     judged = frame.filter(pl.col("outlier").is_not_null()).height
     found = frame.filter("outlier")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -39,8 +38,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     by = _options.groups(args.by, GROUPS)
-    if args.cpu:
-        raise UsageError("slowdown with --cpu", "threads", "a process is not on a single CPU")
+    _options.refuse_cpu(args, "slowdown", "a process is not on a single CPU")
     trace = _options.open_input(args)
     frame = slowdown(trace, by=by, where=_options.where(args, trace))
     shown = frame.head(args.top) if args.top else frame

@@ -100,6 +100,7 @@ def _timeline(subject: Subject, focus: Focus) -> Section:
         show=shown if whole else None,
         max_bytes=TIMELINE_BYTES,
         found=subject.findings,
+        where=subject.where,
     )
     return Section(
         "timeline",
