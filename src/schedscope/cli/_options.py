@@ -62,7 +62,7 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         "--cgroup",
         metavar="PATH",
         action="append",
-        help="threads of processes in this control group",
+        help="threads of processes in this control group; as in /web/*: below it",
     )
     select.add_argument(
         "--service",
@@ -74,12 +74,18 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         "--cmdline",
         metavar="TEXT",
         action="append",
-        help="threads of processes with this command line",
+        help="threads of processes with this text in their command line",
     )
     select.add_argument(
-        "--tree", metavar="PID", type=int, action="append", help="a process and its descendants"
+        "--tree",
+        metavar="PID",
+        type=int,
+        action="append",
+        help="threads of this process and its descendants",
     )
-    select.add_argument("--workload", action="store_true", help="what `capture -- COMMAND` started")
+    select.add_argument(
+        "--workload", action="store_true", help="threads of what `capture -- COMMAND` started"
+    )
 
 
 def add_refused_selection(parser: argparse.ArgumentParser) -> None:

@@ -10,13 +10,14 @@ of the selected threads: when was this service slower than usual?
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
-from schedscope.units import count, duration, several
+from schedscope.units import duration, several
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,14 +71,15 @@ def run(args: argparse.Namespace) -> Answer:
     elif found.is_empty():
         notes = [f"{parts}: none stands out from the others"]
     else:
-        notes = [f"{parts}: {count(found.height)} stand out" + ("s" if found.height == 1 else "")]
+        notes = [f"{parts}: {several(found.height, 'stands', 'stand')} out"]
     if 0 < judged < frame.height:
         notes.append(f"{several(frame.height - judged, 'part')} could not be judged")
     notes = [*more(rows.height - shown.height, "more part"), *notes]
     if found.height:
         whose = f" {given}" if (given := _options.words(args)) else ""
         notes.append(
-            f"go on with: schedscope findings {args.input} {_together(trace, found)}{whose}"
+            f"go on with: schedscope findings {shlex.quote(args.input)}"
+            f" {_together(trace, found)}{whose}"
         )
     # Without rows, the note says it all.
     names = ["ts", "dur", "deviation", "story", "select"] if shown.height else []
