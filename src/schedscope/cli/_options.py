@@ -34,14 +34,16 @@ def add_window(parser: argparse.ArgumentParser) -> None:
     window.add_argument("--until", metavar="TIME", help="up to this time")
 
 
+_COMBINED = """\
+An option can be repeated, which selects more; different options together select less.
+In names * stands for any text and ? for one character."""
+
+
 def add_selection(
     parser: argparse.ArgumentParser, *, what: str = "rows about these threads and CPUs"
 ) -> None:
     """Which threads and CPUs the result is about; `where` makes an expression of it."""
-    select = parser.add_argument_group(
-        f"only {what} (repeat an option to select more, combine options to select less;"
-        " * and ? are wildcards)"
-    )
+    select = parser.add_argument_group(f"only {what}", _COMBINED)
     select.add_argument(
         "--comm",
         metavar="NAME",
@@ -370,7 +372,12 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(
-    parser: argparse.ArgumentParser, models: str, *, default: str, sorts: Sequence[str]
+    parser: argparse.ArgumentParser,
+    models: str,
+    *,
+    default: str,
+    sorts: Sequence[str],
+    tunable: str,
 ) -> None:
     """Which scheduler's rule, its tunables, and how to show what it says of the threads."""
     parser.add_argument(
@@ -384,7 +391,7 @@ def add_model(
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a tunable of that scheduler, as in --set interact=20 (see `simulate --policies`)",
+        help=f"a tunable of that scheduler, as in --set {tunable} (see `simulate --policies`)",
     )
     parser.add_argument("--series", action="store_true", help="show every change over time instead")
     parser.add_argument(
@@ -409,7 +416,7 @@ def model_settings(args: argparse.Namespace, sorts: Sequence[str]) -> dict[str, 
     for text in args.set:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"--set {text}", "NAME=VALUE", "write for example --set interact=20")
+            raise UsageError(f"--set {text}", "NAME=VALUE", "`simulate --policies` lists tunables")
         found[name] = value
     return found
 
@@ -486,9 +493,7 @@ def add_one_thread(parser: argparse.ArgumentParser, *, at: str, worst: str) -> N
     which.add_argument("--tid", type=int, help=f"the thread at {at}")
     which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
     which.add_argument("--worst", type=int, metavar="N", help=worst)
-    select = parser.add_argument_group(
-        "with --worst, only the waits of (repeat an option to select more; * and ? are wildcards)"
-    )
+    select = parser.add_argument_group("with --worst, only waits of these threads", _COMBINED)
     select.add_argument("--comm", metavar="NAME", action="append", help="threads of this name")
     select.add_argument("--pid", type=int, action="append", help="threads of this process")
     _add_processes(select)

@@ -11,7 +11,7 @@ far clocks may differ unnoticed. Each line is
 
   ok        nothing found
   note      found, and excluded from results: at most 1 % of what it concerns
-  warning   enough to move results (missing wakeups: above 0.1 %; the recorder: above 5 % of
+  warning   enough to move results (missing wakeups: above 0.03 %; the recorder: above 5 % of
             running time)
   violated  a sum does not add up: results are wrong
 

@@ -4,7 +4,8 @@ The workload is extracted from TRACE, replayed on the same machine under each
 policy for the same time, and compared with the original. Besides the models of
 the host's own scheduler there are baselines (fifo, rr), which know nothing of it, and
 with --again a second capture of the same workload: no simulation can be expected to be
-closer than two captures are to each other.
+closer than two captures are to each other. With threads selected only these are replayed
+and compared, as on a host on which others ran, too.
 """
 
 from __future__ import annotations
@@ -51,15 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="costs as in `simulate` (default: those measured in the trace)",
     )
-    _options.add_selection(parser, what="these threads are replayed and compared")
+    _options.add_selection(parser, what="these threads replayed and compared")
     parser.add_argument(
         "--others",
         choices=("occupy", "compete", "drop"),
         help="with threads selected: the other threads take the CPU time they took, before all fair"
         " threads (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
-    parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--external",
+        choices=("relative", "absolute"),
+        default="relative",
+        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
+        " the recorded time (absolute)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     _options.add_format(parser)
 
 

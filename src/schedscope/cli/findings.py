@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="waits at least this long count as starvation (default: 100ms)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N")
-    _options.add_selection(parser, what="findings that affect")
+    _options.add_selection(parser, what="findings that affect these threads")
     _options.add_format(parser)
 
 

@@ -7,8 +7,8 @@ folder also holds fleet.parquet, one row per trace, and index.html: hosts that s
 of hosts compared, and the command that shows more of each trace.
 
 With a selection it is about the waits of these threads on each host; a trace without such threads
-has none, and is not compared. Thread and process ids are other ones on each host, so that names,
-services, control groups and command lines select.
+has none, and is not compared. Select by name, service, control group or command line: process and
+thread ids differ between hosts.
 
 A worker that ends is replaced and its trace tried again. A trace that cannot be read is named, and
 the rest goes on.
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.add_selection(parser, what="waits of these threads")
     _options.add_decoder_options(parser)
-    _options.add_top(parser, ROWS, what="the N traces of which 1 %% of the waits are longest")
+    _options.add_top(parser, ROWS, what="the N traces with the longest p99")
     _options.add_format(parser)
 
 

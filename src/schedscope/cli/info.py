@@ -34,7 +34,9 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope info`."""
     _options.add_input(parser)
-    _options.add_selection(parser, what="these threads and CPUs, where a table is about such")
+    _options.add_selection(
+        parser, what="these threads and CPUs, in tables that are about threads or CPUs"
+    )
     _options.add_format(parser)
 
 

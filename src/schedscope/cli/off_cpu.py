@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " where system calls or requests to disks were recorded (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
-    _options.add_selection(parser, what="threads")
+    _options.add_selection(parser, what="these threads")
     _options.add_format(parser)
 
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the time that the timeline shows first, as in 2.5s (default: the worst finding)",
     )
     shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
-    _options.add_selection(parser, what="what affects, and waits of")
+    _options.add_selection(parser, what="what affects these threads, and their waits")
     _change.add_change(
         parser, "a section more: what if this were changed? (as in `schedscope whatif`)"
     )

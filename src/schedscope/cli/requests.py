@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " any, as with pipes (default: same)",
     )
     _options.add_top(parser, 20, what="the first N rows; of single requests the N slowest")
-    _options.add_selection(parser, what="threads")
+    _options.add_selection(parser, what="requests to these threads")
     _options.add_format(parser)
 
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     _options.add_by(parser, GROUPS, "pid")
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
-    _options.add_selection(parser)
+    _options.add_selection(parser, what="rows about these threads")
     _options.add_format(parser)
 
 

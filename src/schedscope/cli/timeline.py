@@ -3,6 +3,10 @@
 One lane per CPU and for each thread of the worst waits. A pixel shows the exact
 shares of the time that it covers; zoom in to see every interval. The size of the page
 limits the detail: use --since and --until to see part of a long trace in full.
+
+With a selection the page begins with the lanes of these threads beside those of the CPUs, and
+steps through their longest waits and findings; with --cpu it begins with these CPUs. All other
+threads can be searched.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file to write (default: INPUT's name with -timeline.html)",
     )
     _options.add_selection(
-        parser, what="lanes and longest waits of these threads and CPUs, to begin with"
+        parser, what="lanes and longest waits of these threads and CPUs, at first"
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace an existing file")
     parser.add_argument(

@@ -59,13 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what counts as a service; numbers in a name become * (default: comm)",
     )
     _options.add_selection(
-        parser, what="these threads are replayed, and the others take the CPU time that they took"
+        parser, what="these threads replayed: the others take the CPU time that they took"
     )
     parser.add_argument(
         "--others",
         choices=("occupy", "compete"),
-        help="with threads selected, the others take it before all fair threads, or as one of them"
-        " (default: whichever replays the recorded configuration more closely)",
+        help="with threads selected: the others take that time before all fair threads (occupy),"
+        " or as one of them (compete; default: whichever replays the recorded configuration more"
+        " closely)",
     )
     parser.add_argument(
         "--replays", type=int, default=5, metavar="N", help="replays of each (default: 5)"
