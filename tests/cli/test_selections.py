@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -358,3 +359,27 @@ def test_what_no_cpu_has_says_so_alike(
 def test_a_change_of_a_thread_that_is_not_replayed(run) -> None:
     err = run("whatif", CAPTURE, *PYTHON, "--set-nice", "head=5", code=2)
     assert "one of the selected threads, which are those replayed" in err
+
+
+def test_a_report_about_some_threads_begins_its_timeline_and_whatif_with_them(
+    run, mine: set[int], tmp_path: Path
+) -> None:
+    """All are replayed, since the change may be of others: the selection may not wait the most."""
+    path = tmp_path / "page.html"
+    options = ["--process", "head", "--set-nice", "python3=5", "-o", path]
+    run("report", CAPTURE, *options)
+    page = path.read_text()
+    lines = re.findall(r"schedscope timeline --since \d[^<]*<", page)
+    assert lines
+    assert all(" --process head" in line for line in lines), lines
+    section = page[page.index("What if: ") :]
+    assert "The selected threads come first." in section
+    table = section[section.index("<table") : section.index("</table>")]
+    first = [name for name in re.findall(r"<tr><t[dh][^>]*>([^<]*)<", table)[1:] if name]
+    assert first[0] == "head"
+    assert "python3" in first
+    # The page's own timeline: CPUs, and no lane of another thread.
+    about = re.search(r'<script type="application/json">(.*?)</script>', page)
+    assert about
+    lanes = json.loads(about[1])["about"]["lanes"]
+    assert not {f"utid:{utid}" for utid in mine} & set(lanes)

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> Facts:
         if _change.is_asked(args):
             from schedscope.report.whatif import changed
 
-            more = [changed(trace, change, _change.words(args))]
+            more = [changed(subject, change, _change.words(args))]
         _output.write_whole(target, page(subject, shown, more))
         written = [str(target)]
         if args.figures:
