@@ -253,9 +253,10 @@ def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> l
     from schedscope.units import printable, several
 
     known = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
-    threads, processes = known.select(pl.len(), pl.col("pid").n_unique()).collect().row(0)
-    of = several(processes, "process", "processes")
-    return [f"selected: {printable(words(args))}: {several(threads, 'thread')} of {of}"]
+    pids = pl.col("pid").drop_nulls().n_unique()
+    threads, processes = known.select(pl.len(), pids).collect().row(0)
+    of = f" of {several(processes, 'process', 'processes')}" if processes else ""
+    return [f"selected: {printable(words(args))}: {several(threads, 'thread')}{of}"]
 
 
 def where_of_each(

@@ -29,7 +29,7 @@ EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
   schedscope whatif web.capture --cpus 4 --by process_name
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
-  schedscope whatif web.capture --cpus 4 --service nginx.service
+  schedscope whatif web.capture --set-nice nginx=-5 --service nginx.service
   schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
   schedscope whatif web-1.capture --again web-2.capture --again web-3.capture --cpus 4
   schedscope whatif web.capture --add-load 2 --set-class 'load-*=idle'
