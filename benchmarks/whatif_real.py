@@ -96,7 +96,7 @@ class Tally:
         for trace in before:
             comm = names_in(trace, patterns)
             asked = change or {"pin": dict.fromkeys(comm, "0")}
-            frame = ss.whatif(trace, by=by, comm=comm, **asked)
+            frame = ss.whatif(trace, by=by, where=pl.col("comm").is_in(comm), **asked)
             for row in frame.filter(configuration="changed").iter_rows(named=True):
                 answers[row[by]].append(row)
         for service in sorted(answers):

@@ -127,7 +127,9 @@ def matching(workload: Workload, pattern: str) -> pl.Series:
 
         close = get_close_matches(pattern, names.unique().sort().to_list(), 3)
         hint = f"did you mean {' or '.join(close)}?" if close else "`latency --by comm` lists names"
-        raise UsageError(f"no thread {pattern!r}", "the name of a thread of the trace", hint)
+        some = workload.info.get("others") is not None
+        of = "one of the selected threads, which are those replayed" if some else "one of the trace"
+        raise UsageError(f"no thread {pattern!r}", f"the name of a thread, {of}", hint)
     return found
 
 
@@ -269,7 +271,7 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             raise UsageError(
                 f"{several(ncpu, 'CPU')} with only some threads replayed",
                 "all threads",
-                "the others ran on CPUs that would not be there; leave out --comm",
+                "the others ran on CPUs that would not be there; leave out the selection",
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(

@@ -120,6 +120,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.needs import require_also
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting
@@ -212,8 +213,9 @@ def extract_with_utids(
     known = trace.threads.collect()
     drop: list[int] = []
     if where is not None:
-        drop = known.filter(~where.fill_null(False))["utid"].to_list()
-        if len(drop) == known.height:
+        chosen = chosen_threads(trace, where)
+        drop = known.filter(~pl.col("utid").is_in(chosen.implode()))["utid"].to_list()
+        if chosen.is_empty():
             raise UsageError(
                 f"no thread of {trace.name} is left", "a condition that some threads meet"
             )

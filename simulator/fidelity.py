@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.of_threads import Where, chosen_threads, where_in
 from schedscope.analysis._base.policies import declaration, names
 from schedscope.analysis._base.quantiles import quantile
 from schedscope.errors import UsageError
@@ -68,7 +69,7 @@ def fidelity(
     policies: Iterable[str] | None = None,
     set: Mapping[str, Mapping[str, Any]] | None = None,
     costs: Costs | None = None,
-    comm: Sequence[str] | None = None,
+    where: Where = None,
     others: str = "occupy",
     external: str = "relative",
     cut: str = "extend",
@@ -81,7 +82,8 @@ def fidelity(
     `policies`: the model of the recorded scheduler, all other releases of it, then the baselines,
     which know nothing of threads. `set` gives tunables by policy. `costs` of None are those
     measured in the trace.
-    With `comm` only threads of these names are replayed and compared: for a host
+    With `where`, an expression by columns of `threads` or a function of a trace that makes
+    one, only these threads are replayed and compared: for a host
     on which others ran, too; `others` as in `extract`: by default they take the
     CPU time that they took. `cut` as in `extract`: by default a thread that
     wants a CPU when the window ends continues to want one. Tunables that the recording shows
@@ -91,7 +93,7 @@ def fidelity(
     """
     way = replay(
         trace,
-        where=None if comm is None else pl.col("comm").is_in(list(comm)),
+        where=where_in(trace, where),
         others=others,
         external=external,
         cut=cut,
@@ -113,11 +115,13 @@ def fidelity(
                 f"one of {', '.join(policies)}",
                 "also name it among the policies",
             )
-    real = _Figures(trace, comm)
+    real = _Figures(trace, _mine(trace, where))
+    # Threads of a workload are numbered after the idle ones; those that stand in are nobody's.
+    replayed = way.utids.is_not_null().arg_true() + trace.ncpu if where is not None else None
     rows = [{"against": "real", **real.absolute()}]
     apart = 0
     if again is not None:
-        second = _Figures(again, comm).against(real, matched=False, apart=0)
+        second = _Figures(again, _mine(again, where)).against(real, matched=False, apart=0)
         apart = second["shift"] or 0
         rows.append({"against": "again", **second})
     for name in policies:
@@ -130,18 +134,24 @@ def fidelity(
             until=way.until,
             progress=progress,
         )
-        figures = _Figures(simulated, comm).against(real, matched=True, apart=apart)
+        figures = _Figures(simulated, replayed).against(real, matched=True, apart=apart)
         rows.append({"against": name, **figures})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-class _Figures:
-    """What is compared, of one trace."""
+def _mine(trace: Trace, where: Where) -> pl.Series | None:
+    """The utids of the threads that are compared; None for all."""
+    chosen = where_in(trace, where)
+    return None if chosen is None else chosen_threads(trace, chosen)
 
-    def __init__(self, trace: Trace, comm: Sequence[str] | None) -> None:
+
+class _Figures:
+    """What is compared, of one trace: of all threads, or of those utids."""
+
+    def __init__(self, trace: Trace, mine: pl.Series | None) -> None:
         threads = (
             trace.threads.filter(pl.col("utid") >= trace.ncpu)
-            .filter(True if comm is None else pl.col("comm").is_in(list(comm)))
+            .filter(True if mine is None else pl.col("utid").is_in(mine.implode()))
             # Numbers of threads rise in the order of their first event.
             .sort("utid")
             .select("utid", "comm", "tid", rank=pl.int_range(pl.len()).over("comm"))

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.needs import require_also
+from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.change import Changed, change
 from schedscope.simulator.replay import Replay, replay
@@ -77,7 +78,7 @@ def whatif(
     add_load: int | None = None,
     set: Mapping[str, Any] | None = None,
     by: str = "comm",
-    comm: Sequence[str] | None = None,
+    where: Where = None,
     others: str | None = None,
     replays: int = REPLAYS,
     seed: int = 1,
@@ -95,8 +96,9 @@ def whatif(
     (`set_weight={"/web": 200}`, as in `cpu.weight`), quotas of CPU time (`quota={"/web": "50%"}` of
     one CPU, "20ms/100ms" in each period, "none"; threads by name get a group of their own),
     another `slice`, other tunables (`set`), and `add_load`: so many more threads that want a CPU
-    all the time, load-0, load-1 and so on, which the other changes may name. With `comm` only
-    threads of these names are replayed; the others take the CPU time that they took; `others`:
+    all the time, load-0, load-1 and so on, which the other changes may name. With `where`, an
+    expression by columns of `threads` or a function of a trace that makes one, only these threads
+    are replayed; the others take the CPU time that they took; `others`:
     "occupy" before all fair threads, "compete" as one of them, None whichever comes closer to the
     recording when the recorded configuration is replayed. `by`: what a service is, one of comm,
     name (worker-12 is worker-*), process_name, cgroup and service (the unit or container that the
@@ -139,8 +141,7 @@ def whatif(
     and `MissingEventsError` for a trace without wakeups.
     """
     traces = [trace] if isinstance(trace, Trace) else list(trace)
-    where = None if comm is None else pl.col("comm").is_in(list(comm))
-    ways = [nearest_way(one, where, others) for one in traces]
+    ways = [nearest_way(one, where_in(one, where), others) for one in traces]
     asked: dict[str, Any] = {
         "policy": policy,
         "cpus": cpus,
@@ -166,7 +167,9 @@ def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) 
     """
     if where is None:
         if others is not None:
-            raise UsageError(f"others={others!r}", "some threads left out", "name some with comm")
+            raise UsageError(
+                f"others={others!r}", "some threads left out", "select some with where"
+            )
         return replay(trace)
     if others is not None:
         return replay(trace, where=where, others=others)

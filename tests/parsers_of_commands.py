@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Action, ArgumentParser
+from argparse import SUPPRESS, Action, ArgumentParser
 from importlib import import_module
 
 from schedscope.cli import commands
@@ -20,7 +20,8 @@ def required(command: str) -> list[str]:
 
 def selects(command: str) -> bool:
     """Whether its answer can be restricted to some threads and CPUs."""
-    return {"comm", "pid", "tid", "cpu"} <= {action.dest for action in actions(command)}
+    listed = {action.dest for action in actions(command) if action.help != SUPPRESS}
+    return {"comm", "pid", "tid", "cpu", "process", "workload"} <= listed
 
 
 def actions(command: str) -> list[Action]:

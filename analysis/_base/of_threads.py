@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -11,6 +11,15 @@ from schedscope.analysis._base.services import service_of
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
+
+Where: TypeAlias = "pl.Expr | Callable[[Trace], pl.Expr | None] | None"
+"""A selection in several traces: the same expression for all, or a function that makes it for each,
+since processes have other numbers in another recording."""
+
+
+def where_in(trace: Trace, where: Where) -> pl.Expr | None:
+    """The selection as an expression for this trace."""
+    return where(trace) if callable(where) else where
 
 
 def threads_with(

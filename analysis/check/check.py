@@ -15,6 +15,7 @@ from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
+from schedscope.analysis.check.selection import SIDES, selection
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ MANY = 10
 
 
 @needs()
-def check(trace: Trace) -> pl.DataFrame:
+def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per check of the trace: what was found, and how serious it is.
 
     * `check`: its name; `level`: `ok`, `note`, `warning` or `violated`;
@@ -68,6 +69,12 @@ def check(trace: Trace) -> pl.DataFrame:
     Results leave out, and count, what these rows report, so a note needs no action.
 
     The last row, `rests on`, finds nothing: it says what no check of a trace can see.
+
+    `where` selects threads by columns of `threads`. All other rows stay those of the whole
+    recording, on which results about some threads rest, too; before the last one stand rows about
+    these threads: `selected threads` (their share of the running time), `selected waits` (those
+    that are not measured), `selected time` (for how long it is unknown what they did) and
+    `selected reasons` (for how much of their waiting it is unknown what the CPU did meanwhile).
     """
     tiles = tiling(trace)
     alike = _clocks_alike(trace)
@@ -92,6 +99,7 @@ def check(trace: Trace) -> pl.DataFrame:
         _recorder(trace, tiles),
         _stored_files(trace),
         _warnings(trace),
+        *([] if where is None else selection(trace, where, tiles)),
         _rests_on(trace, alike, breaks),
     ]
     return pl.DataFrame([vars(finding) for finding in findings], schema=SCHEMA)
@@ -601,9 +609,8 @@ def _open_waits(trace: Trace) -> CheckRow:
     found = sum(sides.values())
     text = of(found, total, "wait")
     if found:
-        words = {"left": "without begin", "right": "without end", "both": "without either"}
         text += ": " + ", ".join(
-            f"{count(sides[side])} {words[side]}" for side in words if side in sides
+            f"{count(sides[side])} {words}" for side, words in SIDES.items() if side in sides
         )
     return part("censored waits", found, total, text)
 

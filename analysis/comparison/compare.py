@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.analysis.comparison.matching import Match, match_threads
 from schedscope.analysis.comparison.run_digest import ALL, busy, digest
@@ -71,7 +72,7 @@ def compare(
     b: Trace | Sequence[Trace],
     *more: Trace | Sequence[Trace],
     match: Match = "role",
-    where: pl.Expr | None = None,
+    where: Where = None,
     cause: str | None = None,
     measures: Sequence[str] | None = None,
     confidence: float = 0.95,
@@ -90,7 +91,9 @@ def compare(
     Threads of different traces are matched by name pattern and role (`match`, see
     `match_threads`). Rows with a null `thread` are about all threads together; the `top` groups
     that ran and waited longest, in all traces together, have rows of their own. `where` selects
-    threads and CPUs, as in `latency`; `cause` waits, and the switches that ended them.
+    threads and CPUs, as in `latency`, or is a function of a trace that makes such an expression, as
+    in `lambda trace: ss.of_processes(trace, service="nginx.service")`; `cause` waits, and the
+    switches that ended them.
 
     * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
     * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;
@@ -146,7 +149,6 @@ def compare(
         raise UsageError(f"blocks={blocks}", "8 or more", "fewer runs tell nothing about the noise")
     if resamples < 100:
         raise UsageError(f"resamples={resamples}", "100 or more")
-    _check_where(where)
     if cause is not None and cause not in CAUSES:
         raise UsageError(f"cause={cause!r}", "a cause of waits", f"one of {', '.join(CAUSES)}")
     repeated = len(settings[0]) > 1
@@ -154,14 +156,17 @@ def compare(
     for trace in traces:
         if trace.duration <= 0:
             raise UsageError(f"{trace.name} has no length", "a recording that is longer than 0 ns")
-    parts = _Parts(traces, match, where, top)
+    wheres = [where_in(trace, where) for trace in traces]
+    for one in wheres:
+        _check_where(one)
+    parts = _Parts(traces, match, wheres, top)
     digests = [
         digest(
             trace,
             parts.group_of[i],
             len(parts),
             blocks=1 if repeated else blocks,
-            where=where,
+            where=wheres[i],
             cause=cause,
         )
         for i, trace in enumerate(traces)
@@ -244,12 +249,12 @@ class _Parts:
     """The parts that threads play, and who plays them in each trace."""
 
     def __init__(
-        self, traces: Sequence[Trace], match: Match, where: pl.Expr | None, top: int
+        self, traces: Sequence[Trace], match: Match, wheres: Sequence[pl.Expr | None], top: int
     ) -> None:
         matched = match_threads(traces, match=match)
         times = pl.concat(
             [
-                busy(trace, where).with_columns(trace=pl.lit(i, dtype=pl.UInt32))
+                busy(trace, wheres[i]).with_columns(trace=pl.lit(i, dtype=pl.UInt32))
                 for i, trace in enumerate(traces)
             ]
         )

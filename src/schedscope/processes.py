@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -29,11 +31,13 @@ def of_processes(
 
     `process` (a name), `cgroup`, `service` (the units and containers that the path of the control
     group names, as in `nginx.service`, `docker-0123456789ab` or `user@7.service/nginx.service`) and
-    `cmdline` are patterns (`*` any text, `?` any character), several of which are alternatives; a
-    pattern for `cmdline` may match any part of it. `tree`: these processes and all their
-    descendants. `workload`: what `capture -- COMMAND` started, and its descendants.
+    `cmdline` are patterns (`*` any text, `?` any character); a pattern for `cmdline` may match any
+    part of it. `tree`: these processes and all their descendants. `workload`: what
+    `capture -- COMMAND` started, and its descendants. Several values of one of these are
+    alternatives.
 
-    Raises `UsageError` if the trace lacks these columns, or no process matches.
+    Raises `UsageError` if the trace lacks these columns, and its kind `NoMatchError` if no process
+    matches.
 
     >>> threads = pl.DataFrame({"utid": [1, 2, 3], "comm": ["nginx", "nginx", "sh"],
     ...     "pid": [7, 8, 9], "ppid": [9, 7, 1], "process_name": ["nginx", "nginx", "sh"]})
@@ -49,8 +53,8 @@ def of_processes(
     chosen = [pl.lit(True)]
     asked = []
     for name, given in given_texts.items():
-        patterns = [given] if isinstance(given, str) else list(given)
-        asked.append(f"{name.removesuffix('_name')} {' or '.join(patterns)}")
+        patterns = _list(given)
+        asked.append(f"{name.removesuffix('_name')} {' or '.join(map(brief, patterns))}")
         if rows[name].is_null().all():
             raise UsageError(
                 f"{trace.name} has no {name} of any thread",
@@ -58,7 +62,6 @@ def of_processes(
                 "record again, or select with --comm, --pid or --tid",
             )
         chosen.append(pl.col(name).str.contains(_regex(patterns, whole=name != "cmdline")))
-    roots: set[int] = set()
     if workload:
         pid = trace.metadata("workload", "pid")
         if pid is None:
@@ -68,21 +71,54 @@ def of_processes(
                 "select with --process or --tree",
             )
         asked.append("workload")
-        roots.add(int(pid))
+        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, {int(pid)}))))
     if tree is not None:
         given_pids = [tree] if isinstance(tree, int) else list(tree)
         asked.append(f"tree {' or '.join(map(str, given_pids))}")
-        roots.update(given_pids)
-    if roots:
-        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, roots))))
+        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, set(given_pids)))))
     pids = rows.filter(*chosen)["pid"].unique().sort()
     if pids.is_empty():
-        raise UsageError(
+        hint = "`schedscope latency --by process,service,cgroup` lists them"
+        known_texts = {name: rows[name].unique().drop_nulls().to_list() for name in given_texts}
+        close = [nearest(_list(given), known_texts[name]) for name, given in given_texts.items()]
+        if any(close):
+            hint = f"did you mean {' or '.join(filter(None, close))}?"
+        elif len(asked) > 1:
+            hint = "a process must match everything given; an option given twice selects more"
+        raise NoMatchError(
             f"no process of {trace.name} matches {' and '.join(asked)}",
             "a process that the trace has",
-            "`schedscope latency --by process,service,cgroup` lists them",
+            hint,
         )
     return pl.col("pid").is_in(pids.implode())
+
+
+def _list(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def brief(text: str) -> str:
+    """A pattern as it would be typed, at a length for a sentence."""
+    return shlex.quote(text if len(text) <= _LONG else text[: _LONG - 3] + "...")
+
+
+_LONG = 60
+
+
+def nearest(patterns: Iterable[str], names: Sequence[str]) -> str:
+    """The names that somebody may have meant who wrote these patterns, none of which is a name."""
+    wanted = [text for text in patterns if text and text not in names and len(text) <= _LONG]
+    close = [near for text in wanted for near in get_close_matches(text, names, 3)]
+    return " or ".join(dict.fromkeys(close))
+
+
+class NoMatchError(UsageError):
+    """Nothing of the trace is selected, though it has what is asked for."""
+
+
+def named(patterns: Iterable[str]) -> pl.Expr:
+    """The threads whose names match one of these patterns."""
+    return pl.col("comm").str.contains(_regex(list(patterns), whole=True))
 
 
 def _regex(patterns: list[str], *, whole: bool) -> str:

@@ -28,6 +28,8 @@ from schedscope.parsers import derived, files, schema, trace_json
 from schedscope.parsers.plausible import check_frame, check_rows
 
 METADATA = "trace.json"
+SELECTION = "selection.json"
+"""In its place where a folder has the rows about some threads only, which are no trace."""
 
 _REWRITE = "convert the capture again"
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
 from schedscope.parsers.schema import TABLES
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
 
 RUN_COLUMNS = ("ts", "dur", "utid", "state", "cpu")
 WAIT_COLUMNS = ("utid", "ts_ready", "wait")
@@ -39,3 +45,12 @@ def thread_totals(runs: pl.DataFrame, waits: pl.DataFrame, begin: int, ncpu: int
     waited = waits.with_columns(ready=pl.col("ts_ready") - begin)
     both = ran.join(waited, on="utid", how="full", coalesce=True)
     return both.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()).sort("utid")
+
+
+def totals_of(trace: Trace) -> pl.DataFrame:
+    """The same, read from the tables of `trace`."""
+    from schedscope import _native
+
+    runs = _native.run_sums(coded(trace, "states", *RUN_COLUMNS), trace.window)
+    waits = _native.wait_sums(coded(trace, "waits", *WAIT_COLUMNS))
+    return thread_totals(pl.DataFrame(runs), pl.DataFrame(waits), trace.window[0], trace.ncpu)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from schedscope import cache as _cache, stored as _stored
-from schedscope.errors import StorageError, UsageError
+from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
 from schedscope.units import offset, printable
@@ -435,6 +435,12 @@ def _existing(path: str | os.PathLike[str]) -> Path:
 
 def _refuse_strange(source: Path) -> None:
     """Raises for a folder that is no capture, before all of its files are looked at."""
+    if (source / _stored.SELECTION).is_file():
+        raise FormatError(
+            f"{source} has the rows about some threads only, as an export with a selection writes",
+            "a whole trace",
+            "open the trace that it was exported from",
+        )
     if source.is_dir():
         from schedscope import _native
 

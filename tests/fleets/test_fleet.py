@@ -58,10 +58,16 @@ class InProcess:
         self.scratch = scratch
 
     def summaries(
-        self, traces: list[str], *, keep: bool, options: dict[str, str], limit: int
+        self,
+        traces: list[str],
+        *,
+        keep: bool,
+        options: dict[str, str],
+        limit: int,
+        select: dict[str, Any] | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         for trace in traces:
-            yield trace, task(trace, str(self.scratch), keep, options, limit)
+            yield trace, task(trace, str(self.scratch), keep, options, limit, select)
 
 
 @pytest.fixture
@@ -155,12 +161,17 @@ def test_workers_killed_in_the_middle_lose_nothing(tmp_path: Path) -> None:
 
 
 def ends_over_one(
-    trace: str, scratch: str | None, keep: bool, options: dict[str, str], limit: int
+    trace: str,
+    scratch: str | None,
+    keep: bool,
+    options: dict[str, str],
+    limit: int,
+    select: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """In a worker, instead of its own function."""
     if "deadly" in trace:
         os.kill(os.getpid(), signal.SIGKILL)
-    return task(trace, str(scratch), keep, options, limit)
+    return task(trace, str(scratch), keep, options, limit, select)
 
 
 @pytest.mark.needs("linux")
@@ -299,6 +310,65 @@ def test_traces_in_an_object_store(
     ]
     with pytest.raises(UsageError, match=r"s3://traces/nothing/\*"):
         sources.expand(["s3://traces/nothing/*"])
+
+
+def test_a_selection_is_of_each_host_and_kept_beside_the_whole(
+    in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The processes of each recording; a host without such threads has no waits, and no error."""
+    first = host(tmp_path / "traces", "h1", 1)
+    other = FIXTURES / "linux-requests.capture"
+    output = tmp_path / "fleet"
+    words = ["fleet", str(first), str(other), "-o", str(output), "--format", "json"]
+
+    def rows(*more: str) -> tuple[int, list[dict[str, Any]]]:
+        assert cli.main([*words, *more]) == 0
+        document = json.loads(capsys.readouterr().out)
+        return int(document["computed"]), document["rows"]
+
+    computed, whole = rows()
+    assert computed == 2
+    computed, some = rows("--process", "nightly")
+    assert computed == 2
+    trace = ss.open(other, cache=tmp_path / "cache")
+    mine = ss.of_processes(trace, process="nightly")
+    alone = ss.latency(trace, where=mine).row(0, named=True)
+    assert {name: some[1][name] for name in ("n", "p99", "max", "total")} == {
+        name: alone[name] for name in ("n", "p99", "max", "total")
+    }
+    assert (some[0]["n"], some[0]["p99"], some[0]["error"]) == (0, None, None)
+    page = (output / "index.html").read_text()
+    assert "selected: --process nightly (no wait of such threads in 1)" in page
+    assert "linux-requests.capture --process nightly</code>" in page
+    # Both are kept: neither is made again, and neither takes the other's place.
+    assert rows() == (0, whole)
+    assert rows("--process", "nightly") == (0, some)
+    table = ss.fleet([other], tmp_path / "alone", select={"process": ["nightly"], "comm": "*"})
+    assert table["n"].item() == alone["n"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--comm", "nobody"], "no wait of the selected threads in 1 trace"),
+        (["--pid", "7"], "a name, which is the same on every host"),
+        (["--tree", "7"], "a name, which is the same on every host"),
+        (["--cpu", "0"], "fleet with --cpu"),
+    ],
+)
+def test_a_selection_that_no_host_has_is_refused(
+    in_process: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    said: str,
+) -> None:
+    assert cli.main(["fleet", str(CAPTURE), "-o", str(tmp_path / "fleet"), *options]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert said in err
+    with pytest.raises(UsageError, match="select names 'tree'"):
+        ss.fleet(CAPTURE, tmp_path / "fleet", select={"tree": 7})
 
 
 def test_a_second_run_makes_only_what_changed(

@@ -243,6 +243,37 @@ def test_a_page_about_some_threads_begins_with_them(tmp_path: Path) -> None:
     assert {row["comm"] for row in about["threads"]["rows"]} > {comm}
 
 
+def test_a_page_about_one_cpu_begins_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its lane alone, and the longest waits for it; the other CPUs can be added."""
+    target = tmp_path / "page.html"
+    words = ["timeline", str(FIXTURE), "--cache", str(tmp_path), "-o", str(target)]
+    assert main([*words, "--cpu", "1"]) == 0
+    about = carried(target.read_text())["about"]
+    assert [lane for lane in about["lanes"] if lane.startswith("cpu:")] == ["cpu:1"]
+    assert about["cpus"] == [0, 1]
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    on_it = trace.waits.filter(pl.coalesce("queue_cpu", "cpu") == 1, pl.col("ts_ready") > 0)
+    assert about["waits"][0]["wait"] == on_it.collect()["wait"].max()
+    assert {wait["queue"] for wait in about["waits"]} == {1}
+    capsys.readouterr()
+    assert main([*words, "--force", "--cpu", "9"]) == 2
+    assert "expected a CPU of this trace" in capsys.readouterr().err
+
+
+def test_a_widget_of_some_threads_begins_with_them(tmp_path: Path) -> None:
+    pytest.importorskip("anywidget")
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    comm = ss.latency(trace, by="comm").filter(pl.col("n") > 2)["comm"][-1]
+    utids = set(trace.threads.filter(comm=comm).collect()["utid"])
+    about = ss.timeline(trace, where=pl.col("comm") == comm).about
+    assert {wait["utid"] for wait in about["waits"]} <= utids
+    lanes = [lane for lane in about["lanes"] if lane.startswith("utid:")]
+    assert lanes
+    assert set(lanes) <= {f"utid:{utid}" for utid in utids}
+
+
 def test_a_thread_cannot_end_the_script_by_its_name() -> None:
     page = ss.timeline_html(small())
     assert "</script><b>" not in page

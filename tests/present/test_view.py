@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -469,6 +470,82 @@ def test_two_traces_are_served(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30)[1] == ""
+
+
+def about_of(address: str) -> list[dict[str, object]]:
+    """What the page at the printed address knows of each trace before it asks."""
+    port, token = address[len("http://127.0.0.1:") :].split("/")[:2]
+    page = http_of(int(port), "GET", f"/{token}/")[2].decode()
+    texts = re.findall(r'<script type="application/json">(.*?)</script>', page)
+    return [{**json.loads(text), "title": page.split("<title>")[1]} for text in texts]
+
+
+def test_a_view_of_some_threads_begins_with_them(tmp_path: Path) -> None:
+    """Their lanes beside whole CPUs, their longest waits; the others can be searched."""
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    comm = ss.latency(trace, by="comm").filter(pl.col("n") > 2)["comm"][-1]
+    utids = set(trace.threads.filter(comm=comm).collect()["utid"])
+    process = start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path), "--comm", comm)
+    assert process.stdout is not None
+    try:
+        (about,) = about_of(process.stdout.readline().strip())
+        cpus = [f"cpu:{cpu}" for cpu in about["cpus"]]
+        assert about["lanes"][: len(cpus)] == cpus
+        assert set(about["lanes"][len(cpus) :]) <= {f"utid:{utid}" for utid in utids} != set()
+        assert {wait["utid"] for wait in about["waits"]} <= utids
+        longest = trace.waits.filter(pl.col("utid").is_in(list(utids)))
+        assert about["waits"][0]["wait"] == longest.collect()["wait"].max()
+        assert about["title"].startswith(f"Timeline of linux-ftrace-mixed.capture: --comm {comm}<")
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[1] == ""
+
+
+def test_a_view_of_one_cpu_begins_with_it(tmp_path: Path) -> None:
+    process = start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path), "--cpu", "1")
+    assert process.stdout is not None
+    try:
+        (about,) = about_of(process.stdout.readline().strip())
+        assert [lane for lane in about["lanes"] if lane.startswith("cpu:")] == ["cpu:1"]
+        assert {wait["queue"] for wait in about["waits"]} == {1}
+        assert about["cpus"] == [0, 1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_a_selection_that_one_of_two_traces_has(tmp_path: Path) -> None:
+    """The other one begins with its CPUs; what neither has is refused before anything is served."""
+    second = ROOT / "fixtures/linux-ftrace-starved.capture"
+    one, two = (ss.open(path, cache=tmp_path) for path in (FIXTURE, second))
+    names = [set(each.threads.collect()["comm"].drop_nulls()) for each in (one, two)]
+    only = sorted(name for name in names[1] - names[0] if name.isalnum())[0]
+    both = (str(FIXTURE), str(second), "--no-browser", "--cache", str(tmp_path))
+    process = start(*both, "--comm", only)
+    assert process.stdout is not None
+    try:
+        first, other = about_of(process.stdout.readline().strip())
+        assert all(lane.startswith("cpu:") for lane in first["lanes"])
+        assert any(lane.startswith("utid:") for lane in other["lanes"])
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    out, err = start(*both, "--comm", "nobody").communicate(timeout=60)
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert "matches --comm nobody" in err
+
+
+def test_the_selected_threads_come_first_in_the_list_and_have_the_findings(trace: ss.Trace) -> None:
+    threads = Questions(trace).reply({"kind": "threads"})[0]["rows"]
+    chosen = [threads[-1]["utid"], threads[-2]["utid"]]
+    some = Questions(trace, chosen=chosen)
+    listed = some.reply({"kind": "threads"})[0]["rows"]
+    assert {row["utid"] for row in listed[:2]} == set(chosen)
+    assert len(listed) == len(threads)
+    affected = ss.findings(trace, where=pl.col("utid").is_in(chosen))
+    found = some.reply({"kind": "findings"})[0]["rows"]
+    assert [row["topic"] for row in found] == affected["topic"].to_list()
+    assert len(found) < len(Questions(trace).reply({"kind": "findings"})[0]["rows"])
 
 
 def test_differences_of_two_traces_are_those_of_their_states(trace: ss.Trace) -> None:

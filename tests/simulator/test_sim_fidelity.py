@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from schedscope import open as open_trace
@@ -161,7 +162,9 @@ KEPT = {
 def test_real_captures_are_replayed_as_closely_as_before(name: str) -> None:
     comm, bounds = KEPT[name]
     trace = open_trace(FIXTURES / f"{name}.capture")
-    rows = fidelity(trace, comm=comm, policies=["eevdf-6.18", "fifo", "rr"]).to_dicts()
+    rows = fidelity(
+        trace, where=pl.col("comm").is_in(comm), policies=["eevdf-6.18", "fifo", "rr"]
+    ).to_dicts()
     found = {row["against"]: row for row in rows}
     for figure, off in bounds.items():
         ratio = found["eevdf-6.18"][f"{figure}_ratio"]
@@ -175,7 +178,12 @@ def test_real_captures_are_replayed_as_closely_as_before(name: str) -> None:
 def test_a_replay_comes_within_the_noise_of_two_captures() -> None:
     """Two hogs and a periodic thread on one CPU: as like as the next recording of them is."""
     first, second = (open_trace(FIXTURES / f"linux-slice-default-{i}.capture") for i in (1, 2))
-    frame = fidelity(first, again=second, comm=["hog-1", "hog-2", "beat"], policies=["eevdf-6.18"])
+    frame = fidelity(
+        first,
+        again=second,
+        where=pl.col("comm").is_in(["hog-1", "hog-2", "beat"]),
+        policies=["eevdf-6.18"],
+    )
     _, again, replay = frame.to_dicts()
     assert replay["wait_distance"] < 1.5 * again["wait_distance"]
     assert abs(replay["depth_ratio"] - 1) < abs(again["depth_ratio"] - 1)
@@ -199,7 +207,10 @@ def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
     comm = KEPT["linux-ftrace-placement"][0]
     names = ["eevdf-6.18", "rr", "fifo"]
     whole, cut_off = (
-        {row["against"]: row for row in fidelity(t, comm=comm, policies=names).to_dicts()}
+        {
+            row["against"]: row
+            for row in fidelity(t, where=pl.col("comm").is_in(comm), policies=names).to_dicts()
+        }
         for t in (trace, part)
     )
     for figure, within in {"waits_ratio": 0.1, "wait_p99_ratio": 0.2, "depth_ratio": 0.1}.items():

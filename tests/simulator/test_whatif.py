@@ -223,7 +223,9 @@ def test_others_are_replayed_as_they_came_closer_to_the_recording() -> None:
         b.thread(name).run("200ms")
     real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
     frames = {
-        others: ss.whatif(real, comm=["mine"], set_nice={"mine": -5}, others=others)
+        others: ss.whatif(
+            real, where=pl.col("comm").is_in(["mine"]), set_nice={"mine": -5}, others=others
+        )
         for others in ("occupy", "compete", None)
     }
     after = {k: one(f, "mine", "changed")["completion"] for k, f in frames.items()}
@@ -265,9 +267,9 @@ def test_kernel_threads_of_a_cpu_go_with_it() -> None:
         ("--set nope=1", "tunable"),
         ("--replays 0 --cpus 4", "from 1 to 100"),
         ("--by cgroup --cpus 4", "cgroup"),
-        ("--comm hog-1 --pin hog-1=0 --cpus 1", "leave out --comm"),
+        ("--comm hog-1 --pin hog-1=0 --cpus 1", "leave out the selection"),
         ("--comm nobody --cpus 1", "--comm nobody"),
-        ("--others compete --cpus 4", "--comm as well"),
+        ("--others compete --cpus 4", "a selection of threads as well"),
         ("--top 0 --cpus 4", "1 or more"),
     ],
 )

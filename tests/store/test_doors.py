@@ -31,8 +31,8 @@ SEED = int(os.environ.get("SCHEDSCOPE_DOOR_SEED", "1"))
 PATIENCE = 60.0
 ROOM_KB = 1_500_000
 
-# What these ask for is in few traces.
-RARE = {"requests"}
+# What these ask for is in few traces; it serves until Ctrl-C; it needs a change to ask about.
+RARE = {"requests", "view", "whatif"}
 WRITING = [
     "export --to perfetto -f -o OUT", "export --to trace.dat -f -o OUT",
     "export --to chrome -f -o OUT", "export --to csv -f -o OUT",
@@ -47,7 +47,7 @@ ASKED = [
         # Those would write where they are called.
         and not any(words.startswith(name) for words in WRITING)
     ),
-    "check", "definitions", "info", "critical-path --utid 5", "wake-chain --utid 5",
+    "critical-path --utid 5", "wake-chain --utid 5",
     "affinity --returns", "work-conservation --episodes", "virtual-lag --series",
     "latency --by service,cgroup,process", "interference --by service",
     "latency --by tid --kaplan-meier", "latency --definition perf", "latency --since 1ms",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from schedscope.trace import Trace
+
+_Found = TypeVar("_Found")
 
 INPUT_HELP = "a capture folder, a .sched folder, or a trace file of another tool"
 
@@ -32,13 +34,16 @@ def add_window(parser: argparse.ArgumentParser) -> None:
     window.add_argument("--until", metavar="TIME", help="up to this time")
 
 
+_COMBINED = """\
+An option can be repeated, which selects more; different options together select less.
+In names * stands for any text and ? for one character."""
+
+
 def add_selection(
     parser: argparse.ArgumentParser, *, what: str = "rows about these threads and CPUs"
 ) -> None:
     """Which threads and CPUs the result is about; `where` makes an expression of it."""
-    select = parser.add_argument_group(
-        f"only {what} (repeat an option to select more; * and ? are wildcards)"
-    )
+    select = parser.add_argument_group(f"only {what}", _COMBINED)
     select.add_argument(
         "--comm",
         metavar="NAME",
@@ -59,7 +64,7 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         "--cgroup",
         metavar="PATH",
         action="append",
-        help="threads of processes in this control group",
+        help="threads of processes in this control group; as in /web/*: below it",
     )
     select.add_argument(
         "--service",
@@ -71,12 +76,32 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         "--cmdline",
         metavar="TEXT",
         action="append",
-        help="threads of processes with this command line",
+        help="threads of processes with this text in their command line",
     )
     select.add_argument(
-        "--tree", metavar="PID", type=int, action="append", help="a process and its descendants"
+        "--tree",
+        metavar="PID",
+        type=int,
+        action="append",
+        help="threads of this process and its descendants",
     )
-    select.add_argument("--workload", action="store_true", help="what `capture -- COMMAND` started")
+    select.add_argument(
+        "--workload", action="store_true", help="threads of what `capture -- COMMAND` started"
+    )
+
+
+def add_refused_selection(parser: argparse.ArgumentParser) -> None:
+    """The options of `add_selection`, unlisted: `refuse_selection` says what to use instead."""
+    for option in ("comm", "pid", "tid", "cpu", *_OF_PROCESSES):
+        action = "store_true" if option == "workload" else "append"
+        parser.add_argument(f"--{option}", action=action, help=argparse.SUPPRESS)
+
+
+def refuse_selection(args: argparse.Namespace, answer: str, expected: str, hint: str) -> None:
+    """Raises `UsageError` if anything was selected."""
+    given = [f"--{option}" for option, _ in _given(args)] + ["--cpu"] * bool(args.cpu)
+    if given:
+        raise UsageError(f"{answer} with {' and '.join(given)}", expected, hint)
 
 
 def selects_threads(args: argparse.Namespace) -> bool:
@@ -191,8 +216,9 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
     chosen = []
     if args.comm:
-        pattern = "|".join(f"(?:{_as_regex(name)})" for name in args.comm)
-        chosen.append(pl.col("comm").str.contains(f"^(?:{pattern})$"))
+        from schedscope.processes import named
+
+        chosen.append(named(args.comm))
     chosen += [
         pl.col(name).is_in(values) for name in ("pid", "tid") if (values := getattr(args, name))
     ]
@@ -205,29 +231,78 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     return pl.all_horizontal(chosen) if chosen else None
 
 
-def where_affected(args: argparse.Namespace, trace: Trace, answer: str) -> pl.Expr | None:
-    """The threads that a finding should be about; raises `UsageError` for `--cpu`."""
-    if args.cpu:
-        raise UsageError(f"{answer} with --cpu", "threads", "a finding is not about a single CPU")
+def where_no_cpu(args: argparse.Namespace, trace: Trace, answer: str, why: str) -> pl.Expr | None:
+    """The selected threads, for what no CPU has; raises `UsageError` for `--cpu`, and says why."""
+    refuse_cpu(args, answer, why)
     return where_threads(args, trace)
 
 
-def words(args: argparse.Namespace) -> str:
+def refuse_cpu(args: argparse.Namespace, answer: str, why: str) -> None:
+    """Raises `UsageError` for `--cpu`, before a trace is opened."""
+    if args.cpu:
+        raise UsageError(f"{answer} with --cpu", "threads", why)
+
+
+def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> list[str]:
+    """A line on which threads `where`, made of the options of `add_selection`, selects."""
+    if where is None:
+        return []
+    import polars as pl
+
+    from schedscope.analysis._base.of_threads import threads_with
+    from schedscope.units import printable, several
+
+    known = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
+    pids = pl.col("pid").drop_nulls().n_unique()
+    threads, processes = known.select(pl.len(), pids).collect().row(0)
+    of = f" of {several(processes, 'process', 'processes')}" if processes else ""
+    return [f"selected: {printable(words(args))}: {several(threads, 'thread')}{of}"]
+
+
+def where_of_each(
+    args: argparse.Namespace,
+    traces: Sequence[Trace],
+    chosen: Callable[[argparse.Namespace, Trace], _Found],
+) -> list[_Found | None]:
+    """What `chosen` finds in each trace; None where one of several has nothing of the selection."""
+    found: list[_Found | None] = []
+    refused: UsageError | None = None
+    matched = False
+    for trace in traces:
+        try:
+            found.append(chosen(args, trace))
+            matched = True
+        except UsageError as error:
+            found.append(None)
+            refused = refused or error
+    if refused and not matched:
+        raise refused
+    return found
+
+
+def words(args: argparse.Namespace, *, cpus: bool = False) -> str:
     """The options of `add_selection` that were given, to be given again to another command."""
     import shlex
 
     found = []
     for option, values in _given(args):
         found += [f"--{option} {shlex.quote(value)}" for value in values] or [f"--{option}"]
+    if cpus:
+        found += [f"--cpu {cpu}" for cpu in args.cpu or ()]
     return " ".join(found)
 
 
-def where_comm(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
-    """The threads of `--comm NAME` alone, for commands without the other selections."""
-    if not args.comm:
-        return None
-    others = dict.fromkeys(("pid", "tid", *_OF_PROCESSES))
-    return where_threads(argparse.Namespace(comm=args.comm, **others), trace)
+def check_replayed(args: argparse.Namespace, answer: str) -> None:
+    """Raises `UsageError` for what cannot select the threads that are replayed."""
+    refuse_cpu(
+        args, answer, "a replay is of the whole machine; --pin keeps threads on CPUs in `whatif`"
+    )
+    if args.others and not selects_threads(args):
+        raise UsageError(
+            f"--others {args.others}",
+            "a selection of threads as well, as in --comm NAME",
+            "without one there are no others",
+        )
 
 
 def where_ran(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
@@ -254,15 +329,12 @@ def known_cpus(args: argparse.Namespace, trace: Trace) -> list[int]:
     return list(args.cpu or [])
 
 
-def _as_regex(name: str) -> str:
-    import re
-
-    # Not fnmatch: kernel threads have brackets in their names.
-    return re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
-
-
 def _said(args: argparse.Namespace) -> str:
-    return " and ".join(" ".join([f"--{option}", *values]) for option, values in _given(args))
+    from schedscope.processes import brief
+
+    return " and ".join(
+        " ".join([f"--{option}", *map(brief, values)]) for option, values in _given(args)
+    )
 
 
 def _given(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
@@ -275,13 +347,14 @@ def _given(args: argparse.Namespace) -> list[tuple[str, list[str]]]:
 
 
 def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
-    from difflib import get_close_matches
+    from schedscope.processes import nearest
 
     names = trace.threads.select("comm").unique().collect()["comm"].drop_nulls().to_list()
-    close = [near for name in args.comm or [] for near in get_close_matches(name, names, 3)]
     hint = "`schedscope latency --by tid` lists threads"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
+    if close := nearest(args.comm or [], names):
+        hint = f"did you mean {close}?"
+    elif len(_given(args)) > 1:
+        hint = "a thread must match every option; an option given twice selects more"
     return "a thread that the trace has", hint
 
 
@@ -300,7 +373,12 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(
-    parser: argparse.ArgumentParser, models: str, *, default: str, sorts: Sequence[str]
+    parser: argparse.ArgumentParser,
+    models: str,
+    *,
+    default: str,
+    sorts: Sequence[str],
+    tunable: str,
 ) -> None:
     """Which scheduler's rule, its tunables, and how to show what it says of the threads."""
     parser.add_argument(
@@ -314,7 +392,7 @@ def add_model(
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a tunable of that scheduler, as in --set interact=20 (see `simulate --policies`)",
+        help=f"a tunable of that scheduler, as in --set {tunable} (see `simulate --policies`)",
     )
     parser.add_argument("--series", action="store_true", help="show every change over time instead")
     parser.add_argument(
@@ -339,7 +417,7 @@ def model_settings(args: argparse.Namespace, sorts: Sequence[str]) -> dict[str, 
     for text in args.set:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"--set {text}", "NAME=VALUE", "write for example --set interact=20")
+            raise UsageError(f"--set {text}", "NAME=VALUE", "`simulate --policies` lists tunables")
         found[name] = value
     return found
 
@@ -416,9 +494,7 @@ def add_one_thread(parser: argparse.ArgumentParser, *, at: str, worst: str) -> N
     which.add_argument("--tid", type=int, help=f"the thread at {at}")
     which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
     which.add_argument("--worst", type=int, metavar="N", help=worst)
-    select = parser.add_argument_group(
-        "with --worst, only the waits of (repeat an option to select more; * and ? are wildcards)"
-    )
+    select = parser.add_argument_group("with --worst, only waits of these threads", _COMBINED)
     select.add_argument("--comm", metavar="NAME", action="append", help="threads of this name")
     select.add_argument("--pid", type=int, action="append", help="threads of this process")
     _add_processes(select)

@@ -92,17 +92,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until",
         action="append",
         metavar="TRIGGER",
-        help="'exit != 0', 'file PATH', 'log PATH TEXT', 'wait > 50ms', 'p99 > 5ms for 2s'",
+        help="with --ring: write a snapshot at 'exit != 0', 'file PATH', 'log PATH TEXT',"
+        " 'wait > 50ms', 'p99 > 5ms for 2s'",
     )
-    parser.add_argument("--keep", metavar="SIZE", help="go on, with snapshots of this size at most")
     parser.add_argument(
-        "--pause", metavar="SECONDS", help="between two snapshots of --until (default: 10)"
+        "--keep", metavar="SIZE", help="go on after a snapshot; all of them take this size at most"
+    )
+    parser.add_argument(
+        "--pause",
+        metavar="SECONDS",
+        help="shortest time between two snapshots of --until (default: 10)",
     )
     parser.add_argument(
         "--snapshot", action="store_true", help="ask the running flight recorder for a snapshot"
     )
     parser.add_argument(
-        "--service", action="store_true", help="print a systemd unit with the options given"
+        "--service",
+        action="store_true",
+        help="print a systemd unit for a flight recorder with these options",
     )
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(

@@ -103,14 +103,21 @@ def run(args: argparse.Namespace) -> Answer:
             f"--confidence {args.confidence:g}", "per cent between 0 and 100", "as in 95"
         )
     labels = setting_labels(args.label, args.settings)
-    traces = [_open(args, path) for path in args.inputs]
+    traces = [_options.open_path(args, path) for path in args.inputs]
+    # A thread that only some traces have is no mistake; processes have other numbers in each.
+    wheres = _options.where_of_each(args, traces, _options.where)
+    nothing = pl.lit(False) if _options.selects_threads(args) or args.cpu else None
+    where_of = {
+        id(trace): nothing if one is None else one
+        for trace, one in zip(traces, wheres, strict=True)
+    }
     settings = [traces[i :: args.settings] for i in range(args.settings)]
     frame = compare(
         settings[0],
         settings[1],
         *settings[2:],
         match=args.match,
-        where=_where(args, traces),
+        where=lambda trace: where_of[id(trace)],
         cause=args.cause,
         measures=args.measure,
         confidence=args.confidence / 100,
@@ -146,10 +153,6 @@ def run(args: argparse.Namespace) -> Answer:
     )
 
 
-def _open(args: argparse.Namespace, path: str) -> Trace:
-    return _options.open_input(argparse.Namespace(**{**vars(args), "input": path}))
-
-
 def _unlike(labels: list[str], settings: list[list[Trace]]) -> list[str]:
     """What else is different between the settings, and may be the reason."""
     lines = []
@@ -162,18 +165,6 @@ def _unlike(labels: list[str], settings: list[list[Trace]]) -> list[str]:
             each = [f"{label} {' '.join(sorted(map(str, v))) or '?'}" for label, v in seen.items()]
             lines.append(f"also different: {what} ({'; '.join(each)})")
     return lines
-
-
-def _where(args: argparse.Namespace, traces: list[Trace]) -> pl.Expr | None:
-    """The selection; a thread that only some traces have is no mistake."""
-    refused: UsageError | None = None
-    for trace in traces:
-        try:
-            return _options.where(args, trace)
-        except UsageError as error:
-            refused = refused or error
-    assert refused
-    raise refused
 
 
 def _texts(frame: pl.DataFrame, *, several: bool) -> pl.DataFrame:

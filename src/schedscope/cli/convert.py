@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--force", action="store_true", help="replace an older .sched folder")
     _options.add_jobs(parser)
     _options.add_decoder_options(parser)
+    _options.add_refused_selection(parser)
     _options.add_format(parser)
 
 
@@ -43,6 +44,12 @@ def run(args: argparse.Namespace) -> Facts:
     """Convert, then say what was written."""
     from schedscope.trace import convert
 
+    _options.refuse_selection(
+        args,
+        "convert",
+        "the whole recording, as CPUs without the other threads would look idle",
+        "give the selection to the command that reads the tables, or to `export --to parquet`",
+    )
     with Progress(f"converting {args.input}") as progress:
         trace = convert(
             args.input,

@@ -28,7 +28,7 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope definitions`."""
     _options.add_input(parser)
-    _options.add_selection(parser, what="waits of")
+    _options.add_selection(parser, what="waits of these threads, or for this CPU")
     _options.add_format(parser)
 
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     _options.add_cpu_or_all(parser)
     _options.add_top_cpus(parser, "busy time")
-    _options.add_selection(parser)
+    _options.add_selection(parser, what="this CPU (--cpu), since rows are about CPUs")
     _options.add_format(parser)
 
 
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(
             "efficiency of selected threads",
             "CPUs: that is what its rows are about",
-            "`schedscope slowdown` and `schedscope run-lengths` are about threads",
+            "`schedscope affinity --residency cpu` shows the time of threads on each CPU,"
+            " `schedscope slowdown` their CPU time",
         )
     trace = _options.open_input(args)
     frame = efficiency(trace, by=args.by)

@@ -3,7 +3,7 @@
 One line per run of a thread: when and where it came onto a CPU, how long it had
 been off the CPU, how much of that it waited for one and who woke it, how long it
 then ran, and in which state it left. Use --since and --until to select a part. What
-`perf sched timehist` calls wait time is `off CPU` here, its sch delay is `waited`.
+`perf sched timehist` calls wait time is `off CPU` here, its sch delay is `wait`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,11 @@ trace.dat  for trace-cmd, KernelShark and other users of libtraceevent
 chrome     trace-event JSON for chrome://tracing; small traces only
 parquet    a folder with one Parquet file for each table, and trace.json
 csv        the same as CSV
+
+With a selection CPUs stay whole, since a CPU without the other threads would look idle:
+perfetto and chrome get the waits of the selected threads only. parquet and csv get the rows
+about these threads, to query: such a folder cannot be opened as a trace. trace.dat has the
+events of CPUs alone, and takes no selection.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ EXAMPLE = """\
   schedscope export web.capture --to perfetto -o web.pftrace
   schedscope export freebsd.capture --to perfetto --no-waits
   schedscope export perf.data --to csv -o tables/
+  schedscope export web.capture --to csv --service nginx.service -o nginx/
 """
 
 _SUFFIX = {
@@ -51,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="perfetto: leave out the slice for every wait (a third of the size)",
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace PATH")
+    _options.add_selection(parser, what="waits of these threads, or rows about them")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,10 +66,20 @@ def run(args: argparse.Namespace) -> int:
 
     from schedscope.exports.write import export
 
+    _options.refuse_cpu(args, "export", "the CPUs are whole in every format")
     trace = _options.open_input(args)
+    where = _options.where_threads(args, trace)
     output = args.output or Path(args.input).name.split(".")[0] + _SUFFIX[args.to]
     notes: list[str] = []
-    path = export(trace, output, args.to, waits=not args.no_waits, force=args.force, notes=notes)
+    path = export(
+        trace,
+        output,
+        args.to,
+        waits=not args.no_waits,
+        where=where,
+        force=args.force,
+        notes=notes,
+    )
     files = [path] if path.is_file() else sorted(path.iterdir())
     size = sum(file.stat().st_size for file in files)
     _output.say(f"wrote {path} ({units.size(size)})")

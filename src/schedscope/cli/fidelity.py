@@ -4,7 +4,8 @@ The workload is extracted from TRACE, replayed on the same machine under each
 policy for the same time, and compared with the original. Besides the models of
 the host's own scheduler there are baselines (fifo, rr), which know nothing of it, and
 with --again a second capture of the same workload: no simulation can be expected to be
-closer than two captures are to each other.
+closer than two captures are to each other. With threads selected only these are replayed
+and compared, as on a host on which others ran, too.
 """
 
 from __future__ import annotations
@@ -51,17 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="costs as in `simulate` (default: those measured in the trace)",
     )
-    parser.add_argument(
-        "--comm", metavar="NAME", action="append", help="replay and compare only these threads"
-    )
+    _options.add_selection(parser, what="these threads replayed and compared")
     parser.add_argument(
         "--others",
         choices=("occupy", "compete", "drop"),
-        help="with --comm: the other threads take the CPU time they took, before all fair threads"
-        " (occupy, the default) or as one of them (compete), or are left out (drop)",
+        help="with threads selected: the other threads take the CPU time they took, before all fair"
+        " threads (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
-    parser.add_argument("--external", choices=("relative", "absolute"), default="relative")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--external",
+        choices=("relative", "absolute"),
+        default="relative",
+        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
+        " the recorded time (absolute)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     _options.add_format(parser)
 
 
@@ -71,6 +76,7 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.simulator.machine import Costs
     from schedscope.simulator.replay import measured_costs
 
+    _options.check_replayed(args, "fidelity")
     trace = _options.open_input(args, "trace")
     again = _options.open_input(args, "again") if args.again else None
     costs = measured_costs(trace)
@@ -85,10 +91,6 @@ def run(args: argparse.Namespace) -> Answer:
         name, value = _pair(rest, "--set")
         tunables.setdefault(policy, {})[name] = value
     policies = None if args.policy is None else [p.strip() for p in args.policy.split(",")]
-    if args.others and not args.comm:
-        raise UsageError(
-            f"--others {args.others}", "--comm as well", "without it there are no others"
-        )
     with Progress("replaying") as progress:
         frame = fidelity(
             trace,
@@ -96,7 +98,9 @@ def run(args: argparse.Namespace) -> Answer:
             policies=policies,
             set=tunables,
             costs=costs,
-            comm=args.comm,
+            where=None
+            if not _options.selects_threads(args)
+            else lambda one: _options.where_threads(args, one),
             others=args.others or "occupy",
             external=args.external,
             seed=args.seed,

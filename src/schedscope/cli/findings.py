@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="waits at least this long count as starvation (default: 100ms)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N")
-    _options.add_selection(parser, what="findings that affect")
+    _options.add_selection(parser, what="findings that affect these threads")
     _options.add_format(parser)
 
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args, "findings")
     trace = _options.open_input(args)
-    where = _options.where_affected(args, trace, "findings")
+    where = _options.where_no_cpu(args, trace, "findings", "a finding is not about a single CPU")
     frame = findings(trace, threshold=args.threshold, where=where)
     frame = narrowed(frame, _options.words(args))
     shown = frame.head(args.top) if args.top else frame

@@ -6,6 +6,10 @@ some kB in the folder -o; a second run makes only those of traces that are new o
 folder also holds fleet.parquet, one row per trace, and index.html: hosts that stand out, groups
 of hosts compared, and the command that shows more of each trace.
 
+With a selection it is about the waits of these threads on each host; a trace without such threads
+has none, and is not compared. Select by name, service, control group or command line: process and
+thread ids differ between hosts.
+
 A worker that ends is replaced and its trace tried again. A trace that cannot be read is named, and
 the rest goes on.
 
@@ -17,6 +21,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from schedscope import units
 from schedscope.cli import _options
@@ -30,6 +35,7 @@ GROUP = "compare"
 HELP = "which of many hosts stand out, and by kernel or setting"
 EXAMPLE = """\
   schedscope fleet recordings/ -o fleet/ --labels racks.csv
+  schedscope fleet recordings/ -o nginx/ --service nginx.service
   schedscope fleet s3://bucket/recordings -o fleet/ --scheduler tcp://head:8786
 """
 
@@ -81,8 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=4096,
         help="fetch no trace larger than this from a store, in MiB (default: 4096)",
     )
+    _options.add_selection(parser, what="waits of these threads")
     _options.add_decoder_options(parser)
-    _options.add_top(parser, ROWS, what="the N traces of which 1 %% of the waits are longest")
+    _options.add_top(parser, ROWS, what="the N traces with the longest p99")
     _options.add_format(parser)
 
 
@@ -96,6 +103,7 @@ def run(args: argparse.Namespace) -> Answer | int:
     by = [name.strip() for name in args.by.split(",")] if args.by else None
     if args.fetch_limit < 1:
         raise UsageError(f"--fetch-limit {args.fetch_limit}", "1 MiB or more")
+    select = _select(args)
     state = [0, 0]
     try:
         with Progress("summarising traces") as progress:
@@ -114,6 +122,7 @@ def run(args: argparse.Namespace) -> Answer | int:
                 refresh=args.refresh,
                 options=_options.decoder_options(args),
                 fetch_limit=args.fetch_limit << 20,
+                select=select,
                 told=told,
             )
     except KeyboardInterrupt:
@@ -128,7 +137,10 @@ def run(args: argparse.Namespace) -> Answer | int:
     out = hosts.outliers(found.table)
     divided, resamples = groups.grouped(found.table, by)
     name = Path(args.output).absolute().name
-    text = page.page(name, found.table, page.sketches_of(found.summaries), out, divided, resamples)
+    words = _options.words(args)
+    text = page.page(
+        name, found.table, page.sketches_of(found.summaries), out, divided, resamples, words
+    )
     folder = Path(args.output)
     store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
     if strange := labels.about_none(found.table["path"]):
@@ -141,6 +153,21 @@ def run(args: argparse.Namespace) -> Answer | int:
             " summarised; the others are in the table"
         )
     return _answer(args, found, out, divided)
+
+
+def _select(args: argparse.Namespace) -> dict[str, Any]:
+    """The selection, as it is said to the workers."""
+    from schedscope.fleets.fleet import SELECTIONS
+
+    _options.refuse_cpu(args, "fleet", "the CPUs of hosts are not compared one by one")
+    for option in ("pid", "tid", "tree"):
+        if getattr(args, option):
+            raise UsageError(
+                f"fleet with --{option}",
+                "a name, which is the same on every host",
+                "select with --comm, --process, --service, --cgroup or --cmdline",
+            )
+    return {name: value for name in SELECTIONS if (value := getattr(args, name))}
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
@@ -198,7 +225,7 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         shown if args.format != "table" else table,
         columns,
         about,
-        head=[" · ".join(page.said(table)), ""],
+        head=[" · ".join(page.said(table, _options.words(args))), ""],
         notes=[
             *more(rest, "more trace", ", all with a shorter p99"),
             "",

@@ -1,6 +1,8 @@
 """What does a trace hold? Host, clock, recorder, workload, events and tables.
 
-`schedscope check` says how far it can be trusted.
+With a selection also its processes and threads: how many there are, and how long each one ran
+and waited for a CPU. With --cpu the tables of events and CPUs have these CPUs only. All other
+lines stay those of the whole recording. `schedscope check` says how far it can be trusted.
 """
 
 from __future__ import annotations
@@ -16,36 +18,124 @@ from schedscope.present.columns import Column, choose
 from schedscope.present.text_table import text_table
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.trace import Trace
 
 NAME = "info"
 GROUP = "inspect the recording"
 HELP = "what a trace holds: host, clock, recorder, events, tables"
-EXAMPLE = "  schedscope info web.capture"
+EXAMPLE = """\
+  schedscope info web.capture
+  schedscope info web.capture --service nginx.service
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope info`."""
     _options.add_input(parser)
+    _options.add_selection(
+        parser, what="these threads and CPUs, in tables that are about threads or CPUs"
+    )
     _options.add_format(parser)
 
 
 def run(args: argparse.Namespace) -> Facts:
-    """What `trace.json` holds."""
+    """What `trace.json` holds, and the selection."""
     trace = _options.open_input(args)
-    return Facts({**trace.info, "path": str(trace.path)}, _lines(trace))
+    where = _options.where_threads(args, trace)
+    cpus = _options.known_cpus(args, trace)
+    about: dict[str, Any] = {**trace.info, "path": str(trace.path)}
+    if cpus:
+        about["selected_cpus"] = cpus
+    lines = _lines(trace, cpus)
+    if where is not None:
+        threads = _threads(trace, where)
+        processes = _processes(threads)
+        selected = _options.selected(args, trace, where)
+        lines += ["", *selected, *_tables(processes, threads)]
+        about["selection"] = {
+            "options": _options.words(args),
+            "processes": processes.to_dicts(),
+            "threads": threads.to_dicts(),
+        }
+    return Facts(about, lines)
 
 
-def _lines(trace: Trace) -> list[str]:
+def _threads(trace: Trace, where: pl.Expr) -> pl.DataFrame:
+    """One row per selected thread, those that ran longest first."""
+    import polars as pl
+
+    from schedscope.analysis._base.of_threads import threads_with
+    from schedscope.thread_totals import totals_of
+
+    names = ("comm", "tid", "pid", "process_name", "service", "cgroup", "cmdline")
+    known = threads_with(trace, names).filter(where, pl.col("utid") >= trace.ncpu)
+    return (
+        known.select(pl.col("utid").cast(pl.UInt32), *names)
+        .join(totals_of(trace).lazy(), on="utid", how="left")
+        .with_columns(pl.col("run", "wait").fill_null(0))
+        .sort("run", "wait", "utid", descending=[True, True, False])
+        .select("utid", *names, "wait", "longest", running="run")
+        .collect()
+    )
+
+
+def _processes(threads: pl.DataFrame) -> pl.DataFrame:
+    """One row per process of these threads, those that ran longest first."""
+    import polars as pl
+
+    return (
+        threads.filter(pl.col("pid").is_not_null())
+        .group_by("pid")
+        .agg(
+            pl.col("process_name", "service", "cgroup", "cmdline").first(),
+            pl.len().alias("threads"),
+            pl.col("running", "wait").sum(),
+            pl.col("longest").max(),
+        )
+        .sort("running", "wait", "pid", descending=[True, True, False])
+    )
+
+
+def _tables(processes: pl.DataFrame, threads: pl.DataFrame) -> list[str]:
+    lines = []
+    for frame, name, names in (
+        (
+            processes,
+            ("process", "processes"),
+            ["process_name?", "pid", "threads", "running", "wait", "longest?", "service?"],
+        ),
+        (
+            threads,
+            ("thread", "threads"),
+            ["comm", "tid", "pid?", "running", "wait", "longest?"],
+        ),
+    ):
+        if frame.is_empty():
+            continue
+        rest = frame.height - _MOST
+        columns = choose(frame, names, narrow="service longest")
+        lines += ["", *text_table(frame[:_MOST], columns, width=_output.width())]
+        if rest > 0:
+            more = units.several(rest, f"more {name[0]}", f"more {name[1]}")
+            lines.append(f"({more}, which ran less; --format json has every one)")
+    return lines
+
+
+_MOST = 20
+"""Rows of processes, and of threads, that are listed for people."""
+
+
+def _lines(trace: Trace, cpus: list[int]) -> list[str]:
     lines = headline.headline(trace)
     facts = [(key, text) for key, text in _facts(trace) if text]
     space = max(len(key) for key, _ in facts)
     lines += ["", *(f"{key:<{space}}  {units.printable(text)}" for key, text in facts)]
     if trace.info.get("events"):
-        lines += ["", *_event_table(trace), *_unread(trace)]
-    cpus = _cpu_table(trace)
-    if cpus:
-        lines += ["", *cpus]
+        lines += ["", *_event_table(trace, cpus), *_unread(trace)]
+    if table := _cpu_table(trace, cpus):
+        lines += ["", *table]
     lines += [f"warning: {units.printable(str(text))}" for text in trace.info.get("warnings") or []]
     return lines
 
@@ -154,11 +244,13 @@ def _unread(trace: Trace) -> list[str]:
     return [f"counted only, since no answer is read from them: {listed}"]
 
 
-def _event_table(trace: Trace) -> list[str]:
+def _event_table(trace: Trace, chosen: list[int]) -> list[str]:
     import polars as pl
 
     kinds: dict[str, dict[str, int]] = trace.info["events"]
     cpus = sorted({cpu for counts in kinds.values() for cpu in counts}, key=int)
+    if chosen:
+        cpus = [str(cpu) for cpu in sorted(set(chosen))]
     shown = cpus if len(cpus) <= 8 else []
     rows: list[dict[str, Any]] = []
     for kind, counts in sorted(kinds.items(), key=lambda item: -sum(item[1].values())):
@@ -171,10 +263,10 @@ def _event_table(trace: Trace) -> list[str]:
     return text_table(frame, columns, width=_output.width())
 
 
-def _cpu_table(trace: Trace) -> list[str]:
+def _cpu_table(trace: Trace, chosen: list[int]) -> list[str]:
     import polars as pl
 
-    per_cpu = trace.info.get("per_cpu") or []
+    per_cpu = [row for row in trace.info.get("per_cpu") or [] if not chosen or row["cpu"] in chosen]
     if not per_cpu or not trace.duration:
         return []
     frame = pl.DataFrame(per_cpu).with_columns(

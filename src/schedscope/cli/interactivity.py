@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope interactivity`."""
     _options.add_input(parser)
     models = "ule-14 (FreeBSD 14, the default), ule-2011, ule-2003, o1 (Linux 2.6.10)"
-    _options.add_model(parser, models, default="ule", sorts=SORTS)
+    _options.add_model(parser, models, default="ule", tunable="interact=20", sorts=SORTS)
     _options.add_selection(
         parser, what="these threads, or threads that ever ran on this CPU (--cpu)"
     )

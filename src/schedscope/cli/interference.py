@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--together", action="store_true", help="treat all selected threads as one victim"
     )
     _options.add_top(parser, 10, what="the N threads that ran longest, for each victim")
-    _options.add_selection(parser, what="victims")
+    _options.add_selection(parser, what="these threads as victims, or waits for this CPU")
     _options.add_format(parser)
 
 

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sort", choices=SORTS, help="largest first (default: total; by time with --every)"
     )
-    _options.add_selection(parser, what="waits of")
+    _options.add_selection(parser, what="waits of these threads, or for this CPU")
     parser.add_argument(
         "--cause", choices=CAUSES, action="append", help="only waits with this cause"
     )

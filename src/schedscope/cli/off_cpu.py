@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " where system calls or requests to disks were recorded (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
-    _options.add_selection(parser, what="threads")
+    _options.add_selection(parser, what="these threads")
     _options.add_format(parser)
 
 
@@ -52,8 +51,7 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.analysis.off_cpu import off_cpu
 
     _options.check_top(args)
-    if args.cpu:
-        raise UsageError("--cpu", "threads to choose", "off-CPU time has no CPU")
+    _options.refuse_cpu(args, "off-cpu", "off-CPU time has no CPU")
     trace = _options.open_input(args)
     by = keys_of(args.by, ("comm", "tid", "pid", "process_name", "cgroup", "service", "cause"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))

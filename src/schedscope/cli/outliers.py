@@ -10,14 +10,14 @@ of the selected threads: when was this service slower than usual?
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
-from schedscope.units import count, duration, several
+from schedscope.units import duration, several
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     trace = _options.open_input(args)
-    if args.cpu:
-        raise UsageError("outliers with --cpu", "threads", "a part is not about a single CPU")
+    _options.refuse_cpu(args, "outliers", "a part is not about a single CPU")
     frame = outliers(trace, every=args.every, where=_options.where_threads(args, trace))
     judged = frame.filter(pl.col("outlier").is_not_null()).height
     found = frame.filter("outlier")
@@ -72,14 +71,15 @@ def run(args: argparse.Namespace) -> Answer:
     elif found.is_empty():
         notes = [f"{parts}: none stands out from the others"]
     else:
-        notes = [f"{parts}: {count(found.height)} stand out" + ("s" if found.height == 1 else "")]
+        notes = [f"{parts}: {several(found.height, 'stands', 'stand')} out"]
     if 0 < judged < frame.height:
         notes.append(f"{several(frame.height - judged, 'part')} could not be judged")
     notes = [*more(rows.height - shown.height, "more part"), *notes]
     if found.height:
         whose = f" {given}" if (given := _options.words(args)) else ""
         notes.append(
-            f"go on with: schedscope findings {args.input} {_together(trace, found)}{whose}"
+            f"go on with: schedscope findings {shlex.quote(args.input)}"
+            f" {_together(trace, found)}{whose}"
         )
     # Without rows, the note says it all.
     names = ["ts", "dur", "deviation", "story", "select"] if shown.height else []

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the time that the timeline shows first, as in 2.5s (default: the worst finding)",
     )
     shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
-    _options.add_selection(parser, what="what affects, and waits of")
+    _options.add_selection(parser, what="what affects these threads, and their waits")
     _change.add_change(
         parser, "a section more: what if this were changed? (as in `schedscope whatif`)"
     )
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> Facts:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
     change = _change.asked(args)
     trace = _options.open_input(args)
-    where = _options.where_affected(args, trace, "a report")
+    where = _options.where_no_cpu(args, trace, "a report", "a finding is not about a single CPU")
     import polars as pl
 
     # A dozen answers are read from the ledger, and others in one reading of the states.
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> Facts:
         if _change.is_asked(args):
             from schedscope.report.whatif import changed
 
-            more = [changed(trace, change, _change.words(args))]
+            more = [changed(subject, change, _change.words(args))]
         _output.write_whole(target, page(subject, shown, more))
         written = [str(target)]
         if args.figures:

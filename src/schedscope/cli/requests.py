@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " any, as with pipes (default: same)",
     )
     _options.add_top(parser, 20, what="the first N rows; of single requests the N slowest")
-    _options.add_selection(parser, what="threads")
+    _options.add_selection(parser, what="requests to these threads")
     _options.add_format(parser)
 
 
@@ -58,8 +57,7 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.analysis.requests.requests import requests
 
     _options.check_top(args)
-    if args.cpu:
-        raise UsageError("--cpu", "threads to choose", "requests have no CPU")
+    _options.refuse_cpu(args, "requests", "requests have no CPU")
     single = args.by == "request"
     by = "request" if single else _options.groups(args.by, GROUPS)
     trace = _options.open_input(args)

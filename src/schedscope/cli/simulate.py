@@ -111,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-rtapp", metavar="FILE", help="write the workload as rt-app JSON")
     parser.add_argument("--policies", action="store_true", help="list the policies and tunables")
     parser.add_argument("--generators", action="store_true", help="list the synthetic workloads")
+    _options.add_refused_selection(parser)
     _options.add_window(parser)
     _options.add_cache(parser)
     _options.add_format(parser)
@@ -122,6 +123,15 @@ def run(args: argparse.Namespace) -> Answer | Facts | int:
         return _list_policies()
     if args.generators:
         return _list_generators()
+    _options.refuse_selection(
+        args,
+        "simulate",
+        "all threads, whose waits one row sums up",
+        "--cpus N is another machine"
+        if args.cpu
+        else "keep the result with -o OUT.sched and select in the command that reads it;"
+        " `whatif --policy NAME` replays some threads only",
+    )
     if args.input is None:
         raise UsageError("no INPUT", "a trace, a workload or a generator", "see --help")
     if args.figure:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 
 from schedscope.cli import _options
-from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     _options.add_by(parser, GROUPS, "pid")
     parser.add_argument("--top", type=int, metavar="N", help="only the first N rows")
-    _options.add_selection(parser)
+    _options.add_selection(parser, what="rows about these threads")
     _options.add_format(parser)
 
 
@@ -39,8 +38,7 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args)
     by = _options.groups(args.by, GROUPS)
-    if args.cpu:
-        raise UsageError("slowdown with --cpu", "threads", "a process is not on a single CPU")
+    _options.refuse_cpu(args, "slowdown", "a process is not on a single CPU")
     trace = _options.open_input(args)
     frame = slowdown(trace, by=by, where=_options.where(args, trace))
     shown = frame.head(args.top) if args.top else frame

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=_options.THREADS,
         help="show only how often each thread, name, process, control group or service starved",
     )
-    _options.add_selection(parser, what="episodes of")
+    _options.add_selection(parser, what="episodes of these threads, or on this CPU")
     _options.add_format(parser)
 
 

@@ -3,6 +3,10 @@
 One lane per CPU and for each thread of the worst waits. A pixel shows the exact
 shares of the time that it covers; zoom in to see every interval. The size of the page
 limits the detail: use --since and --until to see part of a long trace in full.
+
+With a selection the page begins with the lanes of these threads beside those of the CPUs, and
+steps through their longest waits and findings; with --cpu it begins with these CPUs. All other
+threads can be searched.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.html",
         help="the file to write (default: INPUT's name with -timeline.html)",
     )
-    _options.add_selection(parser, what="lanes and longest waits of these threads, to begin with")
+    _options.add_selection(
+        parser, what="lanes and longest waits of these threads and CPUs, at first"
+    )
     parser.add_argument("-f", "--force", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--max-bytes",
@@ -62,15 +68,14 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.output) if args.output else Path(f"{stem}-timeline.html")
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-    if args.cpu:
-        raise UsageError("timeline with --cpu", "threads", "every CPU has its lane already")
     trace = _options.open_input(args)
     where = _options.where_threads(args, trace)
+    cpus = _options.known_cpus(args, trace)
     from schedscope.timelines.content_policy import content_policy
     from schedscope.timelines.page import timeline_html
     from schedscope.units import printable, size
 
-    body = timeline_html(trace, max_bytes=args.max_bytes, where=where)
+    body = timeline_html(trace, max_bytes=args.max_bytes, where=where, cpus=cpus)
     title = html.escape(f"Timeline of {printable(trace.name)}")
     text = _PAGE.format(title=title, policy=content_policy(body), body=body)
     _output.write_whole(target, text)

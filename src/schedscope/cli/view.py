@@ -5,6 +5,10 @@ Whoever has the address sees the trace, and nothing else of this machine. Two tr
 each other, aligned at their starts or at an instant of each. For a trace on another
 host run it there with --no-browser --port 8118, forward the port with
 `ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-C ends it.
+
+With a selection the picture begins with the lanes of these threads beside those of the CPUs, and
+its keys step through their longest waits and the findings that affect them; with --cpu it begins
+with these CPUs. All other threads and CPUs can still be searched and added.
 """
 
 from __future__ import annotations
@@ -13,14 +17,19 @@ import argparse
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from schedscope.cli import _options, _output
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
 
 NAME = "view"
 GROUP = "everything on one page"
 HELP = "look at a trace in a browser: search, select, follow"
 EXAMPLE = """\
   schedscope view web.capture
+  schedscope view web.capture --service nginx.service
   schedscope view before.capture after.capture
 """
 
@@ -42,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VIEW",
         help="what to show first: `view=...`, as the viewer's button `link` copies it",
     )
+    _options.add_selection(
+        parser, what="lanes and longest waits of these threads and CPUs, at first"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,14 +70,16 @@ def run(args: argparse.Namespace) -> int:
         args.since = args.until = None
         from schedscope.timelines.questions import opened
 
+        paths = [args.input, args.other] if args.other else [args.input]
+        traces = [_options.open_path(args, path) for path in paths]
         sides, views = [], []
-        for path in [args.input, args.other] if args.other else [args.input]:
-            args.input = path
-            side, view = opened(_options.open_input(args), since, until)
+        for trace, chosen, cpus in zip(traces, *_chosen(args, traces), strict=True):
+            side, view = opened(trace, since, until, chosen, cpus)
             sides.append(side)
             views.append(view)
         token = secrets.token_urlsafe(24)
-        app = application(sides[0], token, *sides[1:])
+        other = sides[1] if args.other else None
+        app = application(sides[0], token, other, _options.words(args, cpus=True))
         address = f"http://127.0.0.1:{door.getsockname()[1]}/{token}/"
         if at := args.at or views[0]:
             address += "#" + at.lstrip("#")
@@ -78,6 +92,22 @@ def run(args: argparse.Namespace) -> int:
         with suppress(KeyboardInterrupt):
             serve(app, door)
     return 0
+
+
+def _chosen(
+    args: argparse.Namespace, traces: list[Trace]
+) -> tuple[list[list[int] | None], list[list[int]]]:
+    """The selected threads and CPUs of each trace; one of two may have none of them."""
+    from schedscope.analysis._base.of_threads import chosen_threads
+
+    wheres = _options.where_of_each(args, traces, _options.where_threads)
+    chosen = [
+        None if not _options.selects_threads(args) else []
+        if where is None else chosen_threads(trace, where).to_list()
+        for trace, where in zip(traces, wheres, strict=True)
+    ]  # fmt: skip
+    cpus = _options.where_of_each(args, traces, _options.known_cpus)
+    return chosen, [one or [] for one in cpus]
 
 
 def _open(address: str) -> None:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     models = "eevdf (Linux 6.17, the default; or eevdf-6.18, eevdf-6.12, eevdf-6.6), "
     models += "cfs (2.6.32; or cfs-2.6.31)"
-    _options.add_model(parser, models, default="eevdf", sorts=SORTS)
+    _options.add_model(parser, models, default="eevdf", tunable="base_slice=3ms", sorts=SORTS)
     _options.add_selection(
         parser, what="these threads, or threads that ever ran on this CPU (--cpu)"
     )

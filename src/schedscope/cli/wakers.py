@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="wakers and woken by thread, name, process, control group or service (default: comm)",
     )
     _options.add_top(parser, 20, what="the first N rows")
-    _options.add_selection(parser, what="woken threads")
+    _options.add_selection(parser, what="wakeups of these threads")
     _options.add_format(parser)
 
 

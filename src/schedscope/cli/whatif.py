@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _change, _options
 from schedscope.cli._progress import Progress
-from schedscope.errors import UsageError
 from schedscope.present.answer import Answer, more
 from schedscope.present.headline import gaps, headline
 
@@ -30,6 +29,7 @@ EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
   schedscope whatif web.capture --cpus 4 --by process_name
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
+  schedscope whatif web.capture --set-nice nginx=-5 --service nginx.service
   schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
   schedscope whatif web-1.capture --again web-2.capture --again web-3.capture --cpus 4
   schedscope whatif web.capture --add-load 2 --set-class 'load-*=idle'
@@ -58,17 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="comm",
         help="what counts as a service; numbers in a name become * (default: comm)",
     )
-    parser.add_argument(
-        "--comm",
-        metavar="NAME",
-        action="append",
-        help="replay only these threads; the others take the CPU time that they took",
+    _options.add_selection(
+        parser, what="these threads replayed: the others take the CPU time that they took"
     )
     parser.add_argument(
         "--others",
         choices=("occupy", "compete"),
-        help="with --comm, the others take it before all fair threads, or as one of them (default:"
-        " whichever replays the recorded configuration more closely)",
+        help="with threads selected: the others take that time before all fair threads (occupy),"
+        " or as one of them (compete; default: whichever replays the recorded configuration more"
+        " closely)",
     )
     parser.add_argument(
         "--replays", type=int, default=5, metavar="N", help="replays of each (default: 5)"
@@ -89,13 +87,10 @@ def run(args: argparse.Namespace) -> Answer:
 
     _options.check_top(args, "services")
     change_to = _change.asked(args)
-    if args.others and not args.comm:
-        raise UsageError(
-            f"--others {args.others}", "--comm as well", "without it there are no others"
-        )
+    _options.check_replayed(args, "whatif")
     first = _options.open_input(args)
     traces = [first, *(_options.open_path(args, path) for path in args.again)]
-    ways = [nearest_way(one, _options.where_comm(args, one), args.others) for one in traces]
+    ways = [nearest_way(one, _options.where_threads(args, one), args.others) for one in traces]
     wanted = [change(way, **change_to) for way in ways]
     with Progress("replaying") as progress:
         frame = answers(
@@ -123,7 +118,7 @@ def run(args: argparse.Namespace) -> Answer:
             "recorded_policy": ways[0].policy,
             "policy": wanted[0].policy,
             "replays": args.replays,
-            "others": ways[0].workload.info["others"] if args.comm else None,
+            "others": ways[0].workload.info["others"] if _options.selects_threads(args) else None,
             "costs": vars(ways[0].costs),
             "window": list(first.window),
             "services_in_all": len(services),

@@ -17,9 +17,10 @@ LIMIT = 2_000_000
 """Runs; viewers of this format hold everything in memory and give up earlier."""
 
 
-def write_chrome(trace: Trace, path: Path) -> None:
+def write_chrome(trace: Trace, path: Path, chosen: pl.Series | None = None) -> None:
     """Write runs as slices on one row for each CPU, waits as slices on one row for each thread.
 
+    With `chosen`, by `utid`, the waits are those of these threads only.
     Times are µs with three decimals from the window's begin, as the format wants.
     """
     running = (
@@ -34,8 +35,9 @@ def write_chrome(trace: Trace, path: Path) -> None:
             f"at most {LIMIT:,} for trace-event JSON",
             "export to perfetto, or cut the trace",
         )
+    of = pl.lit(True) if chosen is None else pl.col("utid").is_in(chosen.implode())
     waits = (
-        trace.waits.filter(pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
+        trace.waits.filter(of, pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
         .select("utid", "cause", ts="ts_ready", dur="wait")
         .sort("ts")
         .collect()

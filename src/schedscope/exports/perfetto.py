@@ -46,8 +46,8 @@ class Rows:
     names: list[str]
 
 
-def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
-    """The frames of `native/src/encode/perfetto`."""
+def perfetto_rows(trace: Trace, *, waits: bool, chosen: pl.Series | None = None) -> Rows:
+    """The frames of `native/src/encode/perfetto`; with `chosen` the waits of these utids only."""
     names = _Names()
     threads = _threads(trace)
     known = _names_over_time(trace, threads, names)
@@ -66,7 +66,7 @@ def perfetto_rows(trace: Trace, *, waits: bool) -> Rows:
         .unique("pid", keep="first", maintain_order=True)
         .select("pid", ppid=pl.lit(0, pl.Int64), comm="comm")
     )
-    tracks, points = _tracks(trace, threads, names, waits)
+    tracks, points = _tracks(trace, threads, names, waits, chosen)
     return Rows(
         host=_host(trace),
         wall=_wall(trace),
@@ -298,7 +298,7 @@ def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataF
 
 
 def _tracks(
-    trace: Trace, threads: pl.DataFrame, names: _Names, waits: bool
+    trace: Trace, threads: pl.DataFrame, names: _Names, waits: bool, chosen: pl.Series | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     group = 1
     tracks = [(group, 0, names.add("Runnable threads"), _GROUP_TRACK, 0, 0)]
@@ -308,7 +308,7 @@ def _tracks(
     ]
     points = [_depth(trace)]
     if waits:
-        slices, waiting = _wait_slices(trace, names)
+        slices, waiting = _wait_slices(trace, names, chosen)
         points.append(slices)
         ids = threads.filter(pl.col("utid").is_in(waiting.implode())).select("utid", "tid", "pid")
         title = names.add("waits for a CPU")
@@ -391,9 +391,12 @@ def _depth(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _wait_slices(trace: Trace, names: _Names) -> tuple[pl.DataFrame, pl.Series]:
+def _wait_slices(
+    trace: Trace, names: _Names, chosen: pl.Series | None
+) -> tuple[pl.DataFrame, pl.Series]:
+    of = pl.lit(True) if chosen is None else pl.col("utid").is_in(chosen.implode())
     waits = (
-        trace.waits.filter(pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
+        trace.waits.filter(of, pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
         .select("utid", "cause", ts="ts_ready", end=pl.col("ts_ready") + pl.col("wait"))
         .filter(pl.col("end") > pl.col("ts"))
         .collect()

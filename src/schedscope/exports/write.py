@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope import stored
+from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import StorageError, UsageError
+from schedscope.parsers.schema import TABLES, Table
 from schedscope.units import several
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ def export(
     to: str,
     *,
     waits: bool = True,
+    where: pl.Expr | None = None,
     force: bool = False,
     notes: list[str] | None = None,
 ) -> Path:
@@ -59,6 +65,13 @@ def export(
       for each switch.
     * `parquet`, `csv`: a folder with one file for each table of the trace model.
 
+    `where` selects threads by columns of `threads`. CPUs stay whole, since a CPU without the other
+    threads would look idle: `perfetto` and `chrome` get the waits of the selected threads only;
+    `parquet` and `csv` the rows about these threads of each table that is about single threads,
+    the others whole, and no `switches`, each of which is of two threads: that folder has
+    `selection.json` in place of `trace.json` and is no trace to open. `trace.dat`, which has
+    nothing but the events of CPUs, is refused.
+
     `notes`, if given, gets a sentence for each kind of fact that the format cannot hold.
 
     The file appears under its name only when it is whole. Raises `UsageError`
@@ -67,16 +80,17 @@ def export(
     """
     if to not in FORMATS:
         raise UsageError(f"export to {to!r}", "a known format", "one of " + ", ".join(FORMATS))
+    chosen = None if where is None else _chosen(trace, where, to, waits)
     target = Path(path)
     if target.exists() and not force:
         raise UsageError(f"{target} exists", "a free name", "choose another name, or use force")
     partial = target.with_name(target.name + ".partial")
     writers: dict[str, Callable[[Path], None]] = {
-        "perfetto": lambda part: _perfetto(trace, part, waits),
+        "perfetto": lambda part: _perfetto(trace, part, waits, chosen),
         "trace.dat": lambda part: _trace_dat(trace, part, notes),
-        "chrome": lambda part: _chrome(trace, part),
-        "parquet": lambda part: _folder(trace, part, "parquet"),
-        "csv": lambda part: _folder(trace, part, "csv"),
+        "chrome": lambda part: _chrome(trace, part, chosen),
+        "parquet": lambda part: _folder(trace, part, "parquet", chosen),
+        "csv": lambda part: _folder(trace, part, "csv", chosen),
     }
     try:
         _remove(partial)
@@ -91,11 +105,51 @@ def export(
         ) from error
     finally:
         _remove(partial)
+    if notes is not None and chosen is not None:
+        notes.append(_selected(trace, to, chosen))
     if notes is not None and to in ("perfetto", "trace.dat"):
         notes += _order_lost(trace)
     if notes is not None and to not in ("parquet", "csv"):
         notes += _left_out(trace, to)
     return target
+
+
+def _chosen(trace: Trace, where: pl.Expr, to: str, waits: bool) -> pl.Series:
+    """The utids that `where` selects, of a format that can have a selection."""
+    if to == "trace.dat":
+        raise UsageError(
+            "a selection of threads for trace.dat",
+            "all of them, as CPUs without the other threads would look idle there",
+            "filter in KernelShark, or export to csv, parquet, perfetto or chrome",
+        )
+    if to == "perfetto" and not waits:
+        raise UsageError(
+            "a selection of threads without waits",
+            "waits, which are what is selected in a file for Perfetto",
+            "all threads' events are written in any case, since CPUs stay whole",
+        )
+    check_where(where, ("utid", *THREAD_COLUMNS))
+    chosen = chosen_threads(trace, where)
+    if chosen.is_empty():
+        raise UsageError(f"no thread of {trace.name} matches where", "a thread that the trace has")
+    return chosen
+
+
+def _selected(trace: Trace, to: str, chosen: pl.Series) -> str:
+    """What a file of some threads has of them, and what of all."""
+    mine = several(len(chosen), "selected thread")
+    if to in ("parquet", "csv"):
+        whole = ", ".join(name for name, table in TABLES.items() if _is_whole(name, table))
+        return (
+            f"rows about {mine} only ({whole}: whole; switches: not written, since each is of two "
+            "threads): tables to query, not a trace to open"
+        )
+    return f"waits of {mine} only; what ran on each CPU is whole"
+
+
+def _is_whole(name: str, table: Table) -> bool:
+    """A table that is not about single threads, or names those that the other tables refer to."""
+    return name != "switches" and (name == "threads" or "utid" not in table.schema)
 
 
 def _order_lost(trace: Trace) -> list[str]:
@@ -133,11 +187,11 @@ def _left_out(trace: Trace, to: str) -> list[str]:
     return found
 
 
-def _perfetto(trace: Trace, path: Path, waits: bool) -> None:
+def _perfetto(trace: Trace, path: Path, waits: bool, chosen: pl.Series | None) -> None:
     from schedscope import _native
     from schedscope.exports.perfetto import perfetto_rows
 
-    rows = perfetto_rows(trace, waits=waits)
+    rows = perfetto_rows(trace, waits=waits, chosen=chosen)
     _native.write_perfetto(
         str(path), rows.host, trace.ncpu, (trace.window[0], rows.wall), rows.frames, rows.names
     )
@@ -163,31 +217,39 @@ def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
         ]
 
 
-def _chrome(trace: Trace, path: Path) -> None:
+def _chrome(trace: Trace, path: Path, chosen: pl.Series | None) -> None:
     from schedscope.exports.chrome import write_chrome
 
-    write_chrome(trace, path)
+    write_chrome(trace, path, chosen)
 
 
-def _folder(trace: Trace, path: Path, suffix: str) -> None:
-    from schedscope import stored
+def _folder(trace: Trace, path: Path, suffix: str, chosen: pl.Series | None) -> None:
     from schedscope.parsers import csv_text, trace_json
-    from schedscope.trace import TABLES
 
     path.mkdir()
-    for name in TABLES:
-        frame = getattr(trace, name).collect()
+    for name, table in TABLES.items():
+        rows = getattr(trace, name)
+        if chosen is not None and not _is_whole(name, table):
+            if name == "switches":
+                continue
+            rows = rows.filter(pl.col("utid").cast(pl.UInt32).is_in(chosen.implode()))
+        frame = rows.collect()
         if suffix == "parquet":
             frame.write_parquet(path / f"{name}.parquet", compression="zstd")
         else:
             csv_text.guard(frame).write_csv(path / f"{name}.csv")
     about = {key: value for key, value in trace.info.items() if key not in ("cache", "files")}
+    if chosen is not None:
+        about = {key: value for key, value in about.items() if key != "rows"}
+        about["selected_utids"] = chosen.to_list()
+        (path / stored.SELECTION).write_text(trace_json.written(about))
+        return
     about |= {"files": stored.record(path)} if suffix == "parquet" else {}
     (path / "trace.json").write_text(trace_json.written(about))
 
 
 def _replace_folder(target: Path, partial: Path) -> None:
-    if not (target / "trace.json").is_file():
+    if not any((target / name).is_file() for name in (stored.METADATA, stored.SELECTION)):
         raise UsageError(
             f"{target} is a folder not made by an export", "a free name", "choose another name"
         )

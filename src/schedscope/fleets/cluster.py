@@ -67,7 +67,13 @@ class Workers:
         return list(self._client.run(os.getpid).values())
 
     def summaries(
-        self, traces: Iterable[str], *, keep: bool, options: dict[str, str], limit: int
+        self,
+        traces: Iterable[str],
+        *,
+        keep: bool,
+        options: dict[str, str],
+        limit: int,
+        select: dict[str, Any] | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each trace and what `task` says of it, in the order in which they are done.
 
@@ -77,7 +83,7 @@ class Workers:
         futures = {}
         for trace in traces:
             future = self._client.submit(
-                _on_worker, trace, scratch, keep, options, limit, pure=False
+                _on_worker, trace, scratch, keep, options, limit, select, pure=False
             )
             futures[future] = trace
         for future in as_completed(list(futures), loop=self._client.loop):
@@ -97,14 +103,19 @@ class Workers:
 
 
 def _on_worker(
-    trace: str, scratch: str | None, keep: bool, options: dict[str, str], limit: int
+    trace: str,
+    scratch: str | None,
+    keep: bool,
+    options: dict[str, str],
+    limit: int,
+    select: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     if scratch is None:
         from distributed import get_worker
 
         # Dask removes it with the worker.
         scratch = get_worker().local_directory
-    return task(trace, scratch, keep, options, limit)
+    return task(trace, scratch, keep, options, limit, select)
 
 
 def _failure(trace: str, error: Exception) -> str:

@@ -14,9 +14,13 @@ import polars as pl
 from schedscope.errors import UsageError
 from schedscope.extras import explained
 from schedscope.fleets.labels import Labels
+from schedscope.units import several
 
 FETCH_LIMIT = 4 << 30
 """Bytes of a trace in a store that a worker fetches at most, and so of its temporary files."""
+
+SELECTIONS = ("comm", "process", "cgroup", "service", "cmdline", "workload")
+"""What `select` may name."""
 
 Told = Callable[[int, int], None]
 """Called with the traces done and the traces in all."""
@@ -49,6 +53,7 @@ def fleet(
     refresh: bool = False,
     options: Mapping[str, str] | None = None,
     fetch_limit: int = FETCH_LIMIT,
+    select: Mapping[str, Any] | None = None,
 ) -> pl.DataFrame:
     """One row per trace: its host, its settings and labels, its waits, and how far to trust it.
 
@@ -58,7 +63,9 @@ def fleet(
     has those of each. `jobs` processes of this host do the work (one for each CPU), or the workers
     of the Dask cluster at the address `scheduler`. `keep`: keep converted traces beside their
     sources, as `open` does. `refresh` makes all summaries again. `options` go to the decoders. A
-    trace of more than `fetch_limit` bytes is not fetched from a store.
+    trace of more than `fetch_limit` bytes is not fetched from a store. `select`: only the waits of
+    these threads, as in `{"service": "nginx.service"}`: `comm`, or arguments of `of_processes` but
+    `tree`, as processes have other numbers on each host. A trace without such threads has `n` 0.
 
     * `trace`, `path`; `host`, `os`, `release`, `machine`, `cpus`, `scheduler`, `preempt`, `hz`;
     * `label_*`, `setting_*`: a column for each label and each recorded setting of the scheduler;
@@ -82,6 +89,7 @@ def fleet(
         refresh=refresh,
         options=options,
         fetch_limit=fetch_limit,
+        select=select,
     ).table
 
 
@@ -96,6 +104,7 @@ def summarised(
     refresh: bool = False,
     options: Mapping[str, str] | None = None,
     fetch_limit: int = FETCH_LIMIT,
+    select: Mapping[str, Any] | None = None,
     told: Told = lambda done, total: None,
 ) -> Fleet:
     """The same with the summaries; `told` is called after each trace."""
@@ -119,7 +128,8 @@ def summarised(
         # Workers have a current folder of their own.
         traces = [each if sources.is_url(each) else os.path.abspath(each) for each in traces]
     chosen = dict(options or {})
-    folder = store.Folder(Path(output), chosen)
+    of = _lists(select or {})
+    folder = store.Folder(Path(output), chosen, of)
     found: dict[str, dict[str, Any]] = {}
     for trace in traces:
         if not refresh and (summary := folder.kept(trace)):
@@ -132,7 +142,7 @@ def summarised(
         limit = min(jobs or _cpus(), len(missing))
         with folder.scratch() as scratch, workers(scheduler, limit, scratch) as at_work:
             for trace, answer in at_work.summaries(
-                missing, keep=keep, options=chosen, limit=fetch_limit
+                missing, keep=keep, options=chosen, limit=fetch_limit, select=of
             ):
                 if "summary" in answer:
                     folder.keep(trace, answer["identity"], answer["summary"])
@@ -143,12 +153,35 @@ def summarised(
                     errors[trace] = answer["error"]
                 done += 1
                 told(done, len(traces))
+    if of and found and not any(map(_waits, found.values())):
+        raise UsageError(
+            f"no wait of the selected threads in {several(len(found), 'trace')}",
+            "threads that a trace has",
+            "`schedscope latency TRACE --by process,service` lists them",
+        )
     table = gathered(traces, found, errors, labels)
     # Polars' own writer does not say that a disk is full.
     whole = io.BytesIO()
     table.write_parquet(whole)
     store.write_whole(folder.path / store.TABLE, lambda to: to.write_bytes(whole.getvalue()))
     return Fleet(table, found, len(missing) - len(errors))
+
+
+def _waits(summary: Mapping[str, Any]) -> int:
+    return sum(int(summary["numbers"][name]) for name in ("n", "n_censored", "n_excluded"))
+
+
+def _lists(select: Mapping[str, Any]) -> dict[str, Any]:
+    """What was selected, in the one form that is the same however it was given."""
+    for name in select:
+        if name not in SELECTIONS:
+            raise UsageError(
+                f"select names {name!r}",
+                f"one of {', '.join(SELECTIONS)}",
+                "threads and processes have other numbers on each host",
+            )
+    texts = {name: [value] if isinstance(value, str) else value for name, value in select.items()}
+    return {name: True if value is True else list(value) for name, value in texts.items() if value}
 
 
 def _cpus() -> int:

@@ -34,9 +34,11 @@ def page(
     out: pl.DataFrame,
     divided: pl.DataFrame,
     resamples: int,
+    selected: str = "",
 ) -> str:
     """The whole HTML document about a fleet of that `name`.
 
+    `selected`: the options that selected the threads, of whose waits alone it is.
     `sketches`: those of the traces by path; `out` and `divided`: what `hosts.outliers` and
     `groups.grouped` say of the table, the latter after so many `resamples`.
     """
@@ -50,11 +52,11 @@ def page(
         _hosts(table, out, first),
         _groups(divided, resamples),
         *_failed(table),
-        _traces(order, shown, sketches),
+        _traces(order, shown, sketches, selected),
         _trust(table),
     ]
     body = "".join(section.html(name) for section in sections)
-    facts = " · ".join(escape(part) for part in said(table))
+    facts = " · ".join(escape(part) for part in said(table, selected))
     from importlib.metadata import version
 
     return document(
@@ -69,7 +71,7 @@ def page(
     )
 
 
-def said(table: pl.DataFrame) -> list[str]:
+def said(table: pl.DataFrame, selected: str = "") -> list[str]:
     """What the fleet is, in parts of a line."""
     read = table.filter(pl.col("error").is_null())
     kernels = read["release"].drop_nulls().n_unique()
@@ -79,6 +81,12 @@ def said(table: pl.DataFrame) -> list[str]:
     parts.append(units.several(kernels, "kernel"))
     parts.append(f"{units.duration(int(read['dur'].sum()))} recorded")
     parts.append(units.several(int(read["events"].sum()), "event"))
+    if selected:
+        none = read.filter((pl.col("n") + pl.col("n_censored") + pl.col("n_excluded")) == 0).height
+        parts.append(
+            f"selected: {units.printable(selected)}"
+            + (f" (no wait of such threads in {none})" if none else "")
+        )
     if failed := table.height - read.height:
         parts.append(f"{failed} could not be summarised")
     return parts
@@ -225,7 +233,9 @@ def _failed(table: pl.DataFrame) -> list[Section]:
     ]
 
 
-def _traces(order: pl.DataFrame, shown: pl.DataFrame, sketches: Mapping[str, Sketch]) -> Section:
+def _traces(
+    order: pl.DataFrame, shown: pl.DataFrame, sketches: Mapping[str, Sketch], selected: str
+) -> Section:
     columns = choose(shown, _TRACES, question="fleet")
     texts = {column.name: cells(shown, column) for column in columns}
     labels = [name for name in shown.columns if name.startswith("label_")]
@@ -260,10 +270,11 @@ def _traces(order: pl.DataFrame, shown: pl.DataFrame, sketches: Mapping[str, Ske
             for side, column in zip(sides, columns, strict=True)
         )
         path = escape(row["path"])
+        mine = f" {escape(selected)}" if selected else ""
         command = (
-            f"copy <code>{path}</code>, then <code>schedscope report</code>"
+            f"copy <code>{path}</code>, then <code>schedscope report{mine}</code>"
             if is_url(row["path"])
-            else f"<code>schedscope report {escape(shlex.quote(row['path']))}</code>"
+            else f"<code>schedscope report {escape(shlex.quote(row['path']))}{mine}</code>"
         )
         more = f"<br>{tags}" if tags else ""
         rows.append(f'<tr id="t{number}"><td>{command}{more}</td>{body}</tr>')

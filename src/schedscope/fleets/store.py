@@ -73,10 +73,16 @@ def write_whole(target: Path, fill: Callable[[Path], object]) -> None:
 class Folder:
     """The folder that `-o` names."""
 
-    def __init__(self, path: Path, options: Mapping[str, str]) -> None:
-        """Make it if it is not there; `options` of decoders, on which summaries depend."""
+    def __init__(
+        self, path: Path, options: Mapping[str, str], select: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make it if it is not there.
+
+        Summaries depend on the `options` of decoders; those of a selection are beside the others.
+        """
         self.path = path
         self._version = {"format": FORMAT, **cache.version(options)}
+        self._of = json.dumps(select, sort_keys=True) if select else ""
         try:
             (path / _SUMMARIES).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -139,7 +145,8 @@ class Folder:
             os.close(descriptor)
 
     def _place(self, trace: str) -> Path:
-        digest = hashlib.sha256(os.fsencode(_absolute(trace))).hexdigest()
+        named = os.fsencode(_absolute(trace)) + (b"\0" + self._of.encode() if self._of else b"")
+        digest = hashlib.sha256(named).hexdigest()
         return self.path / _SUMMARIES / f"{digest[:24]}.json"
 
 

@@ -6,14 +6,17 @@ traces; the trace itself is not needed again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.check.row import LEVEL
 from schedscope.analysis.latency import latency
 from schedscope.fleets.sketch import Sketch
+from schedscope.processes import NoMatchError, named, of_processes
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -22,21 +25,29 @@ FORMAT = 1
 """Of the document; a summary of another one is made again."""
 
 
-def summarise(trace: Trace) -> dict[str, Any]:
+def summarise(trace: Trace, select: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The summary of a trace: `facts`, `settings`, `labels`, `numbers`, `trust` and `waits`.
+
+    With `select`, `comm` and arguments of `of_processes`, the waits are those of these threads, and
+    `trust` has what is known of them; of a trace without such threads there are none.
 
     Raises `MissingEventsError` for a trace without switches or wakeups.
     """
     info = trace.info
-    whole = latency(trace).row(0, named=True)
-    checks = check(trace)
+    where = _where(trace, select or {})
+    mine = pl.lit(True)
+    if where is not None:
+        mine = pl.col("utid").is_in(chosen_threads(trace, where).implode())
+    whole = latency(trace, where=where).row(0, named=True)
+    matched = where is not None and not where.meta.is_literal()
+    checks = check(trace, where=where if matched else None)
     unknown = checks.row(by_predicate=pl.col("check") == "unknown time", named=True)
     per_cpu = info.get("per_cpu") or []
     running, idle = (sum(int(cpu.get(name, 0)) for cpu in per_cpu) for name in ("running", "idle"))
     capacity = trace.duration * trace.ncpu
     order = list(LEVEL.categories)
     waits = (
-        trace.waits.filter(pl.col("censored") == "none", pl.col("wait").is_not_null())
+        trace.waits.filter(mine, pl.col("censored") == "none", pl.col("wait").is_not_null())
         .select("wait")
         .collect()["wait"]
         .to_numpy()
@@ -70,6 +81,21 @@ def summarise(trace: Trace) -> dict[str, Any]:
         },
         "waits": Sketch.of(waits).to_json(),
     }
+
+
+def _where(trace: Trace, select: Mapping[str, Any]) -> pl.Expr | None:
+    """The selected threads; false where the trace has none of them."""
+    if not select:
+        return None
+    of = {name: value for name, value in select.items() if name != "comm"}
+    try:
+        chosen = [of_processes(trace, **of)] if of else []
+    except NoMatchError:
+        return pl.lit(False)
+    if "comm" in select:
+        chosen.append(named(select["comm"]))
+    where = pl.all_horizontal(chosen)
+    return pl.lit(False) if chosen_threads(trace, where).is_empty() else where
 
 
 def _text(value: object) -> str | None:

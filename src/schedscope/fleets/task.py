@@ -23,12 +23,18 @@ from schedscope.trace import Trace, open as open_trace
 
 
 def task(
-    trace: str, scratch: str, keep: bool, options: Mapping[str, str], limit: int
+    trace: str,
+    scratch: str,
+    keep: bool,
+    options: Mapping[str, str],
+    limit: int,
+    select: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The `summary` and `identity` of a trace; or the `error`, a sentence, and whether `full`.
 
     `scratch`: a folder for what is fetched and converted meanwhile; with `keep` a local trace is
     converted beside itself instead, as other commands do. At most `limit` bytes are fetched.
+    `select`: as in `summarise`.
     """
     # The name is the trace's: what a killed worker left is removed by the next attempt.
     digest = hashlib.sha256(os.fsencode(trace)).hexdigest()[:16]
@@ -36,7 +42,7 @@ def task(
     try:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        return _summarised(trace, place, keep, options, limit)
+        return _summarised(trace, place, keep, options, limit, select)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a Rust panic in Polars is not an Exception
@@ -46,12 +52,17 @@ def task(
 
 
 def _summarised(
-    trace: str, place: Path, keep: bool, options: Mapping[str, str], limit: int
+    trace: str,
+    place: Path,
+    keep: bool,
+    options: Mapping[str, str],
+    limit: int,
+    select: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     if is_url(trace):
         stored = stored_identity(trace)
         opened = _open(fetch(trace, place / "fetched", limit), place, False, options)
-        summary = summarise(opened)
+        summary = summarise(opened, select)
         if stored_identity(trace) != stored:
             raise _changed(trace)
         return {"summary": summary, "identity": {"stored": stored}}
@@ -59,7 +70,7 @@ def _summarised(
     if not source.exists():
         open_trace(source)  # raises
     known = cache.identity(source)
-    summary = summarise(_open(source, place, keep, options))
+    summary = summarise(_open(source, place, keep, options), select)
     if not cache.unchanged(source, known):
         raise _changed(trace)
     return {"summary": summary, "identity": known}

@@ -100,6 +100,7 @@ def _timeline(subject: Subject, focus: Focus) -> Section:
         show=shown if whole else None,
         max_bytes=TIMELINE_BYTES,
         found=subject.findings,
+        where=subject.where,
     )
     return Section(
         "timeline",
@@ -109,7 +110,9 @@ def _timeline(subject: Subject, focus: Focus) -> Section:
         " <kbd>n</kbd> and <kbd>p</kbd> step through the longest waits, <kbd>g</kbd> and"
         " <kbd>G</kbd> through the findings, <kbd>0</kbd> shows everything.",
         f"<div class=live>{body}</div>",
-        (f"timeline --since {_text(focus.since, trace)} --until {_text(focus.until, trace)}",),
+        subject.commands(
+            f"timeline --since {_text(focus.since, trace)} --until {_text(focus.until, trace)}"
+        ),
     )
 
 

@@ -8,25 +8,39 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
+from schedscope.report.subject import Subject
 from schedscope.simulator.change import change
+from schedscope.simulator.services import services
 from schedscope.simulator.whatif import answer, nearest_way
 from schedscope.simulator.whatif_notes import whatif_notes
-from schedscope.trace import Trace
 
 _SERVICES = 12
 
 
-def changed(trace: Trace, asked: Mapping[str, Any], words: str) -> Section:
-    """What `whatif` answers; `asked` is the change, `words` the options that ask for it."""
+def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
+    """What `whatif` answers; `asked` is the change, `words` the options that ask for it.
+
+    All threads are replayed, since the change may be of others; those of the subject come first.
+    """
+    trace = subject.trace
     way = nearest_way(trace, None)
     wanted = change(way, **asked)
     frame = answer(way, wanted)
     by = frame.columns[0]
-    services = frame[by].unique(maintain_order=True).head(_SERVICES)
-    shown, columns = whatif_table(frame.filter(pl.col(by).is_in(services.implode())))
+    every = frame[by].unique(maintain_order=True)
+    mine = every
+    if subject.where is not None:
+        chosen = chosen_threads(trace, subject.where)
+        known = services(trace, by).filter(pl.col("utid").cast(pl.UInt32).is_in(chosen.implode()))
+        mine = every.filter(every.is_in(known["service"].implode()))
+    first = pl.concat([mine, every.filter(~every.is_in(mine.implode()))]).head(_SERVICES)
+    rows = frame.filter(pl.col(by).is_in(first.implode()))
+    order = pl.col(by).replace_strict(first, range(len(first)), return_dtype=pl.Int64)
+    shown, columns = whatif_table(rows.sort(order, maintain_order=True))
     said = "".join(f"<li>{prose(text)}</li>" for text in whatif_notes(trace, frame))
     return Section(
         "whatif",
@@ -35,7 +49,8 @@ def changed(trace: Trace, asked: Mapping[str, Any], words: str) -> Section:
         " with the change. In brackets is the range in which 9 of 10 recordings should lie. By how"
         " much the first replay is off says how far the answer can be trusted: up to 1.25 times it"
         " is good, up to twice doubtful, and beyond that there is none. The replay is that of"
-        f" <code>{escape(way.policy)}</code>.",
+        f" <code>{escape(way.policy)}</code>."
+        + (" The selected threads come first." if subject.where is not None else ""),
         html_table(shown, columns, "whatif") + f"<ul>{said}</ul>",
         (f"whatif {words}",),
     )

@@ -63,30 +63,38 @@ class Timeline:
         overview: Overview | None = None,
         threads: int = 4,
         chosen: Collection[int] | None = None,
+        cpus: Collection[int] = (),
     ) -> None:
         """Choose what is shown first: `lanes`, else every CPU and `threads` threads.
 
         Those threads waited longest; of a machine of more than 256 CPUs it is the first 256. With
-        `chosen`, by `utid`, they and the longest waits are of these threads only.
+        `chosen`, by `utid`, they and the longest waits are of these threads only; with `cpus` the
+        first CPUs are these, and the longest waits those for them.
 
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
         for other lanes, and for one the trace does not have.
         """
-        self.lanes = Lanes(trace, overview)
+        self.lanes, self.chosen = Lanes(trace, overview), chosen
         self.levels = Levels(trace, self.lanes.cpus(), overview)
         ledger = trace.waits
         if chosen is not None:
             ledger = ledger.filter(pl.col("utid").cast(pl.UInt32).is_in(list(chosen)))
+        if cpus:
+            ledger = ledger.filter(
+                pl.coalesce("queue_cpu", "cpu").cast(pl.UInt32).is_in(list(cpus))
+            )
         self.waits = (
             worst(ledger, self.lanes.begin, waits)
-            if overview is None or chosen is not None
+            if overview is None or chosen is not None or cpus
             else overview.waits[:waits]
         )
         # Also those that never waited, if they were asked for.
         waited = dict.fromkeys([*(w["utid"] for w in self.waits), *(chosen or ())])
         self.first = (
-            [f"cpu:{cpu}" for cpu in self.lanes.cpus()[:_FIRST_CPUS]]
+            [f"cpu:{cpu}" for cpu in [cpu for cpu in self.lanes.cpus() if not cpus or cpu in cpus]][
+                :_FIRST_CPUS
+            ]
             + [f"utid:{utid}" for utid in waited][:threads]
             if lanes is None
             else self._resolve(lanes)

@@ -6,6 +6,7 @@ import base64
 import gzip
 import html
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from schedscope.analysis._base.of_threads import chosen_threads
@@ -41,6 +42,7 @@ def timeline_html(
     max_bytes: int = 2_000_000,
     found: pl.DataFrame | None = None,
     where: pl.Expr | None = None,
+    cpus: Collection[int] = (),
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
 
@@ -52,23 +54,25 @@ def timeline_html(
     are the findings to step through, by default those of what is shown.
 
     `where`, by columns of threads: the page begins with the CPUs and those of these threads that
-    waited longest, 16 at most, and steps through their longest waits; all others can be searched.
+    waited longest, 16 at most, and steps through their longest waits, and through the findings
+    that affect them; all others can be searched. With `cpus` it begins with these CPUs only, and
+    steps through the longest waits for them.
 
     Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """
     if since is not None or until is not None:
         trace = trace.between(since, until)
-    if where is None:
-        source = Timeline(trace)
+    chosen = None if where is None else chosen_threads(trace, where).to_list()
+    if chosen is None:
+        source = Timeline(trace, cpus=cpus)
     else:
-        chosen = chosen_threads(trace, where).to_list()
-        source = Timeline(trace, threads=_CHOSEN, chosen=chosen)
+        source = Timeline(trace, threads=_CHOSEN, chosen=chosen, cpus=cpus)
     code = script()
     begin = trace.window[0]
     first = None
     if show is not None:
         first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
-    about = {**source.about(), "findings": listed(trace, found), "quality": quality(trace)}
+    about = {**source.about(), "findings": listed(trace, found, chosen), "quality": quality(trace)}
     if first is not None:
         about["show"] = list(first)
     data = _data(source, about, max_bytes - len(code.encode()) - 1000)
@@ -86,7 +90,7 @@ def timeline_html(
 
 def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
     duration = max(1, source.lanes.duration)
-    threads = as_rows(thread_list(source.lanes.trace))
+    threads = as_rows(thread_list(source.lanes.trace, chosen=source.chosen))
     # Names to search in: as many as take a tenth of the page, those that waited most.
     length = len(json.dumps(threads["rows"], separators=(",", ":")).encode())
     many = len(threads["rows"])

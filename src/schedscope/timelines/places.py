@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,15 +77,19 @@ def places(trace: Trace, found: pl.DataFrame) -> list[Place]:
     return rows
 
 
-def listed(trace: Trace, found: pl.DataFrame | None = None) -> list[dict[str, Any]]:
+def listed(
+    trace: Trace, found: pl.DataFrame | None = None, chosen: Collection[int] | None = None
+) -> list[dict[str, Any]]:
     """The findings as the viewer shows them: texts, and where each one is, from the start on.
 
+    With `chosen`, by `utid`, those that affect these threads.
     `found` are those of a trace of which this is a part: numbers are theirs, and what lies outside
     is left out.
     """
     if found is None:
         try:
-            found = once(findings, trace)
+            mine = None if chosen is None else pl.col("utid").is_in(list(chosen))
+            found = once(findings, trace) if mine is None else findings(trace, where=mine)
         except (SchedscopeError, pl.exceptions.ColumnNotFoundError):
             # Without switches there is nothing to find, and somebody's own tables may lack columns.
             return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,17 @@ MOST_HELD = 20_000_000
 """Intervals of a trace without an overview that are held, about 60 bytes each."""
 
 
-def opened(whole: Trace, since: str | None, until: str | None) -> tuple[Questions, str]:
+def opened(
+    whole: Trace,
+    since: str | None,
+    until: str | None,
+    chosen: Collection[int] | None = None,
+    cpus: Collection[int] = (),
+) -> tuple[Questions, str]:
     """The questions about a trace, or a part of it, and what the address says of the view.
 
-    A part that is itself long has no overview: instead the whole trace is shown, at that stretch.
+    `chosen`, by `utid`, and `cpus` are those that it begins with. A part that is itself long has no
+    overview: instead the whole trace is shown, at that stretch.
     Raises `UsageError` for more intervals than can be held.
     """
     known = overview.of(whole)
@@ -46,18 +53,19 @@ def opened(whole: Trace, since: str | None, until: str | None) -> tuple[Question
                 f"at most {MOST_HELD:,}",
                 "convert the recording with this version, or select a part with --since, --until",
             )
-        return Questions(whole), ""
+        return Questions(whole, chosen=chosen, cpus=cpus), ""
     part = whole.between(since, until)
     begin, end = (ts - whole.window[0] for ts in part.window)
     if known is not None and known.rows_within(begin, end) > overview.LEAST:
-        return Questions(whole), f"view={'-'.join(str(ts - whole.origin) for ts in part.window)}"
+        at = "-".join(str(ts - whole.origin) for ts in part.window)
+        return Questions(whole, chosen=chosen, cpus=cpus), f"view={at}"
     if known is None and _rows(part) > MOST_HELD:
         raise UsageError(
             f"{_rows(part):,} intervals in the part",
             f"at most {MOST_HELD:,}",
             "select a shorter part with --since and --until",
         )
-    return Questions(part, whole=whole), ""
+    return Questions(part, whole=whole, chosen=chosen, cpus=cpus), ""
 
 
 def _rows(trace: Trace) -> int:
@@ -72,13 +80,24 @@ class Questions:
     """
 
     def __init__(
-        self, trace: Trace, lanes: Sequence[str] | None = None, whole: Trace | None = None
+        self,
+        trace: Trace,
+        lanes: Sequence[str] | None = None,
+        whole: Trace | None = None,
+        chosen: Collection[int] | None = None,
+        cpus: Collection[int] = (),
     ) -> None:
-        """About `trace`; notes are kept with `whole`, of which it may be a part."""
+        """About `trace`; notes are kept with `whole`, of which it may be a part.
+
+        `chosen` and `cpus` as in `Timeline`: its first lanes and longest waits; of `chosen` also
+        the findings, and they stand first among the threads.
+        """
         known = overview.of(trace)
         # Of a long trace each lane's rows are read from all of the table, and held.
         threads = _THREADS if known is None else _THREADS // 3
-        self.timeline = Timeline(trace, lanes, overview=known, threads=threads)
+        self.timeline = Timeline(
+            trace, lanes, overview=known, threads=threads, chosen=chosen, cpus=cpus
+        )
         self.notes = Notes(whole or trace)
         self._listed: pl.DataFrame | None = None
         self._turns: dict[str, int] = {}
@@ -120,7 +139,7 @@ class Questions:
         if self._listed is None:
             lanes = self.timeline.lanes
             known = None if lanes.overview is None else lanes.overview.thread_totals()
-            self._listed = thread_list(lanes.trace, known)
+            self._listed = thread_list(lanes.trace, known, self.timeline.chosen)
         return as_rows(self._listed, request.get("text", ""), request.get("utids"))
 
     def _slice(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +180,7 @@ class Questions:
     def _findings(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.places import listed
 
-        return {"rows": listed(self.timeline.lanes.trace)}
+        return {"rows": listed(self.timeline.lanes.trace, chosen=self.timeline.chosen)}
 
     def _quality(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.quality import quality

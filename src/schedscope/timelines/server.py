@@ -90,8 +90,13 @@ def check_installed() -> None:
             raise missing(package) from error
 
 
-def application(questions: Questions, token: str, other: Questions | None = None) -> Any:
-    """What the server says, as an ASGI application; with `other` of two traces to compare."""
+def application(
+    questions: Questions, token: str, other: Questions | None = None, selected: str = ""
+) -> Any:
+    """What the server says, as an ASGI application; with `other` of two traces to compare.
+
+    `selected`: in words what it begins with, for the heading.
+    """
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
@@ -119,7 +124,8 @@ def application(questions: Questions, token: str, other: Questions | None = None
             text = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
             heading = f"<h2>{html.escape(names[number])}</h2>\n" if other else ""
             roots += _ROOT.format(side=number, about=text, heading=heading)
-        title = html.escape(f"Timeline of {' and '.join(names)}")
+        some = f": {printable(selected)}" if selected else ""
+        title = html.escape(f"Timeline of {' and '.join(names)}{some}")
         page = _PAGE.format(title=title, roots=roots, script=script())
         allowed = policy(page, "; connect-src 'self'; frame-ancestors 'none'")
         return answer(200, page.encode(), "text/html; charset=utf-8", allowed)

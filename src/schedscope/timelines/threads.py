@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import UsageError
-from schedscope.thread_totals import RUN_COLUMNS, WAIT_COLUMNS, thread_totals
+from schedscope.thread_totals import totals_of
 from schedscope.units import printable
 
 if TYPE_CHECKING:
@@ -18,19 +18,16 @@ MOST = 5_000
 """Threads in one answer, those that waited most."""
 
 
-def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFrame:
-    """One row per thread but the idle ones, who waited most first.
+def thread_list(
+    trace: Trace, totals: pl.DataFrame | None = None, chosen: Collection[int] | None = None
+) -> pl.DataFrame:
+    """One row per thread but the idle ones, who waited most first; before them the `chosen`.
 
     With the columns of `thread_totals`, which are computed if not given; `text` is what a search
     looks at.
     """
     if totals is None:
-        from schedscope import _native
-
-        runs = _native.run_sums(coded(trace, "states", *RUN_COLUMNS), trace.window)
-        waits = _native.wait_sums(coded(trace, "waits", *WAIT_COLUMNS))
-        begin = trace.window[0]
-        totals = thread_totals(pl.DataFrame(runs), pl.DataFrame(waits), begin, trace.ncpu)
+        totals = totals_of(trace)
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)
@@ -43,7 +40,11 @@ def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFram
                 [pl.col(name).cast(pl.String).fill_null("") for name in texts], separator="\n"
             ).str.to_lowercase(),
         )
-        .sort("wait", "run", "utid", descending=[True, True, False])
+        .sort(
+            pl.col("utid").cast(pl.UInt32).is_in(list(chosen or ())),
+            *("wait", "run", "utid"),
+            descending=[True, True, True, False],
+        )
         .collect(engine="streaming")
     )
 

@@ -10,6 +10,8 @@ from schedscope.extras import missing
 from schedscope.timelines.script import script
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from schedscope.trace import Trace
 
 
@@ -19,24 +21,29 @@ def timeline(
     since: str | float | None = None,
     until: str | float | None = None,
     lanes: Sequence[str] | None = None,
+    where: pl.Expr | None = None,
 ) -> Any:
     """A widget that shows which threads ran and waited, for a notebook's output cell.
 
     One lane per CPU, and one for each thread of the worst waits; or `lanes`: `cpu:N`, `tid:N`,
-    `utid:N`, `comm:NAME`. `since` and `until` cut the trace first (`Trace.between`). A pixel shows
-    the exact share of its time that was spent in each state; where there is room, the intervals
-    themselves. The browser holds only what it shows, so traces of any length work.
+    `utid:N`, `comm:NAME`. `where`, by columns of threads: of these threads are the lanes beside the
+    CPUs, the longest waits and the findings; all others can be searched. `since` and `until` cut
+    the trace first (`Trace.between`). A pixel shows the exact share of its time that was spent in
+    each state; where there is room, the intervals themselves. The browser holds only what it shows,
+    so traces of any length work.
 
     Search, select and ask as docs/view.md describes; `?` lists the keys. Raises
     `MissingExtraError` without the package anywidget, `UsageError` for lanes the trace does not
     have and for times outside it.
     """
+    from schedscope.analysis._base.of_threads import chosen_threads
     from schedscope.timelines.questions import Questions
 
     part = trace
     if since is not None or until is not None:
         part = trace.between(since, until)
-    return _widget_class()(Questions(part, lanes, whole=trace))
+    chosen = None if where is None else chosen_threads(part, where).to_list()
+    return _widget_class()(Questions(part, lanes, whole=trace, chosen=chosen))
 
 
 @cache

@@ -1,0 +1,98 @@
+"""How much of what some threads did was recorded?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.accounting import Tiling
+from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.needs import has
+from schedscope.analysis._base.of_threads import chosen_threads, threads_with
+from schedscope.analysis._base.unknown_time import unknown_time
+from schedscope.analysis._base.waits import THREAD_COLUMNS, waits_in_batches
+from schedscope.analysis.check.row import CheckRow, of, part
+from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.errors import UsageError
+from schedscope.units import count, duration, percent, several
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+SIDES = {"left": "without begin", "right": "without end", "both": "without either"}
+"""What is not known of a wait that is censored."""
+
+
+def selection(trace: Trace, where: pl.Expr, tiles: Tiling) -> list[CheckRow]:
+    """A row per question about the threads that fit `where`, which uses columns of `threads`."""
+    check_where(where, ("utid", *THREAD_COLUMNS))
+    utids = chosen_threads(trace, where)
+    if utids.is_empty():
+        raise UsageError(f"no thread of {trace.name} matches where", "a thread that the trace has")
+    mine = pl.col("utid").is_in(utids.implode())
+    return [
+        _threads(trace, utids, mine, tiles),
+        _waits(trace, mine),
+        _time(trace, utids, mine),
+        *_reasons(trace, mine),
+    ]
+
+
+def _threads(trace: Trace, utids: pl.Series, mine: pl.Expr, tiles: Tiling) -> CheckRow:
+    """How many they are, and how much of the CPU time of all threads is theirs."""
+    every, pids = (
+        threads_with(trace, ())
+        .filter(pl.col("utid") >= trace.ncpu)
+        .select(pl.len(), pl.col("pid").filter(mine).drop_nulls().n_unique())
+        .collect()
+        .row(0)
+    )
+    running = trace.states.filter(mine, pl.col("state") == "running")
+    ran = int(running.select(pl.col("dur").sum()).collect(engine="streaming").item())
+    total = tiles.of_threads
+    processes = f", of {several(pids, 'process', 'processes')}" if pids else ""
+    text = (
+        f"{count(len(utids))} of {several(every, 'thread')}{processes}, ran {duration(ran)}: "
+        f"{percent(ran / total if total else 0)} of the running time of all threads"
+    )
+    return CheckRow("selected threads", "ok", ran, total, "ns", text)
+
+
+def _waits(trace: Trace, mine: pl.Expr) -> CheckRow:
+    """Their waits that are not measured."""
+    sides: dict[str, int] = {}
+    for some in waits_in_batches(trace, ["censored"], mine):
+        counted = some.group_by(pl.col("censored").cast(pl.String)).len().collect()
+        for side, n in counted.iter_rows():
+            sides[side] = sides.get(side, 0) + n
+    total = sum(sides.values())
+    found = total - sides.get("none", 0)
+    text = of(found, total, "wait", " not measured")
+    if found:
+        text += ": " + ", ".join(
+            f"{count(sides[side])} {words}" for side, words in SIDES.items() if side in sides
+        )
+    return part("selected waits", found, total, text)
+
+
+def _time(trace: Trace, utids: pl.Series, mine: pl.Expr) -> CheckRow:
+    """The part of their lives in which it is unknown what they did."""
+    lives = trace.states.filter(mine).select(pl.col("dur").sum())
+    total = int(lives.collect(engine="streaming").item())
+    unknown = unknown_time(trace).filter(pl.col("utid").is_in(utids.implode()))
+    found = int(unknown["unknown"].sum())
+    share = percent(found / total if total else 0)
+    text = f"it is unknown what they did for {duration(found)} of {duration(total)} ({share})"
+    return part("selected time", found, total, text, unit="ns")
+
+
+def _reasons(trace: Trace, mine: pl.Expr) -> list[CheckRow]:
+    """The part of their waits of which it is unknown what the CPU did meanwhile."""
+    if not has(trace, "switches"):
+        return []
+    row = wait_breakdown(trace, by="all", where=mine)
+    found, total = int(row["unknown"].sum()), int(row["wait"].sum())
+    share = percent(found / total if total else 0)
+    text = f"unknown for {duration(found)} of {duration(total)} of waiting ({share})"
+    return [part("selected reasons", found, total, text, unit="ns")]
