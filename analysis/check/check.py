@@ -323,17 +323,19 @@ def _missing_wakings(trace: Trace) -> CheckRow:
 def _without_waking(trace: Trace) -> int:
     """Enqueues that no `waking` of the thread came just before, whatever it did meanwhile."""
     steps = trace.wakeups.filter(pl.col("kind").is_in(["waking", "enqueued"]))
-    steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking")
+    steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking", held=pl.lit(value=False))
     last = pl.DataFrame(schema=steps.collect_schema())
-    before = pl.col("waking").shift().over("utid")
-    late = pl.col("ts") - pl.col("ts").shift().over("utid") > HALF_A_WAKE
+    # Of rows in order of thread and time: `over` a hundred thousand threads takes ten times as long.
+    same = pl.col("utid") == pl.col("utid").shift()
+    late = pl.col("ts") - pl.col("ts").shift() > HALF_A_WAKE
+    lone = (~same | ~pl.col("waking").shift() | late).fill_null(value=True)
     found = 0
     for some in in_batches(steps):
         # The last step of each thread in the batches before comes first.
-        all_steps = pl.concat([last, some.collect()])
-        lacking = all_steps.select(~pl.col("waking") & (~before | late).fill_null(value=True))
-        found += int(lacking.slice(last.height).to_series().sum())
-        last = all_steps.group_by("utid", maintain_order=True).last()
+        ordered = pl.concat([last, some.collect()]).sort("utid", maintain_order=True)
+        found += int(ordered.select((~pl.col("waking") & ~pl.col("held") & lone).sum()).item())
+        ends = (pl.col("utid") != pl.col("utid").shift(-1)).fill_null(value=True)
+        last = ordered.filter(ends).with_columns(held=pl.lit(value=True))
     return found
 
 

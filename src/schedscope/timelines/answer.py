@@ -10,6 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schedscope.analysis._base.many_cpus import (
+    FEW_CPUS,
+    SHOWN_CPUS,
+    grouping,
+    most_waited_cpus,
+)
 from schedscope.analysis._base.topology import cpu_text, places
 from schedscope.errors import UsageError
 from schedscope.overview import worst
@@ -28,7 +34,8 @@ MOST_BINS, MOST_LANES = 16_384, 1_024
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
 _STATE_NAMES = cast("pl.Enum", TABLES["states"].schema["state"]).categories
-_FIRST_CPUS = 256
+_GROUPS = (("llc", "llc", "LLC"), ("package", "package", "package"), ("node", "numa_node", "node"))
+"""By what CPUs are grouped: its name in the page, the column of `cpus`, what a heading calls it."""
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
@@ -66,8 +73,9 @@ class Timeline:
     ) -> None:
         """Choose what is shown first: `lanes`, else every CPU and `threads` threads.
 
-        Those threads waited longest; of a machine of more than 256 CPUs it is the first 256. With
-        `chosen`, by `utid`, they and the longest waits are of these threads only.
+        Those threads waited longest; of a machine of more than 64 CPUs it is the 32 for which
+        threads waited longest, in that order. With `chosen`, by `utid`, the threads and the longest
+        waits are of these only.
 
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
@@ -75,6 +83,7 @@ class Timeline:
         """
         self.lanes = Lanes(trace, overview)
         self.levels = Levels(trace, self.lanes.cpus(), overview)
+        self._chosen: dict[str, str] = {}
         ledger = trace.waits
         if chosen is not None:
             ledger = ledger.filter(pl.col("utid").cast(pl.UInt32).is_in(list(chosen)))
@@ -86,8 +95,7 @@ class Timeline:
         # Also those that never waited, if they were asked for.
         waited = dict.fromkeys([*(w["utid"] for w in self.waits), *(chosen or ())])
         self.first = (
-            [f"cpu:{cpu}" for cpu in self.lanes.cpus()[:_FIRST_CPUS]]
-            + [f"utid:{utid}" for utid in waited][:threads]
+            [f"cpu:{cpu}" for cpu in self._cpus()] + [f"utid:{utid}" for utid in waited][:threads]
             if lanes is None
             else self._resolve(lanes)
         )
@@ -103,6 +111,7 @@ class Timeline:
             "grain": self.lanes.overview.width if self.lanes.overview else None,
             "cpus": self.lanes.cpus(),
             "places": self._places(),
+            **self._chosen,
             "states": list(STATES),
             "lanes": self.first,
             "waits": self.waits,
@@ -179,10 +188,23 @@ class Timeline:
         names = {str(utid): self.lanes.name(utid) for utid in sorted(utids - {NOBODY})}
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers
 
+    def _cpus(self) -> list[int]:
+        """Those that are shown first; of many in groups, the worst CPU and its group first."""
+        cpus = self.lanes.cpus()
+        if len(cpus) <= FEW_CPUS:
+            return cpus
+        over = grouping(self.lanes.trace)
+        self._chosen = {"by": name for name, column, _ in _GROUPS if column == over}
+        self._chosen["few"] = (
+            f"{SHOWN_CPUS} of {len(cpus):,} CPUs, those for which threads waited longest, the worst"
+            " first."
+        )
+        return most_waited_cpus(self.lanes.trace)[:SHOWN_CPUS]
+
     def _places(self) -> dict[str, dict[str, str]]:
         """What CPUs are grouped by beside their numbers, and each CPU's group, where known."""
         found = {}
-        for by, over, word in (("llc", "llc", "LLC"), ("node", "numa_node", "node")):
+        for by, over, word in _GROUPS:
             of = places(self.lanes.trace, over)
             texts = {
                 number: f"{word} {number}, CPUs {cpu_text(cpu for cpu in of if of[cpu] == number)}"

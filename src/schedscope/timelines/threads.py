@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,10 +17,18 @@ if TYPE_CHECKING:
 
 MOST = 5_000
 """Threads in one answer, those that waited most."""
+_ORDER, _DESCENDING = ("wait", "run", "utid"), (True, True, False)
 
 
-def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFrame:
-    """One row per thread but the idle ones, who waited most first.
+def thread_list(
+    trace: Trace,
+    totals: pl.DataFrame | None = None,
+    *,
+    most: int | None = None,
+    also: Sequence[int] = (),
+) -> pl.DataFrame:
+    """One row per thread but the idle ones, who waited most first; `most` rows, where given, and
+    those of the threads `also`.
 
     With the columns of `thread_totals`, which are computed if not given; `text` is what a search
     looks at.
@@ -34,6 +43,13 @@ def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFram
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)
+    if most is not None:
+        first = totals.with_columns(pl.col("run", "wait").fill_null(0))
+        first = first.filter((pl.col("wait") > 0) | (pl.col("run") > 0))
+        first = first.sort(_ORDER, descending=_DESCENDING).head(most)
+        # All others neither ran nor waited, or come after these.
+        if first.height == most:
+            names = names.filter(pl.col("utid").is_in([*first["utid"], *also]))
     texts = ("comm", "tid", "pid", "process", "cgroup", "cmdline")
     return (
         names.join(totals.lazy(), on="utid", how="left")
@@ -43,7 +59,7 @@ def thread_list(trace: Trace, totals: pl.DataFrame | None = None) -> pl.DataFram
                 [pl.col(name).cast(pl.String).fill_null("") for name in texts], separator="\n"
             ).str.to_lowercase(),
         )
-        .sort("wait", "run", "utid", descending=[True, True, False])
+        .sort(_ORDER, descending=_DESCENDING)
         .collect(engine="streaming")
     )
 
