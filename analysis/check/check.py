@@ -325,7 +325,7 @@ def _without_waking(trace: Trace) -> int:
     steps = trace.wakeups.filter(pl.col("kind").is_in(["waking", "enqueued"]))
     steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking", held=pl.lit(value=False))
     last = pl.DataFrame(schema=steps.collect_schema())
-    # Of rows in order of thread and time: `over` a hundred thousand threads takes ten times as long.
+    # Of rows in order of thread and time: `over` many threads takes ten times as long.
     same = pl.col("utid") == pl.col("utid").shift()
     late = pl.col("ts") - pl.col("ts").shift() > HALF_A_WAKE
     lone = (~same | ~pl.col("waking").shift() | late).fill_null(value=True)

@@ -28,9 +28,7 @@ def machine(ncpu: int = NCPU, nodes: int = NODES) -> ss.Trace:
     CPU 5 alone has a second wait, of 100 us, behind a thread of its own.
     """
     numbers = range(ncpu)
-    ready = pl.DataFrame(
-        {"cpu": numbers, "utid": [ncpu + cpu for cpu in numbers], "wait": [1000 * n for n in numbers]}
-    )
+    ready = pl.DataFrame([{"cpu": n, "utid": ncpu + n, "wait": 1000 * n} for n in numbers])
     ready = pl.concat([ready, pl.DataFrame({"cpu": [5], "utid": [2 * ncpu], "wait": [100_000]})])
     ran = ready.select("cpu", "utid", ts=1000 + pl.col("wait"), dur=1000, state=pl.lit("running"))
     waiting = ready.filter(pl.col("wait") > 0).select(

@@ -51,8 +51,8 @@ def outliers(
       median host's, with its 95 % interval from `lower` to `upper` (null where too few hosts have
       several traces to tell how they vary);
     * `score`: the distance in robust standard deviations, on a logarithmic scale;
-    * `verdict`: `more` or `less` where the score is beyond 3.5, the ratio beyond 1.25 or below 0.80,
-      and the whole interval is beyond both; `perhaps more` or `perhaps less` where the interval is
+    * `verdict`: `more` or `less` where the score is beyond 3.5, the ratio above 1.25 or below 0.80,
+      and the whole interval beyond both; `perhaps more` or `perhaps less` where the interval is
       not or there is none; else empty.
 
     Rows are in order of `score`, the largest first. Empty with fewer than eight hosts.

@@ -33,6 +33,7 @@ def time(subject: Subject) -> Section:
     trace = subject.trace
     frame = once(efficiency, trace)
     shown, text = _some(frame, "busy", "those that were busiest")
+    drawn = plot.efficiency(frame, top=max(shown.height, 1))
     names = ["cpu", "busy", "idle", "unknown", "busy_frac", "switches", "switches_hz"]
     names += ["n_voluntary", "n_involuntary", "n_ambiguous?", "irq_hard?", "irq_soft?"]
     columns = choose(frame, names)
@@ -44,7 +45,7 @@ def time(subject: Subject) -> Section:
         " tell that from a yield.",
         _by_place(trace, frame, ["busy", "idle", "unknown"], "busy", "efficiency")
         + text
-        + figure(plot.efficiency(frame, top=shown.height), "busy, idle and unknown time per CPU", "time")
+        + figure(drawn, "busy, idle and unknown time per CPU", "time")
         + html_table(shown, columns, "time"),
         ("efficiency",),
     )
@@ -96,9 +97,9 @@ def _by_place(
         .agg(pl.len().alias("cpus"), *ways)
         .sort(most, over, descending=[True, False])
     )
-    table = html_table(rows.head(SHOWN_CPUS), choose(rows, [over, "cpus", *names], question=question))
+    columns = choose(rows, [over, "cpus", *names], question=question)
     left = max(0, rows.height - SHOWN_CPUS)
-    return table + (f"<p>{left:,} more groups of CPUs with less.</p>" if left else "")
+    return html_table(rows.head(SHOWN_CPUS), columns) + (f"<p>{left:,} more groups of CPUs with less.</p>" if left else "")
 
 
 def depth(trace: Trace) -> Axes:

@@ -193,8 +193,9 @@ class Timeline:
         cpus = self.lanes.cpus()
         if len(cpus) <= FEW_CPUS:
             return cpus
-        over = grouping(self.lanes.trace)
-        self._chosen = {"by": name for name, column, _ in _GROUPS if column == over}
+        names = {column: name for name, column, _ in _GROUPS}
+        if over := grouping(self.lanes.trace):
+            self._chosen["by"] = names[over]
         self._chosen["few"] = (
             f"{SHOWN_CPUS} of {len(cpus):,} CPUs, those for which threads waited longest, the worst"
             " first."
