@@ -78,9 +78,7 @@ def _some(frame: pl.DataFrame, most: str, which: str) -> tuple[pl.DataFrame, str
     return worst, f"<p>{SHOWN_CPUS} of {frame.height:,} CPUs, {which}:</p>"
 
 
-def _by_place(
-    trace: Trace, frame: pl.DataFrame, names: list[str], most: str, question: str
-) -> str:
+def _by_place(trace: Trace, frame: pl.DataFrame, names: list[str], most: str, question: str) -> str:
     """Of many CPUs the sums (of `max` the largest) over those of each memory node, package or
     cache, that with `most` first; empty for few, and where the trace does not say."""
     over = grouping(trace) if frame.height > FEW_CPUS else None
@@ -98,8 +96,9 @@ def _by_place(
         .sort(most, over, descending=[True, False])
     )
     columns = choose(rows, [over, "cpus", *names], question=question)
-    left = max(0, rows.height - SHOWN_CPUS)
-    return html_table(rows.head(SHOWN_CPUS), columns) + (f"<p>{left:,} more groups of CPUs with less.</p>" if left else "")
+    table = html_table(rows.head(SHOWN_CPUS), columns)
+    left = rows.height - SHOWN_CPUS
+    return table + (f"<p>{left:,} more groups of CPUs with less.</p>" if left > 0 else "")
 
 
 def depth(trace: Trace) -> Axes:
