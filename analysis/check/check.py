@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
-from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
@@ -322,21 +322,9 @@ def _missing_wakings(trace: Trace) -> CheckRow:
 
 def _without_waking(trace: Trace) -> int:
     """Enqueues that no `waking` of the thread came just before, whatever it did meanwhile."""
-    steps = trace.wakeups.filter(pl.col("kind").is_in(["waking", "enqueued"]))
-    steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking", held=pl.lit(value=False))
-    last = pl.DataFrame(schema=steps.collect_schema())
-    # Of rows in order of thread and time: `over` many threads takes ten times as long.
-    same = pl.col("utid") == pl.col("utid").shift()
-    late = pl.col("ts") - pl.col("ts").shift() > HALF_A_WAKE
-    lone = (~same | ~pl.col("waking").shift() | late).fill_null(value=True)
-    found = 0
-    for some in in_batches(steps):
-        # The last step of each thread in the batches before comes first.
-        ordered = pl.concat([last, some.collect()]).sort("utid", maintain_order=True)
-        found += int(ordered.select((~pl.col("waking") & ~pl.col("held") & lone).sum()).item())
-        ends = (pl.col("utid") != pl.col("utid").shift(-1)).fill_null(value=True)
-        last = ordered.filter(ends).with_columns(held=pl.lit(value=True))
-    return found
+    from schedscope import _native
+
+    return _native.lone_enqueues(coded(trace, "wakeups", "utid", "ts", "kind"), HALF_A_WAKE)
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
