@@ -37,8 +37,8 @@ impl LoneEnqueues {
                 continue;
             }
             let before = self.last.insert(*utid, (*ts, waking));
-            let decided = before
-                .is_some_and(|(then, waking)| waking && ts.saturating_sub(then) <= self.half);
+            let decided =
+                before.is_some_and(|(then, waking)| waking && ts.saturating_sub(then) <= self.half);
             self.found += u64::from(!waking && !decided);
         }
         Ok(())

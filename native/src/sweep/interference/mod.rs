@@ -310,7 +310,9 @@ fn within(
     let slices = slices(question, limits.cells.cells / groups);
     // No victim meets many more than all changes of a CPU. Of 500,000 threads rows of all take
     // 4 MB for each victim and cause, in some 30 ms of a trace nearly all of it in vain.
-    let met = changes.held().map_or(usize::MAX, |changes| changes / question.lanes.count());
+    let met = changes
+        .held()
+        .map_or(usize::MAX, |changes| changes / question.lanes.count());
     let dense = slices.len() <= limits.passes && groups / limits.empty <= met;
     let last = slices.last().map_or(0, |slice| slice.end);
     let mut slices = slices.into_iter();
