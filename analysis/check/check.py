@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
-from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
@@ -330,19 +330,9 @@ def _missing_wakings(trace: Trace) -> CheckRow:
 
 def _without_waking(trace: Trace) -> int:
     """Enqueues that no `waking` of the thread came just before, whatever it did meanwhile."""
-    steps = trace.wakeups.filter(pl.col("kind").is_in(["waking", "enqueued"]))
-    steps = steps.select("utid", "ts", waking=pl.col("kind") == "waking")
-    last = pl.DataFrame(schema=steps.collect_schema())
-    before = pl.col("waking").shift().over("utid")
-    late = pl.col("ts") - pl.col("ts").shift().over("utid") > HALF_A_WAKE
-    found = 0
-    for some in in_batches(steps):
-        # The last step of each thread in the batches before comes first.
-        all_steps = pl.concat([last, some.collect()])
-        lacking = all_steps.select(~pl.col("waking") & (~before | late).fill_null(value=True))
-        found += int(lacking.slice(last.height).to_series().sum())
-        last = all_steps.group_by("utid", maintain_order=True).last()
-    return found
+    from schedscope import _native
+
+    return _native.lone_enqueues(coded(trace, "wakeups", "utid", "ts", "kind"), HALF_A_WAKE)
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:

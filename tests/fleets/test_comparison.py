@@ -95,6 +95,25 @@ def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
     assert 4 < row["ratio"] < 16
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1.02, ""), (1.2, ""), (0.82, ""), (1.4, "more")])
+def test_a_host_that_differs_by_little_does_not_stand_out(factor: float, verdict: str) -> None:
+    """Hosts alike to a thousandth: 2 % is 14 robust deviations, and too little to act upon."""
+    rng = np.random.default_rng(1)
+    frame = table(rng, 12)
+    noise = pl.Series(np.exp(rng.normal(0, 0.001, frame.height)))
+    mine = pl.when(pl.col("host") == "h7").then(factor).otherwise(1.0)
+    frame = frame.with_columns(
+        p99=(1e6 * noise * mine).cast(pl.Int64), mean=1e5 * noise * mine, waiting_frac=0.1 * mine
+    )
+    found = hosts.outliers(frame)
+    row = found.filter(pl.col("host") == "h7", pl.col("measure") == "p99").row(0, named=True)
+    assert abs(row["score"]) > 10
+    assert row["lower"] < row["ratio"] < row["upper"]
+    assert row["ratio"] == pytest.approx(factor, rel=0.002)
+    assert row["verdict"] == verdict
+    assert found.filter(pl.col("host") != "h7", pl.col("verdict") != "").is_empty()
+
+
 def test_among_equal_hosts_few_stand_out() -> None:
     """3.5 robust deviations: about 0.05 % of normal hosts, more where 20 hosts set the scale."""
     found = sum(

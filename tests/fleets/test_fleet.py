@@ -387,6 +387,10 @@ def test_a_second_run_makes_only_what_changed(
 
     assert made() == 2
     assert made() == 0
+    assert cli.main([*words, "--scheduler", "tcp://nowhere:1"]) == 0
+    said = capsys.readouterr()
+    assert "no connection to tcp://nowhere:1 was made" in said.err
+    assert json.loads(said.out)["computed"] == 0
     os.utime(first / "capture.json")
     assert made() == 0, "the content is the same"
     about = (second / "capture.json").read_text()

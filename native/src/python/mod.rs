@@ -16,6 +16,7 @@ mod hooks;
 mod idle;
 mod interactivity;
 mod interference;
+mod lone_enqueues;
 mod membership;
 mod open;
 mod overview;
@@ -70,6 +71,8 @@ mod _native {
     use super::extract::extract;
     #[pymodule_export]
     use super::interactivity::interactivity;
+    #[pymodule_export]
+    use super::lone_enqueues::lone_enqueues;
     #[pymodule_export]
     use super::membership::memberships;
     #[pymodule_export]

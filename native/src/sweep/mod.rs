@@ -20,6 +20,7 @@ pub mod lag;
 pub mod lengths;
 pub mod levels;
 pub mod list;
+pub mod lone_enqueues;
 pub mod matching;
 pub mod overview;
 pub mod parts;

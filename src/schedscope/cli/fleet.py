@@ -143,6 +143,8 @@ def run(args: argparse.Namespace) -> Answer | int:
     )
     folder = Path(args.output)
     store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
+    if args.scheduler and not found.computed and not found.failed:
+        complain(f"every trace has a summary already: no connection to {args.scheduler} was made")
     if strange := labels.about_none(found.table["path"]):
         complain(f"{args.labels} names no trace here in {_some(strange)}")
     for path, error in found.failed:

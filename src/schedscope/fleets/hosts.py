@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,11 @@ LEAST_HOSTS = 8
 CUT = 3.5
 """Robust scores beyond this are outliers (Iglewicz and Hoaglin, How to Detect and Handle Outliers,
 1993)."""
+LEAST_RATIO = 1.25
+"""A host nearer to the median host than this, or its inverse, is no outlier, however alike the
+others are: 0.80 to 1.25 is the range within which two averages compared by their ratio are
+conventionally called equivalent (FDA, Statistical Approaches to Establishing Bioequivalence,
+2001)."""
 _NORMAL = 0.6744897501960817
 """The median absolute deviation of a standard normal."""
 
@@ -45,8 +51,9 @@ def outliers(
       median host's, with its 95 % interval from `lower` to `upper` (null where too few hosts have
       several traces to tell how they vary);
     * `score`: the distance in robust standard deviations, on a logarithmic scale;
-    * `verdict`: `more` or `less` where the score is beyond 3.5 and so is the whole interval,
-      `perhaps more` or `perhaps less` where the interval is not or there is none, else empty.
+    * `verdict`: `more` or `less` where the score is beyond 3.5, the ratio above 1.25 or below 0.80,
+      and the whole interval beyond both; `perhaps more` or `perhaps less` where the interval is
+      not or there is none; else empty.
 
     Rows are in order of `score`, the largest first. Empty with fewer than eight hosts.
     """
@@ -68,7 +75,7 @@ def outliers(
     for column, measure in enumerate(MEASURES):
         apart = means[:, column] - centre[column]
         score = apart / spread[column] if spread[column] else np.zeros(len(hosts))
-        beyond = CUT * spread[column]
+        beyond = max(CUT * float(spread[column]), math.log(LEAST_RATIO))
         for number, host in enumerate(hosts):
             low, high = None, None
             if drawn is not None:
@@ -85,7 +92,7 @@ def outliers(
                     "lower": None if low is None else float(np.exp(low)),
                     "upper": None if high is None else float(np.exp(high)),
                     "score": float(score[number]),
-                    "verdict": _verdict(float(score[number]), low, high, float(beyond)),
+                    "verdict": _verdict(float(apart[number]), low, high, beyond),
                 }
             )
     return pl.DataFrame(rows, schema=_SCHEMA).sort(
@@ -117,10 +124,11 @@ def _ends(
     return [at_share(ordered, share) for share in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)]
 
 
-def _verdict(score: float, low: float | None, high: float | None, beyond: float) -> str:
-    if abs(score) <= CUT:
+def _verdict(apart: float, low: float | None, high: float | None, beyond: float) -> str:
+    """`apart` and the ends of its interval are logarithms of ratios to the median host."""
+    if abs(apart) <= beyond:
         return ""
-    way = "more" if score > 0 else "less"
-    near = low if score > 0 else high
-    sure = near is not None and abs(near) > beyond and (near > 0) == (score > 0)
+    way = "more" if apart > 0 else "less"
+    near = low if apart > 0 else high
+    sure = near is not None and abs(near) > beyond and (near > 0) == (apart > 0)
     return way if sure else f"perhaps {way}"

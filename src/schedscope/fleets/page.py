@@ -129,8 +129,10 @@ def _hosts(table: pl.DataFrame, out: pl.DataFrame, first: Mapping[str, int]) -> 
     n = out["host"].n_unique()
     intro = (
         f"Each host's traces beside those of the median host. A host stands out if it is more than"
-        f" {hosts.CUT} robust standard deviations away, and its 95&nbsp;% interval with it; if the"
-        " interval reaches back, or there are too few traces for one, it does so <em>perhaps</em>."
+        f" {hosts.CUT} robust standard deviations away, its ratio to the median host is above"
+        f" {hosts.LEAST_RATIO} or below {1 / hosts.LEAST_RATIO:.2f}, and its 95&nbsp;% interval is"
+        " beyond both; if the interval reaches back, or there are too few traces for one, it does"
+        " so <em>perhaps</em>."
     )
     if out.is_empty():
         body = (
@@ -153,8 +155,8 @@ def _hosts(table: pl.DataFrame, out: pl.DataFrame, first: Mapping[str, int]) -> 
         if bad.height > frame.height:
             listed += f"<p>{bad.height - frame.height} more rows, which stand out less.</p>"
     listed += (
-        f"<p>If all hosts were alike and their logarithms normal, {chance:.1g} of {3 * n} rows"
-        " would be listed by chance.</p>"
+        f"<p>If all hosts were alike and their logarithms normal, at most {chance:.1g} of {3 * n}"
+        " rows would be listed by chance.</p>"
     )
     drawn = figure(plot.fleet_hosts(out), "p99 of each host over the median host's", "hosts")
     return Section("hosts", "Which hosts stand out?", intro, drawn + listed + _not_compared(table))

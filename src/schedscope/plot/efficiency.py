@@ -16,11 +16,12 @@ def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) ->
 
     Parts are busy, idle and not known; beside each bar stand its context switches per
     second and the share of involuntary ones, a range where the source cannot
-    say. At most the first `top` CPUs.
+    say. Of more than `top` CPUs those that were busiest.
     """
     require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.efficiency")
     hidden = max(frame.height - top, 0)
-    frame = frame.head(top)
+    if hidden:
+        frame = frame.sort("busy", "cpu", descending=[True, False], nulls_last=True).head(top)
     with canvas(ax, height=1.6 + 0.3 * max(frame.height, 1)) as axes:
         names = []
         for y, row in enumerate(frame.iter_rows(named=True)):
@@ -51,7 +52,7 @@ def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) ->
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("% of the window")
-        more = f" ({hidden} more not drawn)" if hidden else ""
+        more = f" ({hidden} less busy not drawn)" if hidden else ""
         axes.set_title(f"CPU time; switches per second and involuntary share{more}", pad=28)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return axes

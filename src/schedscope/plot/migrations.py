@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -36,10 +34,9 @@ def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None =
     """
     require(frame.columns, ("from_cpu", "to_cpu", "distance", value), "schedscope.migration_matrix")
     cpus = sorted({*frame["from_cpu"], *frame["to_cpu"]})
-    place = {cpu: i for i, cpu in enumerate(cpus)}
     field = np.zeros((len(cpus), len(cpus)))
-    for source, target, amount in frame.select("from_cpu", "to_cpu", value).iter_rows():
-        field[place[source], place[target]] = amount or 0
+    ends = [np.searchsorted(cpus, frame[name].to_numpy()) for name in ("from_cpu", "to_cpu")]
+    field[ends[0], ends[1]] = frame[value].fill_null(0).to_numpy()
     size = min(2.8 + 0.5 * max(len(cpus), 2), 9.5)
     with canvas(ax, width=size + 1.2, height=size) as axes:
         shown = np.ma.masked_equal(field, 0)
@@ -144,12 +141,14 @@ def migration_rates(
 
 def _borders(frame: pl.DataFrame, cpus: list[int]) -> list[int]:
     """Between which neighbours the cache ends."""
-    far = {
-        (a, b)
-        for a, b, distance in frame.select("from_cpu", "to_cpu", "distance").iter_rows()
-        if distance in ("package", "numa")
-    }
-    return [i + 1 for i, pair in enumerate(pairwise(cpus)) if pair in far]
+    pairs = frame.filter(pl.col("distance").is_in(["package", "numa"]))
+    pairs = pairs.filter(pl.col("from_cpu") < pl.col("to_cpu"))
+    following = pl.DataFrame(
+        {"from_cpu": cpus[:-1], "to_cpu": cpus[1:], "at": range(1, len(cpus) or 1)},
+        {"from_cpu": pl.Int64, "to_cpu": pl.Int64, "at": pl.Int64},
+    )
+    ends = pairs.select(pl.col("from_cpu", "to_cpu").cast(pl.Int64))
+    return following.join(ends, on=["from_cpu", "to_cpu"]).sort("at")["at"].to_list()
 
 
 def _meaning(value: str) -> str:

@@ -71,7 +71,7 @@ def queue_depth(
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")
         what = "Threads on the queue or running" if running else "Threads on the queue"
-        more = f" ({hidden} CPUs with less waiting not drawn)" if hidden else ""
+        more = f" ({hidden} with less not drawn)" if hidden else ""
         axes.set_title(f"{what}; a full lane is {highest}{more}", pad=28)
         axes.legend(
             handles=[

@@ -8,7 +8,9 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import plot, units
+from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS, grouping
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.topology import places
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.findings.avoidable_idle import STRETCHES
@@ -28,7 +30,10 @@ _MANY, _COLUMNS = 200_000, 1200
 
 def time(subject: Subject) -> Section:
     """Busy, idle and unknown time; switches."""
-    frame = once(efficiency, subject.trace)
+    trace = subject.trace
+    frame = once(efficiency, trace)
+    shown, text = _some(frame, "busy", "those that were busiest")
+    drawn = plot.efficiency(frame, top=max(shown.height, 1))
     names = ["cpu", "busy", "idle", "unknown", "busy_frac", "switches", "switches_hz"]
     names += ["n_voluntary", "n_involuntary", "n_ambiguous?", "irq_hard?", "irq_soft?"]
     columns = choose(frame, names)
@@ -38,8 +43,10 @@ def time(subject: Subject) -> Section:
         "The whole window of each CPU. A switch is <em>involuntary</em> if the thread still wanted"
         " the CPU and the trace shows that it was preempted, <em>ambiguous</em> if the trace cannot"
         " tell that from a yield.",
-        figure(plot.efficiency(frame), "busy, idle and unknown time per CPU", "time")
-        + html_table(frame.head(64), columns, "time"),
+        _by_place(trace, frame, ["busy", "idle", "unknown"], "busy", "efficiency")
+        + text
+        + figure(drawn, "busy, idle and unknown time per CPU", "time")
+        + html_table(shown, columns, "time"),
         ("efficiency",),
     )
 
@@ -48,6 +55,7 @@ def cpus(subject: Subject) -> Section:
     """How many threads wanted each CPU, and how long they waited for it."""
     trace = subject.trace
     frame = latency(trace, by="cpu").sort("cpu")
+    shown, text = _some(frame, "total", "those on which threads ran that had waited longest")
     return Section(
         "cpus",
         "Which CPUs were in demand?",
@@ -55,9 +63,42 @@ def cpus(subject: Subject) -> Section:
         " dark, the maximum in light. In the table, a wait counts for the CPU on which the thread"
         " then ran.",
         figure(depth(trace), "threads that wanted each CPU", "cpus")
-        + html_table(frame, latency_columns(frame, "cpu", trace), "cpus"),
+        + _by_place(trace, frame, ["n", "total", "max"], "total", "latency")
+        + text
+        + html_table(shown, latency_columns(shown, "cpu", trace), "cpus"),
         ("queue-depth", "latency --by cpu"),
     )
+
+
+def _some(frame: pl.DataFrame, most: str, which: str) -> tuple[pl.DataFrame, str]:
+    """Of many CPUs those with `most` first, and a sentence that says so."""
+    if frame.height <= FEW_CPUS:
+        return frame, ""
+    worst = frame.sort(most, "cpu", descending=[True, False], nulls_last=True).head(SHOWN_CPUS)
+    return worst, f"<p>{SHOWN_CPUS} of {frame.height:,} CPUs, {which}:</p>"
+
+
+def _by_place(trace: Trace, frame: pl.DataFrame, names: list[str], most: str, question: str) -> str:
+    """Of many CPUs the sums (of `max` the largest) over those of each memory node, package or
+    cache, that with `most` first; empty for few, and where the trace does not say."""
+    over = grouping(trace) if frame.height > FEW_CPUS else None
+    if over is None:
+        return ""
+    place = places(trace, over)
+    of = pl.DataFrame(
+        {"cpu": list(place), over: list(place.values())}, {"cpu": pl.UInt16, over: pl.Int64}
+    )
+    ways = [pl.col(name).max() if name == "max" else pl.col(name).sum() for name in names]
+    rows = (
+        frame.join(of, on="cpu")
+        .group_by(over)
+        .agg(pl.len().alias("cpus"), *ways)
+        .sort(most, over, descending=[True, False])
+    )
+    columns = choose(rows, [over, "cpus", *names], question=question)
+    table = html_table(rows.head(SHOWN_CPUS), columns)
+    left = rows.height - SHOWN_CPUS
+    return table + (f"<p>{left:,} more groups of CPUs with less.</p>" if left > 0 else "")
 
 
 def depth(trace: Trace) -> Axes:

@@ -10,6 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schedscope.analysis._base.many_cpus import (
+    FEW_CPUS,
+    SHOWN_CPUS,
+    grouping,
+    most_waited_cpus,
+)
 from schedscope.analysis._base.topology import cpu_text, places
 from schedscope.errors import UsageError
 from schedscope.overview import worst
@@ -28,7 +34,8 @@ MOST_BINS, MOST_LANES = 16_384, 1_024
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
 _STATE_NAMES = cast("pl.Enum", TABLES["states"].schema["state"]).categories
-_FIRST_CPUS = 256
+_GROUPS = (("llc", "llc", "LLC"), ("package", "package", "package"), ("node", "numa_node", "node"))
+"""By what CPUs are grouped: its name in the page, the column of `cpus`, what a heading calls it."""
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
@@ -67,9 +74,9 @@ class Timeline:
     ) -> None:
         """Choose what is shown first: `lanes`, else every CPU and `threads` threads.
 
-        Those threads waited longest; of a machine of more than 256 CPUs it is the first 256. With
-        `chosen`, by `utid`, they and the longest waits are of these threads only; with `cpus` the
-        first CPUs are these, and the longest waits those for them.
+        Those threads waited longest; of more than 64 CPUs it is the 32 for which threads waited
+        longest, in that order. With `chosen`, by `utid`, the threads and the longest waits are of
+        these only; with `cpus` the first CPUs are of these, and the longest waits those for them.
 
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
@@ -77,6 +84,7 @@ class Timeline:
         """
         self.lanes, self.chosen = Lanes(trace, overview), chosen
         self.levels = Levels(trace, self.lanes.cpus(), overview)
+        self._many: dict[str, str] = {}
         ledger = trace.waits
         if chosen is not None:
             ledger = ledger.filter(pl.col("utid").cast(pl.UInt32).is_in(list(chosen)))
@@ -92,9 +100,7 @@ class Timeline:
         # Also those that never waited, if they were asked for.
         waited = dict.fromkeys([*(w["utid"] for w in self.waits), *(chosen or ())])
         self.first = (
-            [f"cpu:{cpu}" for cpu in [cpu for cpu in self.lanes.cpus() if not cpus or cpu in cpus]][
-                :_FIRST_CPUS
-            ]
+            [f"cpu:{cpu}" for cpu in self._first_cpus(cpus)]
             + [f"utid:{utid}" for utid in waited][:threads]
             if lanes is None
             else self._resolve(lanes)
@@ -111,6 +117,7 @@ class Timeline:
             "grain": self.lanes.overview.width if self.lanes.overview else None,
             "cpus": self.lanes.cpus(),
             "places": self._places(),
+            **self._many,
             "states": list(STATES),
             "lanes": self.first,
             "waits": self.waits,
@@ -187,10 +194,25 @@ class Timeline:
         names = {str(utid): self.lanes.name(utid) for utid in sorted(utids - {NOBODY})}
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers
 
+    def _first_cpus(self, of: Collection[int]) -> list[int]:
+        """Those shown first, `of` these if any; of many in groups, the worst CPU and its first."""
+        cpus = [cpu for cpu in self.lanes.cpus() if not of or cpu in of]
+        if len(cpus) <= FEW_CPUS:
+            return cpus
+        names = {column: name for name, column, _ in _GROUPS}
+        if over := grouping(self.lanes.trace):
+            self._many["by"] = names[over]
+        self._many["few"] = (
+            f"{SHOWN_CPUS} of {len(cpus):,} CPUs, those for which threads waited longest, the worst"
+            " first."
+        )
+        waited = most_waited_cpus(self.lanes.trace)
+        return [cpu for cpu in waited if not of or cpu in of][:SHOWN_CPUS]
+
     def _places(self) -> dict[str, dict[str, str]]:
         """What CPUs are grouped by beside their numbers, and each CPU's group, where known."""
         found = {}
-        for by, over, word in (("llc", "llc", "LLC"), ("node", "numa_node", "node")):
+        for by, over, word in _GROUPS:
             of = places(self.lanes.trace, over)
             texts = {
                 number: f"{word} {number}, CPUs {cpu_text(cpu for cpu in of if of[cpu] == number)}"

@@ -30,6 +30,15 @@ function finder(picture, source) {
     picture.show(one.lanes);
   }
 
+  /** Groups of CPUs by what a search looks at: nodes, packages, caches, and all there are. */
+  const places = new Map([["all CPUs", picture.cpus.map((cpu) => `cpu:${cpu}`)]]);
+  for (const of of Object.values(about.places || {})) {
+    for (const [cpu, name] of Object.entries(of)) places.set(name, [...(places.get(name) || []), `cpu:${cpu}`]);
+  }
+
+  /** A page that carries its data has the CPUs that it begins with. */
+  const absent = (its) => !about.can && its.some((lane) => !about.lanes.includes(lane));
+
   let entries = [], at = -1, last = 0;
   let asking = false, entered = false; // is an answer under way, and was Enter pressed meanwhile?
   const known = picture.threads; // utid -> row
@@ -83,10 +92,13 @@ function finder(picture, source) {
     if (when !== null) entries.push({ text: `go to ${text}`, note: "a time, as tables print it", act: () => picture.go(when, 0) });
     for (const [, number] of [/^(?:cpu\s*)?(\d+)$/i.exec(text)].filter(Boolean)) {
       if (picture.cpus.includes(Number(number))) {
-        entries.push({ text: `CPU ${Number(number)}`, note: "a CPU", act: () => picture.show([`cpu:${Number(number)}`]) });
+        entries.push({ text: `CPU ${Number(number)}`, note: "a CPU", missing: absent([`cpu:${Number(number)}`]), act: () => picture.show([`cpu:${Number(number)}`]) });
       }
     }
     const words = text.toLowerCase().split(/\s+/), rows = answer.rows;
+    for (const [name, its] of places) {
+      if (its.length > 1 && !absent(its) && name.split(",")[0].toLowerCase().startsWith(words.join(" "))) entries.push({ text: name, note: `${its.length} CPUs, add their lanes`, act: () => add({ lanes: its }) });
+    }
     for (const each of kinds) {
       if (words.every((word) => each.name.includes(word))) entries.push({ text: each.name, note: "add lanes", act: () => add(each) });
     }

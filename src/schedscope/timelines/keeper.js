@@ -13,7 +13,7 @@ function keeper(picture, source, home) {
     parts.set("view", `${begin + about.origin}-${end + about.origin}`);
     if (!same(picture.chosen(), about.lanes)) parts.set("lanes", picture.chosen().map(short).join("."));
     if (picture.pinned().length) parts.set("pin", picture.pinned().map(short).join("."));
-    if (picture.by() !== "none") parts.set("by", picture.by());
+    if (picture.by() !== (about.by || "none")) parts.set("by", picture.by());
     if (picture.folded().length) parts.set("fold", JSON.stringify(picture.folded()));
     if (picture.match) parts.set("match", picture.match.map((span) => span.join("-")).join("_"));
     else if (picture.shift) parts.set("shift", String(picture.shift));
@@ -33,7 +33,7 @@ function keeper(picture, source, home) {
     quiet = true;
     try {
       const chosen = parts.has("lanes") ? lanes("lanes") : [...about.lanes];
-      const by = picture.orders.some(([name]) => name === parts.get("by")) ? parts.get("by") : "none";
+      const by = picture.orders.some(([name]) => name === parts.get("by")) ? parts.get("by") : about.by || "none";
       let folded = [];
       try { folded = JSON.parse(parts.get("fold") || "[]").map(String); } catch { /* not ours */ }
       await learn([...chosen, ...lanes("pin")].filter((key) => key.startsWith("utid:")).map((key) => Number(key.slice(5))));

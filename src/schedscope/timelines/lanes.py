@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schedscope.analysis._base.many_cpus import FEW_CPUS
 from schedscope.errors import UsageError
 from schedscope.timelines.background import Background
 from schedscope.units import printable
@@ -90,7 +91,8 @@ class Lanes:
         self.begin, self.end = trace.window
         self._lanes: dict[str, Lane] = {}
         self._near: dict[str, tuple[int, int, Lane]] = {}
-        self._names: dict[int, str] | None = None
+        self._names: dict[int, str] = {}
+        self._said: dict[int, tuple[str | None, int | None]] | None = None
         self._lock, self._whole, self._nearby = Lock(), Background(), Background()
 
     @property
@@ -111,8 +113,9 @@ class Lanes:
         keys = list(keys)
         cpus, utids = _asked(key for key in keys if key not in self._lanes)
         if cpus:
-            # All at once: one CPU's rows cost as long to find as everybody's.
-            self._lanes.update(self._cpu_lanes({*cpus, *self.cpus()}))
+            # All at once, if they are few: one CPU's rows cost as long to find as everybody's.
+            every = self.cpus()
+            self._lanes.update(self._cpu_lanes({*cpus, *(every if len(every) <= FEW_CPUS else ())}))
         if utids:
             self._lanes.update(self._thread_lanes(utids))
         return [self._lanes[key] for key in keys]
@@ -177,13 +180,15 @@ class Lanes:
 
     def name(self, utid: int) -> str:
         """`comm tid`, as a person looks for it."""
-        if self._names is None:
-            rows = self.trace.threads.select("utid", "comm", "tid").collect().iter_rows()
-            self._names = {
-                utid: f"{printable(comm or '')} {'' if tid is None else tid}".strip()
-                for utid, comm, tid in rows
-            }
-        return self._names.get(utid) or f"thread {utid}"
+        if utid not in self._names:
+            if self._said is None:
+                rows = self.trace.threads.select("utid", "comm", "tid").collect()
+                pairs = zip(rows["comm"].to_list(), rows["tid"].to_list(), strict=True)
+                self._said = dict(zip(rows["utid"].to_list(), pairs, strict=True))
+            comm, tid = self._said.get(utid) or (None, None)
+            name = f"{printable(comm or '')} {'' if tid is None else tid}".strip()
+            self._names[utid] = name or f"thread {utid}"
+        return self._names[utid]
 
     # ---- long traces ----
 
@@ -252,7 +257,10 @@ class Lanes:
     def _cpu_lanes(
         self, cpus: set[int], rows: Rows | None = None, span: tuple[int, int] | None = None
     ) -> dict[str, Lane]:
-        frame = self._rows(pl.col("state") == "running", ["cpu"], rows, span).with_columns(
+        chosen = pl.col("state") == "running"
+        if len(cpus) < self.trace.ncpu:
+            chosen &= pl.col("cpu").is_in(cpus)
+        frame = self._rows(chosen, ["cpu"], rows, span).with_columns(
             code=pl.when(pl.col("utid") < self.trace.ncpu)
             .then(CODES["idle"])
             .otherwise(CODES["running"])

@@ -6,8 +6,10 @@ import base64
 import gzip
 import html
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
@@ -15,12 +17,10 @@ from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.places import listed
 from schedscope.timelines.quality import quality
 from schedscope.timelines.script import script
-from schedscope.timelines.threads import as_rows, thread_list
+from schedscope.timelines.threads import MOST, as_rows, thread_list
 from schedscope.units import printable
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from schedscope.trace import Trace
 
 _ROUGH = 3
@@ -90,18 +90,26 @@ def timeline_html(
 
 def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
     duration = max(1, source.lanes.duration)
-    threads = as_rows(thread_list(source.lanes.trace, chosen=source.chosen))
+    trace = source.lanes.trace
+    shown = [int(key[5:]) for key in source.first if key.startswith("utid:")]
+    known = thread_list(trace, chosen=source.chosen, most=MOST, also=shown)
+    threads = as_rows(known)
+    there = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(pl.len()).collect().item()
     # Names to search in: as many as take a tenth of the page, those that waited most.
     length = len(json.dumps(threads["rows"], separators=(",", ":")).encode())
     many = len(threads["rows"])
     kept = many if length < room // 10 else room // 10 * many // length
-    about["threads"] = {"rows": threads["rows"][:kept], "more": threads["more"] + many - kept}
-    rows = sum(len(lane.starts) for lane in source.lanes.get(source.first))
-    if rows * _ROUGH < room:
+    rows = threads["rows"][:kept]
+    # Of those that are shown it says whose they are.
+    searched = {row["utid"] for row in rows}
+    rows += as_rows(known, utids=[utid for utid in shown if utid not in searched])["rows"]
+    about["threads"] = {"rows": rows, "more": there - len(rows)}
+    intervals = sum(len(lane.starts) for lane in source.lanes.get(source.first))
+    if intervals * _ROUGH < room:
         whole = {"lanes": source.first, "first": 0, "bins": 1, "scale": duration}
-        data = _embed(about, [source.answer({**whole, "intervals": rows})], None)
+        data = _embed(about, [source.answer({**whole, "intervals": intervals})], None)
         if _length(data) <= room:
-            return _with_threads(source, about, whole, rows, room)
+            return _with_threads(source, about, whole, intervals, room)
     for bins in (4096, 2048, 1024, 512, 256):
         scale = -(-duration // bins)
         base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": -1}
@@ -142,7 +150,7 @@ def _with_details(
 ) -> dict[str, Any]:
     """Finer, and as far as possible every interval, around as many worst waits as fit."""
     left = room - _length(_embed(about, parts, scale))
-    windows = []
+    windows, named = [], _names(parts)
     if "show" in about:
         begin, end = about["show"]
         windows.append((begin, end - begin, source.first))
@@ -166,28 +174,41 @@ def _with_details(
                 source.answer({"lanes": others, **window, "intervals": most // 2}),
             ]
             # Each by itself: to pack everything anew for every wait would take minutes.
-            size = _length(_embed({}, more, None, level=1))
+            size = _length(_embed({}, more, None, level=1, known=named))
             if size <= left:
                 parts, left = [*parts, *more], left - size
+                named |= _names(more)
                 break
     return _embed(about, parts, scale)
 
 
+def _names(parts: list[Answer]) -> dict[str, str]:
+    return {utid: name for answer, _ in parts for utid, name in answer["names"].items()}
+
+
 def _embed(
-    about: dict[str, Any], parts: list[Answer], finest: int | None, level: int = 6
+    about: dict[str, Any],
+    parts: list[Answer],
+    finest: int | None,
+    level: int = 6,
+    known: Container[str] = (),
 ) -> dict[str, Any]:
-    """Answers with all their buffers in one: gzip finds more in it."""
+    """Answers with all their buffers in one: gzip finds more in it.
+
+    A thread's name is written once, and not if it is `known` from other parts.
+    """
+    names = {utid: name for utid, name in _names(parts).items() if utid not in known}
     answers: list[dict[str, Any]] = []
     blob: list[bytes] = []
     sizes: list[int] = []
     for answer, buffers in parts:
-        answers.append({**answer, "buffer": len(sizes)})
+        answers.append({**answer, "names": {}, "buffer": len(sizes)})
         for data in buffers:
             sizes.append(len(data))
             blob.append(data)
     packed = gzip.compress(b"".join(blob), compresslevel=level, mtime=0)
     return {
-        "about": {**about, "finest": finest},
+        "about": {**about, "names": {**about.get("names", {}), **names}, "finest": finest},
         "answers": answers,
         "sizes": sizes,
         "data": base64.b64encode(packed).decode(),

@@ -21,7 +21,7 @@ PARTS = (
 )
 """In this order; a file may use what stands above it, and functions of any."""
 
-_REMARK = re.compile(r"^[ \t]*//.*\n|^[ \t]+|\n(?=\n)", re.MULTILINE)
+_REMARK = re.compile(r"^[ \t]*(?://.*|/\*\*.*\*/)\n|^[ \t]+|\n(?=\n)", re.MULTILINE)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 
 MOST = 5_000
 """Threads in one answer, those that waited most."""
+_ORDER, _DESCENDING = ("wait", "run", "utid"), (True, True, False)
 
 
 def thread_list(
-    trace: Trace, totals: pl.DataFrame | None = None, chosen: Collection[int] | None = None
+    trace: Trace,
+    totals: pl.DataFrame | None = None,
+    chosen: Collection[int] | None = None,
+    *,
+    most: int | None = None,
+    also: Sequence[int] = (),
 ) -> pl.DataFrame:
     """One row per thread but the idle ones, who waited most first; before them the `chosen`.
+
+    With `most` so many of those that waited most, and besides the `chosen` and `also`.
 
     With the columns of `thread_totals`, which are computed if not given; `text` is what a search
     looks at.
@@ -31,6 +39,13 @@ def thread_list(
     names = trace.threads.select(
         "utid", "comm", "tid", "pid", process="process_name", cgroup="cgroup", cmdline="cmdline"
     ).filter(pl.col("utid") >= trace.ncpu)
+    if most is not None:
+        first = totals.with_columns(pl.col("run", "wait").fill_null(0))
+        first = first.filter((pl.col("wait") > 0) | (pl.col("run") > 0))
+        first = first.sort(_ORDER, descending=_DESCENDING).head(most)
+        # All others neither ran nor waited, or come after these.
+        if first.height == most:
+            names = names.filter(pl.col("utid").is_in([*first["utid"], *also, *(chosen or ())]))
     texts = ("comm", "tid", "pid", "process", "cgroup", "cmdline")
     return (
         names.join(totals.lazy(), on="utid", how="left")
@@ -42,8 +57,8 @@ def thread_list(
         )
         .sort(
             pl.col("utid").cast(pl.UInt32).is_in(list(chosen or ())),
-            *("wait", "run", "utid"),
-            descending=[True, True, True, False],
+            *_ORDER,
+            descending=[True, *_DESCENDING],
         )
         .collect(engine="streaming")
     )

@@ -24,6 +24,7 @@ const STYLE = `
 .sst-key { gap: .1em .9em; font-size: .92em; }
 .sst-key i { display: inline-block; width: 1.4em; height: .9em; border-radius: 2px; margin-right: .35em; vertical-align: -.1em;
   print-color-adjust: exact; forced-color-adjust: none; }
+.sst-few { margin: 0 0 .4em; }
 .sst-quality { margin: 0 0 .4em; min-height: 1.4em; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .sst-lookup { display: flex; gap: .4em; flex-wrap: wrap; flex: 1 1 100%; }
 .sst-search { position: relative; flex: 1 1 24em; max-width: 44em; }
@@ -238,7 +239,7 @@ export function mount(root, about, source, home = "page") {
   const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `Timeline of ${about.name}: arrow keys pan, plus and minus zoom, ` +
     "n and p go to the worst waits, 0 shows everything, / finds threads, ? lists all keys" });
   const beside = h("div", { class: "sst-names" });
-  const box = h("div", { class: "sst" }, bar, keys, h("div", { class: "sst-picture" }, canvas, beside, tip), note);
+  const box = h("div", { class: "sst" }, bar, keys, about.few ? h("p", { class: "sst-few" }, about.few, about.can ? " Search for others: a CPU, a group of them, all CPUs." : " schedscope view shows others, too.") : "", h("div", { class: "sst-picture" }, canvas, beside, tip), note);
   root.append(style, box);
   const screen = canvas.getContext("2d");
   let paint = screen, every = false; // what is drawn on, and whether lanes out of the window are drawn, too
@@ -250,7 +251,7 @@ export function mount(root, about, source, home = "page") {
   const names = { ...about.names };
   const threads = new Map(((about.threads || {}).rows || []).map((row) => [row.utid, row]));
   const cpus = about.cpus || about.lanes.filter((lane) => lane.startsWith("cpu:")).map((lane) => Number(lane.slice(4)));
-  let chosen = [...about.lanes], pinned = [], by = "none", folded = [];
+  let chosen = [...about.lanes], pinned = [], by = about.by || "none", folded = [];
   let lanes = [...chosen]; // what is drawn: pinned lanes, the others in their order, and headings of groups
   const pieces = new Map(); // lane -> what is known of it, newest last
   const view = { first: 0, scale: 1, bins: 1 };
@@ -286,9 +287,10 @@ export function mount(root, about, source, home = "page") {
   // ---- lanes ----
 
   /** Ways to group lanes: the places of CPUs only where the trace knows them. */
+  const spots = { llc: "LLC", package: "package", node: "node" };
   const orders = [["none", "lanes as chosen"], ["process", "by process"], ["cgroup", "by cgroup"], ["cpu", "by CPU"],
-    ["llc", "by LLC"], ["node", "by node"]].filter(([name]) => !["llc", "node"].includes(name) || about.places?.[name]);
-  const placed = () => ["cpu", "llc", "node"].includes(by);
+    ...Object.entries(spots).filter(([name]) => about.places?.[name]).map(([name, word]) => [name, `by ${word}`])];
+  const placed = () => by === "cpu" || by in spots;
 
   /** The group of a lane, and what its heading says. */
   function groupOf(lane) {
@@ -296,7 +298,7 @@ export function mount(root, about, source, home = "page") {
     if (placed()) {
       const cpu = own ? row.cpu : cpuOf(lane);
       if (cpu === null || cpu === undefined) return own ? "CPU unknown" : "all CPUs";
-      return by === "cpu" ? `CPU ${cpu}` : about.places[by][cpu] || `${by === "llc" ? "LLC" : "node"} unknown`;
+      return by === "cpu" ? `CPU ${cpu}` : about.places[by][cpu] || `${spots[by]} unknown`;
     }
     if (by === "process") return row.process ? `${row.process} ${row.pid ?? ""}`.trim() : row.pid ? `process ${row.pid}` : "process unknown";
     return row.cgroup || "no control group known";
@@ -1234,10 +1236,12 @@ export function mount(root, about, source, home = "page") {
   // A printer takes what is drawn now, and paper is white: no frame comes in between.
   const repaint = ({ type }) => { paper = type === "beforeprint"; render(); };
   for (const moment of ["beforeprint", "afterprint"]) window.addEventListener(moment, repaint);
+  lanes = ordered();
   measure();
   label();
   if (about.show) between(...about.show);
   else whole();
+  if (by !== "none") arrange(); // learns whose threads they are
   keep.start();
 
   const handle = {

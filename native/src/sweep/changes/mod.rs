@@ -439,6 +439,11 @@ impl Changes {
         self.begins.push(Change { t, utid, to });
     }
 
+    /// How many changes there are, unless they are too many to be held.
+    pub fn held(&self) -> Option<usize> {
+        self.blocks.is_none().then(|| self.list.len())
+    }
+
     /// Tells `sweep` of every change.
     pub fn tell(&self, sweep: &mut impl Sweep) -> Result<()> {
         let mut told = Teller {
