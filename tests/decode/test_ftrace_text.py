@@ -73,12 +73,33 @@ def test_the_header_counts_what_the_kernel_overwrote(tmp_path: Path) -> None:
     broken = whole.losses.collect()
     assert set(broken["reason"]) == {"chain_break"}
     trace = counted(tmp_path, 700, 5000)
-    (row,) = trace.losses.filter(pl.col("reason") != "chain_break").collect().to_dicts()
-    assert trace.losses.collect().height == broken.height + 1
+    late = trace.losses.filter(pl.col("reason") != "chain_break").collect()
+    (row,) = late.filter(pl.col("cpu").is_null()).to_dicts()
+    # And the CPU whose lines begin 13 us after the other's.
+    assert trace.losses.collect().height == broken.height + 2 == broken.height + late.height
     assert (row["count"], row["reason"], row["cpu"]) == (4300, "late_start", None)
     assert row["ts_begin"] == row["ts_end"] <= trace.wakeups.collect()["ts"].min()
     assert "4300 events that the kernel overwrote" in "".join(trace.info["warnings"])
     assert trace.waits.collect().equals(whole.waits.collect())
+
+
+def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_path: Path) -> None:
+    """Threads may have run there: no wait is measured across it, as from a trace.dat."""
+    whole = counted(tmp_path, 700, 700)
+    rows = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
+    rows = [row for row in rows if not row.startswith("#")]
+    at = [n for n, row in enumerate(rows[:300]) if "[001]" in row]
+    path = tmp_path / "late.txt"
+    head = f"# tracer: nop\n# entries-in-buffer/entries-written: {700 - len(at)}/700   #P:2\n"
+    path.write_text(head + "".join(row for n, row in enumerate(rows) if n not in at))
+    trace = ss.open(path)
+    late = trace.losses.filter(pl.col("reason") == "late_start", pl.col("cpu") == 1).collect()
+    until = trace.switches.filter(pl.col("cpu") == 1).collect()["ts"].min()
+    assert late["ts_end"].item() <= until
+    true = set(whole.waits.collect().select("ts_run", "wait").iter_rows())
+    measured = trace.waits.filter(pl.col("censored") == "none").collect()
+    assert set(measured.select("ts_run", "wait").iter_rows()) <= true
+    assert measured.height > 100
 
 
 def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: Path) -> None:

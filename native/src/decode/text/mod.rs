@@ -180,14 +180,18 @@ impl FtraceText {
         let first = scan.extents.iter().flatten().map(|seen| seen.first).min();
         let overwritten = header.map_or(0, |counted| counted.overwritten);
         if let Some(begin) = first.filter(|_| overwritten > 0) {
-            let lost = Lost {
-                cpu: None,
+            let lost = |cpu, end, count| Lost {
+                cpu,
                 begin,
-                end: begin,
-                count: Some(overwritten),
+                end,
+                count,
                 reason: LossReason::LateStart,
             };
-            losses.insert(0, lost);
+            let late = scan.extents.iter().flatten();
+            let late = late.filter(|seen| seen.first > begin);
+            let late = late.map(|seen| lost(Some(seen.cpu), seen.first, None));
+            let all = std::iter::once(lost(None, begin, Some(overwritten)));
+            losses.splice(..0, all.chain(late));
         }
         let text = |text: &str| {
             if text.is_empty() {
