@@ -496,3 +496,14 @@ def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
     eventually(lambda: not list(INSTANCES.glob(f"schedscope-{process.pid}-*")), 10)
     eventually(lambda: not (open_folder / "x.capture.partial/.scratch").exists(), 10)
     assert schedscope.open(open_folder / "x.capture.partial").states.collect().height > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-o", "\x1b[2J/x\ny", "--", "true"], ["-t", "\x1b[2J"], ["-o", "x", "--", "\x1b]0;a\x07\nb"]],
+)
+def test_names_in_messages_do_nothing_to_a_terminal(words: list[str], tmp_path: Path) -> None:
+    run = Run(*words, cwd=tmp_path)
+    assert run.wait() in (125, 127)
+    assert run.said.count("\n") == 1, run.said
+    assert run.said.strip().isprintable(), run.said
