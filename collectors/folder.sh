@@ -68,7 +68,7 @@ folder_hand_over() {
         [ ! -e "../$base" ] && [ ! -h "../$base" ] && mv "../$partial" "../$base"
     fi 2>/dev/null
     if [ "$(folder_now)" != "${folder_parent%/}/$base" ]; then
-        printf 'capture: the folder could not be named %s; it is: %s\n' "$base" "$(folder_now)" >&2
+        tell "the folder could not be named $base; it is: $(folder_now)"
         folder_astray=1
         output=$(folder_now)
     fi

@@ -2,6 +2,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 
 guard_nap=0.05
+guard_room_kb='' guard_reserve_kb=0
 
 # In a session of its own a signal to our whole group does not reach the watchdog, kill -9 of a
 # group or a closed terminal included.  It works without, where the host cannot make one.
@@ -14,8 +15,8 @@ guard_apart() {
 }
 
 # guard_start [TEXT_FILE ...] -- [WORDS]: starts the watchdog, whose child is the tool that WORDS
-# run, or what the TEXT_FILEs record with.  guard_output, guard_input, guard_growing, guard_signal
-# and guard_last are the watchdog's settings of those names; guard_settings names variables of the recorder.
+# run, or what the TEXT_FILEs record with.  guard_output, guard_input, guard_growing, guard_signal,
+# guard_last and guard_full are the watchdog's settings of those names; guard_settings names variables of the recorder.
 guard_start() {
     : >"$scratch/recording"
     : >"$scratch/watching"
@@ -50,10 +51,10 @@ guard_start() {
         watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
         # The ring takes no disk: its snapshots look for room themselves.
         [ -z "$ring" ] || watch_min_kb=0
-        watch_ring=${ring:+1} watch_wake=${ring:+USR2}
+        watch_ring=${ring:+1} watch_wake=${ring:+USR2} watch_full=${guard_full:-} watch_reserve_kb=$guard_reserve_kb
         # shellcheck disable=SC2086
         export watch_capture watch_owner watch_name watch_min_kb watch_max_kb watch_lifeline \
-            watch_output watch_growing watch_input watch_signal watch_last watch_ring watch_wake ${guard_settings:-}
+            watch_output watch_growing watch_input watch_signal watch_last watch_ring watch_wake watch_full watch_reserve_kb ${guard_settings:-}
         SCHEDSCOPE_RECORDER=$capture_pid
         export SCHEDSCOPE_RECORDER
         exec $(guard_apart) sh -c "$guard_text" schedscope-watchdog ${1+"$@"} \
@@ -79,8 +80,11 @@ guard_start() {
 }
 
 # Before anything is recorded: 0 with min_free_kb set if there is room, else it ends the program.
-# The default floor is small, so that it holds on small disks too.
+# The default floor is small, so that it holds on small disks too.  Sets guard_room_kb to what
+# may be written then, empty where nothing limits it.
 check_space() {
+    guard_room_kb=
+    [ "$max_size_kb" -eq 0 ] || guard_room_kb=$max_size_kb
     # shellcheck disable=SC2046
     set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9][0-9]*  *\([0-9][0-9]*\)  *[0-9]*% .*$/\1 \2/p')
     [ $# -eq 2 ] || return 0
@@ -90,6 +94,26 @@ check_space() {
     fi
     [ "$2" -gt "$min_free_kb" ] ||
         die "no space left for $output: $(($2 / 1024)) MiB are free, and recording ends at $((min_free_kb / 1024)) MiB; --min-free changes that"
+    [ "$min_free_kb" -gt 0 ] || return 0
+    [ "${guard_room_kb:-$2}" -le $(($2 - min_free_kb)) ] || guard_room_kb=$(($2 - min_free_kb))
+    guard_room_kb=${guard_room_kb:-$(($2 - min_free_kb))}
+}
+
+# Sets buffer_kb, of a CPU, unless -b gave it: $1, or with $2 less where all of them together could
+# hold more than an eighth of what may be written; at least $2.  What they hold when a limit is
+# near is still written: it is set aside, with what comes while they are emptied.
+guard_buffer() {
+    if [ -z "$buffer_kb" ]; then
+        buffer_kb=$1
+        if [ -n "${2:-}" ] && [ -n "$guard_room_kb" ]; then
+            guard_most=$((guard_room_kb / 8 / host_ncpu))
+            [ "$buffer_kb" -le "$guard_most" ] || buffer_kb=$guard_most
+            [ "$buffer_kb" -ge "$2" ] || buffer_kb=$2
+        fi
+    fi
+    [ -n "$guard_room_kb" ] || return 0
+    guard_reserve_kb=$((2 * buffer_kb * host_ncpu))
+    [ "$guard_reserve_kb" -le $((guard_room_kb / 4)) ] || guard_reserve_kb=$((guard_room_kb / 4))
 }
 
 # The long-lived pids of everything that records, as far as it has started.

@@ -312,7 +312,7 @@ ring_snapshot() {
         ring_failed=$((ring_failed + 1))
         ring_why=$(cat "$scratch/why" 2>/dev/null)
         ring_why=${ring_why:-the disk is full}
-        printf 'capture: no snapshot (%s): %s\n' "$1" "$ring_why" >&2
+        tell "no snapshot ($1): $ring_why"
     fi
     # For --snapshot, which waits for it.
     {
@@ -425,7 +425,7 @@ ring_main() {
     [ "$ring_skipped" = 0 ] || ring_summary="$ring_summary; $ring_skipped triggers came within --pause $ring_pause of one before"
     [ "$ring_failed" = 0 ] || { ring_summary="$ring_summary; $ring_failed snapshots FAILED" && exit_status=125; }
     if [ -n "$fail_text" ]; then
-        printf 'capture: %s (%s)\n' "$fail_text" "$ring_summary" >&2
+        tell "$fail_text ($ring_summary)"
         exit_status=125
     else
         say "$ring_summary"

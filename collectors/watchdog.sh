@@ -10,16 +10,18 @@
 # Until then it looks after free space and size, and tells capture when what records is gone.
 #
 # Arguments: the tool and its words; none for a recorder that brings its own tracer_begin,
-# tracer_end and tracer_quit (they follow this text).  Settings come as variables:
+# tracer_end, tracer_halt and tracer_quit (they follow this text).  Settings come as variables:
 #   watch_capture   pid of capture, for signals while it is known to live
 #   watch_min_kb    free space that must be left; 0 = do not care
 #   watch_max_kb    size the folder may have; 0 = any
+#   watch_reserve_kb  what may still be written once the end is decided: the buffers' content
 #   watch_owner     uid:gid that gets a folder finished here; empty = nobody
 #   watch_name      the folder's name in its parent
 #   watch_output    the tool's stdout; watch_growing: the file that shows that it still writes
 #   watch_input     the tool's stdin: a file, `pipe` for descriptor 6, or empty
 #   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
 #   watch_last      how the last line of its output begins, where it has one
+#   watch_full      what it says when it ends because its own limit of size is reached
 #   watch_ring      1 for a flight recorder: the folder holds snapshots, which are kept as they are
 #   watch_wake      the signal that wakes capture (USR1)
 #   watch_lifeline  1 if descriptor 4 is a pipe whose end is as good as a SIGHUP
@@ -28,10 +30,11 @@
 set -u
 trap '' INT HUP QUIT PIPE USR1 USR2 ALRM
 watch_wake=${watch_wake:-USR1}
+watch_reserve_kb=${watch_reserve_kb:-0} watch_full=${watch_full:-}
 trap : TERM
 
-watch_nap=0.2
-sleep 0.01 2>/dev/null || watch_nap=1
+watch_nap=0.2 watch_per_second=5
+sleep 0.01 2>/dev/null || watch_nap=1 watch_per_second=1
 
 # Only to a capture that lives: it alone removes .scratch/watching from under us, or its end does.
 watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/dev/null; }
@@ -60,6 +63,7 @@ tracer_begin() {
         (exec <&6 6<&- >/dev/null 2>&1 cat) &
         SCHEDSCOPE_MARKER=$!
         echo "$SCHEDSCOPE_MARKER" >>.scratch/pids
+        echo "$SCHEDSCOPE_MARKER" >.scratch/marker
     fi
     export SCHEDSCOPE_MARKER
     : >.scratch/running
@@ -99,6 +103,11 @@ watch_tool() {
     sleep "$watch_nap"
     [ -e .scratch/watching ] && [ ! -e .scratch/limit ] || exit 0
     watch_mark_end
+    if [ -n "$watch_full" ] && grep -q "$watch_full" stderr.txt; then
+        watch_why="the recording reached $((watch_max_kb / 1024)) MiB (--max-size)"
+        watch_post
+        exit 0
+    fi
     watch_failed "${1##*/} ended by itself with status $watch_status: $(
         sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | tail -n 1
     )"
@@ -111,9 +120,16 @@ tracer_signal() {
 
 tracer_quit() { tracer_signal "${watch_signal:-INT}"; }
 
+# At a limit, before capture hears of it: the same end as capture's, where the tool has one.
+tracer_halt() {
+    read -r watch_pid 2>/dev/null <.scratch/marker && rm .scratch/marker || return 0
+    kill "$watch_pid" 2>/dev/null
+}
+
 # The tool writes what it still holds, however long that takes; one that has stopped writing is
 # asked again after 5 seconds and killed after 30.  One that writes on and on may have missed the
-# end (its notice can be lost like any event): it is asked again every minute.
+# end of its marker, whose notice can be lost like any event in a storm, just when a limit of size
+# ended the recording: it is asked after two seconds, and again every minute.
 tracer_end() {
     if [ ! -d .scratch ]; then
         # Somebody removed the folder: there is nothing to keep, nor a file that tells of the tool.
@@ -130,7 +146,8 @@ tracer_end() {
     while [ -e .scratch/running ]; do
         sleep "$watch_nap"
         watch_asked=$((watch_asked + 1))
-        [ $((watch_asked % 300)) != 299 ] || tracer_quit
+        [ -z "${SCHEDSCOPE_MARKER:-}" ] || [ "$watch_asked" -ne $((watch_per_second * 2)) ] || tracer_quit
+        [ $((watch_asked % (watch_per_second * 60))) != $((watch_per_second * 60 - 1)) ] || tracer_quit
         watch_before=$watch_size
         watch_size=$(wc -c 2>/dev/null <"$watch_growing")
         watch_idle=$((watch_idle + 1))
@@ -177,66 +194,78 @@ watch_space() {
 }
 
 watch_over() {
+    watch_left=
     if [ "$watch_min_kb" -gt 0 ] && watch_space; then
-        watch_left=$((watch_free - watch_min_kb))
-        if [ "$watch_left" -lt 0 ]; then
-            watch_why="only $((watch_free / 1024)) MiB of disk space were left (--min-free)"
-            return 0
-        fi
+        watch_left=$((watch_free - watch_min_kb - watch_reserve_kb))
+        watch_why="only $((watch_free / 1024)) MiB of disk space were left (--min-free)"
     fi
     if [ "$watch_max_kb" -gt 0 ]; then
         watch_used=$(du -sk . 2>/dev/null)
         watch_used=${watch_used%%[!0-9]*}
-        [ -n "$watch_left" ] && [ "$watch_left" -lt $((watch_max_kb - ${watch_used:-0})) ] ||
-            watch_left=$((watch_max_kb - ${watch_used:-0}))
-        if [ "$watch_left" -le 0 ]; then
+        # .reserve will be gone.
+        [ ! -e .reserve ] || watch_used=$((${watch_used:-0} - 1024))
+        watch_used=$((watch_max_kb - ${watch_used:-0} - watch_reserve_kb))
+        if [ -z "$watch_left" ] || [ "$watch_used" -lt "$watch_left" ]; then
+            watch_left=$watch_used
             watch_why="the recording reached $((watch_max_kb / 1024)) MiB (--max-size)"
-            return 0
         fi
     fi
-    return 1
+    [ -n "$watch_left" ] && [ "$watch_left" -le 0 ]
 }
 
-# Looks again when, at the pace of late or in a burst, half of what is left may be used up.
+# The end is decided: watch_why says why.  Capture finishes; a busy one may take seconds to hear.
+watch_post() {
+    watch_mark_end && tracer_halt
+    printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
+    mv .scratch/limit.new .scratch/limit 2>/dev/null || : >.scratch/limit
+    watch_tell "$watch_wake"
+}
+
+# Looks again when, at the pace of late or in a burst, half of what is left may be used up, five
+# times a second at most.  Time is counted in fifths of a second here.
 watch_limits() {
     trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
-    watch_turns=1 watch_turn=0 watch_last='' watch_left='' watch_posted=0 watch_second=0
+    watch_due=1 watch_waited=0 watch_last='' watch_posted='' watch_fifths=0
     exec 6<&- 7<&- 8<&-
     while :; do
-        sleep 1 &
+        watch_step=5 watch_second=1
+        if [ "$watch_due" -lt 5 ] && [ "$watch_nap" != 1 ] && [ -z "$watch_posted" ]; then
+            watch_step=1 watch_second=$watch_nap
+        fi
+        sleep "$watch_second" &
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
-        watch_second=$((watch_second + 1))
-        if [ $((watch_second % 5)) = 0 ] && { [ -s capture.json ] || [ -n "${watch_ring:-}" ]; }; then
-            watch_tell "$watch_wake"
+        watch_fifths=$((watch_fifths + watch_step))
+        if [ "$watch_fifths" -ge 25 ]; then
+            watch_fifths=0
+            if [ -s capture.json ] || [ -n "${watch_ring:-}" ]; then watch_tell "$watch_wake"; fi
         fi
-        if [ "$watch_posted" -gt 0 ]; then
+        if [ -z "$watch_posted" ] && [ -e .scratch/limit ]; then watch_posted=0; fi
+        if [ -n "$watch_posted" ]; then
             # A capture that does not react (stopped, hung): its tracer is ended without it.
             watch_posted=$((watch_posted + 1))
             [ "$watch_posted" -ne 12 ] || { watch_mark_end && tracer_quit; }
             continue
         fi
-        watch_turn=$((watch_turn + 1))
-        [ "$watch_turn" -ge "$watch_turns" ] || continue
-        watch_left=
+        watch_waited=$((watch_waited + watch_step))
+        watch_due=$((watch_due - watch_step))
+        [ "$watch_due" -le 0 ] || continue
         if watch_over; then
-            printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
-            mv .scratch/limit.new .scratch/limit 2>/dev/null || : >.scratch/limit
-            watch_tell "$watch_wake"
-            watch_posted=1
+            watch_post
+            watch_posted=0
             continue
         fi
-        watch_used_up=$((${watch_last:-0} - ${watch_left:-0}))
-        [ -n "$watch_last" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$((${watch_left:-0} + 1))
-        watch_turns=$((${watch_left:-0} * watch_turn / 2 / (watch_used_up + 1)))
-        [ "$watch_turns" -ge 1 ] || watch_turns=1
-        # A burst may be of 128 MiB/s, however slow it went before.
-        watch_burst=$((${watch_left:-0} / 262144))
-        [ "$watch_burst" -ge 1 ] || watch_burst=1
-        [ "$watch_burst" -le 10 ] || watch_burst=10
-        [ "$watch_turns" -le "$watch_burst" ] || watch_turns=$watch_burst
-        watch_last=$watch_left
-        watch_turn=0
+        watch_due=50
+        if [ -n "$watch_left" ]; then
+            # A burst may be of 128 MiB/s, however slow it went before.
+            watch_due=$((watch_left / 52429))
+            watch_used_up=$((${watch_last:-0} - watch_left))
+            [ -n "$watch_last" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$watch_left
+            watch_pace=$((watch_left * watch_waited / 2 / (watch_used_up + 1)))
+            [ "$watch_due" -le "$watch_pace" ] || watch_due=$watch_pace
+            [ "$watch_due" -le 50 ] || watch_due=50
+        fi
+        watch_last=$watch_left watch_waited=0
     done
 }
 
@@ -280,6 +309,8 @@ watch_main() {
     exec 4<&-
     watch_limits &
     watch_limiter=$!
+    # What fills a disk keeps the CPUs busy, too.
+    renice -n -20 -p "$watch_limiter" >/dev/null 2>&1
     echo "$watch_limiter" >>.scratch/pids
     tracer_begin "$@" && mv .scratch/starting .scratch/ready
     exec 7<&- 8<&-

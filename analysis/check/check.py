@@ -552,6 +552,8 @@ def _rests_on(trace: Trace, alike: str, breaks: CheckRow) -> CheckRow:
     """What no check of this trace can see: whose word is taken for it."""
     recorder = trace.metadata("recorder", "name")
     text = _COUNTS.get(str(recorder), "")
+    if not text and trace.info.get("header_counts"):
+        text = "the header's counts of events, which leave out what a full buffer turned away"
     if not text:
         text = (
             "the assumption that no event was lost, as nothing in the trace counts lost events: a "

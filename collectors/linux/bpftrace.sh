@@ -53,7 +53,7 @@ bpftrace_events() {
 
 # 0.18 replaced a buffer for each CPU by one for all.  It counts in pages, a power of two.
 bpftrace_pick_buffer() {
-    [ -n "$buffer_kb" ] || buffer_kb=32768
+    guard_buffer 32768 256
     bpftrace_want=$((buffer_kb * 1024 / host_page_size))
     [ "$bpftrace_minor" -lt 18 ] || bpftrace_want=$((bpftrace_want * host_ncpu))
     bpftrace_pages=64

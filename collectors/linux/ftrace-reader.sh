@@ -10,7 +10,7 @@
 # processes; its pages go to calls/.  Descriptors: 9 holds the first one, 3 the second.
 #
 # Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of
-# ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only.
+# ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb.
 # shellcheck shell=sh disable=SC2034,SC2154,SC2317
 
 ftrace_dir=$ftrace_root/instances/$ftrace_name
@@ -75,6 +75,7 @@ tracer_begin() {
     # shellcheck disable=SC2086
     set -- $ftrace_buffers
     ftrace_pids=
+    ftrace_groups=$((($# + 7) / 8))
     while [ $# -gt 0 ]; do
         ftrace_group=
         while [ $# -gt 0 ]; do
@@ -89,6 +90,12 @@ tracer_begin() {
     # A reader needs little time, but not after twenty others have had their turn.
     # shellcheck disable=SC2086
     renice -n -20 -p $ftrace_pids >/dev/null 2>&1
+    # Where the kernel groups sessions (autogroup), that counts among the processes of ours alone:
+    # ours, in which only readers and the watchdog are, has a weight of its own.
+    if read -r ftrace_ours _ 2>/dev/null </proc/self/autogroup &&
+        ! grep -q "^$ftrace_ours " "/proc/$watch_capture/autogroup" 2>/dev/null; then
+        printf '%s\n' -20 2>/dev/null >/proc/self/autogroup
+    fi
     # shellcheck disable=SC2086
     printf '%s\n' $ftrace_pids >>.scratch/pids
     ftrace_tell
@@ -146,7 +153,7 @@ ftrace_set_up() {
         for ftrace_cpu in $ftrace_cpus; do ftrace_buffers="$ftrace_buffers c$ftrace_cpu"; done
     fi
     # An event takes 40 to 70 bytes here.
-    ftrace_threshold=$((ftrace_buffer_kb * 1024 / 8 / 50))
+    ftrace_threshold=$((ftrace_read_kb * 1024 / 50))
 }
 
 # Of an instance: $2 are its events.
@@ -327,14 +334,34 @@ ftrace_first() {
     return 1
 }
 
+# Sets ftrace_pages to at most what may be written, by the limits of free space and size; 1 if
+# that is nothing.  A reader looks anew when its share of what was left is used up, or 64 MiB.
+ftrace_share=0
+ftrace_fit() {
+    ftrace_want=$(((ftrace_pages * ftrace_page + 1023) / 1024))
+    if [ "$ftrace_share" -lt "$ftrace_want" ]; then
+        if watch_over; then return 1; fi
+        ftrace_share=65536
+        [ -z "$watch_left" ] || [ $((watch_left / ftrace_groups)) -ge 65536 ] ||
+            ftrace_share=$((watch_left / ftrace_groups))
+        if [ "$ftrace_share" -lt "$ftrace_want" ]; then
+            ftrace_pages=$((ftrace_share * 1024 / ftrace_page))
+            ftrace_want=$ftrace_share
+            [ "$ftrace_pages" -gt 0 ] || return 1
+        fi
+    fi
+    ftrace_share=$((ftrace_share - ftrace_want))
+}
+
 # Copies whole pages of a CPU's buffer until at most $2 events are left; 1 if they cannot be
-# written.  Asking for no more than the events of 36 bytes (the shortest that come in numbers)
+# written, 2 if they may not.  Asking for no more than the events of 36 bytes (the shortest that come in numbers)
 # must fill, dd never waits, and never takes a page that is still being filled: reading on
 # while events come would write a page for every handful of them.
 ftrace_copy() {
     while [ "$ftrace_entries" -gt "$2" ]; do
         ftrace_pages=$((ftrace_entries * 36 / ftrace_page))
         [ "$ftrace_pages" -gt 0 ] || ftrace_pages=1
+        ftrace_fit || return 2
         # shellcheck disable=SC2086
         ftrace_error=$(dd if="$ftrace_per/trace_pipe_raw" bs="$ftrace_page" \
             count="$ftrace_pages" $ftrace_nonblock 2>&1 >>"${ftrace_to}raw/cpu${1#c}") || break
@@ -364,14 +391,21 @@ ftrace_read_loop() {
     trap '' TERM
     ftrace_nap=0.25
     [ "$watch_nap" != 1 ] || ftrace_nap=1
-    while [ -e .scratch/reading ]; do
+    while [ -e .scratch/reading ] && [ ! -e .scratch/limit ]; do
         sleep "$ftrace_nap"
         [ "$watch_nap" = 1 ] || ftrace_nap=0.25
         for ftrace_cpu in "$@"; do
             if ftrace_count "$ftrace_cpu"; then
                 [ "$ftrace_entries" -gt "$ftrace_threshold" ] || continue
                 [ "$watch_nap" = 1 ] || ftrace_nap=0.05
-                ftrace_copy "$ftrace_cpu" "$ftrace_threshold" && continue
+                ftrace_copy "$ftrace_cpu" "$ftrace_threshold"
+                case $? in
+                0) continue ;;
+                2)
+                    watch_post
+                    return
+                    ;;
+                esac
             fi
             watch_mark_end
             watch_failed "$(ftrace_why "$ftrace_cpu")"
@@ -382,6 +416,8 @@ ftrace_read_loop() {
 
 tracer_quit() { ftrace_off; }
 
+tracer_halt() { ftrace_off; }
+
 tracer_end() {
     [ -d "$ftrace_dir" ] || return 0
     ftrace_off
@@ -390,11 +426,13 @@ tracer_end() {
     for ftrace_pid in ${ftrace_pids:-}; do
         while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
     done
+    # What was set aside is for this.  Events that do not fit stay unread, and are counted as such.
+    watch_reserve_kb=0 ftrace_share=0 ftrace_groups=1
     for ftrace_cpu in ${ftrace_buffers:-}; do
         [ ! -e .scratch/failed ] || break
-        if ! ftrace_count "$ftrace_cpu" || ! ftrace_copy "$ftrace_cpu" 0; then
-            watch_failed "$(ftrace_why "$ftrace_cpu")"
-        fi
+        ftrace_entries=0
+        if ftrace_count "$ftrace_cpu"; then ftrace_copy "$ftrace_cpu" 0; else false; fi
+        [ $? -ne 1 ] || watch_failed "$(ftrace_why "$ftrace_cpu")"
     done
     # On a full disk what follows needs the space set aside.
     [ -z "${ftrace_cpus:-}" ] || rm -f .reserve

@@ -71,12 +71,12 @@ ftrace_probe() {
 # A storm of switches makes 40 MB/s on a CPU; 32 MiB carry it for as long as the reader may
 # have to wait for a CPU itself.  A small host gives at most an eighth of its free memory.
 ftrace_pick_buffer() {
-    [ -z "$buffer_kb" ] || return 0
-    buffer_kb=32768
     ftrace_free=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
     ftrace_most=$((${ftrace_free:-1048576} / 8 / host_ncpu))
-    [ "$buffer_kb" -le "$ftrace_most" ] || buffer_kb=$ftrace_most
-    [ "$buffer_kb" -ge 256 ] || buffer_kb=256
+    [ "$ftrace_most" -le 32768 ] || ftrace_most=32768
+    [ "$ftrace_most" -ge 256 ] || ftrace_most=256
+    # Not smaller where little may be written: the reader stops at the limit by itself.
+    guard_buffer "$ftrace_most"
 }
 
 ftrace_prepare() {
@@ -86,6 +86,10 @@ ftrace_prepare() {
     ftrace_name=schedscope-$capture_pid-${clock_ns:-$(date +%s)}
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
+    # How much of a buffer is read together.
+    ftrace_read_kb=$((buffer_kb / 8))
+    [ -z "$guard_room_kb" ] || [ "$ftrace_read_kb" -le $((guard_room_kb / 16)) ] ||
+        ftrace_read_kb=$((guard_room_kb / 16))
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
     ftrace_calls_only='' ftrace_own_events='' ftrace_stacks_of=''
     ftrace_chosen || return 1
@@ -111,7 +115,7 @@ ftrace_prepare() {
     # shellcheck disable=SC2086
     [ -z "$ftrace_own_events" ] || ftrace_own_events=$(printf '%s\n' $ftrace_own_events | sort -u | tr '\n' ' ')
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
-    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only'
+    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb'
     # shellcheck disable=SC2086
     guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
     {

@@ -54,10 +54,19 @@ perf_probe() {
     probe_text="perf $probe_version; costs more than ftrace"
 }
 
+# Sets perf_pages, a power of two: perf takes no other number, and rounds a size up to one.
+perf_pick_pages() {
+    perf_pages=1
+    while [ $((perf_pages * 2 * host_page_size)) -le $((buffer_kb * 1024)) ]; do
+        perf_pages=$((perf_pages * 2))
+    done
+}
+
 perf_prepare() {
     perf_find_version
     perf_events
-    [ -n "$buffer_kb" ] || buffer_kb=8192
+    guard_buffer 8192 64
+    perf_pick_pages
     perf_list=
     for perf_event in sched/sched_switch sched/sched_waking sched/sched_wakeup \
         sched/sched_wakeup_new sched/sched_migrate_task sched/sched_process_exec \
@@ -74,7 +83,13 @@ perf_prepare() {
     # Another perf than the host's may live in another root: then only the whole path leads here.
     perf_data=perf.data
     [ -z "${SCHEDSCOPE_PERF:-}" ] || perf_data=$folder_path/perf.data
-    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m ${buffer_kb}K -e $perf_list"
+    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m $perf_pages -e $perf_list"
+    # perf itself ends before the size is reached, however fast it comes.
+    perf_limit=
+    if [ "$max_size_kb" -gt 0 ]; then
+        perf_limit=--max-size=$((max_size_kb - guard_reserve_kb))K
+        guard_full='size limit reached'
+    fi
     : >stderr.txt
     # Opened for both directions, so that neither side waits for the other to open it.  The answer
     # is a plain file: nobody has to stand and wait for it, who might be left behind.
@@ -84,9 +99,9 @@ perf_prepare() {
     # which nobody asks for here; perf 6.1 dies of reading them, now and then, where programs come
     # and go quickly.
     guard_input=pipe guard_growing=perf.data
-    # shellcheck disable=SC2046
-    guard_start -- $(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m "${buffer_kb}K" -e "$perf_list" \
-        -D -1 --control fd:7,8 -o "$perf_data" -- cat || return 1
+    # shellcheck disable=SC2046,SC2086
+    guard_start -- $(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m "$perf_pages" -e "$perf_list" \
+        $perf_limit -D -1 --control fd:7,8 -o "$perf_data" -- cat || return 1
     fail_text=
 }
 

@@ -118,6 +118,44 @@ def test_a_size_limit_ends_a_complete_recording(recorder: str, tmp_path: Path) -
     assert run.leftovers() == []
 
 
+# Three pairs of threads that wake each other as fast as they can, for as long as is said.
+STORM = """
+import os, sys, time
+end = time.time() + float(sys.argv[1])
+for _ in range(3):
+    if os.fork() == 0:
+        (a, b), (c, d) = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(b), os.close(c)
+            while os.read(a, 1):
+                os.write(d, b"x")
+            os._exit(0)
+        os.close(a), os.close(d)
+        while time.time() < end:
+            os.write(b, b"x"), os.read(c, 1)
+        os._exit(0)
+for _ in range(3):
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_path: Path) -> None:
+    """Two CPUs write 27 MB/s, and all that the buffers hold at the end comes on top."""
+    words = ["-t", recorder, "--max-size", "4M", "-o", "x", "--"]
+    run = Run(*words, sys.executable, "-c", STORM, "3", cwd=tmp_path)
+    assert run.wait(120) == 0, run.said
+    content = meta(tmp_path / "x.capture")
+    assert content["complete"] is True
+    size = sum(path.stat().st_size for path in (tmp_path / "x.capture").rglob("*"))
+    # bpftrace has no limit of its own, and is asked to end for two seconds.
+    assert size < (4 << 20) * (3 if recorder == "bpftrace" else 1) + (256 << 10)
+    if recorder != "bpftrace":
+        assert "reached 4 MiB (--max-size)" in run.said
+        assert size > 2_000_000
+    assert run.leftovers() == []
+
+
 def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
     """Looked at every ten seconds where little was written, it would go on for eight."""
     load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
@@ -161,6 +199,17 @@ def test_too_little_free_space_ends_the_recording(small_disk: Path, tmp_path: Pa
     refused = Run("-t", "ftrace", *limit[:-1], f"{small_disk}/y", "--", "true", cwd=tmp_path)
     assert refused.wait() == 125
     assert "no space left" in refused.said
+
+
+def test_a_storm_of_switches_leaves_the_floor_of_free_space(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """Also what the buffers still hold is written only as far as there is room for it."""
+    words = ["-t", "ftrace", "--min-free", "2M", "-o", f"{small_disk}/x"]
+    run = Run(*words, "--", sys.executable, "-c", STORM, "3", cwd=tmp_path)
+    assert run.wait(120) == 0, run.said
+    assert "disk space were left (--min-free)" in run.said
+    assert shutil.disk_usage(small_disk).free > 1_900_000
 
 
 @pytest.mark.parametrize("recorder", RECORDERS[1:])
@@ -447,3 +496,14 @@ def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
     eventually(lambda: not list(INSTANCES.glob(f"schedscope-{process.pid}-*")), 10)
     eventually(lambda: not (open_folder / "x.capture.partial/.scratch").exists(), 10)
     assert schedscope.open(open_folder / "x.capture.partial").states.collect().height > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-o", "\x1b[2J/x\ny", "--", "true"], ["-t", "\x1b[2J"], ["-o", "x", "--", "\x1b]0;a\x07\nb"]],
+)
+def test_names_in_messages_do_nothing_to_a_terminal(words: list[str], tmp_path: Path) -> None:
+    run = Run(*words, cwd=tmp_path)
+    assert run.wait() in (125, 127)
+    assert run.said.count("\n") == 1, run.said
+    assert run.said.strip().isprintable(), run.said

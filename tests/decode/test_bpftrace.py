@@ -53,6 +53,19 @@ def stamp(line: bytes) -> int:
     return int(line.split(b" ")[1])
 
 
+def test_what_bpftrace_says_of_lost_events_is_no_line_of_the_script(tmp_path: Path) -> None:
+    """The gap in the numbers has its count already; before, each sentence was one more loss."""
+    at = [n for n, line in enumerate(LINES) if line[:1].isalpha()][200]
+    cut = [line for n, line in enumerate(LINES) if not at <= n < at + 7]
+    said = [*cut[:at], b"Lost 7 events\n", *cut[at:]]
+    (silent, _), (told, about) = decode(write(tmp_path, cut)), decode(write(tmp_path, said))
+    for name in TABLES:
+        assert told[name].equals(silent[name], null_equal=True), name
+    assert "not from the script" not in json.dumps(about)
+    _, odd = decode(write(tmp_path, [*cut[:at], b"Lost x events\n", *cut[at:]]))
+    assert "1 lines are not from the script" in json.dumps(odd)
+
+
 def missing_at_the_end() -> dict[int, tuple[int, int]]:
     """How many of a CPU's lines did not arrive, and when the last that did was made."""
     arrived = Counter(int(line.split(b" ")[2]) for line in EVENTS)

@@ -12,6 +12,7 @@ from decoded import FIXTURES, decode, migrations, switches, tids, wakeups
 from hypothesis import given, settings, strategies as st
 from tools import tool
 
+import schedscope as ss
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError
 
@@ -54,6 +55,71 @@ def test_the_kernels_own_print_out_agrees() -> None:
     assert flags["waker"].equals(latency["waker"], null_equal=True)
 
 
+def counted(tmp_path: Path, entries: int, written: int, dropped: range = range(0)) -> ss.Trace:
+    """The kernel's print-out with other counts in its header, and without some of its events."""
+    lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
+    head = [line for line in lines if line.startswith("#")]
+    rows = [line for line in lines if not line.startswith("#")]
+    said = f"# entries-in-buffer/entries-written: {entries}/{written}   #P:2\n"
+    head = [said if "entries-in-buffer" in line else line for line in head]
+    path = tmp_path / f"{entries}-{written}-{len(dropped)}.txt"
+    path.write_text("".join([*head, *(row for n, row in enumerate(rows) if n not in dropped)]))
+    return ss.open(path)
+
+
+def test_the_header_counts_what_the_kernel_overwrote(tmp_path: Path) -> None:
+    """A ring that ran over: 4,300 events are older than what is left, and no line tells of them."""
+    whole = counted(tmp_path, 700, 700)
+    broken = whole.losses.collect()
+    assert set(broken["reason"]) == {"chain_break"}
+    trace = counted(tmp_path, 700, 5000)
+    late = trace.losses.filter(pl.col("reason") != "chain_break").collect()
+    (row,) = late.filter(pl.col("cpu").is_null()).to_dicts()
+    # And the CPU whose lines begin 13 us after the other's.
+    assert trace.losses.collect().height == broken.height + 2 == broken.height + late.height
+    assert (row["count"], row["reason"], row["cpu"]) == (4300, "late_start", None)
+    assert row["ts_begin"] == row["ts_end"] <= trace.wakeups.collect()["ts"].min()
+    assert "4300 events that the kernel overwrote" in "".join(trace.info["warnings"])
+    assert trace.waits.collect().equals(whole.waits.collect())
+
+
+def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_path: Path) -> None:
+    """Threads may have run there: no wait is measured across it, as from a trace.dat."""
+    whole = counted(tmp_path, 700, 700)
+    rows = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
+    rows = [row for row in rows if not row.startswith("#")]
+    at = [n for n, row in enumerate(rows[:300]) if "[001]" in row]
+    path = tmp_path / "late.txt"
+    head = f"# tracer: nop\n# entries-in-buffer/entries-written: {700 - len(at)}/700   #P:2\n"
+    path.write_text(head + "".join(row for n, row in enumerate(rows) if n not in at))
+    trace = ss.open(path)
+    late = trace.losses.filter(pl.col("reason") == "late_start", pl.col("cpu") == 1).collect()
+    until = trace.switches.filter(pl.col("cpu") == 1).collect()["ts"].min()
+    assert late["ts_end"].item() <= until
+    true = set(whole.waits.collect().select("ts_run", "wait").iter_rows())
+    measured = trace.waits.filter(pl.col("censored") == "none").collect()
+    assert set(measured.select("ts_run", "wait").iter_rows()) <= true
+    assert measured.height > 100
+
+
+def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: Path) -> None:
+    """One event in 350 was cut out: nothing is measured across where it may have been."""
+    whole = counted(tmp_path, 700, 700)
+    trace = counted(tmp_path, 700, 700, dropped=range(300, 302))
+    assert "of 700 events that the header counts, 2 are not in" in "".join(trace.info["warnings"])
+    (unplaced,) = [row for row in ss.check(trace).to_dicts() if row["check"] == "unplaced losses"]
+    assert unplaced["level"] == "warning"
+    true = set(whole.waits.collect().select("utid", "ts_run", "wait").iter_rows())
+    measured = trace.waits.filter(pl.col("censored") == "none").collect()
+    assert set(measured.select("utid", "ts_run", "wait").iter_rows()) <= true
+    # An excerpt is known as such, and what is in it can be asked about.
+    excerpt = counted(tmp_path, 2023, 2023)
+    assert "1323 are not in the file" in "".join(excerpt.info["warnings"])
+    assert excerpt.waits.collect().equals(whole.waits.collect())
+    # Counts that are not of these lines say nothing.
+    assert counted(tmp_path, 600, 900).info["warnings"] == []
+
+
 def test_latency_format_counts_from_the_buffers_begin() -> None:
     """The same steps between events; another origin."""
     latency = switches(decode(FIXTURES / "text-latency.txt"))
@@ -68,7 +134,8 @@ def test_names_that_look_like_fields(name: str) -> None:
     """Spaces, colons, brackets, arrows and `key=` in a name stay in the name."""
     trace = decode(FIXTURES / name)
     assert set(trace.threads.collect()["comm"]) >= ODD_NAMES
-    assert trace.info["warnings"] == []
+    # text-tracefs.txt is the beginning of what its header counts.
+    assert [text for text in trace.info["warnings"] if "header counts" not in text] == []
 
 
 def test_perf_script_says_what_perf_data_says() -> None:

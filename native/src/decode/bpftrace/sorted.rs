@@ -116,6 +116,7 @@ pub fn sort_out(
                 note(&line, &mut sorted, window.1, &mut last, &mut hidden)?;
                 continue;
             }
+            Some(_) if is_told_loss(&line) => continue,
             Some(_) => {}
         }
         let mut fields = Fields(&line);
@@ -177,6 +178,15 @@ pub fn sort_out(
     sorted.lines = lines.finish()?;
     sorted.hidden = hidden.finish()?;
     Ok(sorted)
+}
+
+/// "Lost 17 events", among the lines, is bpftrace's own word. What is missing there, of which CPU
+/// and since when, the numbers of the lines around it say.
+fn is_told_loss(line: &[u8]) -> bool {
+    let count = line
+        .strip_prefix(b"Lost ")
+        .and_then(|rest| rest.strip_suffix(b" events"));
+    count.is_some_and(|count| !count.is_empty() && count.iter().all(u8::is_ascii_digit))
 }
 
 /// The recorder's tid, from the file's first line.

@@ -31,6 +31,8 @@ use lines::Lines;
 /// `trace_pipe` gives what it finds: an event that another CPU finished late
 /// may stand this many events behind its place.
 const WINDOW: usize = 1 << 14;
+/// A file that lacks more than one in so many of the events that its header counts is an excerpt.
+const EXCERPT: u64 = 10;
 /// More letters of a fact in a header are not kept.
 const LONGEST_FACT: usize = 200;
 
@@ -44,6 +46,7 @@ pub struct FtraceText {
     extents: Vec<Extent>,
     /// (line of the report, cpu, begin, end, count), in order of begin.
     losses: Vec<Lost>,
+    header: Option<Counted>,
     /// Of the control groups, if it was chosen.
     hierarchy: Option<i64>,
 }
@@ -55,6 +58,16 @@ struct Lost {
     end: i64,
     count: Option<u64>,
     reason: LossReason,
+}
+
+/// What the header of tracefs's `trace` counts, and how it compares with the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    /// Events that were in the buffer, and those of them that are not in the file.
+    entries: u64,
+    missing: u64,
+    /// Events that were overwritten, each before the first one of its CPU in the file.
+    overwritten: u64,
 }
 
 /// Which lines of the file are trace: all, or those in a report's scripts.
@@ -157,12 +170,29 @@ impl FtraceText {
                 "record with `echo mono > trace_clock`",
             ));
         }
-        let losses = if scan.loss_lines {
+        let mut losses = if scan.loss_lines {
             find_losses(path, html)?
         } else {
             Vec::new()
         };
         let ncpu = scan.cpus.max(scan.cpus_said).max(scan.named);
+        let header = scan.counted();
+        let first = scan.extents.iter().flatten().map(|seen| seen.first).min();
+        let overwritten = header.map_or(0, |counted| counted.overwritten);
+        if let Some(begin) = first.filter(|_| overwritten > 0) {
+            let lost = |cpu, end, count| Lost {
+                cpu,
+                begin,
+                end,
+                count,
+                reason: LossReason::LateStart,
+            };
+            let late = scan.extents.iter().flatten();
+            let late = late.filter(|seen| seen.first > begin);
+            let late = late.map(|seen| lost(Some(seen.cpu), seen.first, None));
+            let all = std::iter::once(lost(None, begin, Some(overwritten)));
+            losses.splice(..0, all.chain(late));
+        }
         let text = |text: &str| {
             if text.is_empty() {
                 Value::Null
@@ -181,6 +211,11 @@ impl FtraceText {
                 "release": text(&scan.release),
                 "hostname": text(&scan.hostname),
                 "recorder": {"name": "ftrace text", "version": Value::Null},
+                "header_counts": header.map(|counted| json!({
+                    "entries": counted.entries,
+                    "missing": counted.missing,
+                    "overwritten": counted.overwritten,
+                })),
             })
             .to_string(),
             ..SourceInfo::default()
@@ -194,6 +229,7 @@ impl FtraceText {
             states,
             extents: scan.extents.into_iter().flatten().collect(),
             losses,
+            header,
             hierarchy: None,
         })
     }
@@ -217,6 +253,10 @@ struct Scan {
     /// By kind.
     kinds: [bool; EVENTS.len()],
     loss_lines: bool,
+    /// "entries-in-buffer/entries-written" of each header.
+    entries: Vec<(u64, u64)>,
+    /// Lines that are an event, or may be one.
+    rows: u64,
     states: SeenStates,
     release: String,
     hostname: String,
@@ -243,6 +283,7 @@ impl Scan {
             self.loss_lines = true;
             return;
         }
+        self.rows += u64::from(!text.trim_ascii().is_empty());
         match line::parse(text) {
             Some(Ok(line)) => {
                 self.cpus = self.cpus.max(line.cpu + 1);
@@ -309,9 +350,33 @@ impl Scan {
                 *field = rest.chars().take(LONGEST_FACT).collect();
             }
         }
+        let counts = after("# entries-in-buffer/entries-written:");
+        if let Some((entries, written)) = counts.and_then(|rest| rest.split_once('/'))
+            && let Ok(entries) = entries.trim().parse()
+            && self.entries.len() < 2
+        {
+            let digits = written.split(|c: char| !c.is_ascii_digit()).next();
+            let written = digits.and_then(|digits| digits.parse().ok());
+            self.entries.push((entries, written.unwrap_or(0)));
+        }
         if let Some(rest) = after("latency trace v").and_then(|rest| rest.split_once(" on ")) {
             rest.1.trim().clone_into(&mut self.release);
         }
+    }
+
+    /// The header's counts, if they are of these lines: of one header, of no fewer events than
+    /// there are. An event may take several lines, so that lines which are none hide a missing one.
+    fn counted(&self) -> Option<Counted> {
+        let [(entries, written)] = self.entries[..] else {
+            return None;
+        };
+        let missing = entries.checked_sub(self.rows)?;
+        let overwritten = written.checked_sub(entries)?;
+        Some(Counted {
+            entries,
+            missing,
+            overwritten,
+        })
     }
 
     fn nothing(&self, path: &Path, html: bool) -> Error {
@@ -534,6 +599,9 @@ impl Source for FtraceText {
         }
         let mut end = SourceEnd::default();
         moves.finish(self.hierarchy, &mut end);
+        if let Some(counted) = self.header {
+            counted.told(&mut end);
+        }
         if bad > 0 {
             let (lines, were) = if bad == 1 {
                 ("line", "was")
@@ -564,6 +632,31 @@ impl Source for FtraceText {
             }
         }
         Ok(end)
+    }
+}
+
+impl Counted {
+    fn told(self, end: &mut SourceEnd) {
+        if self.overwritten > 0 {
+            end.warnings.push(format!(
+                "the header counts {} events that the kernel overwrote, all older than the first \
+                 one here of their CPU",
+                self.overwritten
+            ));
+        }
+        if self.missing > 0 {
+            let lost = (None, self.missing, LossReason::Truncated);
+            end.unplaced_losses.push(lost);
+            // Who copies a tenth less takes an excerpt, which shows no gap inside, or cuts so much out
+            // that broken chains show it.
+            if self.missing <= self.entries / EXCERPT {
+                end.anywhere.push((None, self.missing));
+            }
+            end.warnings.push(format!(
+                "of {} events that the header counts, {} are not in the file",
+                self.entries, self.missing
+            ));
+        }
     }
 }
 
