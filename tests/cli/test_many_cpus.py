@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import schedscope as ss
@@ -65,14 +66,17 @@ def test_steps_over_time_have_no_top(folder: str, capsys: pytest.CaptureFixture[
     assert "--steps with --top" in capsys.readouterr().err
 
 
-def test_a_timeline_begins_with_the_first_cpus(tmp_path: Path) -> None:
+def test_a_timeline_begins_with_the_worst_cpus(tmp_path: Path) -> None:
     """More lanes than one question takes are no error."""
     _native.synthesize_trace_dat(tmp_path / "t.dat", 20_000, 1100, 2000)
     trace = ss.open(tmp_path / "t.dat", cache=tmp_path)
     from schedscope.timelines.answer import Timeline
 
     first = Timeline(trace).first
-    assert sum(lane.startswith("cpu:") for lane in first) == 256
+    shown = [int(lane[4:]) for lane in first if lane.startswith("cpu:")]
+    of_cpus = trace.waits.group_by(cpu=pl.coalesce("queue_cpu", "cpu")).agg(pl.col("wait").sum())
+    worst = of_cpus.drop_nulls("cpu").sort("wait", descending=True).collect()["cpu"].head(32)
+    assert shown == worst.to_list()
     window = {"first": 0, "bins": 1, "scale": trace.duration}
     head, _ = Timeline(trace).answer({"lanes": first, **window})
     assert [row["key"] for row in head["lanes"]] == first
