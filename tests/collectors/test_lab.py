@@ -321,4 +321,5 @@ def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
     assert verdict.events > 500, verdict
     assert verdict.differing == 0, verdict.examples
     assert verdict.threads >= 16, verdict
-    assert verdict.switch_ins <= 1, verdict.examples
+    # Those that are preempted on their way to sleep (docs/lab.md): two in one run of some ten.
+    assert verdict.switch_ins <= 2, verdict.examples
