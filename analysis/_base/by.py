@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from schedscope.trace import Trace
 
 By = str | Sequence[str]
 """One name or several."""
@@ -67,6 +70,18 @@ def check_where(where: pl.Expr | None, own: tuple[str, ...]) -> None:
                 "a column of the threads",
                 "one of " + ", ".join([*own, *THREAD_COLUMNS]),
             )
+
+
+def some_threads(trace: Trace, where: pl.Expr) -> pl.Series:
+    """The utids of the threads that fit `where`, by columns of threads; there are some.
+
+    Raises `UsageError` for another column, and if no thread fits.
+    """
+    check_where(where, ("utid", *THREAD_COLUMNS))
+    chosen = chosen_threads(trace, where)
+    if chosen.is_empty():
+        raise UsageError(f"no thread of {trace.name} matches where", "a thread that the trace has")
+    return chosen
 
 
 def _unknown(name: object, known: Sequence[str]) -> UsageError:

@@ -1,12 +1,11 @@
-"""Which CPUs are shown of a machine that has too many to show all?"""
+"""Which CPUs are shown of a machine that has too many to show all?
+
+The numbers stand in the help of commands, which is there before Polars is loaded.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import polars as pl
-
-from schedscope.analysis._base.topology import places, recorded_cpus
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -22,6 +21,10 @@ def most_waited_cpus(trace: Trace) -> list[int]:
 
     A wait counts for the CPU on whose queue it was, else for that on which the thread then ran.
     """
+    import polars as pl
+
+    from schedscope.analysis._base.topology import recorded_cpus
+
     waits = trace.waits.select(
         cpu=pl.coalesce("queue_cpu", "cpu").cast(pl.Int64), wait=pl.col("wait").cast(pl.Int64)
     )
@@ -35,6 +38,8 @@ def grouping(trace: Trace) -> str | None:
 
     Memory nodes, packages or last-level caches; None where the trace does not say.
     """
+    from schedscope.analysis._base.topology import places
+
     several = {}
     for over in ("numa_node", "package", "llc"):
         n = len({place for place in places(trace, over).values() if place is not None})

@@ -15,7 +15,7 @@ from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
-from schedscope.analysis.check.selection import SIDES, selection
+from schedscope.analysis.check.selection import selection, unseen
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
@@ -599,12 +599,7 @@ def _open_waits(trace: Trace) -> CheckRow:
         .iter_rows()
     )
     found = sum(sides.values())
-    text = of(found, total, "wait")
-    if found:
-        text += ": " + ", ".join(
-            f"{count(sides[side])} {words}" for side, words in SIDES.items() if side in sides
-        )
-    return part("censored waits", found, total, text)
+    return part("censored waits", found, total, of(found, total, "wait") + unseen(sides))
 
 
 def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:

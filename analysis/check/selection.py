@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling
-from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.by import some_threads
 from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.of_threads import chosen_threads, threads_with
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.unknown_time import unknown_time
-from schedscope.analysis._base.waits import THREAD_COLUMNS, waits_in_batches
+from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.check.row import CheckRow, of, part
 from schedscope.analysis.wait_breakdown import wait_breakdown
-from schedscope.errors import UsageError
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-SIDES = {"left": "without begin", "right": "without end", "both": "without either"}
+_SIDES = {"left": "without begin", "right": "without end", "both": "without either"}
 """What is not known of a wait that is censored."""
+
+
+def unseen(sides: Mapping[str, int]) -> str:
+    """How many waits are not measured, by what was not seen of them, to go on in a text."""
+    found = [f"{count(sides[side])} {words}" for side, words in _SIDES.items() if side in sides]
+    return f": {', '.join(found)}" if found else ""
 
 
 def selection(trace: Trace, where: pl.Expr, tiles: Tiling) -> list[CheckRow]:
     """A row per question about the threads that fit `where`, which uses columns of `threads`."""
-    check_where(where, ("utid", *THREAD_COLUMNS))
-    utids = chosen_threads(trace, where)
-    if utids.is_empty():
-        raise UsageError(f"no thread of {trace.name} matches where", "a thread that the trace has")
+    utids = some_threads(trace, where)
     mine = pl.col("utid").is_in(utids.implode())
     return [
         _threads(trace, utids, mine, tiles),
@@ -68,11 +71,7 @@ def _waits(trace: Trace, mine: pl.Expr) -> CheckRow:
             sides[side] = sides.get(side, 0) + n
     total = sum(sides.values())
     found = total - sides.get("none", 0)
-    text = of(found, total, "wait", " not measured")
-    if found:
-        text += ": " + ", ".join(
-            f"{count(sides[side])} {words}" for side, words in SIDES.items() if side in sides
-        )
+    text = of(found, total, "wait", " not measured") + unseen(sides)
     return part("selected waits", found, total, text)
 
 

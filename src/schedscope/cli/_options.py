@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 
@@ -162,28 +163,22 @@ def top(args: argparse.Namespace, rows: int) -> int | None:
     return args.top or (rows if args.format == "table" else None)
 
 
-_FEW_CPUS = 64
-"""Rows of CPUs that a table shows all of."""
-_MANY_CPUS = 32
-"""Rows that it shows of more."""
-
-
 def add_top_cpus(parser: argparse.ArgumentParser, most: str) -> None:
     """`--top` of a table of CPUs; `most` says by what."""
     parser.add_argument(
         "--top",
         type=int,
         metavar="N",
-        help=f"only the N CPUs with most {most} (default: all; of more than {_FEW_CPUS} CPUs"
-        f" {_MANY_CPUS} in a table)",
+        help=f"only the N CPUs with most {most} (default: all; of more than {FEW_CPUS} CPUs"
+        f" {SHOWN_CPUS} in a table)",
     )
 
 
 def top_cpus(args: argparse.Namespace, frame: pl.DataFrame, *most: str) -> pl.DataFrame:
     """The rows of `--top`, with the largest values of the columns `most` first."""
     rows = args.top
-    if rows is None and args.format == "table" and frame.height > _FEW_CPUS:
-        rows = _MANY_CPUS
+    if rows is None and args.format == "table" and frame.height > FEW_CPUS:
+        rows = SHOWN_CPUS
     if rows is None:
         return frame
     return frame.sort(most, descending=True, nulls_last=True, maintain_order=True).head(rows)
@@ -420,6 +415,17 @@ def model_settings(args: argparse.Namespace, sorts: Sequence[str]) -> dict[str, 
             raise UsageError(f"--set {text}", "NAME=VALUE", "`simulate --policies` lists tunables")
         found[name] = value
     return found
+
+
+def add_external(parser: argparse.ArgumentParser) -> None:
+    """When a replay raises the wakes that came from outside the workload."""
+    parser.add_argument(
+        "--external",
+        choices=("relative", "absolute"),
+        default="relative",
+        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
+        " the recorded time (absolute)",
+    )
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

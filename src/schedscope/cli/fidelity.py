@@ -59,13 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with threads selected: the other threads take the CPU time they took, before all fair"
         " threads (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
-    parser.add_argument(
-        "--external",
-        choices=("relative", "absolute"),
-        default="relative",
-        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
-        " the recorded time (absolute)",
-    )
+    _options.add_external(parser)
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     _options.add_format(parser)
 

@@ -11,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
+from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli import _options, _output
 from schedscope.present import headline
 from schedscope.present.answer import Facts
@@ -273,9 +274,9 @@ def _cpu_table(trace: Trace, chosen: list[int]) -> list[str]:
         (pl.col("running", "idle", "unknown") / trace.duration).name.suffix("_frac")
     )
     columns = choose(frame, ["cpu", "switches", "running_frac", "idle_frac", "unknown_frac"])
-    if frame.height <= _FEW_CPUS:
+    if frame.height <= FEW_CPUS:
         return text_table(frame, columns, width=_output.width())
-    shown = frame.sort("unknown", "running", descending=True, maintain_order=True)[:_MANY_CPUS]
+    shown = frame.sort("unknown", "running", descending=True, maintain_order=True)[:SHOWN_CPUS]
     rest = units.several(frame.height - shown.height, "more CPU")
     parts = [
         f"{name} {units.percent(int(frame[name].sum()) / (frame.height * trace.duration))}"
@@ -287,8 +288,3 @@ def _cpu_table(trace: Trace, chosen: list[int]) -> list[str]:
         *text_table(shown, columns, width=_output.width()),
         f"({rest}, less unknown and less busy; --format json has every one)",
     ]
-
-
-_FEW_CPUS = 64
-"""Of more CPUs only the worst are listed."""
-_MANY_CPUS = 32

@@ -88,13 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the workload extracted from a trace to its end, however long that takes",
     )
     parser.add_argument("--max-events", type=int, metavar="N", help="end after N engine events")
-    parser.add_argument(
-        "--external",
-        choices=("relative", "absolute"),
-        default="relative",
-        help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
-        " the recorded time (absolute)",
-    )
+    _options.add_external(parser)
     parser.add_argument(
         "--record", action="store_true", help="record the policy's internals over time"
     )

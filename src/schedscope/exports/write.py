@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope import stored
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.of_threads import chosen_threads
-from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.analysis._base.by import some_threads
 from schedscope.errors import StorageError, UsageError
 from schedscope.parsers.schema import TABLES, Table
 from schedscope.units import several
@@ -128,11 +126,7 @@ def _chosen(trace: Trace, where: pl.Expr, to: str, waits: bool) -> pl.Series:
             "waits, which are what is selected in a file for Perfetto",
             "all threads' events are written in any case, since CPUs stay whole",
         )
-    check_where(where, ("utid", *THREAD_COLUMNS))
-    chosen = chosen_threads(trace, where)
-    if chosen.is_empty():
-        raise UsageError(f"no thread of {trace.name} matches where", "a thread that the trace has")
-    return chosen
+    return some_threads(trace, where)
 
 
 def _selected(trace: Trace, to: str, chosen: pl.Series) -> str:
