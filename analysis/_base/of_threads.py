@@ -12,7 +12,7 @@ from schedscope.analysis._base.services import service_of
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-Where: TypeAlias = "pl.Expr | Callable[[Trace], pl.Expr | None] | None"
+Where: TypeAlias = pl.Expr | Callable[["Trace"], pl.Expr | None] | None
 """A selection in several traces: the same expression for all, or a function that makes it for each,
 since processes have other numbers in another recording."""
 
