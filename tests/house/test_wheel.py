@@ -1,7 +1,8 @@
-"""The wheel holds every file of the package, and nothing else but the engine.
+"""The wheel holds every file of the package, and nothing else but the engine; the source archive
+also holds what the engine is built from.
 
 Some build tools follow links in a checkout and leave them out of a release without
-a word. SCHEDSCOPE_WHEEL names the wheel to look into.
+a word. SCHEDSCOPE_WHEEL and SCHEDSCOPE_SDIST name the files to look into.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -22,22 +24,21 @@ ROOT = Path(__file__).parents[2]
 LINKED = ("analysis", "collectors", "parsers", "simulator")
 
 
-def tracked() -> set[str]:
-    """Files of the package that git knows, as paths inside the wheel."""
+def known_to_git(*where: str) -> list[str]:
     try:
         listing = subprocess.run(
-            ["git", "ls-files", "-z", "src/schedscope", *LINKED],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
+            ["git", "ls-files", "-z", *where], cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("needs a git checkout")
-    names = [name for name in listing.split("\0") if name]
+    return [name for name in listing.split("\0") if name]
+
+
+def tracked() -> set[str]:
+    """Files of the package that git knows, as paths inside the wheel."""
     inside = {
         name.removeprefix("src/") if name.startswith("src/") else f"schedscope/{name}"
-        for name in names
+        for name in known_to_git("src/schedscope", *LINKED)
     }
     return inside - {f"schedscope/{link}" for link in LINKED}
 
@@ -64,6 +65,31 @@ def test_the_wheel_holds_the_tree() -> None:
     assert len(engine) == 1
     assert packed - engine == tracked()
     assert capture.external_attr >> 16 & 0o111, "the capture program lost its x bit"
+
+
+@pytest.mark.skipif("SCHEDSCOPE_SDIST" not in os.environ, reason="needs SCHEDSCOPE_SDIST")
+def test_the_source_archive_holds_what_the_wheel_is_made_of() -> None:
+    """The package, and all of the engine's sources that are not examples."""
+    with tarfile.open(os.environ["SCHEDSCOPE_SDIST"]) as archive:
+        packed = {
+            info.name.partition("/")[2]: archive.extractfile(info).read()  # type: ignore[union-attr]
+            for info in archive
+            if info.isfile()
+        }
+    engine = [
+        name
+        for name in known_to_git("native")
+        if name.startswith("native/src/") or name.startswith("native/Cargo.")
+    ]
+    wanted = {
+        **{f"src/{name}": ROOT / "src" / name for name in tracked()},
+        **{name: ROOT / name for name in (*engine, "pyproject.toml", "README.md", "LICENSE")},
+    }
+    assert engine
+    assert sorted(wanted.keys() - packed.keys()) == []
+    assert [name for name, path in wanted.items() if packed[name] != path.read_bytes()] == []
+    # Setuptools adds a section of its own.
+    assert packed["setup.cfg"].startswith((ROOT / "setup.cfg").read_bytes().rstrip())
 
 
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
