@@ -68,6 +68,9 @@ def lag(
     step = None if every is None else nanoseconds(every)
     if step is not None and step <= 0:
         raise UsageError(f"every={every!r}", "a duration longer than 0 ns", "as in 10ms")
+    begin, end = trace.window
+    # Of one thread, before any is read: a nanosecond in an hour would take all memory.
+    _refuse_too_many(every, 0 if step is None else (end - begin) // step)
     read, how = competitors(trace, Levels(trace), per)
     chosen = [where is None] * read.threads
     if where is not None:
@@ -75,18 +78,20 @@ def lag(
         for utid in selected(trace, all_threads, where)["utid"]:
             if utid < len(chosen):
                 chosen[utid] = True
-    begin, end = trace.window
     instants = None if step is None else [*range(begin, end, step), end]
     threads, found = read.lag(sharing(how), chosen, instants, _MOST_ROWS)
-    rows = 0 if instants is None else len(instants) * threads
+    _refuse_too_many(every, 0 if instants is None else len(instants) * threads)
+    frame = pl.DataFrame(found).with_columns(lag=pl.col("due") - pl.col("received"))
+    return _named(trace, frame)
+
+
+def _refuse_too_many(every: str | int | None, rows: int) -> None:
     if rows > _MOST_ROWS:
         raise UsageError(
             f"every={every!r} gives {rows:,} rows",
             f"at most {_MOST_ROWS:,}",
             "use a longer interval, or select threads with where",
         )
-    frame = pl.DataFrame(found).with_columns(lag=pl.col("due") - pl.col("received"))
-    return _named(trace, frame)
 
 
 def _named(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
