@@ -149,6 +149,7 @@ def earlier(cache: Path, cell: Cell) -> Run | None:
 
 def pack(run: Run, into: Path) -> Path:
     """Keep a run as an archive: the recording, the kernel's text and its accounts."""
+    into.mkdir(parents=True, exist_ok=True)
     kept = into / f"{run.cell}.tar.xz"
     names = ["lab.capture", "truth.tsv", "run.json", "console.log"]
     names += ["quota.txt"] if (run.folder / "quota.txt").exists() else []

@@ -37,7 +37,7 @@ ARCHITECTURES = {
         ("virtio_pci", "virtio_blk"), "x86_64-linux-gnu", "qemu-system-x86", _X86,
     ),
     "arm64": Architecture(
-        "aarch64", "virt", "cortex-a72", "ttyAMA0", "virtio-blk-pci", ("virtio_blk",),
+        "aarch64", "virt", "cortex-a72", "ttyAMA0", "virtio-blk-pci", ("virtio_pci", "virtio_blk"),
         "aarch64-linux-gnu", "qemu-system-arm",
     ),
     "armhf": Architecture(
@@ -49,11 +49,11 @@ ARCHITECTURES = {
         "s390x-linux-gnu", "qemu-system-s390x",
     ),
     "ppc64el": Architecture(
-        "ppc64", "pseries", "power9", "hvc0", "virtio-blk-pci", ("virtio_blk",),
+        "ppc64", "pseries", "power9", "hvc0", "virtio-blk-pci", ("virtio_pci", "virtio_blk"),
         "powerpc64le-linux-gnu", "qemu-system-ppc",
     ),
     "riscv64": Architecture(
-        "riscv64", "virt", "rv64", "ttyS0", "virtio-blk-pci", ("virtio_blk",),
+        "riscv64", "virt", "rv64", "ttyS0", "virtio-blk-pci", ("virtio_pci", "virtio_blk"),
         "riscv64-linux-gnu", "qemu-system-riscv",
     ),
 }  # fmt: skip

@@ -11,12 +11,16 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-RENEWED = "the Debian mirror is being renewed"
+NOT_WHOLE = "the Debian mirror is not whole"
+# A mirror keeps a package no longer than the index that lists it, by point releases and, in sid,
+# by the hour.
+INDEX_AGE_S = 3600
 # What apt says where a file is not the one that the signed Release file lists, or not there yet.
 _NOT_AS_LISTED = ("Mirror sync in progress", "Hash Sum mismatch", "404  Not Found")
 
@@ -41,20 +45,21 @@ class Archive:
     """One suite for one architecture, with an apt root of its own below `cache`."""
 
     def __init__(self, cache: Path, suite: str, arch: str) -> None:
-        """Fetch the suite's index if there is none yet."""
+        """Fetch the suite's index, if there is none that is new enough."""
         self._root = cache / "apt" / f"{suite}-{arch}"
         self._arch = arch
         self._lock = threading.Lock()
         for part in ("lists/partial", "cache/archives/partial"):
             (self._root / part).mkdir(parents=True, exist_ok=True)
         with self._alone():
-            if (self._root / "complete").exists():
+            fetched = self._root / "complete"
+            if fetched.exists() and time.time() - fetched.stat().st_mtime < INDEX_AGE_S:
                 return
             signed = f"[signed-by={KEYRING}] " if Path(KEYRING).exists() else ""
             line = f"deb {signed}{mirror()} {suite} main\n"
             (self._root / "sources.list").write_text(line)
             self._apt("apt-get", "update")
-            (self._root / "complete").touch()
+            fetched.touch()
 
     def newest(self, pattern: str) -> str:
         """The package of the highest version whose whole name matches a regular expression."""
@@ -104,16 +109,17 @@ class Archive:
             "Acquire::Languages": "none",
             "Acquire::Check-Valid-Until": "false",
         }
-        told = [f"-o{key}={value}" for key, value in options.items()]
+        settings = [f"-o{key}={value}" for key, value in options.items()]
         done = subprocess.run(
-            [program, "-q", *told, *words],
+            [program, "-q", *settings, *words],
             cwd=root / "cache" / "archives",
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode and any(sign in done.stderr for sign in _NOT_AS_LISTED):
-            raise Absent(f"{RENEWED}, {root.name} does not match its Release file: try again later")
+            told = f"a package that {root.name} lists is missing there, or is another file"
+            raise Absent(f"{NOT_WHOLE}: {told}; try again later")
         if done.returncode:
             raise Absent(f"{program} {words[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
         return done.stdout
