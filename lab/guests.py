@@ -27,6 +27,10 @@ class Kernel:
     """Regular expressions for the names of its packages."""
 
 
+_FILESYSTEM = ("crc32c_generic", "ext4")
+"""Modules for the disk of `tools`, where they are not built in; ext4 asks for the first by name."""
+
+
 def unpacked(cache: Path, kernel: Kernel) -> Path:
     """The folder with a kernel's files, fetched if need be."""
     tree = cache / "kernels" / f"{kernel.arch}-{kernel.name}"
@@ -99,7 +103,8 @@ def initrd(
     shutil.copy(HERE / "guest/init", root / "init")
     (root / "init").chmod(0o755)
     (root / "job.sh").write_text(job)
-    _modules(unpacked(cache, kernel), ARCHITECTURES[kernel.arch].modules, root / "modules")
+    drivers = ARCHITECTURES[kernel.arch].modules + (_FILESYSTEM if tools else ())
+    _modules(unpacked(cache, kernel), drivers, root / "modules")
     packed = out / "initrd"
     with packed.open("wb") as file:
         names = subprocess.Popen(["find", ".", "-mindepth", "1"], cwd=root, stdout=subprocess.PIPE)

@@ -304,11 +304,11 @@ def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataOb
 
 
 def test_refusals_say_what_to_do(folder: Path) -> None:
-    """Killed recorder, other byte order, no scheduler events: named, with a way out."""
+    """Killed recorder, numbers in another byte order than the magic: named, with a way out."""
     whole = (FIXTURES / "perf-sched.data").read_bytes()
     killed = whole[:48] + bytes(8) + whole[56:]
     swapped = b"2ELIFREP" + whole[8:]
-    for data, found in [(killed, "0 bytes of records"), (swapped, "other byte order")]:
+    for data, found in [(killed, "0 bytes of records"), (swapped, "the file ends at byte")]:
         with pytest.raises(FormatError, match=found) as caught:
             _decode_bytes(data, folder)
         assert caught.value.hint

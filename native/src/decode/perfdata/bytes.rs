@@ -1,15 +1,56 @@
-//! A checked walk over little-endian bytes: past the end is `None`, never a panic.
+//! A checked walk over bytes in the order of the machine that wrote them: past the end is `None`,
+//! never a panic.
 
 use crate::error::Error;
 
+/// Which byte of a number comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ByteOrder {
+    #[default]
+    Little,
+    Big,
+}
+
 /// What is left of a block.
 #[derive(Debug, Clone, Copy)]
-pub struct Bytes<'a>(pub &'a [u8]);
+pub struct Bytes<'a> {
+    pub data: &'a [u8],
+    pub order: ByteOrder,
+}
+
+macro_rules! number_at {
+    ($name:ident, $type:ty) => {
+        #[inline]
+        pub fn $name(self, at: usize) -> Option<$type> {
+            let raw = *self.data.get(at..)?.first_chunk()?;
+            Some(match self.order {
+                ByteOrder::Little => <$type>::from_le_bytes(raw),
+                ByteOrder::Big => <$type>::from_be_bytes(raw),
+            })
+        }
+    };
+}
 
 impl<'a> Bytes<'a> {
+    number_at!(u16_at, u16);
+    number_at!(u32_at, u32);
+    number_at!(u64_at, u64);
+
+    #[inline]
+    pub fn len(self) -> usize {
+        self.data.len()
+    }
+
+    /// What comes after the first `skipped` bytes.
+    #[inline]
+    pub fn after(self, skipped: usize) -> Option<Self> {
+        let data = self.data.get(skipped..)?;
+        Some(Self { data, ..self })
+    }
+
     pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
+        let (head, rest) = self.data.split_at_checked(len)?;
+        self.data = rest;
         Some(head)
     }
 
@@ -18,29 +59,31 @@ impl<'a> Bytes<'a> {
     }
 
     pub fn u32(&mut self) -> Option<u32> {
-        self.take(4).and_then(|b| u32_at(b, 0))
+        let number = self.u32_at(0)?;
+        self.take(4).map(|_| number)
     }
 
     pub fn u64(&mut self) -> Option<u64> {
-        self.take(8).and_then(|b| u64_at(b, 0))
+        let number = self.u64_at(0)?;
+        self.take(8).map(|_| number)
     }
 
     /// A count of bytes that must still be there.
     pub fn len32(&mut self) -> Option<usize> {
         self.u32()
             .and_then(|n| usize::try_from(n).ok())
-            .filter(|&n| n <= self.0.len())
+            .filter(|&n| n <= self.len())
     }
 
     pub fn len64(&mut self) -> Option<usize> {
         self.u64()
             .and_then(|n| usize::try_from(n).ok())
-            .filter(|&n| n <= self.0.len())
+            .filter(|&n| n <= self.len())
     }
 
     /// Bytes up to a NUL, which is skipped.
     pub fn c_str(&mut self) -> Option<&'a [u8]> {
-        let end = self.0.iter().position(|&b| b == 0)?;
+        let end = self.data.iter().position(|&b| b == 0)?;
         let text = self.take(end)?;
         self.take(1)?;
         Some(text)
@@ -58,30 +101,6 @@ impl<'a> Bytes<'a> {
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-#[inline]
-pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| u16::from_le_bytes(*b))
-}
-
-#[inline]
-pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| u32::from_le_bytes(*b))
-}
-
-#[inline]
-pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|b| u64::from_le_bytes(*b))
 }
 
 pub fn damaged(what: &str) -> Error {

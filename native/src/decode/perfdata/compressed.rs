@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-use super::bytes::{damaged, u16_at, u64_at};
+use super::bytes::{ByteOrder, Bytes, damaged};
 use super::records::{COMPRESSED, COMPRESSED2, Peek, RecordReader};
 use super::scan::trailing_len;
 use crate::decode::spool::Spool;
@@ -26,11 +26,12 @@ pub struct Expanded {
 
 pub fn expand(
     file: &Arc<File>,
+    order: ByteOrder,
     name: &str,
     range: (u64, u64),
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Expanded> {
-    let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
+    let mut reader = RecordReader::new(Arc::clone(file), order, range, WINDOW);
     let mut out = Spool::expanding(name, range.1.saturating_sub(range.0))?;
     let mut decoder = Decoder::new().map_err(|error| Error::io("start zstd", &error))?;
     // Expanded bytes that do not yet make a whole record.
@@ -50,10 +51,10 @@ pub fn expand(
         };
         let (kind, size, trailing) = (record.kind(), record.0.len(), trailing_len(record));
         let payload = match kind {
-            COMPRESSED => Some(&record.0[8..]),
+            COMPRESSED => Some(record.body().data),
             COMPRESSED2 => {
-                let len = u64_at(record.0, 8).and_then(|len| usize::try_from(len).ok());
-                let inside = len.and_then(|len| record.0.get(16..)?.get(..len));
+                let len = record.0.u64_at(8).and_then(|len| usize::try_from(len).ok());
+                let inside = len.and_then(|len| record.0.data.get(16..)?.get(..len));
                 Some(inside.ok_or_else(|| {
                     damaged(&format!(
                         "the compressed record at byte {offset} is longer than it is"
@@ -65,12 +66,13 @@ pub fn expand(
         match payload {
             Some(payload) => inflate(&mut decoder, payload, &mut chunk, offset, |bytes| {
                 rest.extend_from_slice(bytes);
-                let whole = whole_records(&rest, offset)?;
+                let records = Bytes { data: &rest, order };
+                let whole = whole_records(records, offset)?;
                 out.write(&rest[..whole])?;
                 rest.drain(..whole);
                 Ok(())
             })?,
-            None => out.write(record.0)?,
+            None => out.write(record.0.data)?,
         }
         reader.step(size);
         if !copy_trailing(&mut reader, trailing, &mut out)? {
@@ -123,9 +125,9 @@ fn inflate(
 }
 
 /// Length of the whole records at the beginning of `bytes`.
-fn whole_records(bytes: &[u8], offset: u64) -> Result<usize> {
+fn whole_records(bytes: Bytes<'_>, offset: u64) -> Result<usize> {
     let mut at = 0;
-    while let Some(size) = u16_at(bytes, at + 6).map(usize::from) {
+    while let Some(size) = bytes.u16_at(at + 6).map(usize::from) {
         if size < 8 {
             return Err(damaged(&format!(
                 "a record inside the compressed one at byte {offset} says it is {size} bytes long"

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::bytes::{Bytes, damaged, text};
+use super::bytes::{ByteOrder, Bytes, damaged, text};
 use crate::error::Result;
 use crate::regular_file::open_regular;
 
@@ -118,7 +118,7 @@ impl Features {
     /// description that cannot be read is left out.
     pub fn add(&mut self, bit: u32, mut block: Bytes<'_>) -> Result<()> {
         if bit == TRACING_DATA {
-            self.formats = tracing_data(block.0)
+            self.formats = tracing_data(block)
                 .ok_or_else(|| damaged("the descriptions of its tracepoints are cut or damaged"))?;
             return Ok(());
         }
@@ -207,18 +207,17 @@ fn strings(block: &mut Bytes<'_>) -> Option<Vec<String>> {
 
 /// The block that trace-cmd and perf share: page and event header, then the
 /// format files of the events by system.
-fn tracing_data(block: &[u8]) -> Option<Vec<FormatText>> {
-    let mut block = Bytes(block);
+fn tracing_data(mut block: Bytes<'_>) -> Option<Vec<FormatText>> {
     if block.take(10)? != b"\x17\x08\x44tracing" {
         return None;
     }
     block.c_str()?;
-    let big_endian = block.u8()?;
+    block.order = match block.u8()? {
+        0 => ByteOrder::Little,
+        _ => ByteOrder::Big,
+    };
     let _long_size = block.u8()?;
     let _page_size = block.u32()?;
-    if big_endian != 0 {
-        return None;
-    }
     for name in [b"header_page".as_slice(), b"header_event"] {
         if block.c_str()? != name {
             return None;

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::bytes::{text, u32_at, u64_at};
+use super::bytes::text;
 use super::records::{FORK, Record, SAMPLE};
 use super::session::Session;
 use crate::decode::ftrace::records::Action;
@@ -30,7 +30,7 @@ pub struct Groups {
 impl Groups {
     /// CGROUP: number, path.
     pub fn name(&mut self, record: Record<'_>) {
-        let (Some(id), Some(path)) = (u64_at(record.0, 8), record.0.get(16..)) else {
+        let (Some(id), Some(path)) = (record.0.u64_at(8), record.0.data.get(16..)) else {
             return;
         };
         let path = text(path);
@@ -101,8 +101,11 @@ impl<'a> Moves<'a> {
             // FORK: pid, ppid, tid, ptid. A child is where its parent is; its number may have been
             // another's.
             FORK => {
-                let parent = u32_at(record.0, 20).and_then(|tid| self.last.get(&tid).copied());
-                if let (Some(group), Some(tid)) = (parent, u32_at(record.0, 16)) {
+                let parent = record
+                    .0
+                    .u32_at(20)
+                    .and_then(|tid| self.last.get(&tid).copied());
+                if let (Some(group), Some(tid)) = (parent, record.0.u32_at(16)) {
                     self.last.insert(tid, group);
                 }
             }

@@ -4,11 +4,15 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::bytes::{Bytes, damaged, u32_at, u64_at};
+use super::bytes::{ByteOrder, Bytes, damaged};
 use super::features::{Features, FormatText};
 use crate::error::{Error, Result};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"PERFILE2");
+/// By the byte order of the machine that wrote it.
+const MAGIC: [(&[u8], ByteOrder); 2] = [
+    (b"PERFILE2", ByteOrder::Little),
+    (b"2ELIFREP", ByteOrder::Big),
+];
 /// No attribute or feature block of a real file comes near this.
 const BLOCK_MAX: u64 = 256 << 20;
 
@@ -52,14 +56,20 @@ pub struct Attr {
 impl Attr {
     /// From the bytes of the structure; it grew over the releases, so what an
     /// old recorder did not write counts as zero.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: Bytes<'_>) -> Option<Self> {
+        let flags = bytes.u64_at(40)?;
         Some(Self {
-            kind: u32_at(bytes, 0)?,
-            config: u64_at(bytes, 8)?,
-            sample_type: u64_at(bytes, 24)?,
-            read_format: u64_at(bytes, 32)?,
-            flags: u64_at(bytes, 40)?,
-            clockid: u32_at(bytes, 92).unwrap_or(0).cast_signed(),
+            kind: bytes.u32_at(0)?,
+            config: bytes.u64_at(8)?,
+            sample_type: bytes.u64_at(24)?,
+            read_format: bytes.u64_at(32)?,
+            // Compilers give the first bit field the lowest bit, or on big-endian machines the
+            // highest.
+            flags: match bytes.order {
+                ByteOrder::Little => flags,
+                ByteOrder::Big => flags.reverse_bits(),
+            },
+            clockid: bytes.u32_at(92).unwrap_or(0).cast_signed(),
             ids: Vec::new(),
         })
     }
@@ -89,6 +99,7 @@ impl Attr {
 pub struct Header {
     pub attrs: Vec<Attr>,
     pub features: Features,
+    pub order: ByteOrder,
     /// Byte range of the records.
     pub data: (u64, u64),
     /// Written to a pipe: attributes and features come as records.
@@ -99,7 +110,12 @@ pub struct Header {
 
 /// Is this the beginning of a perf.data file?
 pub fn is_perf_data(head: &[u8]) -> bool {
-    head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") || head.starts_with(b"PERFFILE")
+    byte_order(head).is_some() || head.starts_with(b"PERFFILE")
+}
+
+fn byte_order(head: &[u8]) -> Option<ByteOrder> {
+    let found = MAGIC.iter().find(|(magic, _)| head.starts_with(magic))?;
+    Some(found.1)
 }
 
 impl Header {
@@ -108,13 +124,6 @@ impl Header {
         let mut head = [0; 104];
         let have = usize::try_from(len.min(104)).unwrap_or(104);
         read_at(file, &mut head[..have], 0)?;
-        if head.starts_with(b"2ELIFREP") {
-            return Err(Error::format(
-                "recorded on a machine of the other byte order",
-                "a little-endian file",
-                "convert it where it was recorded: `perf script -F comm,tid,cpu,time,event,trace > trace.txt`, then open that",
-            ));
-        }
         if head.starts_with(b"PERFFILE") {
             return Err(Error::format(
                 "written in the format of before 2010 (magic PERFFILE)",
@@ -122,14 +131,16 @@ impl Header {
                 "record again with a current perf",
             ));
         }
-        if u64_at(&head, 0) != Some(MAGIC) || have < 16 {
+        let Some(order) = byte_order(&head).filter(|_| have >= 16) else {
             return Err(damaged("it does not begin with the magic PERFILE2"));
-        }
-        let size = u64_at(&head, 8).unwrap_or(0);
+        };
+        let head = Bytes { data: &head, order };
+        let size = head.u64_at(8).unwrap_or(0);
         if size == 16 {
             return Ok(Self {
                 attrs: Vec::new(),
                 features: Features::default(),
+                order,
                 data: (16, len),
                 pipe: true,
                 unfinished: false,
@@ -140,7 +151,7 @@ impl Header {
                 "its header says {size} bytes and {have} are there"
             )));
         }
-        let word = |at: usize| u64_at(&head, at).unwrap_or(0);
+        let word = |at: usize| head.u64_at(at).unwrap_or(0);
         let (attr_size, attrs, data) = (word(16), (word(24), word(32)), (word(40), word(48)));
         if data.1 == 0 && !formats.is_empty() {
             // The attributes are written at the beginning, and records follow to the end.
@@ -149,8 +160,9 @@ impl Header {
                 ..Features::default()
             };
             return Ok(Self {
-                attrs: read_attrs(file, attrs, attr_size, len)?,
+                attrs: read_attrs(file, attrs, attr_size, len, order)?,
                 features,
+                order,
                 data: (data.0.min(len), len),
                 pipe: false,
                 unfinished: true,
@@ -178,12 +190,13 @@ impl Header {
                 "copy the file again; it cannot be decoded without its last part",
             ));
         }
-        let attrs = read_attrs(file, attrs, attr_size, len)?;
+        let attrs = read_attrs(file, attrs, attr_size, len, order)?;
         let flags = [word(72), word(80), word(88), word(96)];
-        let features = read_features(file, end, flags, len)?;
+        let features = read_features(file, end, flags, len, order)?;
         Ok(Self {
             attrs,
             features,
+            order,
             data: (data.0, end),
             pipe: false,
             unfinished: false,
@@ -191,7 +204,13 @@ impl Header {
     }
 }
 
-fn read_attrs(file: &File, section: (u64, u64), size: u64, len: u64) -> Result<Vec<Attr>> {
+fn read_attrs(
+    file: &File,
+    section: (u64, u64),
+    size: u64,
+    len: u64,
+    order: ByteOrder,
+) -> Result<Vec<Attr>> {
     let block = read_block(file, section, len, "the list of events")?;
     let size = usize::try_from(size).unwrap_or(0);
     if size < 16 + 64 {
@@ -201,18 +220,28 @@ fn read_attrs(file: &File, section: (u64, u64), size: u64, len: u64) -> Result<V
         .chunks_exact(size)
         .map(|entry| {
             let (attr, ids) = entry.split_at(size - 16);
-            let mut attr =
-                Attr::parse(attr).ok_or_else(|| damaged("an event's attributes are cut"))?;
-            let section = (u64_at(ids, 0).unwrap_or(0), u64_at(ids, 8).unwrap_or(0));
-            let ids = read_block(file, section, len, "the ids of an event")?;
-            attr.ids = ids.chunks_exact(8).filter_map(|id| u64_at(id, 0)).collect();
+            let mut attr = Attr::parse(Bytes { data: attr, order })
+                .ok_or_else(|| damaged("an event's attributes are cut"))?;
+            let section = section_at(Bytes { data: ids, order });
+            let block = read_block(file, section, len, "the ids of an event")?;
+            let mut ids = Bytes {
+                data: &block,
+                order,
+            };
+            attr.ids = std::iter::from_fn(|| ids.u64()).collect();
             Ok(attr)
         })
         .collect()
 }
 
 /// One (offset, size) pair per feature bit, in the order of the bits.
-fn read_features(file: &File, at: u64, flags: [u64; 4], len: u64) -> Result<Features> {
+fn read_features(
+    file: &File,
+    at: u64,
+    flags: [u64; 4],
+    len: u64,
+    order: ByteOrder,
+) -> Result<Features> {
     let bits: Vec<u32> = (0..256u32)
         .filter(|&b| flags[(b / 64) as usize] >> (b % 64) & 1 != 0)
         .collect();
@@ -227,11 +256,23 @@ fn read_features(file: &File, at: u64, flags: [u64; 4], len: u64) -> Result<Feat
         if !Features::wanted(*bit) {
             continue;
         }
-        let section = (u64_at(entry, 0).unwrap_or(0), u64_at(entry, 8).unwrap_or(0));
+        let section = section_at(Bytes { data: entry, order });
         let block = read_block(file, section, len, "a feature")?;
-        features.add(*bit, Bytes(&block))?;
+        features.add(
+            *bit,
+            Bytes {
+                data: &block,
+                order,
+            },
+        )?;
     }
     Ok(features)
+}
+
+/// Where a part of the file lies: offset and size.
+fn section_at(entry: Bytes<'_>) -> (u64, u64) {
+    let word = |at| entry.u64_at(at).unwrap_or(0);
+    (word(0), word(8))
 }
 
 fn read_block(file: &File, (at, size): (u64, u64), len: u64, what: &str) -> Result<Vec<u8>> {

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::sync::Arc;
 
+use super::bytes::ByteOrder;
 use super::records::{Peek, Record, RecordReader};
 use super::scan::{Run, trailing_len};
 use super::session::{RecordPosition, Session};
@@ -27,6 +28,7 @@ struct Cursor {
 /// Calls `each` with every placed record, in time order.
 pub fn merge(
     file: &Arc<File>,
+    order: ByteOrder,
     session: &Session,
     runs: &[Run],
     each: &mut dyn FnMut(RecordPosition, Record<'_>) -> Result<()>,
@@ -46,7 +48,8 @@ pub fn merge(
             waiting.next();
             let slot = free.pop().unwrap_or(cursors.len() as u32);
             if slot as usize == cursors.len() {
-                let reader = RecordReader::new(Arc::clone(file), (run.begin, run.end), window);
+                let reader =
+                    RecordReader::new(Arc::clone(file), order, (run.begin, run.end), window);
                 cursors.push(Cursor {
                     reader,
                     place: RecordPosition {

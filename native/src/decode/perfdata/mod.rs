@@ -30,7 +30,7 @@ use crate::model::event::{
     Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
 };
 use crate::regular_file::open_regular;
-use bytes::{u32_at, u64_at};
+use bytes::ByteOrder;
 use features::FormatText;
 use header::Header;
 pub use header::is_perf_data;
@@ -43,6 +43,7 @@ pub struct PerfData {
     scan: Scan,
     /// The file, or its expanded records.
     file: Arc<File>,
+    order: ByteOrder,
     bytes: u64,
     warnings: Vec<String>,
     /// Of the control groups, if it was chosen.
@@ -80,31 +81,39 @@ impl PerfData {
         // Ctrl-C must work in a large file.
         let mut told = |_| check_interrupt();
         let mut cut = None;
-        let (file, scan) =
-            match scan::scan(&file, header.data, &mut attrs, &mut features, &mut told)? {
-                Scanned::Done(scan) => (file, scan),
-                Scanned::Compressed => {
-                    let expanded = compressed::expand(&file, name, header.data, &mut told)?;
-                    cut = expanded.truncated_at;
-                    let file = Arc::new(expanded.file);
-                    // A first pass over a piped file has taken these in already.
-                    if header.pipe {
-                        attrs.clear();
-                    }
-                    match scan::scan(
-                        &file,
-                        (0, expanded.len),
-                        &mut attrs,
-                        &mut features,
-                        &mut |_| Ok(()),
-                    )? {
-                        Scanned::Done(scan) => (file, scan),
-                        Scanned::Compressed => {
-                            return Err(bytes::damaged("a compressed record lies within another"));
-                        }
+        let (file, scan) = match scan::scan(
+            &file,
+            header.order,
+            header.data,
+            &mut attrs,
+            &mut features,
+            &mut told,
+        )? {
+            Scanned::Done(scan) => (file, scan),
+            Scanned::Compressed => {
+                let expanded =
+                    compressed::expand(&file, header.order, name, header.data, &mut told)?;
+                cut = expanded.truncated_at;
+                let file = Arc::new(expanded.file);
+                // A first pass over a piped file has taken these in already.
+                if header.pipe {
+                    attrs.clear();
+                }
+                match scan::scan(
+                    &file,
+                    header.order,
+                    (0, expanded.len),
+                    &mut attrs,
+                    &mut features,
+                    &mut |_| Ok(()),
+                )? {
+                    Scanned::Done(scan) => (file, scan),
+                    Scanned::Compressed => {
+                        return Err(bytes::damaged("a compressed record lies within another"));
                     }
                 }
-            };
+            }
+        };
         if let Some(at) = cut.or(scan.truncated_at) {
             warnings.push(format!(
                 "the file ends inside the record at byte {at}: what came after is lost (copy it again if it was longer)"
@@ -176,6 +185,7 @@ impl PerfData {
             info,
             scan: *scan,
             file,
+            order: header.order,
             bytes,
             warnings,
             hierarchy: None,
@@ -242,6 +252,7 @@ impl Source for PerfData {
         let mut groups = groups::Moves::of(&scan.groups, &scan.session);
         merge::merge(
             &self.file,
+            self.order,
             &scan.session,
             &scan.runs,
             &mut |place, record| {
@@ -369,14 +380,18 @@ fn sample(
     if raw.len() < plan.min_len {
         return Ok(false);
     }
-    Ok(mapper.map::<false>(plan, ts, cpu, raw, sink)? == Mapped::Done)
+    let mapped = match record.0.order {
+        ByteOrder::Little => mapper.map::<false>(plan, ts, cpu, raw, sink)?,
+        ByteOrder::Big => mapper.map::<true>(plan, ts, cpu, raw, sink)?,
+    };
+    Ok(mapped == Mapped::Done)
 }
 
 /// FORK: pid, ppid, tid, ptid, time.
 fn fork(record: Record<'_>, ts: i64) -> Option<Event> {
-    let word = |at| u32_at(record.0, at);
+    let word = |at| record.0.u32_at(at);
     let (pid, ppid, tid, ptid) = (word(8)?, word(12)?, word(16)?, word(20)?);
-    u64_at(record.0, 24)?;
+    record.0.u64_at(24)?;
     let party = |tid, pid| Party {
         tid,
         pid: Some(pid),
@@ -391,7 +406,7 @@ fn fork(record: Record<'_>, ts: i64) -> Option<Event> {
 }
 
 fn exit(record: Record<'_>, ts: i64) -> Option<Event> {
-    let (pid, tid) = (u32_at(record.0, 8)?, u32_at(record.0, 16)?);
+    let (pid, tid) = (record.0.u32_at(8)?, record.0.u32_at(16)?);
     Some(Event::Exit {
         ts,
         who: Party {
@@ -409,7 +424,7 @@ fn comm(
     ts: i64,
     sink: &mut dyn EventSink,
 ) -> Result<bool> {
-    let (Some(tid), Some(name)) = (u32_at(record.0, 12), record.0.get(16..)) else {
+    let (Some(tid), Some(name)) = (record.0.u32_at(12), record.0.data.get(16..)) else {
         return Ok(false);
     };
     if record.misc() & MISC_COMM_EXEC != 0 && !session.exec_tracepoint {

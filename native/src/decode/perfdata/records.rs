@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::bytes::{Bytes, damaged, u16_at, u32_at, u64_at};
+use super::bytes::{ByteOrder, Bytes, damaged};
 use super::header::{
     Attr, SAMPLE_ADDR, SAMPLE_BRANCH_STACK, SAMPLE_CALLCHAIN, SAMPLE_CGROUP, SAMPLE_CPU,
     SAMPLE_DATA_SRC, SAMPLE_ID, SAMPLE_IDENTIFIER, SAMPLE_IP, SAMPLE_PERIOD, SAMPLE_PHYS_ADDR,
@@ -42,6 +42,7 @@ pub const LATEST: u64 = FAR.cast_unsigned();
 /// Walks the records of a byte range, reading `window` bytes at a time.
 pub struct RecordReader {
     file: Arc<File>,
+    order: ByteOrder,
     /// File offset of `buffer[0]`.
     base: u64,
     end: u64,
@@ -51,10 +52,11 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    pub fn new(file: Arc<File>, (begin, end): (u64, u64), window: usize) -> Self {
+    pub fn new(file: Arc<File>, order: ByteOrder, (begin, end): (u64, u64), window: usize) -> Self {
         let span = usize::try_from(end - begin).unwrap_or(usize::MAX);
         Self {
             file,
+            order,
             base: begin,
             end,
             buffer: vec![0; span.min(window)],
@@ -117,7 +119,11 @@ impl RecordReader {
                 Peek::Truncated { at: self.offset() }
             });
         }
-        let size = usize::from(u16_at(&self.buffer, self.at + 6).unwrap_or(0));
+        let buffer = Bytes {
+            data: &self.buffer,
+            order: self.order,
+        };
+        let size = usize::from(buffer.u16_at(self.at + 6).unwrap_or(0));
         if size < 8 {
             return Err(damaged(&format!(
                 "the record at byte {} says it is {size} bytes long",
@@ -127,7 +133,10 @@ impl RecordReader {
         if self.filled - self.at < size && !self.fill(size)? {
             return Ok(Peek::Truncated { at: self.offset() });
         }
-        Ok(Peek::Record(Record(&self.buffer[self.at..self.at + size])))
+        Ok(Peek::Record(Record(Bytes {
+            data: &self.buffer[self.at..self.at + size],
+            order: self.order,
+        })))
     }
 
     /// Steps over a record of `size` bytes that `peek` gave.
@@ -171,20 +180,20 @@ pub enum Peek<'a> {
 
 /// One record with its header: u32 type, u16 misc, u16 size.
 #[derive(Debug, Clone, Copy)]
-pub struct Record<'a>(pub &'a [u8]);
+pub struct Record<'a>(pub Bytes<'a>);
 
 impl<'a> Record<'a> {
     #[inline]
     pub fn kind(self) -> u32 {
-        u32_at(self.0, 0).unwrap_or(0)
+        self.0.u32_at(0).unwrap_or(0)
     }
 
     pub fn misc(self) -> u16 {
-        u16_at(self.0, 4).unwrap_or(0)
+        self.0.u16_at(4).unwrap_or(0)
     }
 
     pub fn body(self) -> Bytes<'a> {
-        Bytes(&self.0[8..])
+        self.0.after(8).unwrap_or(self.0)
     }
 }
 
@@ -262,12 +271,12 @@ impl Layout {
     /// None, too, where it is no time (146 years and more): damage.
     #[inline]
     pub fn time(&self, record: Record<'_>) -> Option<u64> {
-        u64_at(record.0, self.time_at?).filter(|&ts| ts <= LATEST)
+        record.0.u64_at(self.time_at?).filter(|&ts| ts <= LATEST)
     }
 
     #[inline]
     pub fn cpu(&self, record: Record<'_>) -> Option<u32> {
-        u32_at(record.0, self.cpu_at?)
+        record.0.u32_at(self.cpu_at?)
     }
 
     /// The tracepoint's own bytes.
@@ -279,7 +288,7 @@ impl Layout {
     /// The tracepoint's own bytes, and what comes behind them.
     #[inline]
     fn raw_and_rest<'a>(&self, record: Record<'a>) -> Option<(&'a [u8], Bytes<'a>)> {
-        let mut rest = Bytes(record.0.get(self.fixed_end..)?);
+        let mut rest = record.0.after(self.fixed_end)?;
         if self.sample_type & (SAMPLE_READ | SAMPLE_CALLCHAIN) != 0 {
             self.skip_variable(&mut rest)?;
         }
@@ -292,9 +301,9 @@ impl Layout {
     pub fn group(&self, record: Record<'_>) -> Option<((u32, u32), u64)> {
         let after = self.group_after?;
         let at = self.tid_at?;
-        let whose = (u32_at(record.0, at)?, u32_at(record.0, at + 4)?);
+        let whose = (record.0.u32_at(at)?, record.0.u32_at(at + 4)?);
         let (_, rest) = self.raw_and_rest(record)?;
-        Some((whose, u64_at(rest.0, after)?))
+        Some((whose, rest.u64_at(after)?))
     }
 
     /// Do samples carry how many of their event were lost so far?
@@ -307,7 +316,7 @@ impl Layout {
     pub fn lost(&self, record: Record<'_>, each: &mut dyn FnMut(u64, u64)) -> Option<()> {
         // read_format: TOTAL_TIME_ENABLED, _RUNNING, ID, GROUP, LOST.
         let has = |bit: u32| self.read_format >> bit & 1 != 0;
-        let mut rest = Bytes(record.0.get(self.fixed_end..)?);
+        let mut rest = record.0.after(self.fixed_end)?;
         let members = if has(3) { rest.u64()? } else { 1 };
         let times = usize::from(has(0)) + usize::from(has(1));
         if has(3) {
@@ -320,7 +329,7 @@ impl Layout {
             }
             let id = if has(2) { Some(rest.u64()?) } else { None };
             let lost = rest.u64()?;
-            let own = self.id_at.and_then(|at| u64_at(record.0, at));
+            let own = self.id_at.and_then(|at| record.0.u64_at(at));
             if let Some(id) = id.or(own.filter(|_| !has(3))) {
                 each(id, lost);
             }
@@ -362,7 +371,7 @@ impl Layout {
         } else {
             return None;
         };
-        u64_at(record.0, record.0.len().checked_sub(back)?)
+        record.0.u64_at(record.0.len().checked_sub(back)?)
     }
 
     /// Time and CPU from the trailer that other records carry with sample_id_all.
@@ -375,12 +384,12 @@ impl Layout {
         let cpu = has(SAMPLE_IDENTIFIER) + has(SAMPLE_CPU);
         let time = cpu + has(SAMPLE_STREAM_ID) + has(SAMPLE_ID) + has(SAMPLE_TIME);
         self.time_at?;
-        let time = u64_at(record.0, record.0.len().checked_sub(time)?)?;
+        let time = record.0.u64_at(record.0.len().checked_sub(time)?)?;
         if time > LATEST {
             return None;
         }
         let cpu = if has(SAMPLE_CPU) > 0 {
-            Some(u32_at(record.0, record.0.len().checked_sub(cpu)?)?)
+            Some(record.0.u32_at(record.0.len().checked_sub(cpu)?)?)
         } else {
             None
         };

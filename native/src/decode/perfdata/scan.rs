@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::bytes::{Bytes, damaged, u32_at, u64_at};
+use super::bytes::{ByteOrder, Bytes, damaged};
 use super::features::{Features, TRACING_DATA};
 use super::groups::Groups;
 use super::header::Attr;
@@ -84,8 +84,8 @@ pub enum Scanned {
 /// Bytes that follow a record outside its own size.
 pub fn trailing_len(record: Record<'_>) -> u64 {
     match record.kind() {
-        HEADER_TRACING_DATA => u64::from(u32_at(record.0, 8).unwrap_or(0)).next_multiple_of(8),
-        AUXTRACE => u64_at(record.0, 8).unwrap_or(0),
+        HEADER_TRACING_DATA => u64::from(record.0.u32_at(8).unwrap_or(0)).next_multiple_of(8),
+        AUXTRACE => record.0.u64_at(8).unwrap_or(0),
         _ => 0,
     }
 }
@@ -93,12 +93,13 @@ pub fn trailing_len(record: Record<'_>) -> u64 {
 /// `attrs` and `features` are filled further by records of a piped file.
 pub fn scan(
     file: &Arc<File>,
+    order: ByteOrder,
     range: (u64, u64),
     attrs: &mut Vec<Attr>,
     features: &mut Features,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Scanned> {
-    let mut reader = RecordReader::new(Arc::clone(file), range, WINDOW);
+    let mut reader = RecordReader::new(Arc::clone(file), order, range, WINDOW);
     let mut state: Option<State> = None;
     let mut cpus = FxHashMap::default();
     let mut truncated_at = None;
@@ -137,7 +138,7 @@ pub fn scan(
                 let len = usize::try_from(trailing).unwrap_or(usize::MAX);
                 match reader.trailing(len)? {
                     Some(block) => {
-                        features.add(TRACING_DATA, Bytes(block))?;
+                        features.add(TRACING_DATA, Bytes { data: block, order })?;
                         true
                     }
                     None => false,
@@ -184,10 +185,14 @@ fn early(
 
 fn add_attr(record: Record<'_>, attrs: &mut Vec<Attr>) -> Result<()> {
     let cut = || damaged("the description of an event is cut");
-    let size = u32_at(record.0, 12).map_or(0, |size| size as usize);
+    let size = record.0.u32_at(12).map_or(0, |size| size as usize);
     let mut body = record.body();
     let bytes = body.take(size).ok_or_else(cut)?;
-    let mut attr = Attr::parse(bytes).ok_or_else(cut)?;
+    let attr = Bytes {
+        data: bytes,
+        order: body.order,
+    };
+    let mut attr = Attr::parse(attr).ok_or_else(cut)?;
     while let Some(id) = body.u64() {
         attr.ids.push(id);
     }
@@ -350,7 +355,7 @@ impl State {
     fn known_thread(&mut self, record: Record<'_>) {
         let mut body = record.body();
         if let (Some(pid), Some(tid)) = (body.u32(), body.u32()) {
-            let comm = Comm::new(body.0);
+            let comm = Comm::new(body.data);
             self.names.insert(tid, comm);
             self.threads.push(KnownThread {
                 tid,
@@ -363,9 +368,9 @@ impl State {
 
     /// FORK: pid, ppid, tid, ptid, time. The child has its parent's name.
     fn early_fork(&mut self, record: Record<'_>) {
-        let word = |at| u32_at(record.0, at);
+        let word = |at| record.0.u32_at(at);
         let (Some(pid), Some(tid), Some(ptid), Some(ts)) =
-            (word(8), word(16), word(20), u64_at(record.0, 24))
+            (word(8), word(16), word(20), record.0.u64_at(24))
         else {
             return;
         };
@@ -388,7 +393,7 @@ impl State {
 
     /// LOST: event id, count. Everything since the CPU's last record may be gone.
     fn lost(&mut self, record: Record<'_>) {
-        let count = u64_at(record.0, 16).unwrap_or(0);
+        let count = record.0.u64_at(16).unwrap_or(0);
         let Some((ts, cpu)) = self.session.trailer(record) else {
             self.lost_samples.push((None, count));
             return;
@@ -414,7 +419,7 @@ impl State {
     /// LOST_SAMPLES: a total per event and CPU, written at the end. The CPU and
     /// the time of such a record are perf's, and 0: only its id tells whose it is.
     fn lost_samples(&mut self, record: Record<'_>) {
-        let count = u64_at(record.0, 8).unwrap_or(0);
+        let count = record.0.u64_at(8).unwrap_or(0);
         if record.misc() & MISC_LOST_SAMPLES_BPF != 0 {
             self.filtered = self.filtered.saturating_add(count);
         } else if count > 0 {
@@ -539,14 +544,16 @@ fn untold(
 
 /// ID_INDEX: how many, then id, index, CPU and thread of each.
 fn cpus_of_ids(record: Record<'_>) -> Vec<(u64, u16)> {
-    let n = u64_at(record.0, 8).unwrap_or(0);
-    record.0.get(16..).map_or_else(Vec::new, |body| {
-        body.chunks_exact(32)
+    let n = record.0.u64_at(8).unwrap_or(0);
+    record.0.after(16).map_or_else(Vec::new, |body| {
+        body.data
+            .chunks_exact(32)
             .take(usize::try_from(n).unwrap_or(usize::MAX))
-            .filter_map(|entry| {
-                let cpu = u64_at(entry, 16)?;
+            .filter_map(|data| {
+                let entry = Bytes { data, ..body };
+                let cpu = entry.u64_at(16)?;
                 let cpu = u16::try_from(cpu).ok()?;
-                (u32::from(cpu) < CPU_MAX).then_some((u64_at(entry, 0)?, cpu))
+                (u32::from(cpu) < CPU_MAX).then_some((entry.u64_at(0)?, cpu))
             })
             .collect()
     })

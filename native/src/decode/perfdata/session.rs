@@ -2,7 +2,6 @@
 
 use rustc_hash::FxHashMap;
 
-use super::bytes::u64_at;
 use super::features::Features;
 use super::header::{Attr, TYPE_TRACEPOINT};
 use super::records::{COMM, EXIT, FORK, LATEST, LOST, Layout, Record, SAMPLE};
@@ -188,7 +187,7 @@ impl Session {
     pub fn event_of(&self, record: Record<'_>) -> Option<usize> {
         match self.id_at {
             None => Some(0),
-            Some(at) => self.ids.get(u64_at(record.0, at)?).map(usize::from),
+            Some(at) => self.ids.get(record.0.u64_at(at)?).map(usize::from),
         }
     }
 
@@ -216,7 +215,7 @@ impl Session {
                 self.events[event].place(record, event)
             }
             // FORK and EXIT: pid, ppid, tid, ptid, time.
-            FORK | EXIT => RecordPosition::of_other(u64_at(record.0, 24)?),
+            FORK | EXIT => RecordPosition::of_other(record.0.u64_at(24)?),
             COMM | LOST => RecordPosition::of_other(self.trailer(record)?.0),
             _ => None,
         }
