@@ -273,4 +273,4 @@ def test_damaged_rt_app_files(worker: Worker, sound: dict[str, Path], tmp_path: 
         limits = rng.choice([["--stop-at", "20ms", "--max-events", "100000"], []])
         return [["simulate", str(path), "--policy", "rr", *limits, "--format", "json"]]
 
-    campaign(worker, sound["rt.json"], tmp_path, CASES // 8, mutate.json_file(""), ask, {})
+    campaign(worker, sound["rt.json"], tmp_path, CASES // 16, mutate.json_file(""), ask, {})
