@@ -238,7 +238,11 @@ impl Source for PerfData {
         let last = self.info.window.1.unwrap_or(scan.last_sample.cast_signed());
         // Before perf switched its events on, it lost records of forks and mappings: the recording
         // begins with its first sample, unless the capture tells when.
-        let first = self.info.window.0.unwrap_or(scan.first_sample.cast_signed());
+        let first = self
+            .info
+            .window
+            .0
+            .unwrap_or(scan.first_sample.cast_signed());
         let loss = |lost: &scan::Lost| loss(lost, (first, last));
         let mut losses = scan.lost.iter().peekable();
         let (mut done, mut told) = (0, 0);

@@ -148,7 +148,8 @@ impl Perfetto {
                 threads: scan.threads.clone(),
                 processes: scan.processes.clone(),
                 linux_priorities: true,
-                unfinished: scan.service_buffers.lack_the_end() || scan.truncated_at.or(cut).is_some(),
+                unfinished: scan.service_buffers.lack_the_end()
+                    || scan.truncated_at.or(cut).is_some(),
                 about: about(&scan),
                 ..SourceInfo::default()
             },
