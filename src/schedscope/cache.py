@@ -432,12 +432,10 @@ def _writable(folder: Path) -> bool:
 
 
 def _storage_error(doing: str, error: OSError) -> StorageError:
-    hints = {
-        errno.ENOSPC: "free some space, or choose another place with --cache DIR",
-        errno.EDQUOT: "free some space, or choose another place with --cache DIR",
-        errno.EACCES: "choose a writable place with --cache DIR",
-        errno.EROFS: "choose a writable place with --cache DIR",
-    }
+    full = (errno.ENOSPC, errno.EDQUOT)
+    place = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
+    hints = dict.fromkeys(full, "free some space, or choose another place with --cache DIR")
+    hints |= dict.fromkeys(place, "choose a writable place with --cache DIR")
     return StorageError(
         f"cannot {doing}: {error.strerror or error}", hint=hints.get(error.errno or 0, "")
     )
