@@ -144,10 +144,11 @@ def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
     untold = []
     for (cpu, number), fields in lines.items():
         before = lines.get((cpu, number - 1))
-        if fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1]):
+        late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
+        if late and int(fields[1]) < UNTIL:
             untold.append((cpu, number, int(fields[4])))
     assert untold
-    for cpu, number, since in untold[:: len(untold) // 4]:
+    for cpu, number, since in untold[:: len(untold) // 3]:
         missing = b" ".join(lines[cpu, number])
         tables, _ = decode(write(tmp_path, [line for line in LINES if line != missing]))
         (lost,) = tables["losses"].filter(pl.col("reason") == "overrun").to_dicts()
