@@ -9,6 +9,8 @@ The rules, in one place:
   same and the source is unchanged: the same `stat` (size, inode, mtime and
   ctime, which no program can set), or else the same content. Content is
   compared up to 64 MiB; a larger source with another `stat` is converted again.
+* It is served, and replaced, only if it belongs to this user, to root or to whom the source
+  belongs: where everybody may write, anybody may put a folder of that name.
 * It is written under a partial name and renamed when complete. Of two
   processes converting at once the first to finish wins and the other takes the
   winner's. Whatever ends a conversion early, its partial folder is removed; a
@@ -205,7 +207,17 @@ def _build() -> str:
     return hashlib.sha256(Path(str(_native.__file__)).read_bytes()).hexdigest()[:16]
 
 
+def _trusted(place: Path, source: Path) -> bool:
+    """Does the folder, or a link of its name, belong to somebody who may say what is in it?"""
+    try:
+        return place.lstat().st_uid in {0, os.geteuid(), source.stat().st_uid}
+    except OSError:
+        return False
+
+
 def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
+    if not _trusted(place, source):
+        return False
     about = read_about(place)
     cache = (about or {}).get("cache")
     if not isinstance(cache, dict) or any(cache.get(k) != v for k, v in key.items()):
@@ -272,7 +284,8 @@ def _is_ours(place: Path, source: Path) -> bool:
     if not place.exists() and not place.is_symlink():
         return True
     cache = (read_about(place) or {}).get("cache")
-    return isinstance(cache, dict) and cache.get("source") == source.name
+    named = isinstance(cache, dict) and cache.get("source") == source.name
+    return named and _trusted(place, source)
 
 
 def _files(source: Path) -> Iterator[Path]:
@@ -419,12 +432,10 @@ def _writable(folder: Path) -> bool:
 
 
 def _storage_error(doing: str, error: OSError) -> StorageError:
-    hints = {
-        errno.ENOSPC: "free some space, or choose another place with --cache DIR",
-        errno.EDQUOT: "free some space, or choose another place with --cache DIR",
-        errno.EACCES: "choose a writable place with --cache DIR",
-        errno.EROFS: "choose a writable place with --cache DIR",
-    }
+    full = (errno.ENOSPC, errno.EDQUOT)
+    place = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
+    hints = dict.fromkeys(full, "free some space, or choose another place with --cache DIR")
+    hints |= dict.fromkeys(place, "choose a writable place with --cache DIR")
     return StorageError(
         f"cannot {doing}: {error.strerror or error}", hint=hints.get(error.errno or 0, "")
     )

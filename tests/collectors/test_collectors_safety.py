@@ -498,6 +498,25 @@ def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
     assert schedscope.open(open_folder / "x.capture.partial").states.collect().height > 0
 
 
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_names_beyond_ascii_in_messages_do_nothing_to_a_terminal(
+    locale: str, shell: str, tmp_path: Path
+) -> None:
+    """Control characters of eight bits, and marks that turn or hide text; letters stay."""
+    if not (path := shutil.which(shell)):
+        pytest.skip(f"no {shell} here")
+    hostile = "\x80\x9b31m\x9d0;a\x9c\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff"
+    words = [path, *(["sh"] if shell == "busybox" else []), str(CAPTURE), "-t", f"é…{hostile}ж"]
+    environment = {**os.environ, "LC_ALL": locale}
+    ran = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert ran.returncode == 125
+    said = ran.stderr.decode("ascii" if locale == "C" else "utf-8")
+    assert said.count("\n") == 1, said
+    assert said.strip().isprintable(), said
+    assert ("é…??31m?0;a?????????ж" in said) == (locale != "C"), said
+
+
 @pytest.mark.parametrize(
     "words",
     [["-o", "\x1b[2J/x\ny", "--", "true"], ["-t", "\x1b[2J"], ["-o", "x", "--", "\x1b]0;a\x07\nb"]],

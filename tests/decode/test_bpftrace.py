@@ -136,6 +136,26 @@ def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> No
     assert "did not arrive" in " ".join(info["warnings"])  # type: ignore[arg-type]
 
 
+def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
+    tmp_path: Path,
+) -> None:
+    """The recorder leaves a CPU without a line; the next switch there tells when (`since`)."""
+    lines = {(int(f[2]), int(f[3])): f for f in (line.split(b" ") for line in EVENTS)}
+    untold = []
+    for (cpu, number), fields in lines.items():
+        before = lines.get((cpu, number - 1))
+        late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
+        if late and int(fields[1]) < UNTIL:
+            untold.append((cpu, number, int(fields[4])))
+    assert untold
+    for cpu, number, since in untold[:: len(untold) // 3]:
+        missing = b" ".join(lines[cpu, number])
+        tables, _ = decode(write(tmp_path, [line for line in LINES if line != missing]))
+        (lost,) = tables["losses"].filter(pl.col("reason") == "overrun").to_dicts()
+        assert (lost["cpu"], lost["count"]) == (cpu, 1)
+        assert lost["ts_begin"] <= since < lost["ts_end"]
+
+
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_the_order_of_cpus_does_not_matter(tmp_path: Path, seed: int) -> None:

@@ -314,6 +314,16 @@ def test_missing_lines_are_told_by_the_counts(tmp_path: Path) -> None:
     assert not decode(tmp_path, text).about["warnings"]
 
 
+def test_lines_that_are_in_the_file_twice_are_read_once(tmp_path: Path) -> None:
+    """DTrace writes none a second time: read again, each would be another switch or wakeup."""
+    lines = busy().text(END).splitlines(True)
+    whole = decode(tmp_path, "".join(lines))
+    got = decode(tmp_path, "".join([*lines[:310], *lines[300:310], *lines[310:]]))
+    assert facts(got) == facts(whole)
+    (said,) = got.about["warnings"]
+    assert "10 lines are in the file twice" in said
+
+
 def test_the_cpus_of_a_flight_recorder_begin_at_instants_of_their_own(tmp_path: Path) -> None:
     """Nothing is said of a CPU before its first line, and nothing measured that hangs on it."""
     text = busy().text(END)

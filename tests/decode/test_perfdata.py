@@ -173,6 +173,27 @@ def test_a_lost_record_is_a_loss_with_its_place() -> None:
     assert trace.info["unplaced_losses"] == []
 
 
+def test_what_was_lost_before_the_first_sample_does_not_lengthen_the_trace(tmp_path: Path) -> None:
+    """perf records forks before it switches its events on, and may lose some of these, too."""
+    data = bytearray((FIXTURES / "perf-lost.data").read_bytes())
+    whole = decode(FIXTURES / "perf-lost.data")
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end = at + size
+    while at < end:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        if kind == 2:
+            # Of its sample id: thread, time, ...
+            struct.pack_into("<Q", data, at + 24 + 8, whole.window[0] - 500_000_000)
+        at += length
+    path = tmp_path / "perf.data"
+    path.write_bytes(data)
+    trace = decode(path)
+    assert trace.window == whole.window
+    (lost,) = trace.losses.filter(pl.col("reason") == "overrun").collect().to_dicts()
+    assert (lost["cpu"], lost["count"]) == (0, 11)
+    assert lost["ts_begin"] == lost["ts_end"] == whole.window[0]
+
+
 def test_what_only_the_totals_tell_of_was_lost_after_the_last_record(tmp_path: Path) -> None:
     """A buffer full to the end: no LOST follows, and the CPU is unknown from there on.
 

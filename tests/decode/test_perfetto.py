@@ -297,6 +297,70 @@ def test_lost_events_and_missing_bundles_are_losses(tmp_path: Path) -> None:
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(0, 100, 300), (0, 300, 500)]
 
 
+def service_stats(*, overwritten: int = 0, discarded: int = 0, flushed: bool = True) -> bytes:
+    """What Perfetto's service counted of its own buffer."""
+    buffer = field(1, field(3, overwritten) + field(18, discarded))
+    return field(1, field(35, buffer + field(15, 1 if flushed else 2)))
+
+
+def kernel_stats(*, end: bool, overrun: int = 0, dropped: int = 0) -> bytes:
+    """What the kernel counted of CPU 0 at the recording's beginning or end."""
+    cpu = field(2, field(1, 0) + field(3, overrun) + field(8, dropped))
+    return field(1, field(34, field(1, 2 if end else 1) + cpu))
+
+
+TWO_CPUS = bundle(0, switch(100, IDLE, 0, A), switch(900, A, 1, IDLE)) + bundle(
+    1, switch(200, IDLE, 0, B), switch(400, B, 1, IDLE)
+)
+
+
+def test_packets_lost_before_a_bundle_are_a_hole(tmp_path: Path) -> None:
+    """Where no bundle says when the one before it ended, events may have been in any of them."""
+    path = tmp_path / "x.pftrace"
+    first = RELEASE + bundle(0, switch(100, IDLE, 0, A))
+    second = field(1, field(1, 0) + switch(300, A, 1, IDLE))
+    for dropped, expected in ((0, []), (1, [(0, 100, 300)])):
+        path.write_bytes(first + field(1, second + field(42, dropped)))
+        losses = decode(path).losses.filter(pl.col("reason") == "overrun").collect()
+        assert losses.select("cpu", "ts_begin", "ts_end").rows() == expected
+
+
+@pytest.mark.parametrize("how", [{"discarded": 7}, {"flushed": False}])
+def test_a_full_buffer_and_a_failed_flush_end_every_cpu_early(
+    tmp_path: Path, how: dict[str, int]
+) -> None:
+    """The chunks of CPU 1 may be among those that are missing: it is not idle until the end."""
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(RELEASE + TWO_CPUS + service_stats())
+    assert decode(path).losses.collect().is_empty()
+    assert decode(path).info["warnings"] == []
+    path.write_bytes(RELEASE + TWO_CPUS + service_stats(**how))
+    losses = decode(path).losses.select("cpu", "ts_begin", "ts_end", "reason").collect()
+    assert losses.rows() == [(1, 400, 900, "early_end")]
+    assert any("Perfetto's" in said for said in decode(path).info["warnings"])
+
+
+def test_a_file_that_was_cut_ends_every_cpu_early(tmp_path: Path) -> None:
+    """What the packets behind the cut held is not known: CPU 1's next bundle, perhaps."""
+    path = tmp_path / "x.pftrace"
+    path.write_bytes((RELEASE + TWO_CPUS + TWO_CPUS)[: -len(TWO_CPUS) + 3])
+    losses = decode(path).losses.filter(pl.col("reason") == "early_end").collect()
+    assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(1, 400, 900)]
+
+
+def test_what_the_kernel_overwrote_before_a_ring_begins_is_not_lost_in_it(tmp_path: Path) -> None:
+    """A bundle that is kept tells of a loss before it; what was dropped has no mark."""
+    path = tmp_path / "x.pftrace"
+    counts = kernel_stats(end=False), kernel_stats(end=True, overrun=50)
+    for overwritten, lost in ((0, 50), (9, 0)):
+        stats = service_stats(overwritten=overwritten)
+        path.write_bytes(RELEASE + counts[0] + TWO_CPUS + counts[1] + stats)
+        assert sum(row["count"] for row in decode(path).info["unplaced_losses"]) == lost
+    dropped = kernel_stats(end=True, overrun=50, dropped=3)
+    path.write_bytes(RELEASE + counts[0] + TWO_CPUS + dropped + service_stats(overwritten=9))
+    assert [row["count"] for row in decode(path).info["unplaced_losses"]] == [3]
+
+
 def columns(**values: list[int]) -> bytes:
     """Compact switches and wakings by the names of their columns."""
     names = ("ts", "state", "tid", "prio", "", "name", "w_ts", "w_tid", "w_cpu", "w_prio", "w_name")

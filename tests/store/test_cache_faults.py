@@ -18,6 +18,7 @@ import pytest
 import schedscope as ss
 from schedscope import stored
 from schedscope.errors import FormatError, StorageError
+from schedscope.parsers import trace_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FILE = FIXTURES / "linux-trace-cmd-yield.dat"
@@ -174,3 +175,30 @@ def test_a_read_only_folder_sends_the_copy_to_the_users_cache(source: Path, tmp_
         assert [path.name for path in place.iterdir()] == [source.name]
     finally:
         subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_copy_that_somebody_else_put_there_is_not_served(
+    source: Path, tmp_path: Path, linked: bool
+) -> None:
+    """Where everybody may write, whoever can see the source can make a copy that fits it."""
+    path = ss.open(source).path
+    assert path is not None
+    about = json.loads((path / "trace.json").read_bytes())
+    (path / "trace.json").write_text(trace_json.written(about | {"hostname": "forged"}))
+    assert ss.open(source).info["hostname"] == "forged"
+    theirs = path
+    if linked:
+        theirs = path.rename(tmp_path / "elsewhere")
+        path.symlink_to(theirs)
+    for one in (path, theirs, *theirs.iterdir()):
+        os.chown(one, 12345, 12345, follow_symlinks=False)
+    mine = ss.open(source)
+    assert mine.info["hostname"] != "forged"
+    assert mine.path is not None
+    assert mine.path.parent == tmp_path / "home" / "schedscope"
+    assert json.loads((theirs / "trace.json").read_bytes())["hostname"] == "forged"
+    # Who owns the source may say what is in it.
+    os.chown(source, 12345, 12345)
+    assert ss.open(source).path == path

@@ -113,6 +113,14 @@ pub struct Since {
     pub prio: i16,
 }
 
+/// The thread that a switch line switches to. `fields` stand behind `seq`.
+pub fn next_tid(mut fields: Fields<'_>) -> Option<u32> {
+    for _since_state_prio_tid_prio in 0..5 {
+        fields.int()?;
+    }
+    fields.small()
+}
+
 /// The hidden switch that a switch line tells of. `fields` stand behind `seq`.
 pub fn since(mut fields: Fields<'_>) -> Option<Since> {
     let since = fields.int()?;

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
-use super::line::{Fields, Start, since};
+use super::line::{Fields, Start, next_tid, since};
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -57,6 +57,16 @@ struct Last {
     /// Its lines stand in order: what is earlier than the one before it is damaged.
     earliest: Option<i64>,
     since: i64,
+    /// The recorder was switched in, and no line has told since when it left.
+    recorder_in: Option<i64>,
+}
+
+impl Last {
+    /// Where lines may be missing from, if they are behind its last line: the first of them may
+    /// tell of the switch from the recorder, which has no line of its own.
+    fn certain(&self) -> i64 {
+        self.recorder_in.map_or(self.ts, |ts| ts.min(self.ts))
+    }
 }
 
 /// Sorts out `path`. `window`: when recording was known to be on.
@@ -144,7 +154,7 @@ pub fn sort_out(
             let ts_begin = if before.ts == i64::MIN {
                 start.ts
             } else {
-                before.ts.min(start.ts)
+                before.certain().min(start.ts)
             };
             sorted.gaps.push(Gap {
                 cpu: start.cpu,
@@ -155,6 +165,12 @@ pub fn sort_out(
         }
         before.seq = Some(start.seq.max(expected));
         before.ts = start.ts;
+        if start.letter == b'S' {
+            let recorder = sorted
+                .recorder_tid
+                .filter(|&tid| next_tid(Fields(fields.0)) == Some(tid));
+            before.recorder_in = recorder.map(|_| start.ts);
+        }
         if start.letter == b'S'
             && let Some(told) = since(Fields(fields.0)).filter(|told| told.since > before.since)
         {
@@ -231,7 +247,7 @@ fn note(
         {
             sorted.gaps.push(Gap {
                 cpu: cpu as u16,
-                ts_begin: before.ts.min(end),
+                ts_begin: before.certain().min(end),
                 ts_end: end,
                 count: missing,
             });

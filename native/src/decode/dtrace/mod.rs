@@ -22,7 +22,7 @@ use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, Sourc
 use freebsd::FreeBsd;
 use linux::Linux;
 use scan::{Header, Os, Scan, drop_report};
-use stream::{Reader, RunStream, Shared};
+use stream::{LastLine, Reader, RunStream, Shared};
 
 /// Memory for the windows of all runs that overlap in time, and the least of one.
 const WINDOWS: usize = 16 << 20;
@@ -254,6 +254,13 @@ impl DtraceSource {
             end.unplaced_losses
                 .push((None, shared.malformed, LossReason::Truncated));
         }
+        if shared.repeated > 0 {
+            end.warnings.push(format!(
+                "{name}: {} lines are in the file twice; they were read once, but the file was \
+                 changed after recording",
+                shared.repeated
+            ));
+        }
         if self.scan.cut || self.scan.end.is_none() {
             if self.scan.cut {
                 end.unplaced_losses.push((None, 0, LossReason::Truncated));
@@ -350,6 +357,8 @@ impl Source for DtraceSource {
             seen: vec![[0; 26]; ncpu],
             malformed: 0,
             first_malformed: None,
+            last: vec![LastLine::default(); ncpu],
+            repeated: 0,
             lines: 0,
             done: 0,
         };

@@ -32,8 +32,33 @@ pub struct Shared {
     /// Lines that begin like events and are none.
     pub malformed: u64,
     pub first_malformed: Option<u64>,
+    /// The last line of each CPU, by which one that is in the file twice is known.
+    pub last: Vec<LastLine>,
+    /// Lines that are in the file twice.
+    pub repeated: u64,
     pub lines: u64,
     pub done: u64,
+}
+
+/// A CPU's last line: DTrace writes none a second time, nor another at its nanosecond.
+#[derive(Default, Clone)]
+pub struct LastLine {
+    ts: i64,
+    text: Vec<u8>,
+}
+
+impl LastLine {
+    /// Is `text`, a line with the stamp `ts`, that one again?
+    #[inline]
+    fn repeats(&mut self, ts: i64, text: &[u8]) -> bool {
+        if ts == self.ts && text == self.text {
+            return true;
+        }
+        self.ts = ts;
+        self.text.clear();
+        self.text.extend_from_slice(text);
+        false
+    }
 }
 
 /// The line at the head, its first fields read.
@@ -191,6 +216,12 @@ impl Stream for RunStream {
         }
         let Some(line) = self.line else { return Ok(()) };
         let bytes = &self.buffer[..self.filled];
+        let end = newline(bytes, line.start).unwrap_or(self.filled);
+        if shared.last[usize::from(line.cpu)].repeats(line.ts, &bytes[line.start..end]) {
+            shared.repeated += 1;
+            self.skip(line.start);
+            return self.advance(shared);
+        }
         let mut fields = Fields::new(bytes, line.fields);
         let Line {
             letter,

@@ -246,6 +246,14 @@ impl Source for PerfData {
         let scan = &self.scan;
         let mut malformed = scan.malformed;
         let last = self.info.window.1.unwrap_or(scan.last_sample.cast_signed());
+        // Before perf switched its events on, it lost records of forks and mappings: the recording
+        // begins with its first sample, unless the capture tells when.
+        let first = self
+            .info
+            .window
+            .0
+            .unwrap_or(scan.first_sample.cast_signed());
+        let loss = |lost: &scan::Lost| loss(lost, (first, last));
         let mut losses = scan.lost.iter().peekable();
         let (mut done, mut told) = (0, 0);
         let mut mapper = Mapper::default();
@@ -265,7 +273,7 @@ impl Source for PerfData {
                     if let Some(cpu) = lost.cpu {
                         mapper.lost(cpu);
                     }
-                    sink.event(&loss(lost, last))?;
+                    sink.event(&loss(lost))?;
                 }
                 done += record.0.len() as u64;
                 if done - told > 4 << 20 {
@@ -289,7 +297,7 @@ impl Source for PerfData {
         )
         .map_err(|error| error.within(&self.name))?;
         for lost in losses {
-            sink.event(&loss(lost, last))?;
+            sink.event(&loss(lost))?;
         }
         let mut end = SourceEnd {
             warnings: self.warnings.clone(),
@@ -319,11 +327,13 @@ impl Source for PerfData {
     }
 }
 
-fn loss(lost: &scan::Lost, last: i64) -> Event {
+/// What was lost, between the recording's beginning and its end.
+fn loss(lost: &scan::Lost, (first, last): (i64, i64)) -> Event {
+    let ts_begin = lost.begin.max(first);
     Event::Loss {
         cpu: lost.cpu,
-        ts_begin: lost.begin,
-        ts_end: lost.end.unwrap_or(last.max(lost.begin)),
+        ts_begin,
+        ts_end: lost.end.unwrap_or(last).max(ts_begin),
         count: Some(lost.count),
         reason: LossReason::Overrun,
     }

@@ -122,6 +122,8 @@ pub struct Known<'a> {
     pub end: Option<u64>,
     /// None of the packets until the next bundle was lost.
     pub followed: bool,
+    /// Packets of its sequence were lost since the CPU's bundle before it.
+    pub after_drops: bool,
     /// Names of functions by the numbers that its events have for them.
     pub symbols: Option<&'a FxHashMap<u64, Function>>,
 }
@@ -423,7 +425,12 @@ pub fn decode(
         },
     };
     head.previous_end = begin.map(|ts| ts.cast_signed().saturating_add(ts_offset));
-    head.gap = matches!((head.previous_end, state.last), (Some(end), Some(last)) if end > last);
+    head.gap = match (head.previous_end, state.last) {
+        (Some(end), Some(last)) => end > last,
+        // Before Perfetto 47 nothing tells whether bundles of this CPU were among them.
+        (None, Some(_)) => known.after_drops,
+        (_, None) => false,
+    };
     let misplaced = state.order.misplaced(begin, known.end);
     // Without a word of when it began, its writer may be one that knows no order.
     if misplaced == Misplaced::Most && begin.is_some() {

@@ -108,6 +108,19 @@ impl Perfetto {
                 scan.damaged
             ));
         }
+        let service = scan.service_buffers;
+        if service.discarded > 0 {
+            warnings.push(format!(
+                "Perfetto's buffer was full: it discarded {} chunks of later events, so that the \
+                 trace ends before the recording did (record with a larger size_kb)",
+                service.discarded
+            ));
+        }
+        if service.not_flushed {
+            warnings.push(
+                "Perfetto's final flush failed: the last events of CPUs may be missing".into(),
+            );
+        }
         if scan.other_machines > 0 {
             warnings.push(format!(
                 "{} packets of other machines were left out: this reader knows one machine a trace",
@@ -135,6 +148,8 @@ impl Perfetto {
                 threads: scan.threads.clone(),
                 processes: scan.processes.clone(),
                 linux_priorities: true,
+                unfinished: scan.service_buffers.lack_the_end()
+                    || scan.truncated_at.or(cut).is_some(),
                 about: about(&scan),
                 ..SourceInfo::default()
             },
@@ -214,6 +229,7 @@ impl Perfetto {
             end: next.and_then(|next| next.previous_end),
             symbols: place.symbols.and_then(|at| self.scan.symbols.get(at)),
             followed: next.is_some_and(|next| next.drops == place.drops),
+            after_drops: number > 0 && places[number - 1].drops != place.drops,
         };
         bytes.resize(place.span.len as usize, 0);
         read_at(&self.file, bytes, place.span.at)?;
@@ -277,7 +293,8 @@ impl Source for Perfetto {
         for cursor in &mut cursors {
             let head = cursor.load(&mut shared)?;
             if let Some(first) = cursor.head() {
-                if head.is_some_and(|h| h.lost || h.damaged || h.previous_end.is_some()) {
+                let before = |h: &bundle::Head| h.lost || h.damaged || h.previous_end.is_some();
+                if head.as_ref().is_some_and(before) || trace.scan.service_buffers.overwritten > 0 {
                     late.push((cursor.cpu, first.ts));
                 }
             } else if cursor.damaged {
@@ -472,7 +489,13 @@ impl Perfetto {
             );
             let before = self.scan.stats_begin.get(&cpu).copied().unwrap_or_default();
             let after = self.scan.stats_end.get(&cpu).copied().unwrap_or(before);
-            let lost = after.lost.saturating_sub(before.lost);
+            let mut counted = after.since(before);
+            // A kept bundle tells of what was lost before it: without any, the loss lies before the
+            // beginning of what a ring kept.
+            if self.scan.service_buffers.overwritten > 0 && cursor.losses == 0 {
+                counted.overrun = 0;
+            }
+            let lost = counted.lost();
             if lost > 0 {
                 end.unplaced_losses
                     .push((Some(cpu), lost, LossReason::Overrun));

@@ -57,8 +57,24 @@ pub struct Place {
 /// Counters that traced_probes reads per CPU at the beginning and at the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuStats {
-    /// Overwritten, never committed, dropped.
-    pub lost: u64,
+    /// Overwritten before they were read: the next bundle says that it comes after a loss.
+    pub overrun: u64,
+    /// Never committed or dropped: nothing marks the place.
+    pub never_written: u64,
+}
+
+impl CpuStats {
+    /// What was counted since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            overrun: self.overrun.saturating_sub(before.overrun),
+            never_written: self.never_written.saturating_sub(before.never_written),
+        }
+    }
+
+    pub fn lost(self) -> u64 {
+        self.overrun.saturating_add(self.never_written)
+    }
 }
 
 #[derive(Default)]
@@ -84,12 +100,29 @@ pub struct Scan {
     pub cpus_said: u16,
     pub stats_begin: FxHashMap<u16, CpuStats>,
     pub stats_end: FxHashMap<u16, CpuStats>,
-    /// Chunks of the service's buffers that were overwritten before they were read.
-    pub overwritten: u64,
+    pub service_buffers: ServiceBuffers,
     pub truncated_at: Option<u64>,
     pub other_machines: u64,
     pub damaged: u64,
     pub packets: u64,
+}
+
+/// What the service counted of its own buffers, which hold what producers like traced_probes wrote.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ServiceBuffers {
+    /// Chunks that newer ones replaced, in a ring: the trace begins after them.
+    pub overwritten: u64,
+    /// Chunks that came when a buffer was full: the trace ends before them.
+    pub discarded: u64,
+    /// At the end, not every producer handed in what it still had.
+    pub not_flushed: bool,
+}
+
+impl ServiceBuffers {
+    /// The last events of CPUs may be missing.
+    pub fn lack_the_end(self) -> bool {
+        self.discarded > 0 || self.not_flushed
+    }
 }
 
 pub enum Scanned {
@@ -321,7 +354,10 @@ impl Scan {
             for (number, value) in Fields::new(bytes) {
                 match number {
                     1 => cpu = value.number(),
-                    3 | 4 | 8 => stats.lost = stats.lost.saturating_add(value.number()),
+                    3 => stats.overrun = value.number(),
+                    4 | 8 => {
+                        stats.never_written = stats.never_written.saturating_add(value.number());
+                    }
                     _ => {}
                 }
             }
@@ -336,20 +372,31 @@ impl Scan {
         }
     }
 
-    /// TraceStats.buffer_stats: chunks_overwritten is field 3.
+    /// TraceStats: buffer_stats = 1 {chunks_overwritten = 3, chunks_discarded = 18},
+    /// final_flush_outcome = 15 (2: failed).
     fn trace_stats(&mut self, stats: &[u8]) {
-        let sum = |bytes| {
-            Fields::new(bytes)
-                .filter(|&(n, _)| n == 3)
-                .map(|(_, v)| v.number())
-                .fold(0, u64::saturating_add)
-        };
-        let total = Fields::new(stats)
-            .filter(|&(n, _)| n == 1)
-            .map(|(_, v)| sum(v.bytes()))
-            .fold(0, u64::saturating_add);
-        // Sent again and again while tracing: the last one is the whole.
-        self.overwritten = self.overwritten.max(total);
+        let mut told = ServiceBuffers::default();
+        for (number, value) in Fields::new(stats) {
+            match number {
+                1 => {
+                    for (number, value) in Fields::new(value.bytes()) {
+                        let count = match number {
+                            3 => &mut told.overwritten,
+                            18 => &mut told.discarded,
+                            _ => continue,
+                        };
+                        *count = count.saturating_add(value.number());
+                    }
+                }
+                15 => told.not_flushed = value.number() == 2,
+                _ => {}
+            }
+        }
+        // Sent again and again while tracing, as sums: the last one is the whole.
+        let known = &mut self.service_buffers;
+        known.overwritten = known.overwritten.max(told.overwritten);
+        known.discarded = known.discarded.max(told.discarded);
+        known.not_flushed |= told.not_flushed;
     }
 
     fn system_info(&mut self, info: &[u8]) {
