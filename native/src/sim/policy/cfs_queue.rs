@@ -7,6 +7,7 @@ use super::cfs_place::Placing;
 use super::linux_domains::{Queues, Want};
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_util::Use;
 
 /// Numbers of the series that `cfs_spec` declares.
 pub(super) const VRUNTIME: u16 = 0;
@@ -307,6 +308,10 @@ impl Queues for Rqs {
     fn nr(&self, c: Cpu) -> u32 {
         let rq = &self.rqs[c as usize];
         rq.threads + rq.realtime
+    }
+
+    fn used(&self, w: &World, c: Cpu) -> Use {
+        self.groups.utilisation.of_cpu(w.now(), c)
     }
 
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {

@@ -8,6 +8,7 @@ use super::linux_domains::{Queues, Want};
 use super::linux_fair::{NICE_0, virtual_ns};
 use super::linux_fair_server::FairServers;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_util::Use;
 
 /// The kernel's timer of a request is never set shorter.
 pub(super) const SHORTEST_HRTICK: i64 = 10_000;
@@ -360,6 +361,10 @@ impl Queues for Rqs {
     fn nr(&self, c: Cpu) -> u32 {
         let n = &self.counts[c as usize];
         n.nr + n.realtime
+    }
+
+    fn used(&self, w: &World, c: Cpu) -> Use {
+        self.groups.utilisation.of_cpu(w.now(), c)
     }
 
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {

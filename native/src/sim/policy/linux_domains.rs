@@ -22,6 +22,7 @@ use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};
 use super::Tunable;
 use super::linux_newidle::{Gate, Newidle};
+use super::linux_util::Use;
 use super::tunables::switch;
 
 pub(super) const BALANCE: Tunable = switch("balance", "on", "periodic and idle load balancing");
@@ -83,6 +84,15 @@ pub(super) struct Domain {
 impl Domain {
     pub(super) fn span(&self, c: Cpu) -> &Span {
         &self.spans[self.span_of[c as usize]]
+    }
+
+    /// By how much one group must have more to do than another, per cent (sd_init,
+    /// kernel/sched/topology.c, 5.10 to 6.18).
+    pub(super) fn imbalance_pct(&self) -> i64 {
+        match self.level {
+            Level::Smt => 110,
+            Level::Cache | Level::Package | Level::Numa => Knobs::BY_GROUPS.imbalance_pct,
+        }
     }
 
     /// The group of `c`.
@@ -148,6 +158,10 @@ pub(super) trait Queues {
     /// The load that decisions go by; may lag behind (`idx` as in the kernel).
     fn lagged(&self, w: &World, c: Cpu, _idx: usize) -> i64 {
         self.load(w, c)
+    }
+    /// What of `c` is used of late, and what is wanted of it.
+    fn used(&self, _: &World, _: Cpu) -> Use {
+        Use::default()
     }
     /// Runnable threads of `c`, the running one included.
     fn nr(&self, c: Cpu) -> u32;

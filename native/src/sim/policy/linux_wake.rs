@@ -2,8 +2,8 @@
 //!
 //! Modelled on select_task_rq_fair of 6.6 to 6.17: wake_affine between the
 //! waker's CPU and the old one, then an idle CPU that shares its cache, as far as
-//! utilisation lets it look (`linux_util`); for a new thread the idlest CPU down the
-//! domains. Loads are decaying averages (`linux_load`).
+//! utilisation lets it look (`linux_util`); for a new thread the idlest group of CPUs, from the
+//! widest domain down (`idlest_cpu`). Loads are decaying averages (`linux_load`).
 //!
 //! Who often wakes another thread than the time before brings none to its CPU, if those that it
 //! wakes do so a little, too (wake_wide). These numbers (wakee_flips) a new thread has from its
@@ -13,8 +13,10 @@
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::linux_domains::{Domain, Queues};
-use super::linux_util::Utilisation;
+use super::linux_domains::{Domain, Level, Queues};
+use super::linux_fair::NICE_0;
+use super::linux_room::{Crowd, Room};
+use super::linux_util::Reach;
 use super::tunables::int;
 use super::{Tunable, Wake};
 
@@ -45,11 +47,19 @@ pub(super) struct Placer {
     imbalance_pct: i64,
     /// Whether the loads of two busy CPUs may bring a thread to its waker (WA_WEIGHT).
     by_load: bool,
+    /// How far wakes look for an idle CPU, where that is not everywhere.
+    reach: Option<Reach>,
 }
 
 impl Placer {
     /// Threads begin with so many `flips`, but for those that are born of others.
-    pub(super) fn new(nthreads: usize, flips: i64, imbalance_pct: i64, by_load: bool) -> Self {
+    pub(super) fn new(
+        nthreads: usize,
+        flips: i64,
+        imbalance_pct: i64,
+        by_load: bool,
+        reach: Option<Reach>,
+    ) -> Self {
         let habit = Habit {
             flips: flips as u32,
             ..Habit::default()
@@ -58,6 +68,7 @@ impl Placer {
             habits: vec![habit; nthreads],
             imbalance_pct,
             by_load,
+            reach,
         }
     }
 
@@ -95,7 +106,6 @@ impl Placer {
         &mut self,
         w: &World,
         q: &impl Queues,
-        utilisation: Option<&mut Utilisation>,
         weights: (i64, i64),
         t: Tid,
         wake: Wake,
@@ -123,7 +133,7 @@ impl Placer {
         if !w.allowed(t, target) {
             return super::idle_or_previous(w, t);
         }
-        self.idle_sibling(w, utilisation, t, prev, target)
+        self.idle_sibling(w, q, t, prev, target)
     }
 
     fn affine(
@@ -165,7 +175,7 @@ impl Placer {
     fn idle_sibling(
         &mut self,
         w: &World,
-        utilisation: Option<&mut Utilisation>,
+        q: &impl Queues,
         t: Tid,
         prev: Cpu,
         target: Cpu,
@@ -184,7 +194,9 @@ impl Placer {
         {
             return r;
         }
-        let reach = utilisation.map_or(usize::MAX, |u| u.reach(w, target));
+        let ran = |c| q.used(w, c).ran;
+        let reach = self.reach.as_mut();
+        let reach = reach.map_or(usize::MAX, |r| r.around(w, target, ran));
         if reach == 0 {
             return target;
         }
@@ -211,48 +223,19 @@ fn shares_cache(w: &World, a: Cpu, b: Cpu) -> bool {
     w.machine.info(a).llc == w.machine.info(b).llc
 }
 
-/// The idlest CPU for a new thread, down the domains from the widest.
-pub(super) fn fork_cpu(
+/// The idlest CPU for a new thread of a parent on `here`, from the widest domain down
+/// (find_idlest_cpu, kernel/sched/fair.c, 5.7 to 6.18; sched_balance_find_dst_cpu since 6.10).
+pub(super) fn idlest_cpu(
     w: &World,
     q: &impl Queues,
     domains: &[Domain],
-    pct: i64,
     t: Tid,
-    parent: Cpu,
+    mut here: Cpu,
 ) -> Cpu {
-    let mut here = parent;
     for d in domains.iter().rev() {
-        let span = d.span(here);
-        let rank = |group: &[Cpu]| {
-            let allowed = || group.iter().filter(|c| w.allowed(t, **c));
-            let idle = allowed().filter(|c| w.is_idle(**c)).count();
-            let load: i64 = allowed().map(|c| q.load(w, *c)).sum();
-            (allowed().count(), idle, load / group.len() as i64)
-        };
-        let (ours, our_idle, our_load) = rank(d.group(here));
-        let mut best: Option<(usize, i64, &[Cpu])> = None;
-        let local = d.group_of[here as usize];
-        for (i, group) in span.groups.iter().enumerate() {
-            if i == local {
-                continue;
-            }
-            let (n, idle, load) = rank(group);
-            if n > 0 && best.is_none_or(|(i, l, _)| idle > i || (idle == i && load < l)) {
-                best = Some((idle, load, group));
-            }
+        if let Some(group) = idlest_group(w, q, d, t, here) {
+            here = idlest_of_group(w, q, group, t).unwrap_or(here);
         }
-        let Some((idle, load, group)) = best else {
-            continue;
-        };
-        let stay = if our_idle > 0 || idle > 0 {
-            our_idle >= idle
-        } else {
-            100 * our_load <= pct * load || load + 174 >= our_load
-        };
-        if ours > 0 && stay {
-            continue;
-        }
-        here = idlest(w, q, group, t).unwrap_or(here);
     }
     if w.allowed(t, here) {
         here
@@ -261,8 +244,59 @@ pub(super) fn fork_cpu(
     }
 }
 
-/// The CPU idle for the shortest time, whose caches are warmest, else the least loaded.
-fn idlest(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<Cpu> {
+/// The group that a new thread is better off in than in that of `here` (find_idlest_group): of
+/// groups with spare CPUs the one with most idle ones, and of those the least used; of full or
+/// overloaded ones the least loaded, if it is so by more than imbalance_pct.
+fn idlest_group<'a>(
+    w: &World,
+    q: &impl Queues,
+    d: &'a Domain,
+    t: Tid,
+    here: Cpu,
+) -> Option<&'a [Cpu]> {
+    let pct = d.imbalance_pct();
+    let own = d.group_of[here as usize];
+    let mut local = None;
+    let mut best: Option<(Crowd, Room, &[Cpu])> = None;
+    for (i, group) in d.span(here).groups.iter().enumerate() {
+        if !group.iter().any(|c| w.allowed(t, *c)) {
+            continue;
+        }
+        let crowd = Crowd::of(w, q, group);
+        let room = crowd.room(pct);
+        if i == own {
+            local = Some((crowd, room));
+            continue;
+        }
+        let idler = |(b, its, _): (Crowd, Room, _)| match room {
+            _ if room != its => room < its,
+            Room::Spare => crowd.idle > b.idle || (crowd.idle == b.idle && crowd.used.ran < b.used.ran),
+            Room::Full | Room::Overloaded => crowd.average() < b.average(),
+        };
+        if best.is_none_or(idler) {
+            best = Some((crowd, room, group));
+        }
+    }
+    let (there, its, group) = best?;
+    let Some((here, ours)) = local else {
+        return Some(group);
+    };
+    let stays = match ours {
+        _ if ours != its => ours < its,
+        Room::Spare => here.idle >= there.idle,
+        Room::Full | Room::Overloaded => {
+            let (mine, theirs) = (here.average(), there.average());
+            let margin = NICE_0 * (pct - 100) / 100;
+            let far = d.level == Level::Numa && theirs + margin >= mine;
+            far || theirs >= mine + margin || 100 * mine <= pct * theirs
+        }
+    };
+    (!stays).then_some(group)
+}
+
+/// The CPU idle for the shortest time, whose caches are warmest, else the least loaded
+/// (find_idlest_group_cpu). Idle states are not known.
+fn idlest_of_group(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<Cpu> {
     let allowed = || group.iter().copied().filter(|c| w.allowed(t, *c));
     let mut best: Option<Cpu> = None;
     for c in allowed().filter(|c| w.is_idle(*c)) {
