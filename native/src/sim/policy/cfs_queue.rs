@@ -211,7 +211,9 @@ impl Rqs {
                 let here = !self.oldest || th.last_cpu == Some(from);
                 let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
                 let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
-                let fits = self.load_of(w, from, t) >> want.halved <= want.load;
+                let load = || self.load_of(w, from, t);
+                let used = || self.groups.utilisation.of(w.now(), t).ran;
+                let fits = want.fits(load, used);
                 w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
             };
             rq.tree.visit(&self.nodes, |t| {
@@ -314,22 +316,18 @@ impl Queues for Rqs {
         self.groups.utilisation.of_cpu(w.now(), c)
     }
 
-    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
-        let mut load = want.load;
+    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, mut want: Want) -> u32 {
         let mut moved = 0;
-        while load > 0 && moved < want.tasks {
-            let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
+        while !want.is_met() {
+            let Some(t) = self.movable(w, from, to, want) else {
                 break;
             };
             self.update(w, to);
-            let weighs = self.load_of(w, from, t);
+            let load = self.load_of(w, from, t);
+            want.moved(load, self.groups.utilisation.of(w.now(), t).ran);
             let into = self.requeue(w, from, to, t);
             w.migrate(t, to);
             self.come(w, into, t);
-            // Without a bound on the load it is the number of threads that counts.
-            if want.load != i64::MAX {
-                load -= weighs;
-            }
             moved += 1;
         }
         moved

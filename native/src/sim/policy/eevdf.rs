@@ -54,6 +54,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             by_success: s.is_on("newidle_by_success"),
             migration_cost: s.ns("migration_cost"),
         },
+        busy_spreads: false,
         ..Knobs::BY_GROUPS
     };
     let k = Features {
@@ -69,6 +70,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         short: s.is_on("preempt_short"),
         shortest: s.is_on("protect_shortest"),
         hrtick: s.is_on("hrtick"),
+        eligible_first: s.is_on("balance_eligible"),
         migration_cost: s.ns("migration_cost"),
         jiffy: 1_000_000_000 / hz,
         hz: hz as u32,

@@ -69,6 +69,35 @@ impl Crowd {
     }
 }
 
+/// For tests: what each CPU says of itself.
+#[cfg(test)]
+#[derive(Clone)]
+pub(super) struct Said {
+    pub nr: Vec<u32>,
+    pub load: Vec<i64>,
+    pub ran: Vec<f64>,
+}
+
+#[cfg(test)]
+impl Queues for Said {
+    fn load(&self, _: &World, c: Cpu) -> i64 {
+        self.load[c as usize]
+    }
+
+    fn used(&self, _: &World, c: Cpu) -> Use {
+        let ran = self.ran[c as usize];
+        Use { ran, wanted: ran }
+    }
+
+    fn nr(&self, c: Cpu) -> u32 {
+        self.nr[c as usize]
+    }
+
+    fn pull(&mut self, _: &mut World, _: Cpu, _: Cpu, _: super::linux_domains::Want) -> u32 {
+        0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -306,3 +306,65 @@ fn idlest_of_group(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<
     }
     best.or_else(|| allowed().min_by_key(|c| q.load(w, *c)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::machine::Machine;
+    use super::super::super::testing::world_with_idle;
+    use super::super::linux_domains::domains;
+    use super::super::linux_room::Said;
+    use super::*;
+
+    /// Where a new thread of a parent on CPU 0 goes.
+    fn placed(machine: Machine, nr: &[u32], load: &[i64], ran: &[f64]) -> Cpu {
+        let all = domains(&machine);
+        let busy: Vec<Cpu> = machine.cpus().filter(|c| nr[*c as usize] > 0).collect();
+        let said = Said {
+            nr: nr.to_vec(),
+            load: load.to_vec(),
+            ran: ran.to_vec(),
+        };
+        idlest_cpu(&world_with_idle(machine, &busy), &said, &all, 0, 0)
+    }
+
+    fn of_two(nr: [u32; 2], load: [i64; 2], ran: [f64; 2]) -> Cpu {
+        placed(Machine::flat(2).unwrap(), &nr, &load, &ran)
+    }
+
+    #[test]
+    fn a_new_thread_goes_to_an_idle_cpu_whatever_its_load_was() {
+        assert_eq!(of_two([1, 0], [10, 900], [0.1, 0.9]), 1);
+    }
+
+    #[test]
+    fn with_room_on_both_it_stays_unless_there_is_an_idle_one() {
+        // The other one has less load, but nobody is overloaded and none idles.
+        assert_eq!(of_two([2, 1], [2000, 100], [0.5, 0.3]), 0);
+    }
+
+    #[test]
+    fn room_counts_before_load() {
+        // CPU 0 is full: one thread that runs all the time. CPU 1 has more load, and spare time.
+        assert_eq!(of_two([1, 2], [1024, 1500], [1.0, 0.6]), 1);
+        // CPU 0 is full, CPU 1 overloaded, though by threads of less load.
+        assert_eq!(of_two([1, 3], [1024, 45], [1.0, 1.0]), 0);
+    }
+
+    #[test]
+    fn of_two_overloaded_ones_the_other_must_have_less_load_by_more_than_17_per_cent() {
+        // 1.17 * 1800 = 2106, 1.17 * 1700 = 1989.
+        assert_eq!(of_two([3, 3], [2048, 1800], [1.0, 1.0]), 0);
+        assert_eq!(of_two([3, 3], [2048, 1700], [1.0, 1.0]), 1);
+    }
+
+    #[test]
+    fn among_cores_the_one_with_most_idle_threads_then_the_least_used() {
+        // Three cores of two: the parent's, one half idle, one idle.
+        let cores = || Machine::grid(1, 3, 2).unwrap();
+        let to = placed(cores(), &[1, 0, 1, 0, 0, 0], &[0; 6], &[0.0; 6]);
+        assert_eq!(to, 4);
+        let used = [0.0, 0.0, 0.0, 0.2, 0.1, 0.0];
+        let to = placed(cores(), &[1, 0, 0, 0, 0, 0], &[0; 6], &used);
+        assert_eq!(to, 4);
+    }
+}
