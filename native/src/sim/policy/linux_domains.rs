@@ -398,7 +398,10 @@ impl Balancer {
             if w.now() - timing.last >= interval {
                 self.balance(w, q, c, d, idle);
                 self.timing[d][c as usize].last = w.now();
-                interval = self.interval(self.timing[d][c as usize].interval, idle, w.ncpu());
+                if self.knobs.style == Style::Groups {
+                    let then = self.timing[d][c as usize].interval;
+                    interval = self.interval(then, idle, w.ncpu());
+                }
             }
             next = next.min(self.timing[d][c as usize].last + interval);
         }

@@ -9,7 +9,7 @@
 //! wakes do so a little, too (wake_wide). These numbers (wakee_flips) a new thread has from its
 //! parent, and a wake by an interrupt counts for the thread that it interrupts. Left out: energy
 //! awareness, asymmetric capacity, per-CPU kernel threads, NUMA's tolerated imbalance, what the
-//! idle thread of a CPU has woken.
+//! idle thread of a CPU has woken, that exec chooses a CPU as a new thread does (sched_exec).
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::World;
@@ -180,13 +180,17 @@ impl Placer {
         prev: Cpu,
         target: Cpu,
     ) -> Cpu {
-        let recent = self.habits[t as usize].recent.replace(prev);
-        if w.n_idle() == 0 || w.is_idle(target) {
+        let good = |c: Cpu| w.is_idle(c) && w.allowed(t, c);
+        if w.is_idle(target) {
             return target;
         }
-        let good = |c: Cpu| w.is_idle(c) && w.allowed(t, c);
         if prev != target && shares_cache(w, prev, target) && good(prev) {
             return prev;
+        }
+        // Noted only where neither of the two is idle (recent_used_cpu).
+        let recent = self.habits[t as usize].recent.replace(prev);
+        if w.n_idle() == 0 {
+            return target;
         }
         if let Some(r) = recent
             && shares_cache(w, r, target)
