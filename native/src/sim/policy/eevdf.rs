@@ -236,9 +236,7 @@ impl Policy for Eevdf {
                 let weights = (its, wakers);
                 self.placer.wake(w, &self.q, weights, t, wake)
             }
-            SelectReason::Fork(wake) => {
-                idlest_cpu(w, &self.q, &self.balancer.domains, t, wake.cpu)
-            }
+            SelectReason::Fork(wake) => idlest_cpu(w, &self.q, &self.balancer.domains, t, wake.cpu),
             SelectReason::Moved => super::idle_or_previous(w, t),
         }
     }

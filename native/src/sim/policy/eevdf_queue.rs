@@ -133,7 +133,8 @@ impl Rqs {
                 let fits = want.fits(load, used);
                 let age = self.touches.wrapping_sub(se.touched);
                 let oldest = found.is_none_or(|(a, _)| age > a);
-                if oldest && !se.delayed && !waits && w.allowed(t, to) && fits && (want.hot || !hot) {
+                if oldest && !se.delayed && !waits && w.allowed(t, to) && fits && (want.hot || !hot)
+                {
                     found = Some((age, t));
                 }
                 true

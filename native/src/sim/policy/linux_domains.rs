@@ -411,7 +411,11 @@ impl Balancer {
     /// How long until a CPU balances again (get_sd_balance_interval).
     fn interval(&self, ns: i64, idle: Idle, ncpu: usize) -> i64 {
         let busy = idle == Idle::No;
-        let ns = if busy { ns * self.knobs.busy_factor } else { ns };
+        let ns = if busy {
+            ns * self.knobs.busy_factor
+        } else {
+            ns
+        };
         match self.knobs.style {
             Style::Load => ns.max(self.jiffy),
             Style::Groups => {
@@ -667,8 +671,8 @@ impl Balancer {
     ) -> Option<(Cpu, Amount, u32)> {
         let domain = &self.domains[d];
         let (span, pct) = (domain.span(c), domain.imbalance_pct());
-        let (mut this, mut busiest): (Crowd, Option<(Crowd, Room, &[Cpu])>) =
-            (Crowd::default(), None);
+        let mut this = Crowd::default();
+        let mut busiest: Option<(Crowd, Room, &[Cpu])> = None;
         let (mut total, mut cpus) = (0, 0);
         let ours = domain.group_of[c as usize];
         for (i, group) in span.groups.iter().enumerate() {
@@ -709,9 +713,8 @@ impl Balancer {
             max.nr.saturating_sub(this.nr)
         };
         let spread = prefers_siblings && own == Room::Spare && more > 1;
-        let balanced = idle == Idle::No
-            || (max.cpus > 1 && this.idle <= max.idle + 1)
-            || max.nr <= 1;
+        let balanced =
+            idle == Idle::No || (max.cpus > 1 && this.idle <= max.idle + 1) || max.nr <= 1;
         if !spread && its != Room::Overloaded && balanced {
             return None;
         }
@@ -727,7 +730,11 @@ impl Balancer {
             }
         } else if own == Room::Spare {
             let by_number = max.cpus == 1 || prefers_siblings;
-            let apart = if by_number { more } else { this.idle.saturating_sub(max.idle) };
+            let apart = if by_number {
+                more
+            } else {
+                this.idle.saturating_sub(max.idle)
+            };
             (Amount::Threads, apart / 2)
         } else if its != Room::Overloaded || here >= there || here >= average {
             return None;

@@ -172,14 +172,7 @@ impl Placer {
         }
     }
 
-    fn idle_sibling(
-        &mut self,
-        w: &World,
-        q: &impl Queues,
-        t: Tid,
-        prev: Cpu,
-        target: Cpu,
-    ) -> Cpu {
+    fn idle_sibling(&mut self, w: &World, q: &impl Queues, t: Tid, prev: Cpu, target: Cpu) -> Cpu {
         let good = |c: Cpu| w.is_idle(c) && w.allowed(t, c);
         if w.is_idle(target) {
             return target;
@@ -274,7 +267,9 @@ fn idlest_group<'a>(
         }
         let idler = |(b, its, _): (Crowd, Room, _)| match room {
             _ if room != its => room < its,
-            Room::Spare => crowd.idle > b.idle || (crowd.idle == b.idle && crowd.used.ran < b.used.ran),
+            Room::Spare => {
+                crowd.idle > b.idle || (crowd.idle == b.idle && crowd.used.ran < b.used.ran)
+            }
             Room::Full | Room::Overloaded => crowd.average() < b.average(),
         };
         if best.is_none_or(idler) {
