@@ -6,8 +6,8 @@ use super::super::workload::Tid;
 use super::super::world::World;
 use super::Wake;
 use super::cfs::{Cfs, WakeCpu};
-use super::linux_domains::Queues;
 use super::linux_fair::idle_in_cache;
+use super::linux_queues::Queues;
 use super::linux_wake;
 
 impl Cfs {

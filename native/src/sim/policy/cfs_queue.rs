@@ -4,9 +4,9 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::World;
 use super::cfs_place::Placing;
-use super::linux_domains::{Queues, Want};
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_queues::{Queues, Want};
 use super::linux_util::Use;
 
 /// Numbers of the series that `cfs_spec` declares.

@@ -4,10 +4,10 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};
 use super::eevdf_lag::{Average, lag_limit};
-use super::linux_domains::{Queues, Want};
 use super::linux_fair::{NICE_0, virtual_ns};
 use super::linux_fair_server::FairServers;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_queues::{Queues, Want};
 use super::linux_util::Use;
 
 /// The kernel's timer of a request is never set shorter.

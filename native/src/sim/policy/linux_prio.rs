@@ -7,7 +7,8 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::World;
-use super::linux_domains::{Amount, Balancer, Knobs, Queues, Want};
+use super::linux_domains::{Balancer, Knobs};
+use super::linux_queues::{Amount, Queues, Want};
 use super::tunables::{CLOCK_HZ, SPAN_OR_ZERO, int, switch, time};
 use super::{Settings, Tunable, Wake};
 

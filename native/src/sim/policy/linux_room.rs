@@ -7,7 +7,7 @@
 //! interrupts and real-time threads make a CPU smaller.
 use super::super::machine::Cpu;
 use super::super::world::World;
-use super::linux_domains::Queues;
+use super::linux_queues::Queues;
 use super::linux_util::Use;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ impl Queues for Said {
         self.nr[c as usize]
     }
 
-    fn pull(&mut self, _: &mut World, _: Cpu, _: Cpu, _: super::linux_domains::Want) -> u32 {
+    fn pull(&mut self, _: &mut World, _: Cpu, _: Cpu, _: super::linux_queues::Want) -> u32 {
         0
     }
 }

@@ -13,8 +13,9 @@
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::linux_domains::{Domain, Level, Queues};
+use super::linux_domains::{Domain, Level};
 use super::linux_fair::NICE_0;
+use super::linux_queues::Queues;
 use super::linux_room::{Crowd, Room};
 use super::linux_util::Reach;
 use super::tunables::int;
