@@ -130,9 +130,11 @@ def whatif(
 
     Figures of replays are medians; of several captures each figure is the median of theirs, and
     `replay_error` compares these medians. `*_low` and `*_high` of `recorded` are the captures'
-    extremes, and from three captures on the range of `changed` is that in which the prediction
-    from another capture would lie in 90 % of cases (Student's t on the logarithms), again wider
-    by `replay_error`: how far recordings of this workload lie apart is then known.
+    extremes, and from three captures on the range of `changed` is that in which one more recording
+    would lie in 90 % of cases (Student's t on the logarithms): recordings with the change are
+    taken to lie as far apart as those without it, or as the replays with it, whichever is more,
+    and the error of the replays of the recorded configuration, if it is there again, to be on the
+    same side.
 
     Services are in order of waiting and CPU time, the largest first. `whatif_notes` says what the
     recording does not show.
@@ -311,7 +313,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
         off = max(_off(own[key], middle[key], floor) for key in ("cpu_time", "waiting"))
         # A figure may be far off that is too small for the verdict, or whose sum is not.
-        factors = {key: _off(own[key] or 0, middle[key], BRIEF) for key in RANGES}
+        errors = {key: _times(own[key], middle[key], BRIEF) for key in RANGES}
         verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}
@@ -322,8 +324,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         second |= extremes([run for one in said for run in one["replays"]])
         last = {**head, "configuration": "changed", "replay_error": off, "verdict": verdict}
         if verdict != "refused":
-            runs = [run for one in said for run in one["changes"]]
-            last |= {**then, **of_change([one["changed"] for one in said], runs, factors)}
+            last |= {**then, **of_change(said, errors)}
         rows += [first, second, last]
     rows.sort(
         key=lambda row: (
@@ -398,5 +399,10 @@ def _services(way: Replay, by: str) -> pl.DataFrame:
 
 
 def _off(real: float, replayed: float | None, floor: float) -> float:
-    a, b = max(real, floor), max(replayed or 0, floor)
-    return max(a / b, b / a)
+    times = _times(real, replayed, floor)
+    return max(times, 1 / times)
+
+
+def _times(real: float | None, replayed: float | None, floor: float) -> float:
+    """How many times as large as replayed."""
+    return max(real or 0, floor) / max(replayed or 0, floor)

@@ -1,8 +1,12 @@
 """Ranges of `whatif`: in which 90 % of recordings should lie, from one capture or from several.
 
 One capture does not show how far recordings of its workload lie apart, so a usual figure
-(`APART`) stands for it. From `ENOUGH` captures on they show it themselves: each is predicted by
-itself, and the range is that in which another prediction would lie.
+(`APART`) stands for it. From `ENOUGH` captures on they show it themselves: the range is that in
+which one more recording would lie, if recordings with the change lie as far apart as those without
+it do, or as replays with it do, whichever is further. A few captures tell that roughly, so the
+usual figure counts for `USUAL` more. By the factor by which the replays of the recorded
+configuration are too small or too large the range reaches further, on that side only: that error
+may or may not be there with the change, too.
 """
 
 from __future__ import annotations
@@ -26,6 +30,10 @@ INTERVAL = 1.645
 ENOUGH = 3
 """So many captures tell how far recordings lie apart."""
 
+USUAL = 2
+"""The usual figure counts as much as so many captures in how far recordings lie apart. Set, as all
+of this, on the half of the campaign that may be tuned on (docs/simulator-fidelity.md)."""
+
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Student's t below which 95 % lie, for 1 to 9 degrees of freedom."""
 
@@ -45,39 +53,55 @@ def extremes(
     return found
 
 
-def of_change(
-    captures: Sequence[Mapping[str, Any]],
-    runs: Sequence[Mapping[str, Any]],
-    off: Mapping[str, float],
-) -> dict[str, Any]:
-    """The range of the change: `captures` are the medians of each, `runs` all replays of all.
+def of_change(captures: Sequence[Mapping[str, Any]], errors: Mapping[str, float]) -> dict[str, Any]:
+    """The range of the change: of each capture what was `recorded`, and all replays with it.
 
-    `off`: by which factor the replay of the recorded configuration is off, times below `BRIEF`
-    taken as that. The two causes are taken as independent: their logarithms add as squares.
+    `errors`: how many times as large as the replays of the recorded configuration the recordings
+    are, times below `BRIEF` taken as that.
     """
-    found: dict[str, Any] = {}
     if len(captures) < ENOUGH:
-        widths = {k: math.exp(math.hypot(math.log(off[k]), INTERVAL * APART[k])) for k in RANGES}
+        runs = [run for one in captures for run in one["changes"]]
+        off = {key: abs(math.log(errors[key])) for key in RANGES}
+        widths = {key: math.exp(math.hypot(off[key], INTERVAL * APART[key])) for key in RANGES}
         found = extremes(runs, widths)
-    else:
         for key in RANGES:
-            values = [one[key] for one in captures if one[key] is not None]
-            low, high = (None, None) if not values else _between(values, off[key])
-            found |= {f"{key}_low": low, f"{key}_high": high}
+            if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
+                found[f"{key}_high"] = math.ceil(BRIEF * math.exp(off[key])) if off[key] else 0
+        return found
+    found = {}
     for key in RANGES:
-        if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
-            found[f"{key}_high"] = math.ceil(BRIEF * off[key]) if off[key] > 1 else 0
+        low, high = _of_next(key, captures, math.log(errors[key]))
+        found |= {f"{key}_low": low, f"{key}_high": high}
     return found
 
 
-def _between(values: Sequence[int], off: float) -> tuple[int, int]:
-    """Where the next of such values should lie, 9 times in 10."""
-    logs = [math.log(value) for value in values if value > 0]
-    n = len(logs)
-    if n < max(2, len(values)):  # of some there is nothing: no logarithm says how far apart
-        return math.floor(min(values) / off), math.ceil(max(values) * off)
-    t = _T95[min(n - 2, len(_T95) - 1)]
-    spread = t * statistics.stdev(logs) * math.sqrt(1 + 1 / n)
-    half = math.hypot(spread, math.log(off))
-    middle = statistics.mean(logs)
-    return math.floor(math.exp(middle - half)), math.ceil(math.exp(middle + half))
+def _of_next(
+    key: str, captures: Sequence[Mapping[str, Any]], error: float
+) -> tuple[int | None, int | None]:
+    """Where the next recording with the change should lie, 9 times in 10."""
+    changed = [_logs(one["changes"], key) for one in captures]
+    middles = [statistics.median(logs) for logs in changed if logs]
+    recorded = _logs([one["recorded"] for one in captures], key)
+    n = len(middles)
+    if not n:
+        return None, None
+    replayed = _variance(middles) + statistics.mean(
+        map(statistics.pvariance, filter(None, changed))
+    )
+    seen = _variance(recorded)
+    free = n - 1 + USUAL
+    variance = (USUAL * APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
+    half = _T95[min(free, len(_T95)) - 1] * math.sqrt(variance * (1 + 1 / n))
+    middle = statistics.mean(middles)
+    low = math.exp(middle + min(0, error) - half)
+    high = math.exp(middle + max(0, error) + half)
+    return (0 if low <= BRIEF else math.floor(low)), math.ceil(high)
+
+
+def _variance(logs: Sequence[float]) -> float:
+    return statistics.variance(logs) if len(logs) > 1 else 0.0
+
+
+def _logs(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """The logarithms of a figure, with times below `BRIEF` as that."""
+    return [math.log(max(run[key], BRIEF)) for run in runs if run[key] is not None]

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -300,16 +301,46 @@ def hogs_of(time: str) -> Trace:
     return simulate(ss.workload.hogs(3, time=time), policy="rr", cpus=1, set={"quantum": "5ms"})
 
 
+def captures_of(*waiting: float, recorded: float) -> list[dict[str, Any]]:
+    """Captures that all wait as long, and as long as given in the one replay of the change; ms."""
+    rest = {"cpu_time": 60 * MS, "wait_p99": None}
+    return [
+        {"recorded": {**rest, "waiting": recorded * MS}, "changes": [{**rest, "waiting": w * MS}]}
+        for w in waiting
+    ]
+
+
 def test_from_three_captures_the_range_is_how_far_they_lie_apart() -> None:
-    captures = [{"cpu_time": 60, "waiting": w, "wait_p99": None} for w in (100, 110, 121)]
-    found = of_change(captures, captures, {"cpu_time": 1, "waiting": 1.2, "wait_p99": 1})
-    # The logarithms are ln 1.1 apart; t of 2 degrees of freedom is 2.92; 4/3 = 1 + 1/3.
-    half = math.hypot(2.92 * math.log(1.1) * math.sqrt(4 / 3), math.log(1.2))
-    assert found["waiting_low"] == math.floor(110 * math.exp(-half))
-    assert found["waiting_high"] == math.ceil(110 * math.exp(half))
-    assert found["cpu_time_low"] in (59, 60)
-    assert found["cpu_time_high"] in (60, 61)
+    captures = captures_of(100, 110, 121, recorded=90)
+    found = of_change(captures, {"cpu_time": 1, "waiting": 1.2, "wait_p99": 1})
+    # Predictions are ln 1.1 apart, and the usual figure counts for two captures more; t of the
+    # 2 + 2 degrees of freedom is 2.132; 4/3 = 1 + 1/3. Replays waited too little: it may be more.
+    apart = math.sqrt((2 * math.log(1.1) ** 2 + 2 * APART["waiting"] ** 2) / 4)
+    half = 2.132 * apart * math.sqrt(4 / 3)
+    assert found["waiting_low"] == pytest.approx(110 * MS * math.exp(-half), abs=1)
+    assert found["waiting_high"] == pytest.approx(110 * MS * 1.2 * math.exp(half), abs=1)
+    assert found["cpu_time_low"] < 60 * MS < found["cpu_time_high"]
     assert found["wait_p99_low"] is found["wait_p99_high"] is None
+
+
+def test_recordings_further_apart_than_predictions_make_the_range_wider() -> None:
+    captures = captures_of(100, 100, 100, recorded=90)
+    errors = {"cpu_time": 1.0, "waiting": 1.0, "wait_p99": 1.0}
+    narrow = of_change(captures, errors)
+    for one, times in zip(captures, (0.5, 1, 2), strict=True):
+        one["recorded"]["waiting"] *= times
+    wide = of_change(captures, errors)
+    apart = math.sqrt((2 * math.log(2) ** 2 + 2 * APART["waiting"] ** 2) / 4)
+    assert wide["waiting_high"] > 2 * narrow["waiting_high"]
+    assert math.log(wide["waiting_high"] / (100 * MS)) == pytest.approx(
+        2.132 * apart * math.sqrt(4 / 3), abs=1e-6
+    )
+
+
+def test_a_replay_without_waits_has_a_range_from_0_on() -> None:
+    found = of_change(captures_of(0, 0, 0, recorded=0), dict.fromkeys(APART, 1.0))
+    assert found["waiting_low"] == 0
+    assert BRIEF < found["waiting_high"] < 10 * BRIEF
 
 
 def test_several_captures_are_one_answer() -> None:

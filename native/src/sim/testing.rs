@@ -5,6 +5,7 @@ use super::machine::{Cpu, CpuSet, Machine};
 use super::output::{LeftAs, Record, Sink, Switch, Wakeup};
 use super::policy::registry;
 use super::workload::{Channel, Class, NO_CHANNEL, Step, ThreadSpec, Tid, Workload};
+use super::world::{CpuState, SleepKind, State, Thread, World};
 use std::sync::{Arc, Mutex};
 
 pub const MS: i64 = 1_000_000;
@@ -267,4 +268,45 @@ fn a_loop_of_no_length_is_refused() {
         .err()
         .unwrap();
     assert!(err.to_string().contains("time stopped"), "{err}");
+}
+
+/// A world at 0 with one thread, unborn, that may run anywhere, in which all CPUs but `busy` idle.
+pub fn world_with_idle(machine: Machine, busy: &[Cpu]) -> World {
+    let mut w = World::hollow();
+    let n = machine.ncpu();
+    let cpu = CpuState {
+        curr: None,
+        picked_at: 0,
+        nr_queued: 0,
+        idle_since: 0,
+        resched: None,
+        charged_at: 0,
+        settled_at: 0,
+        rate: 0,
+    };
+    w.cpus = vec![cpu; n];
+    w.threads = vec![Thread {
+        state: State::Unborn,
+        class: Class::Fair,
+        nice: 0,
+        rt_prio: 0,
+        cpu: 0,
+        last_cpu: None,
+        last_ran: 0,
+        since: 0,
+        slept: 0,
+        sleep_kind: SleepKind::Interruptible,
+        mask: 0,
+        work: 0,
+        owed: 0,
+        first: 0,
+        end: 0,
+        yielding: false,
+    }];
+    (w.masks, w.whole) = (vec![CpuSet::all(n)], vec![true]);
+    w.idle = CpuSet::all(n);
+    busy.iter().for_each(|c| w.idle.remove(*c));
+    w.n_idle = n - busy.len();
+    w.machine = machine;
+    w
 }

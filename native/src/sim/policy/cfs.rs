@@ -47,7 +47,7 @@ use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_groups::{self, Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::RtQueues;
-use super::linux_util::Utilisation;
+use super::linux_util::Reach;
 use super::linux_wake::{self, Placer};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 
@@ -138,10 +138,9 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             s.int(linux_wake::FLIPS.name),
             Knobs::BY_GROUPS.imbalance_pct,
             true,
+            s.is_on("sis_util")
+                .then(|| Reach::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),
         ),
-        utilisation: s
-            .is_on("sis_util")
-            .then(|| Utilisation::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),
         balancer: Balancer::new(machine, knobs, hz),
     }))
 }
@@ -187,7 +186,6 @@ pub(super) struct Cfs {
     rt: RtQueues,
     /// Where wakes go from 5.10 on.
     pub(super) placer: Placer,
-    pub(super) utilisation: Option<Utilisation>,
     pub(super) balancer: Balancer,
 }
 
@@ -261,9 +259,7 @@ impl Cfs {
         };
         self.q.touch(t);
         self.q.go_on(root, q, t);
-        if let Some(utilisation) = &mut self.utilisation {
-            utilisation.runs(w.now(), c, true);
-        }
+        self.q.groups.runs(w.now(), t, true);
         w.take_run(c);
         Some(t)
     }
@@ -509,9 +505,7 @@ impl Policy for Cfs {
             return;
         }
         self.q.update(w, cpu);
-        if let Some(utilisation) = &mut self.utilisation {
-            utilisation.runs(w.now(), cpu, false);
-        }
+        self.q.groups.runs(w.now(), t, false);
         let q = self.q.groups.queue_of(t, cpu);
         if left.stays_queued() {
             self.q.put_back(q, t);

@@ -6,8 +6,8 @@ use super::super::workload::Tid;
 use super::super::world::World;
 use super::Wake;
 use super::cfs::{Cfs, WakeCpu};
-use super::linux_domains::{Knobs, Queues};
 use super::linux_fair::idle_in_cache;
+use super::linux_queues::Queues;
 use super::linux_wake;
 
 impl Cfs {
@@ -15,8 +15,7 @@ impl Cfs {
         if self.k.wake_cpu == WakeCpu::Scan {
             let wakers = wake.waker.map_or(0, |p| self.q.load_of(w, wake.cpu, p));
             let weights = (self.q.load_of(w, w.thread(t).cpu, t), wakers);
-            let utilisation = self.utilisation.as_mut();
-            return self.placer.wake(w, &self.q, utilisation, weights, t, wake);
+            return self.placer.wake(w, &self.q, weights, t, wake);
         }
         let (prev, this) = (w.thread(t).cpu, wake.cpu);
         let prev_ok = w.allowed(t, prev);
@@ -75,8 +74,7 @@ impl Cfs {
     /// Down the domains to the idlest group and CPU.
     pub(super) fn fork_cpu(&self, w: &World, t: Tid, parent: Cpu) -> Cpu {
         if self.k.wake_cpu == WakeCpu::Scan {
-            let (domains, pct) = (&self.balancer.domains, Knobs::BY_GROUPS.imbalance_pct);
-            return linux_wake::fork_cpu(w, &self.q, domains, pct, t, parent);
+            return linux_wake::idlest_cpu(w, &self.q, &self.balancer.domains, t, parent);
         }
         // Threads that are there from the start are not placed by stale loads.
         let forked = w.parent(t).is_some();

@@ -4,9 +4,10 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::World;
 use super::cfs_place::Placing;
-use super::linux_domains::{Queues, Want};
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_queues::{Queues, Want};
+use super::linux_util::Use;
 
 /// Numbers of the series that `cfs_spec` declares.
 pub(super) const VRUNTIME: u16 = 0;
@@ -210,7 +211,9 @@ impl Rqs {
                 let here = !self.oldest || th.last_cpu == Some(from);
                 let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
                 let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
-                let fits = self.load_of(w, from, t) >> want.halved <= want.load;
+                let load = || self.load_of(w, from, t);
+                let used = || self.groups.utilisation.of(w.now(), t).ran;
+                let fits = want.fits(load, used);
                 w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
             };
             rq.tree.visit(&self.nodes, |t| {
@@ -309,22 +312,22 @@ impl Queues for Rqs {
         rq.threads + rq.realtime
     }
 
-    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
-        let mut load = want.load;
+    fn used(&self, w: &World, c: Cpu) -> Use {
+        self.groups.utilisation.of_cpu(w.now(), c)
+    }
+
+    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, mut want: Want) -> u32 {
         let mut moved = 0;
-        while load > 0 && moved < want.tasks {
-            let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
+        while !want.is_met() {
+            let Some(t) = self.movable(w, from, to, want) else {
                 break;
             };
             self.update(w, to);
-            let weighs = self.load_of(w, from, t);
+            let load = self.load_of(w, from, t);
+            want.moved(load, self.groups.utilisation.of(w.now(), t).ran);
             let into = self.requeue(w, from, to, t);
             w.migrate(t, to);
             self.come(w, into, t);
-            // Without a bound on the load it is the number of threads that counts.
-            if want.load != i64::MAX {
-                load -= weighs;
-            }
             moved += 1;
         }
         moved

@@ -29,8 +29,8 @@ use super::linux_fair_server::FairServers;
 use super::linux_groups::{self, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::RtQueues;
-use super::linux_util::Utilisation;
-use super::linux_wake::{FLIPS, Placer, fork_cpu};
+use super::linux_util::Reach;
+use super::linux_wake::{FLIPS, Placer, idlest_cpu};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 use crate::prefetch::near;
 
@@ -54,6 +54,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             by_success: s.is_on("newidle_by_success"),
             migration_cost: s.ns("migration_cost"),
         },
+        busy_spreads: false,
         ..Knobs::BY_GROUPS
     };
     let k = Features {
@@ -69,6 +70,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         short: s.is_on("preempt_short"),
         shortest: s.is_on("protect_shortest"),
         hrtick: s.is_on("hrtick"),
+        eligible_first: s.is_on("balance_eligible"),
         migration_cost: s.ns("migration_cost"),
         jiffy: 1_000_000_000 / hz,
         hz: hz as u32,
@@ -87,14 +89,13 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             servers: FairServers::new(s, ncpu),
         },
         rt: RtQueues::new(ncpu, nthreads, s),
-        utilisation: s
-            .is_on("sis_util")
-            .then(|| Utilisation::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
         placer: Placer::new(
             nthreads,
             s.int(FLIPS.name),
             IMBALANCE_PCT,
             s.is_on("wa_weight"),
+            s.is_on("sis_util")
+                .then(|| Reach::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
         ),
         balancer: Balancer::new(machine, knobs, hz),
     }))
@@ -103,8 +104,6 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
 struct Eevdf {
     q: Rqs,
     rt: RtQueues,
-    /// Where wakes go by it.
-    utilisation: Option<Utilisation>,
     placer: Placer,
     balancer: Balancer,
 }
@@ -132,9 +131,7 @@ impl Eevdf {
         };
         self.q.touch(t);
         self.q.go_on(root, self.q.groups.queue_of(t, c), t);
-        if let Some(utilisation) = &mut self.utilisation {
-            utilisation.runs(w.now(), c, true);
-        }
+        self.q.groups.runs(w.now(), t, true);
         w.take_run(c);
         self.q.arm(w, c, SHORTEST_HRTICK);
         Some(t)
@@ -237,17 +234,9 @@ impl Policy for Eevdf {
                     .map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
                 let its = self.q.groups.load_of(now, w.thread(t).cpu, t);
                 let weights = (its, wakers);
-                let utilisation = self.utilisation.as_mut();
-                self.placer.wake(w, &self.q, utilisation, weights, t, wake)
+                self.placer.wake(w, &self.q, weights, t, wake)
             }
-            SelectReason::Fork(wake) => fork_cpu(
-                w,
-                &self.q,
-                &self.balancer.domains,
-                IMBALANCE_PCT,
-                t,
-                wake.cpu,
-            ),
+            SelectReason::Fork(wake) => idlest_cpu(w, &self.q, &self.balancer.domains, t, wake.cpu),
             SelectReason::Moved => super::idle_or_previous(w, t),
         }
     }
@@ -346,9 +335,7 @@ impl Policy for Eevdf {
         if self.q.k.hrtick {
             w.disarm_timer(u32::from(cpu));
         }
-        if let Some(utilisation) = &mut self.utilisation {
-            utilisation.runs(w.now(), cpu, false);
-        }
+        self.q.groups.runs(w.now(), t, false);
         match left {
             SwitchOutReason::Preempted | SwitchOutReason::SliceEnd | SwitchOutReason::Yielded => {
                 if left == SwitchOutReason::Yielded {

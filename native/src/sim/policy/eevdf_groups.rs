@@ -52,7 +52,7 @@ impl Rqs {
         }
     }
 
-    fn is_empty(&self, q: Queue) -> bool {
+    pub(super) fn is_empty(&self, q: Queue) -> bool {
         let rq = &self.rqs[q as usize];
         rq.tree.is_empty() && rq.curr.is_none()
     }

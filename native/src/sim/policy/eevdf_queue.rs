@@ -4,10 +4,11 @@ use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};
 use super::eevdf_lag::{Average, lag_limit};
-use super::linux_domains::{Queues, Want};
 use super::linux_fair::{NICE_0, virtual_ns};
 use super::linux_fair_server::FairServers;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
+use super::linux_queues::{Queues, Want};
+use super::linux_util::Use;
 
 /// The kernel's timer of a request is never set shorter.
 pub(super) const SHORTEST_HRTICK: i64 = 10_000;
@@ -31,6 +32,7 @@ pub(super) struct Features {
     pub(super) short: bool,
     pub(super) shortest: bool,
     pub(super) hrtick: bool,
+    pub(super) eligible_first: bool,
     pub(super) migration_cost: i64,
     pub(super) jiffy: i64,
     pub(super) hz: u32,
@@ -110,22 +112,29 @@ impl Rqs {
     }
 
     /// Of the threads that may move from `from` to `to`, the one that was queued or picked
-    /// longest ago.
+    /// longest ago. From 6.14 on one that is not eligible comes to where others of its group are
+    /// only after a failure (task_is_ineligible_on_dst_cpu).
     fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
         let mut found: Option<(u32, Tid)> = None;
         let mut look = |q: Queue| {
+            let first_try = self.k.eligible_first && want.halved == 0;
+            let average = first_try.then(|| self.average(q));
             self.rqs[q as usize].tree.visit(&self.nodes, |t| {
                 if self.groups.inner(t).is_some() {
                     return true;
                 }
                 let (se, th) = (&self.se[t as usize], w.thread(t));
+                let waits = average.is_some_and(|a| !a.is_eligible(se.vruntime))
+                    && !self.is_empty(self.groups.queue_of(t, to));
                 let hot =
                     th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
-                let fits = want.load == i64::MAX
-                    || self.groups.load_of(w.now(), from, t) >> want.halved <= want.load;
+                let load = || self.groups.load_of(w.now(), from, t);
+                let used = || self.groups.utilisation.of(w.now(), t).ran;
+                let fits = want.fits(load, used);
                 let age = self.touches.wrapping_sub(se.touched);
                 let oldest = found.is_none_or(|(a, _)| age > a);
-                if oldest && !se.delayed && w.allowed(t, to) && fits && (want.hot || !hot) {
+                if oldest && !se.delayed && !waits && w.allowed(t, to) && fits && (want.hot || !hot)
+                {
                     found = Some((age, t));
                 }
                 true
@@ -362,23 +371,24 @@ impl Queues for Rqs {
         n.nr + n.realtime
     }
 
-    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
-        let mut load = want.load;
+    fn used(&self, w: &World, c: Cpu) -> Use {
+        self.groups.utilisation.of_cpu(w.now(), c)
+    }
+
+    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, mut want: Want) -> u32 {
         let mut moved = 0;
-        while load > 0 && moved < want.tasks {
-            let Some(t) = self.movable(w, from, to, Want { load, ..want }) else {
+        while !want.is_met() {
+            let Some(t) = self.movable(w, from, to, want) else {
                 break;
             };
-            let weighs = self.groups.load_of(w.now(), from, t);
+            let load = self.groups.load_of(w.now(), from, t);
+            want.moved(load, self.groups.utilisation.of(w.now(), t).ran);
             self.update(w, from);
             self.update(w, to);
             let q = self.requeue(w, from, to, t);
             self.arm(w, to, SHORTEST_HRTICK);
             w.migrate(t, to);
             self.come(w, q, t);
-            if want.load != i64::MAX {
-                load -= weighs;
-            }
             moved += 1;
         }
         moved

@@ -90,6 +90,11 @@ pub const SPEC: Spec = Spec {
             "a thread that ran this recently is not pulled at first",
         ),
         BALANCE,
+        switch(
+            "balance_eligible",
+            "on",
+            "a thread that has had more than its share is only moved after balancing failed (6.14)",
+        ),
         BALANCE_NEWIDLE,
         time(
             "newidle_cost",
@@ -151,6 +156,7 @@ pub const SPEC: Spec = Spec {
             doc: "Linux 6.12: delayed dequeue, relative deadlines",
             values: &[
                 ("base_slice", "750us"),
+                ("balance_eligible", "off"),
                 ("newidle_raises_cost", "off"),
                 ("protect_shortest", "off"),
             ],
@@ -160,6 +166,7 @@ pub const SPEC: Spec = Spec {
             doc: "Linux 6.6: the first EEVDF",
             values: &[
                 ("base_slice", "750us"),
+                ("balance_eligible", "off"),
                 ("newidle_raises_cost", "off"),
                 ("place_rel_deadline", "off"),
                 ("delay_dequeue", "off"),

@@ -9,7 +9,9 @@
 //!
 //! Modelled on the texts of 2.6.31 and 2.6.32 (and, with other constants, what
 //! 2.6.10 did). `Style::Groups` is the newer balancer (5.5 and later), which
-//! classes groups as having spare CPUs, being full, or being overloaded; there a thread
+//! classes groups as having spare CPUs, being full, or being overloaded (`linux_room`), and so
+//! moves threads by their number, by what they use, or by their load (find_busiest_group,
+//! calculate_imbalance, detach_tasks; 5.10 to 6.18); there a thread
 //! too heavy for the imbalance is moved after enough failures, each of which halves it
 //! (5.10), and a failure resets the interval.
 //! Where nothing has moved for `nice_tries` + 2 passes of a CPU although threads should, or none of
@@ -22,6 +24,8 @@ use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};
 use super::Tunable;
 use super::linux_newidle::{Gate, Newidle};
+use super::linux_queues::{Amount, Queues, Want};
+use super::linux_room::{Crowd, Room};
 use super::tunables::switch;
 
 pub(super) const BALANCE: Tunable = switch("balance", "on", "periodic and idle load balancing");
@@ -85,6 +89,15 @@ impl Domain {
         &self.spans[self.span_of[c as usize]]
     }
 
+    /// By how much one group must have more to do than another, per cent (sd_init,
+    /// kernel/sched/topology.c, 5.10 to 6.18).
+    pub(super) fn imbalance_pct(&self) -> i64 {
+        match self.level {
+            Level::Smt => 110,
+            Level::Cache | Level::Package | Level::Numa => Knobs::BY_GROUPS.imbalance_pct,
+        }
+    }
+
     /// The group of `c`.
     pub(super) fn group(&self, c: Cpu) -> &[Cpu] {
         self.span(c).groups.get(self.group_of[c as usize])
@@ -141,32 +154,6 @@ pub(super) fn domains(m: &Machine) -> Vec<Domain> {
     out
 }
 
-/// What the balancer asks of a policy's queues.
-pub(super) trait Queues {
-    /// Load of `c`, the running thread included.
-    fn load(&self, w: &World, c: Cpu) -> i64;
-    /// The load that decisions go by; may lag behind (`idx` as in the kernel).
-    fn lagged(&self, w: &World, c: Cpu, _idx: usize) -> i64 {
-        self.load(w, c)
-    }
-    /// Runnable threads of `c`, the running one included.
-    fn nr(&self, c: Cpu) -> u32;
-    /// Move waiting threads until `want` is met; answer how many moved.
-    fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32;
-}
-
-/// How much to pull.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Want {
-    pub load: i64,
-    pub tasks: u32,
-    /// A thread heavier than `load` may be moved all the same if it is not, so many times
-    /// halved.
-    pub halved: u32,
-    /// Threads that ran a moment ago may be moved too.
-    pub hot: bool,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Idle {
     No,
@@ -203,6 +190,8 @@ pub(super) struct Knobs {
     pub by_least: bool,
     /// There is no domain over the nodes: nothing moves between them.
     pub within_node: bool,
+    /// A busy CPU with room pulls by the number of threads, too (up to 6.5; sibling_imbalance).
+    pub busy_spreads: bool,
 }
 
 impl Knobs {
@@ -220,6 +209,7 @@ impl Knobs {
         most: 32,
         by_least: false,
         within_node: false,
+        busy_spreads: true,
     };
 
     /// What the releases from 5.10 on have in common.
@@ -232,6 +222,7 @@ impl Knobs {
 }
 
 const MS: i64 = 1_000_000;
+const SECOND: i64 = 1_000 * MS;
 
 #[derive(Debug, Clone, Copy)]
 struct Timing {
@@ -263,7 +254,6 @@ struct Stats {
     /// Of its least loaded CPU.
     least: i64,
     nr: u32,
-    idle: u32,
     size: u32,
 }
 
@@ -274,10 +264,6 @@ impl Stats {
 
     fn overloaded(&self) -> bool {
         self.nr > self.size
-    }
-
-    fn has_spare(&self) -> bool {
-        self.nr < self.size
     }
 }
 
@@ -338,18 +324,38 @@ impl Balancer {
         let mut next = i64::MAX;
         for d in 0..self.domains.len() {
             let timing = self.timing[d][c as usize];
-            let mut interval = timing.interval;
-            if idle == Idle::No {
-                interval *= self.knobs.busy_factor;
-            }
-            interval = interval.max(self.jiffy);
+            let mut interval = self.interval(timing.interval, idle, w.ncpu());
             if w.now() - timing.last >= interval {
                 self.balance(w, q, c, d, idle);
                 self.timing[d][c as usize].last = w.now();
+                if self.knobs.style == Style::Groups {
+                    let then = self.timing[d][c as usize].interval;
+                    interval = self.interval(then, idle, w.ncpu());
+                }
             }
             next = next.min(self.timing[d][c as usize].last + interval);
         }
         self.next[c as usize] = next;
+    }
+
+    /// How long until a CPU balances again (get_sd_balance_interval).
+    fn interval(&self, ns: i64, idle: Idle, ncpu: usize) -> i64 {
+        let busy = idle == Idle::No;
+        let ns = if busy {
+            ns * self.knobs.busy_factor
+        } else {
+            ns
+        };
+        match self.knobs.style {
+            Style::Load => ns.max(self.jiffy),
+            Style::Groups => {
+                // In jiffies; those of a busy CPU are no multiples of each other.
+                let jiffies = (ns + self.jiffy - 1) / self.jiffy - i64::from(busy);
+                let most = (ncpu as i64 * SECOND / self.jiffy / 10).max(1);
+                // Ticks are a jiffy apart but for what is rounded away.
+                jiffies.clamp(1, most) * self.jiffy - self.jiffy / 2
+            }
+        }
     }
 
     /// `c` is about to idle: pull one thread, from near to far.
@@ -413,14 +419,15 @@ impl Balancer {
     fn balance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, d: usize, idle: Idle) -> u32 {
         self.passes += 1;
         let (least, most) = bounds(&self.domains[d], c, self.knobs.style);
-        if !self.is_designated(w, c, d, idle) {
-            return 0;
-        }
         let found = match self.knobs.style {
+            _ if !self.is_designated(w, c, d, idle) => match self.knobs.style {
+                Style::Load => return 0,
+                Style::Groups => None,
+            },
             Style::Load => self.by_load(w, q, c, d, idle),
             Style::Groups => self.by_groups(w, q, c, d, idle),
         };
-        let Some((from, load, tasks)) = found else {
+        let Some((from, amount, most_threads)) = found else {
             let timing = &mut self.timing[d][c as usize];
             timing.failed = 0;
             if idle != Idle::Newly {
@@ -430,8 +437,8 @@ impl Balancer {
         };
         let failed = self.timing[d][c as usize].failed;
         let want = Want {
-            load,
-            tasks: tasks.min(self.knobs.most),
+            amount,
+            most: most_threads.min(self.knobs.most),
             halved: match self.knobs.style {
                 Style::Load => 1,
                 Style::Groups => failed.min(31),
@@ -446,7 +453,7 @@ impl Balancer {
         self.moved += u64::from(moved);
         let tries = self.knobs.nice_tries;
         let failed = failed + u32::from(idle != Idle::Newly);
-        let by_number = self.knobs.style == Style::Load || load == i64::MAX;
+        let by_number = self.knobs.style == Style::Load || matches!(amount, Amount::Threads);
         let pushed = moved == 0 && by_number && failed > tries + 2 && self.ask_for_push(w, from, c);
         let timing = &mut self.timing[d][c as usize];
         if moved > 0 {
@@ -495,25 +502,12 @@ impl Balancer {
             s.least = s.least.min(load);
             let nr = q.nr(*c);
             s.nr += nr;
-            s.idle += u32::from(nr == 0);
         }
         s
     }
 
-    fn busiest_queue(
-        &self,
-        w: &World,
-        q: &impl Queues,
-        group: &[Cpu],
-        by_load: bool,
-    ) -> Option<Cpu> {
-        let rank = |c: &Cpu| {
-            if by_load {
-                (q.load(w, *c), i64::from(q.nr(*c)))
-            } else {
-                (i64::from(q.nr(*c)), q.load(w, *c))
-            }
-        };
+    fn busiest_queue(&self, w: &World, q: &impl Queues, group: &[Cpu]) -> Option<Cpu> {
+        let rank = |c: &Cpu| (q.load(w, *c), q.nr(*c));
         let with_waiters = group.iter().filter(|c| q.nr(**c) > 1);
         let mut best = None;
         for c in with_waiters {
@@ -532,7 +526,7 @@ impl Balancer {
         c: Cpu,
         d: usize,
         idle: Idle,
-    ) -> Option<(Cpu, i64, u32)> {
+    ) -> Option<(Cpu, Amount, u32)> {
         let idx = match idle {
             Idle::No => self.knobs.busy_idx,
             Idle::Yes => self.knobs.idle_idx,
@@ -565,8 +559,8 @@ impl Balancer {
             if 100 * max.least <= self.knobs.imbalance_pct * this.least {
                 return None;
             }
-            let from = self.busiest_queue(w, q, group, true)?;
-            return Some((from, max.load / i64::from(max.nr.max(1)), 1));
+            let from = self.busiest_queue(w, q, group)?;
+            return Some((from, Amount::Load(max.load / i64::from(max.nr.max(1))), 1));
         }
         let average = total / size.max(1);
         let (here, there) = (this.average(), max.average());
@@ -592,9 +586,9 @@ impl Balancer {
             }
             imbalance = per_task;
         }
-        let from = self.busiest_queue(w, q, group, true)?;
+        let from = self.busiest_queue(w, q, group)?;
         let most = if idle == Idle::Newly { 1 } else { u32::MAX };
-        Some((from, imbalance, most))
+        Some((from, Amount::Load(imbalance), most))
     }
 
     fn by_groups(
@@ -604,83 +598,106 @@ impl Balancer {
         c: Cpu,
         d: usize,
         idle: Idle,
-    ) -> Option<(Cpu, i64, u32)> {
+    ) -> Option<(Cpu, Amount, u32)> {
         let domain = &self.domains[d];
-        let span = domain.span(c);
-        let (mut this, mut busiest): (Stats, Option<(Stats, &[Cpu])>) = (Stats::default(), None);
-        let (mut total, mut size) = (0, 0);
-        let kind = |s: &Stats| (s.overloaded(), !s.has_spare());
-        let ours = self.domains[d].group_of[c as usize];
+        let (span, pct) = (domain.span(c), domain.imbalance_pct());
+        let mut this = Crowd::default();
+        let mut busiest: Option<(Crowd, Room, &[Cpu])> = None;
+        let (mut total, mut cpus) = (0, 0);
+        let ours = domain.group_of[c as usize];
         for (i, group) in span.groups.iter().enumerate() {
-            let local = i == ours;
-            let s = self.stats(w, q, group, local, 0);
+            let s = Crowd::of(w, q, group);
             total += s.load;
-            size += i64::from(s.size);
-            if local {
+            cpus += i64::from(s.cpus);
+            if i == ours {
                 this = s;
                 continue;
             }
-            let rank = |s: &Stats| {
-                let within = if s.overloaded() {
-                    s.average()
-                } else {
-                    i64::from(s.nr) - i64::from(s.idle)
-                };
-                (kind(s), within)
+            let room = s.room(pct);
+            let busier = |(b, its, _): (Crowd, Room, _)| match room {
+                _ if room != its => room > its,
+                Room::Overloaded => s.average() > b.average(),
+                Room::Full => false,
+                Room::Spare => s.idle < b.idle || (s.idle == b.idle && s.nr > b.nr),
             };
-            if s.nr > 0 && busiest.is_none_or(|(b, _)| rank(&s) > rank(&b)) {
-                busiest = Some((s, group));
+            if s.nr > 0 && busiest.is_none_or(busier) {
+                busiest = Some((s, room, group));
             }
         }
-        let (max, group) = busiest?;
-        if kind(&this) > kind(&max) {
+        let (max, its, group) = busiest?;
+        let own = this.room(pct);
+        if own > its {
+            return None;
+        }
+        let (here, there, average) = (this.average(), max.average(), total / cpus.max(1));
+        if own == Room::Overloaded
+            && (here >= there || here >= average || 100 * there <= pct * here)
+        {
+            return None;
+        }
+        // Spread over cores that share less before doubling up on one.
+        let prefers_siblings = domain.level == Level::Cache && max.cpus > 1;
+        let more = if idle == Idle::No && !self.knobs.busy_spreads {
+            0
+        } else {
+            max.nr.saturating_sub(this.nr)
+        };
+        let spread = prefers_siblings && own == Room::Spare && more > 1;
+        let balanced =
+            idle == Idle::No || (max.cpus > 1 && this.idle <= max.idle + 1) || max.nr <= 1;
+        if !spread && its != Room::Overloaded && balanced {
             return None;
         }
         let within_cache = matches!(domain.level, Level::Smt | Level::Cache);
-        if this.overloaded() {
-            let average = total / size.max(1);
-            let (here, there) = (this.average(), max.average());
-            if here >= there || here >= average || 100 * there <= self.knobs.imbalance_pct * here {
+        let left = f64::from(this.cpus) - this.used.ran;
+        let (amount, most) = if own == Room::Spare && its == Room::Overloaded && !within_cache {
+            if left > 0.0 {
+                (Amount::Used(left), u32::MAX)
+            } else if idle != Idle::No {
+                (Amount::Threads, 1)
+            } else {
                 return None;
             }
-            let imbalance = ((there - average) * i64::from(max.size))
-                .min((average - here) * i64::from(this.size));
-            let from = self.busiest_queue(w, q, group, true)?;
-            return Some((from, imbalance, u32::MAX));
-        }
-        if !max.overloaded() {
-            if idle == Idle::No {
-                return None;
-            }
-            // Spread over cores that share less before doubling up on one.
-            let prefers_siblings = domain.level == Level::Cache;
-            let spread = prefers_siblings && this.has_spare() && max.nr > this.nr + 1;
-            if !spread && max.size > 1 && this.idle <= max.idle + 1 {
-                return None;
-            }
-            if max.nr <= 1 {
-                return None;
-            }
-        }
-        let tasks = if this.has_spare() && max.overloaded() && !within_cache {
-            u32::from(this.idle > 0).max(this.size - this.nr)
-        } else if max.size == 1 || domain.level == Level::Cache {
-            max.nr.saturating_sub(this.nr) / 2
+        } else if own == Room::Spare {
+            let by_number = max.cpus == 1 || prefers_siblings;
+            let apart = if by_number {
+                more
+            } else {
+                this.idle.saturating_sub(max.idle)
+            };
+            (Amount::Threads, apart / 2)
+        } else if its != Room::Overloaded || here >= there || here >= average {
+            return None;
         } else {
-            this.idle.saturating_sub(max.idle) / 2
+            let much = ((there - average) * i64::from(max.cpus))
+                .min((average - here) * i64::from(this.cpus));
+            (Amount::Load(much), if much > 0 { u32::MAX } else { 0 })
         };
-        let tasks = if tasks == 0 && idle != Idle::No && max.overloaded() {
-            1
-        } else {
-            tasks
-        };
-        if tasks == 0 {
+        if most == 0 {
             return None;
         }
-        let from = self.busiest_queue(w, q, group, false)?;
-        let most = if idle == Idle::Newly { 1 } else { tasks };
-        Some((from, i64::MAX, most))
+        let from = busiest_of(w, q, group, amount)?;
+        let most = if idle == Idle::Newly { 1 } else { most };
+        Some((from, amount, most))
     }
+}
+
+/// The CPU of a group that has most of what is to be moved (find_busiest_queue).
+fn busiest_of(w: &World, q: &impl Queues, group: &[Cpu], amount: Amount) -> Option<Cpu> {
+    let mut best: Option<(f64, Cpu)> = None;
+    for c in group {
+        let nr = q.nr(*c);
+        let much = match amount {
+            Amount::Load(most) if nr > 1 || q.load(w, *c) <= most => q.load(w, *c) as f64,
+            Amount::Used(_) if nr > 1 => q.used(w, *c).ran,
+            Amount::Threads if nr > 0 => f64::from(nr),
+            _ => continue,
+        };
+        if nr > 0 && best.is_none_or(|(b, _)| much > b) {
+            best = Some((much, *c));
+        }
+    }
+    best.map(|(_, c)| c)
 }
 
 fn busy_in_cache(w: &World, c: Cpu) -> usize {
@@ -702,6 +719,8 @@ fn bounds(d: &Domain, c: Cpu, style: Style) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::testing::world_with_idle;
+    use super::super::linux_room::Said;
     use super::*;
 
     #[test]
@@ -719,5 +738,71 @@ mod tests {
     #[test]
     fn one_cpu_has_nothing_to_balance() {
         assert!(domains(&Machine::flat(1).unwrap()).is_empty());
+    }
+
+    /// What a balancing of CPU 0 would move from CPU 1.
+    fn moved(nr: [u32; 2], load: [i64; 2], ran: [f64; 2], idle: Idle, spreads: bool) -> String {
+        let machine = Machine::flat(2).unwrap();
+        let knobs = Knobs {
+            busy_spreads: spreads,
+            ..Knobs::BY_GROUPS
+        };
+        let balancer = Balancer::new(&machine, knobs, 250);
+        let busy: Vec<Cpu> = machine.cpus().filter(|c| nr[*c as usize] > 0).collect();
+        let said = Said {
+            nr: nr.to_vec(),
+            load: load.to_vec(),
+            ran: ran.to_vec(),
+        };
+        let w = world_with_idle(machine, &busy);
+        let found = balancer.by_groups(&w, &said, 0, 0, idle);
+        found.map_or("nothing".into(), |(from, amount, most)| {
+            assert_eq!(from, 1);
+            format!("{amount:?} {}", i64::from(most.min(9)))
+        })
+    }
+
+    #[test]
+    fn an_idle_cpu_takes_half_of_how_many_more_there_are() {
+        let idle = |n| moved([0, n], [0, 2048], [0.0, 1.0], Idle::Yes, false);
+        assert_eq!(idle(1), "nothing");
+        assert_eq!(idle(2), "Threads 1");
+        assert_eq!(idle(5), "Threads 2");
+    }
+
+    #[test]
+    fn a_full_cpu_takes_load_up_to_the_average() {
+        // One hog beside three: the average of 1024 and 3072 is 2048.
+        let full = |load| moved([1, 3], load, [1.0, 1.0], Idle::No, false);
+        assert_eq!(full([1024, 3072]), "Load(1024) 9");
+        // 334 and 1134: 734, of which each is 400 away. It need not be 17 % more.
+        assert_eq!(full([334, 1134]), "Load(400) 9");
+        assert_eq!(full([1000, 1010]), "Load(5) 9");
+        assert_eq!(full([1024, 1024]), "nothing");
+    }
+
+    #[test]
+    fn of_two_overloaded_cpus_one_must_have_17_per_cent_more() {
+        let both = |load| moved([2, 3], load, [1.0, 1.0], Idle::No, false);
+        assert_eq!(both([1800, 2100]), "nothing");
+        assert_eq!(both([1800, 2200]), "Load(200) 9");
+    }
+
+    #[test]
+    fn a_busy_cpu_with_room_took_by_number_up_to_6_5() {
+        let room = |spreads| moved([1, 3], [500, 3072], [0.5, 1.0], Idle::No, spreads);
+        assert_eq!(room(true), "Threads 1");
+        assert_eq!(room(false), "nothing");
+    }
+
+    #[test]
+    fn a_busy_cpu_balances_every_seven_ticks_and_then_every_fifteen() {
+        let balancer = Balancer::new(&Machine::flat(2).unwrap(), Knobs::BY_GROUPS, 250);
+        let ticks = |ms, idle| (balancer.interval(ms * MS, idle, 2) + 2 * MS) / (4 * MS);
+        // 2 ms times 16 are 8 ticks of 4 ms, less one; the longest is twice as long.
+        assert_eq!((ticks(2, Idle::No), ticks(4, Idle::No)), (7, 15));
+        assert_eq!((ticks(2, Idle::Yes), ticks(4, Idle::Yes)), (1, 1));
+        // At most a tenth of a second for each CPU.
+        assert_eq!(ticks(64, Idle::No), 50);
     }
 }

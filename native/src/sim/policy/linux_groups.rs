@@ -26,6 +26,7 @@ use super::super::world::{RescheduleReason, State, World};
 use super::linux_bandwidth::Bandwidth;
 use super::linux_load::Loads;
 pub(super) use super::linux_load::{Entity, Queue};
+use super::linux_util::Utilisation;
 
 /// MIN_SHARES.
 const LEAST: i64 = 2;
@@ -47,6 +48,7 @@ pub(super) struct Groups {
     groups: Vec<Group>,
     group_of: Vec<Option<u32>>,
     pub(super) loads: Loads,
+    pub(super) utilisation: Utilisation,
     /// What each group's queue contributed to the sum of its group.
     contributed: Vec<f64>,
     pub(super) bandwidth: Bandwidth,
@@ -84,6 +86,11 @@ impl Groups {
                 Loads::new(w.nthreads() + of_groups, w.ncpu() + of_groups)
             } else {
                 Loads::default()
+            },
+            utilisation: if placed && w.ncpu() > 1 {
+                Utilisation::new(w.nthreads(), w.ncpu())
+            } else {
+                Utilisation::default()
             },
             contributed: vec![0.0; of_groups],
             bandwidth: Bandwidth::new(w, slice),
@@ -242,7 +249,18 @@ impl Groups {
     /// The entity `e`, of `weight`, is runnable in `q` from now on.
     #[inline]
     pub(super) fn comes(&mut self, now: i64, e: Entity, q: Queue, weight: i64) {
+        if e < self.nthreads {
+            let loads = &self.loads;
+            let part = || weight as f64 / (loads.of_queue(now, q) + 1.0);
+            self.utilisation.comes(now, e, (q % self.ncpu) as Cpu, part);
+        }
         self.loads.comes(now, e, q, weight);
+    }
+
+    /// `t`, in a queue, begins or ceases to run.
+    #[inline]
+    pub(super) fn runs(&mut self, now: i64, t: Tid, running: bool) {
+        self.utilisation.runs(now, t, running);
     }
 
     /// `t`, in no queue now, is in `group` from now on, on `c`.
@@ -255,12 +273,16 @@ impl Groups {
     /// `t` has ended.
     pub(super) fn ends(&mut self, now: i64, t: Tid) {
         self.loads.belongs(now, t, None);
+        self.utilisation.ends(now, t);
     }
 
     /// `e` is no longer runnable in its queue.
     #[inline]
     pub(super) fn goes(&mut self, now: i64, e: Entity, q: Queue) {
         self.loads.goes(now, e, q);
+        if e < self.nthreads {
+            self.utilisation.goes(now, e);
+        }
     }
 
     /// `e`, runnable in `q`, weighs something else.

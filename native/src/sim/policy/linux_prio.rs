@@ -7,7 +7,8 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::World;
-use super::linux_domains::{Balancer, Knobs, Queues, Want};
+use super::linux_domains::{Balancer, Knobs};
+use super::linux_queues::{Amount, Queues, Want};
 use super::tunables::{CLOCK_HZ, SPAN_OR_ZERO, int, switch, time};
 use super::{Settings, Tunable, Wake};
 
@@ -172,7 +173,10 @@ impl Queues for PrioQueues {
 
     /// Expired threads first, best priority first.
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32 {
-        let most = want.tasks.min((want.load / UNIT).max(1) as u32);
+        let most = match want.amount {
+            Amount::Load(load) => want.most.min((load / UNIT).max(1) as u32),
+            Amount::Used(_) | Amount::Threads => want.most,
+        };
         let mut moved = 0;
         while moved < most {
             let active = self.active[from as usize] as usize;

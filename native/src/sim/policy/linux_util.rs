@@ -1,81 +1,203 @@
-//! How far Linux 6.x looks for an idle CPU: less far, the busier they are.
+//! How busy Linux takes a CPU to be: PELT's util_avg and runnable_avg (kernel/sched/pelt.c and
+//! fair.c, 5.7 to 6.18).
 //!
-//! Modelled on SIS_UTIL (kernel/sched/fair.c, 6.0 on): of the CPUs that share a cache
-//! a wake looks at a part that falls with the square of their utilisation, and at none
-//! above 92 %; there an idle one would rarely be found. Utilisation is an average
-//! (PELT) in which the past counts half as much every 32 periods of 1024 us, here of the
-//! time in which a CPU ran fair threads. The part is worked out anew once a tick. Left
-//! out: that a thread takes its own utilisation with it when it moves, util_est.
+//! Of a thread decaying averages (`linux_decay`) of the time in which it runs, and in which it
+//! runs or waits; of a CPU the sums over all that were last on it, sleepers too. A thread takes
+//! its averages along to another CPU (migrate_task_rq_fair). A new one begins with what its weight
+//! is worth beside the others there, at most half of what is left of the CPU
+//! (post_init_entity_util_avg). Left out: util_est, frequencies, interrupts.
+//!
+//! `Reach` is SIS_UTIL (fair.c, 6.0 on): of the CPUs that share a cache a wake looks at a part
+//! that falls with the square of their utilisation, and at none above 92 %; there an idle one
+//! would rarely be found. The part is worked out anew once a tick.
 use super::super::machine::{Cpu, Machine};
+use super::super::workload::Tid;
 use super::super::world::World;
 use super::linux_decay::Decay;
 
-/// Whether a CPU runs, and for what part of the time it has.
+/// What of a CPU something uses, and what it would use if nobody else ran there.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Use {
+    pub ran: f64,
+    pub wanted: f64,
+}
+
+/// A `Use` that goes towards `now` from `at` on.
 #[derive(Debug, Clone, Copy, Default)]
-struct Busy {
-    running: bool,
-    part: f64,
+struct Average {
+    of: Use,
+    now: Use,
     at: i64,
 }
 
+impl Average {
+    fn at(&self, decay: &Decay, now: i64) -> Use {
+        if now <= self.at {
+            return self.of;
+        }
+        let left = decay.left(now - self.at);
+        let mix = |was: f64, goal: f64| goal + (was - goal) * left;
+        Use {
+            ran: mix(self.of.ran, self.now.ran),
+            wanted: mix(self.of.wanted, self.now.wanted),
+        }
+    }
+
+    fn settle(&mut self, decay: &Decay, now: i64) {
+        self.of = self.at(decay, now);
+        self.at = self.at.max(now);
+    }
+
+    fn gain(&mut self, more: Use, sign: f64) {
+        self.of.ran = (self.of.ran + sign * more.ran).max(0.0);
+        self.of.wanted = (self.of.wanted + sign * more.wanted).max(0.0);
+    }
+}
+
+/// Of all threads and CPUs, or of none if nobody asks.
+#[derive(Default)]
 pub(super) struct Utilisation {
     decay: Decay,
-    cpus: Vec<Busy>,
-    /// For each cache how many are looked at, and until when that holds.
+    /// Of each thread, and the CPU that it is or was last on.
+    threads: Vec<(Average, Option<Cpu>)>,
+    cpus: Vec<Average>,
+}
+
+impl Utilisation {
+    pub(super) fn new(threads: usize, cpus: usize) -> Self {
+        Self {
+            decay: Decay::default(),
+            threads: vec![Default::default(); threads],
+            cpus: vec![Average::default(); cpus],
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        !self.cpus.is_empty()
+    }
+
+    /// `t` is queued on `c` from now on; `part`: of those there, what of their load is its.
+    pub(super) fn comes(&mut self, now: i64, t: Tid, c: Cpu, part: impl FnOnce() -> f64) {
+        if !self.is_known() {
+            return;
+        }
+        let cpu = &mut self.cpus[c as usize];
+        cpu.settle(&self.decay, now);
+        let (own, home) = &mut self.threads[t as usize];
+        own.settle(&self.decay, now);
+        if home.is_none() {
+            let most = ((1.0 - cpu.of.ran) / 2.0).max(0.0);
+            let first = if cpu.of.ran > 0.0 {
+                (cpu.of.ran * part()).min(most)
+            } else {
+                most
+            };
+            own.of = Use {
+                ran: first,
+                wanted: first,
+            };
+        }
+        own.now.wanted = 1.0;
+        cpu.now.wanted += 1.0;
+        let brings = own.of;
+        let from = home.replace(c);
+        if from != Some(c) {
+            self.cpus[c as usize].gain(brings, 1.0);
+            if let Some(old) = from {
+                self.loses(now, old, brings);
+            }
+        }
+    }
+
+    fn loses(&mut self, now: i64, c: Cpu, what: Use) {
+        let cpu = &mut self.cpus[c as usize];
+        cpu.settle(&self.decay, now);
+        cpu.gain(what, -1.0);
+    }
+
+    /// `t` sleeps, or is on its way to another CPU.
+    pub(super) fn goes(&mut self, now: i64, t: Tid) {
+        let Some((own, Some(home))) = self.threads.get_mut(t as usize) else {
+            return;
+        };
+        own.settle(&self.decay, now);
+        let was = std::mem::take(&mut own.now);
+        let cpu = &mut self.cpus[*home as usize];
+        cpu.settle(&self.decay, now);
+        cpu.now.ran -= was.ran;
+        cpu.now.wanted -= was.wanted;
+    }
+
+    /// `t` begins or ceases to run.
+    pub(super) fn runs(&mut self, now: i64, t: Tid, running: bool) {
+        let Some((own, Some(home))) = self.threads.get_mut(t as usize) else {
+            return;
+        };
+        let runs = f64::from(u8::from(running));
+        let change = runs - own.now.ran;
+        own.settle(&self.decay, now);
+        own.now.ran = runs;
+        let cpu = &mut self.cpus[*home as usize];
+        cpu.settle(&self.decay, now);
+        cpu.now.ran += change;
+    }
+
+    /// `t`, in no queue now, has ended.
+    pub(super) fn ends(&mut self, now: i64, t: Tid) {
+        let Some((own, home)) = self.threads.get_mut(t as usize) else {
+            return;
+        };
+        own.settle(&self.decay, now);
+        let (had, home) = (own.of, home.take());
+        if let Some(c) = home {
+            self.loses(now, c, had);
+        }
+    }
+
+    pub(super) fn of(&self, now: i64, t: Tid) -> Use {
+        let known = self.threads.get(t as usize);
+        known.map_or(Use::default(), |(own, _)| own.at(&self.decay, now))
+    }
+
+    pub(super) fn of_cpu(&self, now: i64, c: Cpu) -> Use {
+        let known = self.cpus.get(c as usize);
+        known.map_or(Use::default(), |cpu| cpu.at(&self.decay, now))
+    }
+}
+
+/// How many of the CPUs that share a cache a wake looks at.
+pub(super) struct Reach {
+    /// For each cache how many, and until when that holds.
     known: Vec<(usize, i64)>,
     jiffy: i64,
     /// The domain's imbalance_pct, as a factor.
     margin: f64,
 }
 
-impl Utilisation {
+impl Reach {
     pub(super) fn new(machine: &Machine, imbalance_pct: i64, jiffy: i64) -> Self {
         let caches = machine.cpus().map(|c| machine.info(c).llc as usize + 1);
-        let caches = caches.max().unwrap_or(0);
         Self {
-            decay: Decay::default(),
-            cpus: vec![Busy::default(); machine.ncpu()],
-            known: vec![(0, i64::MIN); caches],
+            known: vec![(0, i64::MIN); caches.max().unwrap_or(0)],
             jiffy,
             margin: imbalance_pct as f64 / 100.0,
         }
     }
 
-    /// `c` begins or ceases to run a fair thread.
-    pub(super) fn runs(&mut self, now: i64, c: Cpu, running: bool) {
-        let part = self.part(now, c);
-        self.cpus[c as usize] = Busy {
-            running,
-            part,
-            at: now,
-        };
-    }
-
-    /// The part of the time in which `c` ran, of late.
-    fn part(&self, now: i64, c: Cpu) -> f64 {
-        let busy = &self.cpus[c as usize];
-        let goal = f64::from(u8::from(busy.running));
-        goal + (busy.part - goal) * self.decay.left(now - busy.at)
-    }
-
-    /// How many of the CPUs that share a cache with `c` a wake looks at.
-    pub(super) fn reach(&mut self, w: &World, c: Cpu) -> usize {
+    /// Of those that share a cache with `c`, each of which ran for a part `ran` of the time.
+    pub(super) fn around(&mut self, w: &World, c: Cpu, ran: impl Fn(Cpu) -> f64) -> usize {
         let at = w.machine.info(c).llc as usize;
         let (reach, until) = self.known[at];
         if w.now() < until {
             return reach;
         }
-        let reach = self.anew(w, c);
-        self.known[at] = (reach, w.now() + self.jiffy);
-        reach
-    }
-
-    fn anew(&self, w: &World, c: Cpu) -> usize {
         let cache = w.machine.llc(c);
-        let sum: f64 = cache.iter().map(|c| self.part(w.now(), *c)).sum();
+        let sum: f64 = cache.iter().map(|c| ran(*c)).sum();
         let mean = sum / cache.len() as f64;
         let share = (1.0 - mean * mean * self.margin).max(0.0);
-        (share * cache.len() as f64) as usize
+        let reach = (share * cache.len() as f64) as usize;
+        self.known[at] = (reach, w.now() + self.jiffy);
+        reach
     }
 }
 
@@ -85,49 +207,92 @@ mod tests {
     use super::super::linux_decay::PERIOD;
     use super::*;
 
-    fn at(now: i64) -> World {
-        let mut w = World::hollow();
-        w.machine = Machine::flat(8).unwrap();
-        w.now = now;
-        w
+    const HALF: i64 = 32 * PERIOD;
+
+    fn near(a: Use, ran: f64, wanted: f64) -> bool {
+        (a.ran - ran).abs() < 1e-6 && (a.wanted - wanted).abs() < 1e-6
     }
 
-    fn of_eight() -> Utilisation {
-        Utilisation::new(&Machine::flat(8).unwrap(), 117, 4_000_000)
+    /// Two threads on CPU 0, the first of which runs; both were nothing before.
+    fn two_on_one() -> Utilisation {
+        let mut u = Utilisation::new(2, 2);
+        for t in 0..2 {
+            u.comes(0, t, 0, || 0.0);
+        }
+        // The first was alone and began with half a CPU.
+        u.threads[0].0.of = Use::default();
+        u.cpus[0].of = Use::default();
+        u.runs(0, 0, true);
+        u
     }
 
     #[test]
-    fn the_part_of_an_idle_cpu_halves_every_32_periods() {
-        let half = 32 * PERIOD;
-        let mut u = of_eight();
+    fn two_that_want_a_cpu_use_one_and_want_two() {
+        let u = two_on_one();
+        assert!(near(u.of_cpu(HALF, 0), 0.5, 1.0));
+        assert!(near(u.of_cpu(100 * HALF, 0), 1.0, 2.0));
+        assert!(near(u.of(100 * HALF, 1), 0.0, 1.0));
+    }
+
+    #[test]
+    fn a_sleeper_is_still_in_the_averages_of_its_cpu_until_it_wakes_elsewhere() {
+        let mut u = two_on_one();
+        u.runs(HALF, 0, false);
+        u.goes(HALF, 0);
+        assert!(near(u.of_cpu(2 * HALF, 0), 0.25, 0.25 + 0.75));
+        u.comes(2 * HALF, 0, 1, || 0.0);
+        assert!(near(u.of_cpu(2 * HALF, 0), 0.0, 0.75));
+        assert!(near(u.of_cpu(2 * HALF, 1), 0.25, 0.25));
+    }
+
+    #[test]
+    fn a_new_thread_has_its_part_of_what_is_used_and_at_most_half_of_the_rest() {
+        let mut u = two_on_one();
         u.runs(0, 0, true);
-        assert!((u.part(half, 0) - 0.5).abs() < 1e-9);
-        assert!((u.part(3 * half, 0) - 0.875).abs() < 1e-9);
-        u.runs(3 * half, 0, false);
-        assert!((u.part(4 * half, 0) - 0.4375).abs() < 1e-9);
-        assert!(u.part(1000 * half, 0) < 1e-9);
+        // A CPU used by half: a quarter of that is 1/8, and half of what is left 1/4.
+        u.threads[1].1 = None;
+        u.comes(HALF, 1, 0, || 0.25);
+        assert!(near(u.of(HALF, 1), 0.125, 0.125));
+        u.threads[1].1 = None;
+        u.comes(HALF, 1, 0, || 0.9);
+        assert!(u.of(HALF, 1).ran < 0.25);
+        // Of an idle CPU it is half.
+        let mut u = Utilisation::new(1, 1);
+        u.comes(0, 0, 0, || 1.0);
+        assert!(near(u.of(0, 0), 0.5, 0.5));
+    }
+
+    #[test]
+    fn one_that_has_ended_is_in_no_average() {
+        let mut u = two_on_one();
+        u.runs(HALF, 0, false);
+        u.goes(HALF, 0);
+        u.ends(HALF, 0);
+        assert!(near(u.of_cpu(HALF, 0), 0.0, 0.5));
     }
 
     #[test]
     fn the_busier_the_cpus_the_fewer_are_looked_at() {
-        let mut u = of_eight();
-        let long = 1_000 * PERIOD;
-        let mut reaches = vec![u.anew(&at(long), 0)];
-        for c in 0..8 {
-            u.runs(0, c, true);
-            reaches.push(u.anew(&at(long), 0));
-        }
+        let mut w = World::hollow();
+        w.machine = Machine::flat(8).unwrap();
+        let looked = |busy: Cpu| {
+            let mut reach = Reach::new(&w.machine, 117, 4_000_000);
+            reach.around(&w, 0, |c| f64::from(u8::from(c < busy)))
+        };
+        let reaches: Vec<usize> = (0..=8).map(looked).collect();
         // floor(8 (1 - 1.17 (n / 8)^2)) for n busy CPUs.
         assert_eq!(reaches, [8, 7, 7, 6, 5, 4, 2, 0, 0]);
     }
 
     #[test]
     fn how_far_is_worked_out_once_a_tick() {
-        let tick = 2_000 * PERIOD;
-        let mut u = Utilisation::new(&Machine::flat(8).unwrap(), 117, tick);
-        assert_eq!(u.reach(&at(0), 0), 8);
-        (0..8).for_each(|c| u.runs(0, c, true));
-        assert_eq!(u.reach(&at(tick - 1), 5), 8);
-        assert_eq!(u.reach(&at(tick), 5), 0);
+        let mut w = World::hollow();
+        w.machine = Machine::flat(8).unwrap();
+        let mut reach = Reach::new(&w.machine, 117, 4_000_000);
+        assert_eq!(reach.around(&w, 0, |_| 0.0), 8);
+        w.now = 3_999_999;
+        assert_eq!(reach.around(&w, 5, |_| 1.0), 8);
+        w.now = 4_000_000;
+        assert_eq!(reach.around(&w, 5, |_| 1.0), 0);
     }
 }

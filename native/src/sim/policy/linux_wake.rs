@@ -2,19 +2,22 @@
 //!
 //! Modelled on select_task_rq_fair of 6.6 to 6.17: wake_affine between the
 //! waker's CPU and the old one, then an idle CPU that shares its cache, as far as
-//! utilisation lets it look (`linux_util`); for a new thread the idlest CPU down the
-//! domains. Loads are decaying averages (`linux_load`).
+//! utilisation lets it look (`linux_util`); for a new thread the idlest group of CPUs, from the
+//! widest domain down (`idlest_cpu`). Loads are decaying averages (`linux_load`).
 //!
 //! Who often wakes another thread than the time before brings none to its CPU, if those that it
 //! wakes do so a little, too (wake_wide). These numbers (wakee_flips) a new thread has from its
 //! parent, and a wake by an interrupt counts for the thread that it interrupts. Left out: energy
 //! awareness, asymmetric capacity, per-CPU kernel threads, NUMA's tolerated imbalance, what the
-//! idle thread of a CPU has woken.
+//! idle thread of a CPU has woken, that exec chooses a CPU as a new thread does (sched_exec).
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::linux_domains::{Domain, Queues};
-use super::linux_util::Utilisation;
+use super::linux_domains::{Domain, Level};
+use super::linux_fair::NICE_0;
+use super::linux_queues::Queues;
+use super::linux_room::{Crowd, Room};
+use super::linux_util::Reach;
 use super::tunables::int;
 use super::{Tunable, Wake};
 
@@ -45,11 +48,19 @@ pub(super) struct Placer {
     imbalance_pct: i64,
     /// Whether the loads of two busy CPUs may bring a thread to its waker (WA_WEIGHT).
     by_load: bool,
+    /// How far wakes look for an idle CPU, where that is not everywhere.
+    reach: Option<Reach>,
 }
 
 impl Placer {
     /// Threads begin with so many `flips`, but for those that are born of others.
-    pub(super) fn new(nthreads: usize, flips: i64, imbalance_pct: i64, by_load: bool) -> Self {
+    pub(super) fn new(
+        nthreads: usize,
+        flips: i64,
+        imbalance_pct: i64,
+        by_load: bool,
+        reach: Option<Reach>,
+    ) -> Self {
         let habit = Habit {
             flips: flips as u32,
             ..Habit::default()
@@ -58,6 +69,7 @@ impl Placer {
             habits: vec![habit; nthreads],
             imbalance_pct,
             by_load,
+            reach,
         }
     }
 
@@ -95,7 +107,6 @@ impl Placer {
         &mut self,
         w: &World,
         q: &impl Queues,
-        utilisation: Option<&mut Utilisation>,
         weights: (i64, i64),
         t: Tid,
         wake: Wake,
@@ -123,7 +134,7 @@ impl Placer {
         if !w.allowed(t, target) {
             return super::idle_or_previous(w, t);
         }
-        self.idle_sibling(w, utilisation, t, prev, target)
+        self.idle_sibling(w, q, t, prev, target)
     }
 
     fn affine(
@@ -162,21 +173,18 @@ impl Placer {
         }
     }
 
-    fn idle_sibling(
-        &mut self,
-        w: &World,
-        utilisation: Option<&mut Utilisation>,
-        t: Tid,
-        prev: Cpu,
-        target: Cpu,
-    ) -> Cpu {
-        let recent = self.habits[t as usize].recent.replace(prev);
-        if w.n_idle() == 0 || w.is_idle(target) {
+    fn idle_sibling(&mut self, w: &World, q: &impl Queues, t: Tid, prev: Cpu, target: Cpu) -> Cpu {
+        let good = |c: Cpu| w.is_idle(c) && w.allowed(t, c);
+        if w.is_idle(target) {
             return target;
         }
-        let good = |c: Cpu| w.is_idle(c) && w.allowed(t, c);
         if prev != target && shares_cache(w, prev, target) && good(prev) {
             return prev;
+        }
+        // Noted only where neither of the two is idle (recent_used_cpu).
+        let recent = self.habits[t as usize].recent.replace(prev);
+        if w.n_idle() == 0 {
+            return target;
         }
         if let Some(r) = recent
             && shares_cache(w, r, target)
@@ -184,7 +192,9 @@ impl Placer {
         {
             return r;
         }
-        let reach = utilisation.map_or(usize::MAX, |u| u.reach(w, target));
+        let ran = |c| q.used(w, c).ran;
+        let reach = self.reach.as_mut();
+        let reach = reach.map_or(usize::MAX, |r| r.around(w, target, ran));
         if reach == 0 {
             return target;
         }
@@ -211,48 +221,19 @@ fn shares_cache(w: &World, a: Cpu, b: Cpu) -> bool {
     w.machine.info(a).llc == w.machine.info(b).llc
 }
 
-/// The idlest CPU for a new thread, down the domains from the widest.
-pub(super) fn fork_cpu(
+/// The idlest CPU for a new thread of a parent on `here`, from the widest domain down
+/// (find_idlest_cpu, kernel/sched/fair.c, 5.7 to 6.18; sched_balance_find_dst_cpu since 6.10).
+pub(super) fn idlest_cpu(
     w: &World,
     q: &impl Queues,
     domains: &[Domain],
-    pct: i64,
     t: Tid,
-    parent: Cpu,
+    mut here: Cpu,
 ) -> Cpu {
-    let mut here = parent;
     for d in domains.iter().rev() {
-        let span = d.span(here);
-        let rank = |group: &[Cpu]| {
-            let allowed = || group.iter().filter(|c| w.allowed(t, **c));
-            let idle = allowed().filter(|c| w.is_idle(**c)).count();
-            let load: i64 = allowed().map(|c| q.load(w, *c)).sum();
-            (allowed().count(), idle, load / group.len() as i64)
-        };
-        let (ours, our_idle, our_load) = rank(d.group(here));
-        let mut best: Option<(usize, i64, &[Cpu])> = None;
-        let local = d.group_of[here as usize];
-        for (i, group) in span.groups.iter().enumerate() {
-            if i == local {
-                continue;
-            }
-            let (n, idle, load) = rank(group);
-            if n > 0 && best.is_none_or(|(i, l, _)| idle > i || (idle == i && load < l)) {
-                best = Some((idle, load, group));
-            }
+        if let Some(group) = idlest_group(w, q, d, t, here) {
+            here = idlest_of_group(w, q, group, t).unwrap_or(here);
         }
-        let Some((idle, load, group)) = best else {
-            continue;
-        };
-        let stay = if our_idle > 0 || idle > 0 {
-            our_idle >= idle
-        } else {
-            100 * our_load <= pct * load || load + 174 >= our_load
-        };
-        if ours > 0 && stay {
-            continue;
-        }
-        here = idlest(w, q, group, t).unwrap_or(here);
     }
     if w.allowed(t, here) {
         here
@@ -261,8 +242,61 @@ pub(super) fn fork_cpu(
     }
 }
 
-/// The CPU idle for the shortest time, whose caches are warmest, else the least loaded.
-fn idlest(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<Cpu> {
+/// The group that a new thread is better off in than in that of `here` (find_idlest_group): of
+/// groups with spare CPUs the one with most idle ones, and of those the least used; of full or
+/// overloaded ones the least loaded, if it is so by more than imbalance_pct.
+fn idlest_group<'a>(
+    w: &World,
+    q: &impl Queues,
+    d: &'a Domain,
+    t: Tid,
+    here: Cpu,
+) -> Option<&'a [Cpu]> {
+    let pct = d.imbalance_pct();
+    let own = d.group_of[here as usize];
+    let mut local = None;
+    let mut best: Option<(Crowd, Room, &[Cpu])> = None;
+    for (i, group) in d.span(here).groups.iter().enumerate() {
+        if !group.iter().any(|c| w.allowed(t, *c)) {
+            continue;
+        }
+        let crowd = Crowd::of(w, q, group);
+        let room = crowd.room(pct);
+        if i == own {
+            local = Some((crowd, room));
+            continue;
+        }
+        let idler = |(b, its, _): (Crowd, Room, _)| match room {
+            _ if room != its => room < its,
+            Room::Spare => {
+                crowd.idle > b.idle || (crowd.idle == b.idle && crowd.used.ran < b.used.ran)
+            }
+            Room::Full | Room::Overloaded => crowd.average() < b.average(),
+        };
+        if best.is_none_or(idler) {
+            best = Some((crowd, room, group));
+        }
+    }
+    let (there, its, group) = best?;
+    let Some((here, ours)) = local else {
+        return Some(group);
+    };
+    let stays = match ours {
+        _ if ours != its => ours < its,
+        Room::Spare => here.idle >= there.idle,
+        Room::Full | Room::Overloaded => {
+            let (mine, theirs) = (here.average(), there.average());
+            let margin = NICE_0 * (pct - 100) / 100;
+            let far = d.level == Level::Numa && theirs + margin >= mine;
+            far || theirs >= mine + margin || 100 * mine <= pct * theirs
+        }
+    };
+    (!stays).then_some(group)
+}
+
+/// The CPU idle for the shortest time, whose caches are warmest, else the least loaded
+/// (find_idlest_group_cpu). Idle states are not known.
+fn idlest_of_group(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<Cpu> {
     let allowed = || group.iter().copied().filter(|c| w.allowed(t, *c));
     let mut best: Option<Cpu> = None;
     for c in allowed().filter(|c| w.is_idle(*c)) {
@@ -271,4 +305,66 @@ fn idlest(w: &World, q: &impl Queues, group: &[Cpu], t: Tid) -> Option<Cpu> {
         }
     }
     best.or_else(|| allowed().min_by_key(|c| q.load(w, *c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::machine::Machine;
+    use super::super::super::testing::world_with_idle;
+    use super::super::linux_domains::domains;
+    use super::super::linux_room::Said;
+    use super::*;
+
+    /// Where a new thread of a parent on CPU 0 goes.
+    fn placed(machine: Machine, nr: &[u32], load: &[i64], ran: &[f64]) -> Cpu {
+        let all = domains(&machine);
+        let busy: Vec<Cpu> = machine.cpus().filter(|c| nr[*c as usize] > 0).collect();
+        let said = Said {
+            nr: nr.to_vec(),
+            load: load.to_vec(),
+            ran: ran.to_vec(),
+        };
+        idlest_cpu(&world_with_idle(machine, &busy), &said, &all, 0, 0)
+    }
+
+    fn of_two(nr: [u32; 2], load: [i64; 2], ran: [f64; 2]) -> Cpu {
+        placed(Machine::flat(2).unwrap(), &nr, &load, &ran)
+    }
+
+    #[test]
+    fn a_new_thread_goes_to_an_idle_cpu_whatever_its_load_was() {
+        assert_eq!(of_two([1, 0], [10, 900], [0.1, 0.9]), 1);
+    }
+
+    #[test]
+    fn with_room_on_both_it_stays_unless_there_is_an_idle_one() {
+        // The other one has less load, but nobody is overloaded and none idles.
+        assert_eq!(of_two([2, 1], [2000, 100], [0.5, 0.3]), 0);
+    }
+
+    #[test]
+    fn room_counts_before_load() {
+        // CPU 0 is full: one thread that runs all the time. CPU 1 has more load, and spare time.
+        assert_eq!(of_two([1, 2], [1024, 1500], [1.0, 0.6]), 1);
+        // CPU 0 is full, CPU 1 overloaded, though by threads of less load.
+        assert_eq!(of_two([1, 3], [1024, 45], [1.0, 1.0]), 0);
+    }
+
+    #[test]
+    fn of_two_overloaded_ones_the_other_must_have_less_load_by_more_than_17_per_cent() {
+        // 1.17 * 1800 = 2106, 1.17 * 1700 = 1989.
+        assert_eq!(of_two([3, 3], [2048, 1800], [1.0, 1.0]), 0);
+        assert_eq!(of_two([3, 3], [2048, 1700], [1.0, 1.0]), 1);
+    }
+
+    #[test]
+    fn among_cores_the_one_with_most_idle_threads_then_the_least_used() {
+        // Three cores of two: the parent's, one half idle, one idle.
+        let cores = || Machine::grid(1, 3, 2).unwrap();
+        let to = placed(cores(), &[1, 0, 1, 0, 0, 0], &[0; 6], &[0.0; 6]);
+        assert_eq!(to, 4);
+        let used = [0.0, 0.0, 0.0, 0.2, 0.1, 0.0];
+        let to = placed(cores(), &[1, 0, 0, 0, 0, 0], &[0; 6], &used);
+        assert_eq!(to, 4);
+    }
 }

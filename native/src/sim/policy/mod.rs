@@ -152,6 +152,8 @@ mod linux_groups;
 mod linux_load;
 mod linux_newidle;
 mod linux_prio;
+mod linux_queues;
+mod linux_room;
 mod linux_rt;
 mod linux_rt_bandwidth;
 mod linux_util;
