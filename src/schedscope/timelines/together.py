@@ -22,7 +22,7 @@ GROUPS = {"llc": "llc", "package": "package", "node": "numa_node"}
 """What CPUs are grouped by: its name in the page, and the column of `cpus`."""
 KINDS = {"busy": "CPUs that are busy", "waiting": "threads that wait"}
 
-_BINS = 1024
+_BINS = 512
 """Stretches that the window is cut into: sums over these are all there is of such a lane."""
 _NAME = re.compile(f"({'|'.join(KINDS)}):({'|'.join(GROUPS)})([0-9]+)")
 
