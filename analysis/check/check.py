@@ -14,6 +14,8 @@ from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.off_line import off_line
 from schedscope.analysis.check.conservation import conservation
+from schedscope.analysis.check.counts import counter, number_of, recorders
+from schedscope.analysis.check.missing_wakeups import missing_wakeups, woken_by_comers
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.analysis.check.selection import selection, unseen
 from schedscope.units import count, duration, percent, several
@@ -132,23 +134,9 @@ def verdict(findings: pl.DataFrame) -> str:
     return f"{first}: {found}. It rests on {'; '.join(on)}."
 
 
-def _number(frame: pl.LazyFrame) -> int:
-    return int(frame.select(pl.len()).collect().item())
-
-
-def _counter(trace: Trace, name: str) -> int | None:
-    value = (trace.info.get("reconstruction") or {}).get(name)
-    return None if value is None else int(value)
-
-
 def _uncounted(trace: Trace) -> str:
     cut = "origin" in trace.info
     return "counted only for the whole trace" if cut else "the trace does not count them"
-
-
-def _recorders(trace: Trace) -> pl.LazyFrame:
-    """The recorder's own threads."""
-    return trace.threads.filter("recorder").select("utid")
 
 
 def _off_line(trace: Trace) -> CheckRow:
@@ -228,7 +216,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         .collect()
     )
     found = int(per_cpu["len"].sum())
-    text = of(found, _number(trace.switches), "switch", plural="switches")
+    text = of(found, number_of(trace.switches), "switch", plural="switches")
     if found and trace.ncpu > 1:
         cpu, most = per_cpu.row(0)
         text += f", {count(most)} on CPU {cpu}"
@@ -237,7 +225,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         text += f"; on CPU {cpus} every switch from idle is missing"
         if trace.info.get("os") == "Linux":
             text += " (BPF programs may see what trace events miss: -t bpftrace, -t dtrace)"
-    return part("chain breaks", found, _number(trace.switches), text)
+    return part("chain breaks", found, number_of(trace.switches), text)
 
 
 def _mute_idle(trace: Trace) -> list[int]:
@@ -255,22 +243,22 @@ def _mute_idle(trace: Trace) -> list[int]:
 
 def _contradictions(trace: Trace) -> CheckRow:
     """Threads seen where, by what was seen before, they could not be."""
-    found = _counter(trace, "contradictions")
+    found = counter(trace, "contradictions")
     if found is None:
         return unanswered("contradictions", "rows", _uncounted(trace))
-    total = _number(trace.switches)
+    total = number_of(trace.switches)
     return part("contradictions", found, total, of(found, total, "switch", plural="switches"))
 
 
 def _unseen_switch_ins(trace: Trace) -> CheckRow:
     """Threads found on a CPU that no switch was seen to put there."""
-    found = _counter(trace, "unseen_switch_ins")
+    found = counter(trace, "unseen_switch_ins")
     if found is None:
         return unanswered("unseen switch-ins", "rows", _uncounted(trace))
-    total = (_counter(trace, "switch_ins") or 0) + found
+    total = (counter(trace, "switch_ins") or 0) + found
     row = part("unseen switch-ins", found, total, of(found, total, "switch-in"))
     # A missing switch breaks the chain of its CPU, or is in a hole.
-    if found > FEW and not _number(trace.losses) and not trace.info.get("unplaced_losses"):
+    if found > FEW and not number_of(trace.losses) and not trace.info.get("unplaced_losses"):
         row.level = "warning"
         row.text += "; the source reports no missing events, so a gap went unreported or the"
         row.text += " CPUs' clocks differ"
@@ -285,7 +273,7 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     found, own, taken = counted
     # Those are the switch-ins that a wakeup should have come before.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
-    total = _number(trace.waits.filter(woken)) + found + own + taken
+    total = number_of(trace.waits.filter(woken)) + found + own + taken
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
     if not has(trace, "wakeup_events"):
         text = f"no wakeups were recorded: {text}"
@@ -312,13 +300,13 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
     # Doubt may have taken a `waking` that is there from the wait that it began.
     found = min(found, _without_waking(trace)) if found else 0
-    taken = min(found, _woken_by_comers(trace, unseen)) if found else 0
+    taken = min(found, woken_by_comers(trace, unseen)) if found else 0
     found -= taken
     text = of(found, total, "wakeup", " have no `waking`")
     if taken:
         text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
     # A hole or an unseen run swallows the first step of what is woken across its end.
-    explained = (_counter(trace, "unseen_switch_ins") or 0) + _number(trace.losses)
+    explained = (counter(trace, "unseen_switch_ins") or 0) + number_of(trace.losses)
     if found and explained:
         some = "" if found <= explained else f"{count(explained)} of them "
         text += f", {some}perhaps because a switch-in is missing or events were lost"
@@ -335,66 +323,12 @@ def _without_waking(trace: Trace) -> int:
     return _native.lone_enqueues(coded(trace, "wakeups", "utid", "ts", "kind"), HALF_A_WAKE)
 
 
-def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
-    """Switch-ins that nobody was seen to wake: of others, of the recorder's threads, of stoppers.
-
-    The recorders' scripts may leave out their own wakeups (bpftrace's does), and a CPU that comes
-    on line stops the others before it raises events: that is nothing lost.
-    None where the trace does not count them.
-    """
-    found = _counter(trace, "missing_wakeups")
-    if found is None:
-        return None
-    found += _unseen_births(trace)
-    if not found:
-        return 0, 0, 0
-    unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))
-    own = min(_number(unseen.join(_recorders(trace), on="utid", how="semi")), found)
-    stops = min(_woken_by_comers(trace, pl.col("cause") == "unknown"), found - own)
-    return found - own - stops, own, stops
-
-
-def _unseen_births(trace: Trace) -> int:
-    """Threads that were made, and then ran without a first wakeup, where no event is missing."""
-    born = trace.threads.filter(pl.col("start_ts").is_not_null()).select("utid", "start_ts")
-    seen = (
-        trace.waits.filter(pl.col("censored") == "left")
-        .join(born, on="utid")
-        .group_by("utid", "start_ts")
-        .agg(ran=pl.col("ts_run").min())
-        .collect()
-    )
-    if seen.is_empty():
-        return 0
-    begun = pl.coalesce("ts_ready", "ts_run") < pl.col("ran")
-    woken = trace.waits.join(seen.lazy(), on="utid").filter(begun).select("utid")
-    holes = trace.losses.select("ts_begin", "ts_end")
-    between = (pl.col("ts_begin") < pl.col("ran")) & (pl.col("ts_end") > pl.col("start_ts"))
-    hidden = seen.lazy().join_where(holes, between).select("utid")
-    return _number(seen.lazy().join(pl.concat([woken, hidden]), on="utid", how="anti"))
-
-
-def _woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:
-    """How many of those waits are of stoppers that a CPU coming on line woke.
-
-    It stops all others, and Linux tells of nothing that a CPU does before it is on line.
-    """
-    coming = off_line(trace).filter("broken").select("ts", "dur")
-    if coming.is_empty():
-        return 0
-    stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")
-    waits = trace.waits.filter(unseen).join(stoppers, on="utid", how="semi")
-    within = pl.col("ts_run").is_between(pl.col("ts"), pl.col("ts") + pl.col("dur"))
-    found = waits.select("utid", "ts_run").join(coming.lazy(), how="cross").filter(within)
-    return _number(found.select("utid", "ts_run").unique())
-
-
 def _spurious_wakeups(trace: Trace) -> CheckRow:
     """Wakeups of threads that ran or waited already: kernels do that, so never a warning."""
-    found = _counter(trace, "spurious_wakeups")
+    found = counter(trace, "spurious_wakeups")
     if found is None:
         return unanswered("spurious wakeups", "rows", _uncounted(trace))
-    total = _number(trace.wakeups)
+    total = number_of(trace.wakeups)
     text = of(found, total, "wakeup row", ", of threads already awake")
     return part("spurious wakeups", found, total, text, warn=None)
 
@@ -407,10 +341,10 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     if trace.info.get("os") == "FreeBSD" or not trace.info.get("has_waking", True):
         why = "only Linux with `waking` events reports every move"
         return unanswered("missing migrations", "rows", why)
-    found = _counter(trace, "unseen_moves")
+    found = counter(trace, "unseen_moves")
     if found is None:
         return unanswered("missing migrations", "rows", _uncounted(trace))
-    total = _number(trace.migrations)
+    total = number_of(trace.migrations)
     text = "none is missing"
     if found:
         text = (
@@ -474,7 +408,7 @@ def _clocks(trace: Trace) -> CheckRow | None:
         )
     found = sum(one["breaks"] for one in offsets[:1])
     text = "; ".join(texts)
-    return CheckRow("clocks", "warning", found, _number(trace.switches), "rows", text)
+    return CheckRow("clocks", "warning", found, number_of(trace.switches), "rows", text)
 
 
 def _order(offset: dict[str, Any]) -> str:
@@ -589,10 +523,10 @@ def _start_skew(trace: Trace) -> CheckRow:
 
 def _open_waits(trace: Trace) -> CheckRow:
     """Waits of which one side was not seen; the recorder's own are no one's result."""
-    total = _number(trace.waits)
+    total = number_of(trace.waits)
     sides = dict(
         trace.waits.filter(pl.col("censored") != "none")
-        .join(_recorders(trace), on="utid", how="anti")
+        .join(recorders(trace), on="utid", how="anti")
         .group_by(pl.col("censored").cast(pl.String))
         .len()
         .collect()

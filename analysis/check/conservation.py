@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
+from schedscope.analysis.check.counts import number_of
 from schedscope.analysis.check.row import CheckRow, must_hold, unanswered
 from schedscope.analysis.wait_breakdown import PARTS, every_wait
 from schedscope.units import count, duration, several
@@ -175,12 +176,8 @@ def _wait_parts(trace: Trace) -> CheckRow:
     off += int(both.select((pl.col("runnable") - pl.col("wait")).abs().sum()).item())
     total = int(both["runnable"].sum())
     several_waits = several(waits.height, "wait")
-    scope = f" (the first {count(_PARTED)} rows)" if _number_of(trace.states) > _PARTED else ""
+    scope = f" (the first {count(_PARTED)} rows)" if number_of(trace.states) > _PARTED else ""
     text = f"parts of {several_waits} add up to {duration(total)} runnable{scope}"
     if off:
         text = f"parts of {several_waits} miss {duration(total)} runnable by {duration(off)}{scope}"
     return must_hold("wait parts", off, total, "ns", text)
-
-
-def _number_of(table: pl.LazyFrame) -> int:
-    return int(table.select(pl.len()).collect().item())

@@ -6,12 +6,15 @@ import base64
 import gzip
 import json
 import re
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import schedscope as ss
 from schedscope.analysis._base.many_cpus import grouping, most_waited_cpus
+from schedscope.errors import UsageError
 from schedscope.parsers.schema import conform
 from schedscope.report.machine import cpus, time
 from schedscope.report.subject import Subject
@@ -94,6 +97,41 @@ def test_lanes_of_other_cpus_are_read_when_they_are_asked_for() -> None:
     for cpu in (71, 3):
         (lane,) = source.lanes.get([f"cpu:{cpu}"])
         assert lane.starts.tolist() == [1000 + 1000 * cpu]
+
+
+def test_above_them_stand_how_busy_each_node_is_and_how_many_threads_wait_there() -> None:
+    source = Timeline(machine())
+    nodes = [0, *range(7, 3, -1), *range(1, 4)]
+    lanes = [f"{kind}:node{node}" for node in nodes for kind in ("busy", "waiting")]
+    assert source.groups == lanes, "the worst node first, then those of the other CPUs"
+    assert source.about()["lanes"] == [*lanes, *source.first]
+    answer, buffers = source.answer({"lanes": lanes, "first": 0, "bins": 1, "scale": 1})
+
+    def numbers(row: dict[str, Any], name: str) -> Any:
+        number, dtype = row[name]
+        return np.frombuffer(buffers[number], f"<{dtype}")
+
+    for row in answer["lanes"]:
+        node = int(row["key"].rpartition("node")[2])
+        own = range(9 * node, 9 * node + 9)
+        assert row["bins"] * row["scale"] >= 200_000
+        assert len(numbers(row, "sum")) == row["bins"]
+        extra = int(node == 0)
+        if row["key"].startswith("busy"):
+            busy = (len(own) + extra) * 1000
+            assert numbers(row, "sum").sum() == numbers(row, "known").sum() == busy
+            assert row["top"] == 1
+        else:
+            assert numbers(row, "sum").sum() == sum(own) * 1000 + extra * 100_000
+            assert numbers(row, "known").sum() == 200_000, "of the time that passed"
+            assert row["top"] == 9, "alike for all nodes: in one of them nine threads wait at once"
+    with pytest.raises(UsageError, match="node8"):
+        source.answer({"lanes": ["busy:node8"], "first": 0, "bins": 1, "scale": 1})
+    assert Timeline(machine(nodes=0)).groups == [] == Timeline(machine(64)).groups
+    page = ss.timeline_html(machine())
+    data = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
+    carried = [row["key"] for answer in data["answers"] for row in answer["lanes"]]
+    assert [key for key in carried if "node" in key] == lanes, "once each"
 
 
 @pytest.mark.parametrize(("section", "first"), [(time, 5), (cpus, 5)])

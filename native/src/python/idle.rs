@@ -181,10 +181,11 @@ pub fn episodes(
         if stretches.is_empty() {
             return Ok(Vec::new());
         }
+        let spans: Vec<(i64, i64)> = stretches.iter().map(|one| (one.begin, one.end)).collect();
         for all in [false, true] {
             let utids = 0..threads as u32;
             let wanted = utids.map(|utid| question.class(utid) != idle::PINNED);
-            let ledger = WaitCursor::new(&waits, read.begin, wanted.collect())?;
+            let ledger = WaitCursor::within(&waits, read.begin, wanted.collect(), &spans)?;
             let waiters = Waiters::new(stretches.clone(), ledger, threads, nclasses, all);
             let watch = Some(Watch::Waiters(Box::new(waiters)));
             let mut sweep = IdleSweep::new(&question, threads, watch);

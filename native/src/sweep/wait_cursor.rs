@@ -44,15 +44,83 @@ impl Packed {
 
 /// Waits that are kept, however long they are: 24 MB while they are sought.
 const KEPT: usize = 1 << 20;
+/// Of a ledger of no more rows than this all are kept, for 100 MB, and it is read once.
+const SHORT: usize = 1 << 22;
 /// Waits of one thread that nobody asked about yet, and are let go where they are past.
 const UNASKED: usize = 32;
 
 /// A row of the ledger whose begin was seen.
+#[derive(Clone, Copy)]
 struct Row {
     utid: u32,
     wait: Packed,
-    /// How long it is, as a number of bits.
+    /// How long it is, as a number of bits, and one more: no wait has less than one.
     bits: u32,
+}
+
+/// As `bits` of a row, one that nobody saw end.
+const ENDLESS: u32 = u64::BITS + 1;
+
+/// Stretches of time outside of which nobody asks, in order, of which no two have an instant in
+/// common. Asked for are the waits in them, and of each thread the last that began before each.
+struct Stretches<'s> {
+    all: &'s [(i64, i64)],
+    /// The first that ends after the wait at hand began, or then: mostly it is that of the next.
+    open: usize,
+    /// By utid, the last wait that is in none of them, and the stretch that comes after it.
+    before: Vec<Option<(Row, usize)>>,
+}
+
+impl<'s> Stretches<'s> {
+    fn new(all: &'s [(i64, i64)], threads: usize) -> Self {
+        Self {
+            all,
+            open: 0,
+            before: vec![None; threads],
+        }
+    }
+
+    /// A row of the ledger, of a wait that goes on until then: calls `take` with those that turn out
+    /// to be asked for.
+    fn row(&mut self, row: Row, until: i64, mut take: impl FnMut(Row)) {
+        let ready = row.wait.ready();
+        let ended = |at: usize| self.all.get(at).is_some_and(|(_, end)| *end < ready);
+        if ended(self.open) || (self.open > 0 && !ended(self.open - 1)) {
+            self.open = self.all.partition_point(|(_, end)| *end < ready);
+        }
+        let begin = self
+            .all
+            .get(self.open)
+            .map_or(i64::MAX, |(begin, _)| *begin);
+        let after = self.open + usize::from(begin <= ready);
+        let within = begin <= until && self.open < self.all.len();
+        let last = &mut self.before[row.utid as usize];
+        let other = last.filter(|(_, then)| *then != after);
+        match last {
+            // It comes late.
+            Some((last, _)) if last.wait.ready() > ready => {
+                if within || other.is_some() {
+                    take(row);
+                }
+                return;
+            }
+            _ => {}
+        }
+        if let Some((other, _)) = other {
+            take(other);
+        }
+        *last = (!within).then_some((row, after));
+        if within {
+            take(row);
+        }
+    }
+
+    /// There are no more rows.
+    fn finish(self, take: impl FnMut(Row)) {
+        let last = self.before.into_iter().flatten();
+        let asked = last.filter(|(_, after)| *after < self.all.len());
+        asked.map(|(row, _)| row).for_each(take);
+    }
 }
 
 /// Waits of one thread by the time they began.
@@ -117,6 +185,11 @@ impl OfThread {
     }
 }
 
+/// How many waits are kept.
+fn most(ledger: &Source<'_>) -> usize {
+    if ledger.rows() <= SHORT { SHORT } else { KEPT }
+}
+
 /// Goes through the waits of the threads that are asked for; times in ns after the begin of the
 /// window.
 pub struct WaitCursor<'a> {
@@ -126,7 +199,7 @@ pub struct WaitCursor<'a> {
     wanted: Vec<bool>,
     /// By utid: causes of its waits, a bit for each.
     causes: Vec<u8>,
-    /// Waits of more bits are kept.
+    /// Waits of more bits are kept: at first all.
     bits: u32,
     /// For each part of the ledger: when it has to be read at the latest, with those after it.
     due: Vec<i64>,
@@ -139,14 +212,26 @@ impl<'a> WaitCursor<'a> {
     /// Of `ledger` (utid, ts_ready, cause, ts_run) the waits whose begin was seen, of threads that
     /// are `wanted`.
     pub fn new(ledger: &'a Source<'a>, begin: i64, wanted: Vec<bool>) -> Result<Self> {
-        Self::keeping(KEPT, ledger, begin, wanted)
+        Self::keeping(most(ledger), ledger, begin, wanted, None)
     }
 
-    pub fn keeping(
+    /// The same for a sweep to which only those waits matter that are going on in one of some
+    /// `stretches` of time, in order: each with its end, ns after the begin of the window.
+    pub fn within(
+        ledger: &'a Source<'a>,
+        begin: i64,
+        wanted: Vec<bool>,
+        stretches: &[(i64, i64)],
+    ) -> Result<Self> {
+        Self::keeping(most(ledger), ledger, begin, wanted, Some(stretches))
+    }
+
+    fn keeping(
         most: usize,
         ledger: &'a Source<'a>,
         begin: i64,
         wanted: Vec<bool>,
+        stretches: Option<&[(i64, i64)]>,
     ) -> Result<Self> {
         let mut cursor = Self {
             ledger,
@@ -159,30 +244,44 @@ impl<'a> WaitCursor<'a> {
             next: 0,
             failed: None,
         };
-        cursor
-            .of
-            .resize_with(cursor.wanted.len(), OfThread::default);
+        let threads = cursor.wanted.len();
+        cursor.of.resize_with(threads, OfThread::default);
+        let mut stretches = stretches.map(|all| Stretches::new(all, threads));
         let mut kept: Vec<Row> = Vec::new();
         // Of each part the first begin of any wait, by how long that is.
         let mut first = Vec::new();
         for part in 0..ledger.parts() {
-            let mut by_bits = [i64::MAX; 65];
+            let mut by_bits = [i64::MAX; ENDLESS as usize + 1];
             for batch in ledger.part(part)? {
                 let bits = cursor.bits;
-                cursor.rows(&batch, |causes, row| {
+                cursor.rows(&batch, |causes, row, until| {
                     causes[row.utid as usize] |= 1 << row.wait.cause();
+                    // Of all of them: all short ones are going to be read.
                     let first = &mut by_bits[row.bits as usize];
                     *first = row.wait.ready().min(*first);
-                    if row.bits > bits {
-                        kept.push(row);
+                    let mut take = |row: Row| {
+                        if row.bits > bits {
+                            kept.push(row);
+                        }
+                    };
+                    match &mut stretches {
+                        Some(stretches) => stretches.row(row, until, take),
+                        None => take(row),
                     }
                 })?;
-                while kept.len() > most && cursor.bits < 64 {
+                while kept.len() > most && cursor.bits < ENDLESS {
                     cursor.bits += 1;
                     kept.retain(|row| row.bits > cursor.bits);
                 }
             }
             first.push(by_bits);
+        }
+        if let Some(stretches) = stretches {
+            stretches.finish(|row| {
+                if row.bits > cursor.bits {
+                    kept.push(row);
+                }
+            });
         }
         let mut due = i64::MAX;
         for by_bits in first.iter().rev() {
@@ -201,8 +300,13 @@ impl<'a> WaitCursor<'a> {
         Ok(cursor)
     }
 
-    /// Hands out the rows of threads that are wanted, with the causes of all.
-    fn rows(&mut self, batch: &RecordBatch, mut take: impl FnMut(&mut [u8], Row)) -> Result<()> {
+    /// Hands out the rows of threads that are wanted, with the causes of all, and when each wait
+    /// ended.
+    fn rows(
+        &mut self,
+        batch: &RecordBatch,
+        mut take: impl FnMut(&mut [u8], Row, i64),
+    ) -> Result<()> {
         crate::hooks::check_interrupt()?;
         let (utid, cause) = (
             full::<UInt32Type>(batch, "utid")?,
@@ -221,17 +325,19 @@ impl<'a> WaitCursor<'a> {
             }
             let ready = ready.value(i);
             // How long one lasted is not known of those that nobody saw end.
-            let long = if ran.is_valid(i) {
-                ran.value(i).saturating_sub(ready).max(0) as u64
+            let (until, bits) = if ran.is_valid(i) {
+                let long = ran.value(i).saturating_sub(ready).max(0) as u64;
+                let until = ran.value(i).saturating_sub(self.begin);
+                (until, ENDLESS - long.leading_zeros())
             } else {
-                u64::MAX
+                (i64::MAX, ENDLESS)
             };
             let row = Row {
                 utid: utid[i],
                 wait: Packed::new(ready.saturating_sub(self.begin), cause[i]),
-                bits: u64::BITS - long.leading_zeros(),
+                bits,
             };
-            take(&mut self.causes, row);
+            take(&mut self.causes, row, until);
         }
         Ok(())
     }
@@ -243,7 +349,7 @@ impl<'a> WaitCursor<'a> {
         self.next += 1;
         let mut of = std::mem::take(&mut self.of);
         for batch in self.ledger.part(part)? {
-            self.rows(&batch, |_, row| {
+            self.rows(&batch, |_, row, _| {
                 if row.bits <= bits {
                     let thread = &mut of[row.utid as usize];
                     thread.push(row.wait);
@@ -339,7 +445,7 @@ mod tests {
             let source = Source::Held("waits", batches.collect());
             for most in [0, 1, 20, 1000] {
                 let mut cursor =
-                    WaitCursor::keeping(most, &source, 0, vec![true; 3]).expect("a ledger");
+                    WaitCursor::keeping(most, &source, 0, vec![true; 3], None).expect("a ledger");
                 for _ in 0..2 {
                     let mut numbers = [None; 4];
                     for t in 0..=waits.last().map_or(0, |wait| wait.0) {
@@ -361,5 +467,61 @@ mod tests {
             }
         }
         assert!(found > 1000, "{found}");
+    }
+
+    #[test]
+    fn what_is_asked_for_in_some_stretches_only_is_as_if_it_were_asked_for_at_any_time() {
+        let (mut found, mut fewer) = (0, 0);
+        for seed in 0..200 {
+            let mut random = random(seed);
+            let (mut at, mut waits) = ([0; 3], Vec::new());
+            for _ in 0..60 {
+                let utid = random(3);
+                let ready = at[utid as usize] + i64::from(random(6));
+                let until = ready + i64::from(random(9));
+                at[utid as usize] = until;
+                waits.push((until, utid, ready, random(5) as u8));
+            }
+            waits.sort_by_key(|wait| (wait.0, wait.2));
+            let rows = waits
+                .iter()
+                .map(|wait| (wait.1, wait.2, wait.3, wait.0 - wait.2));
+            let batch = ledger(&rows.collect::<Vec<_>>());
+            let source = Source::Held("waits", vec![batch]);
+            let (mut stretches, mut t) = (Vec::new(), 0);
+            for _ in 0..random(5) {
+                let begin = t + i64::from(random(25));
+                t = begin + 1 + i64::from(random(12));
+                stretches.push((begin, t - 1));
+            }
+            for most in [0, 2, 1000] {
+                let cursor = |stretches| {
+                    WaitCursor::keeping(most, &source, 0, vec![true; 3], stretches).expect("waits")
+                };
+                let (mut all, mut few) = (cursor(None), cursor(Some(&stretches)));
+                let kept = |cursor: &WaitCursor<'_>| -> usize {
+                    cursor.of.iter().map(|thread| thread.kept.len()).sum()
+                };
+                if most > waits.len() {
+                    fewer += kept(&all) - kept(&few);
+                }
+                for now in 0..200 {
+                    for utid in 0..3 {
+                        let told = [&mut all, &mut few].map(|cursor| {
+                            let wait = cursor.next(utid, now);
+                            wait.map(|wait| (wait.ready, wait.cause))
+                        });
+                        if stretches
+                            .iter()
+                            .any(|(begin, end)| (*begin..=*end).contains(&now))
+                        {
+                            assert_eq!(told[0], told[1], "{seed} {most} {utid} {now}");
+                            found += usize::from(told[0].is_some());
+                        }
+                    }
+                }
+            }
+        }
+        assert!(found > 1000 && fewer > 1000, "{found} {fewer}");
     }
 }

@@ -63,7 +63,7 @@ def _gaps(trace: Trace) -> list[str]:
     from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.off_line import off_line
-    from schedscope.analysis.check.check import missing_wakeups
+    from schedscope.analysis.check.missing_wakeups import missing_wakeups
 
     found = [] if trace.events else ["no events"]
     # Counts from files may be as large as they like: their sum must not wrap.

@@ -20,6 +20,7 @@ from schedscope.analysis._base.topology import cpu_text, places
 from schedscope.errors import UsageError
 from schedscope.overview import worst
 from schedscope.parsers.schema import TABLES
+from schedscope.timelines import together
 from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes
 from schedscope.timelines.levels import Levels
 from schedscope.units import printable
@@ -34,8 +35,8 @@ MOST_BINS, MOST_LANES = 16_384, 1_024
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
 _STATE_NAMES = cast("pl.Enum", TABLES["states"].schema["state"]).categories
-_GROUPS = (("llc", "llc", "LLC"), ("package", "package", "package"), ("node", "numa_node", "node"))
-"""By what CPUs are grouped: its name in the page, the column of `cpus`, what a heading calls it."""
+_WORDS = {"llc": "LLC", "package": "package", "node": "node"}
+"""What a heading calls a group of CPUs."""
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
@@ -85,6 +86,8 @@ class Timeline:
         self.lanes, self.chosen = Lanes(trace, overview), chosen
         self.levels = Levels(trace, self.lanes.cpus(), overview)
         self._many: dict[str, str] = {}
+        self.groups: list[str] = []
+        """Lanes of groups of CPUs, above all others where CPUs are many."""
         ledger = trace.waits
         if chosen is not None:
             ledger = ledger.filter(pl.col("utid").cast(pl.UInt32).is_in(list(chosen)))
@@ -119,7 +122,7 @@ class Timeline:
             "places": self._places(),
             **self._many,
             "states": list(STATES),
-            "lanes": self.first,
+            "lanes": [*self.groups, *self.first],
             "waits": self.waits,
             "names": {str(utid): self.lanes.name(utid) for utid in sorted(utids)},
         }
@@ -199,20 +202,23 @@ class Timeline:
         cpus = [cpu for cpu in self.lanes.cpus() if not of or cpu in of]
         if len(cpus) <= FEW_CPUS:
             return cpus
-        names = {column: name for name, column, _ in _GROUPS}
+        waited = most_waited_cpus(self.lanes.trace)
+        shown = [cpu for cpu in waited if not of or cpu in of][:SHOWN_CPUS]
         if over := grouping(self.lanes.trace):
-            self._many["by"] = names[over]
+            by = next(name for name, column in together.GROUPS.items() if column == over)
+            self._many["by"] = by
+            self.groups = together.lanes(self.lanes.trace, by, shown)
         self._many["few"] = (
             f"{SHOWN_CPUS} of {len(cpus):,} CPUs, those for which threads waited longest, the worst"
             " first."
         )
-        waited = most_waited_cpus(self.lanes.trace)
-        return [cpu for cpu in waited if not of or cpu in of][:SHOWN_CPUS]
+        return shown
 
     def _places(self) -> dict[str, dict[str, str]]:
         """What CPUs are grouped by beside their numbers, and each CPU's group, where known."""
         found = {}
-        for by, over, word in _GROUPS:
+        for by, over in together.GROUPS.items():
+            word = _WORDS[by]
             of = places(self.lanes.trace, over)
             texts = {
                 number: f"{word} {number}, CPUs {cpu_text(cpu for cpu in of if of[cpu] == number)}"

@@ -1,6 +1,8 @@
-// Lanes with a height: queue depth, interrupts, quotas, switches per second.
+// Lanes with a height: queue depth, interrupts, quotas, switches per second, and those of groups of CPUs.
 
-const isLevel = (lane) => /^(depth|irq|quota|rate|lag):/.test(lane);
+const isLevel = (lane) => /^(depth|irq|quota|rate|lag|busy|waiting):/.test(lane);
+/** What a lane of a group of CPUs is about, as [, "busy", "node", "3"], or null. */
+const groupIn = (lane) => /^(busy|waiting):([a-z]+)([0-9]+)$/.exec(lane);
 /** Whose full height is the most of all the trace, and which show the most of each pixel, too. */
 const hasTop = (lane) => /^(depth|lag):/.test(lane);
 const isThread = (lane) => lane.startsWith("utid:");
@@ -57,11 +59,11 @@ const amount = (value) => (value >= 1e6 ? `${Number((value / 1e6).toPrecision(3)
 
 /** What the full height of a lane is: of queue depth and lag the most of all the trace, else of what is shown. */
 function full(lane, piece, mean) {
-  if (hasTop(lane)) return piece.top || 1;
+  if (hasTop(lane) || groupIn(lane)) return piece.top || 1;
   const most = ceiling(mean.reduce((a, b) => Math.max(a, b || 0), 0));
   return lane.startsWith("rate:") ? most : Math.min(1, Math.max(0.001, most));
 }
-const scaleText = (lane, top) => (lane.startsWith("lag:") ? duration(top * 1e3) : lane.startsWith("rate:") ? `${amount(top)}/s` : lane.startsWith("depth:") ? String(top) : `${Number((100 * top).toPrecision(3))} %`);
+const scaleText = (lane, top) => (lane.startsWith("lag:") ? duration(top * 1e3) : lane.startsWith("rate:") ? `${amount(top)}/s` : /^(depth|waiting):/.test(lane) ? String(top) : `${Number((100 * top).toPrecision(3))} %`);
 
 /** One pixel in words. */
 function heightWords(lane, { mean, max, sum }, x) {
@@ -70,5 +72,7 @@ function heightWords(lane, { mean, max, sum }, x) {
   if (lane.startsWith("lag:")) return `behind by ${duration(mean[x] * 1e3)} on average, at most by ${duration(max[x] * 1e3)}`;
   if (lane.startsWith("depth:")) return `${Number(mean[x].toPrecision(3))} threads on average, at most ${max[x]}`;
   const part = mean[x] > 0 && mean[x] < 0.001 ? "< 0.1 %" : `${(100 * mean[x]).toFixed(1)} %`;
+  if (lane.startsWith("waiting:")) return `${Number(mean[x].toPrecision(3))} threads wait on average`;
+  if (lane.startsWith("busy:")) return `CPUs are busy for ${part} of the time`;
   return lane.startsWith("irq:") ? `interrupts take ${part} of the time` : `held back for ${part} of the time`;
 }

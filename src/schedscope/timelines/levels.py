@@ -15,6 +15,7 @@ from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS, around
 from schedscope.timelines.level_sums import Sums
 from schedscope.timelines.steps import UNKNOWN, Heights, Ints, Reader, Steps, throttled
+from schedscope.timelines.together import Together, names as of_group
 from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Levels:
 
     They are named `depth:N`, `depth:all`, `irq:N`, `quota:N`, `rate:N`, `rate:all` and `lag:N`; N
     is a CPU, of `quota` the place among the control groups that a quota held back, and of `lag` a
-    thread. Of a long trace, which
-    has an `overview`, rows are read of what is shown, if those are not too many; else there are
+    thread; and, of groups of CPUs, as `together` says. Of a long trace, which has an `overview`,
+    rows are read of what is shown, if those are not too many; else there are
     sums over the overview's stretches.
     """
 
@@ -64,12 +65,15 @@ class Levels:
         self._lanes: dict[str, Heights] = {}
         self._near: dict[str, tuple[int, int, dict[str, Heights]]] = {}
         self._sums: dict[str, Sums] = {}
+        self._together = Together(trace)
         self._nearby = Background()
 
     @staticmethod
     def names(key: Any) -> bool:
         """Is this the name of such a lane?"""
         kind, _, rest = str(key).partition(":")
+        if of_group(str(key)):
+            return True
         return kind in KINDS and (rest.isdecimal() or (rest == "all" and kind in ("depth", "rate")))
 
     def offered(self) -> list[dict[str, Any]]:
@@ -106,6 +110,10 @@ class Levels:
         long trace was read.
         """
         kind = self._check(key)
+        if of_group(key):
+            # All of it: there is nothing finer.
+            whole = {"first": 0, "bins": self._together.bins, "scale": self._together.scale}
+            return Height(self._together.sums(key), self._together.top(key), whole)
         self._nearby.check()
         begin, end = self._inside(first * scale), self._inside((first + bins) * scale)
         near = self._held(key, begin, end)
@@ -146,7 +154,7 @@ class Levels:
         """The step of lane `key` at `ts`, in words."""
         kind, _, rest = self._check(key), *key.partition(":")[1:]
         answer: dict[str, Any] = {"lane": key, "at": ts, "state": None, "tables": []}
-        if kind == "rate" or not 0 <= ts < self.end - self.begin:
+        if kind == "rate" or of_group(key) or not 0 <= ts < self.end - self.begin:
             return answer
         lane, since, until = self._around(key, ts)
         assert isinstance(lane, Steps)
@@ -171,6 +179,10 @@ class Levels:
 
     def _check(self, key: str) -> str:
         kind, _, rest = key.partition(":")
+        if of_group(key):
+            if not self._together.has(key):
+                raise UsageError(f"lane {key!r:.40}", "a lane that this trace has")
+            return kind
         own: Container[int] = self._cpus
         if kind == "quota":
             own = range(len(throttled(self.trace)))

@@ -107,13 +107,14 @@ def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
     intervals = sum(len(lane.starts) for lane in source.lanes.get(source.first))
     if intervals * _ROUGH < room:
         whole = {"lanes": source.first, "first": 0, "bins": 1, "scale": duration}
-        data = _embed(about, [source.answer({**whole, "intervals": intervals})], None)
+        parts = [*_of_groups(source), source.answer({**whole, "intervals": intervals})]
+        data = _embed(about, parts, None)
         if _length(data) <= room:
             return _with_threads(source, about, whole, intervals, room)
     for bins in (4096, 2048, 1024, 512, 256):
         scale = -(-duration // bins)
         base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": -1}
-        parts = [source.answer(base)]
+        parts = [*_of_groups(source), source.answer(base)]
         # Half of the page is for the worst waits, unless that leaves too coarse a picture.
         if _length(_embed(about, parts, scale)) <= (room // 2 if bins > 256 else room):
             return _with_details(source, about, parts, scale, room)
@@ -124,11 +125,18 @@ def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
     )
 
 
+def _of_groups(source: Timeline) -> list[Answer]:
+    """The lanes of groups of CPUs, where there are any."""
+    if not source.groups:
+        return []
+    return [source.answer({"lanes": source.groups, "first": 0, "bins": 1, "scale": 1})]
+
+
 def _with_threads(
     source: Timeline, about: dict[str, Any], whole: dict[str, Any], rows: int, room: int
 ) -> dict[str, Any]:
     """Every interval of the lanes shown first, and of as many other threads as fit."""
-    parts = [source.answer({**whole, "intervals": rows})]
+    parts = [*_of_groups(source), source.answer({**whole, "intervals": rows})]
     left = room - _length(_embed(about, parts, None))
     others = [f"utid:{row['utid']}" for row in about["threads"]["rows"]]
     others = [key for key in others if key not in source.first]

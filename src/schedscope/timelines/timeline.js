@@ -109,6 +109,7 @@ function unpack(row, answer, buffers) {
   }
   if (row.kind === "levels") {
     for (const name of ["sum", "known", "max"]) if (row[name]) piece[name] = array(row[name]);
+    piece.finest = groupIn(row.key) !== null;
     piece.top = row.top;
     return piece;
   }
@@ -223,9 +224,9 @@ function within(piece, begin, end) {
   return found;
 }
 
-/** Does this piece tell the pixels as they are, or only about? */
+/** Does this piece tell the pixels as they are, or as well as anything does, or only about? */
 function exact(piece, scale) {
-  return piece.kind === "intervals" || scale % piece.scale === 0;
+  return piece.kind === "intervals" || piece.finest || scale % piece.scale === 0;
 }
 
 // ---- the picture ----
@@ -268,7 +269,11 @@ export function mount(root, about, source, home = "page") {
   const thread = (utid) => names[utid] || (threads.get(utid) || {}).name || `thread ${utid}`;
   const isHead = (lane) => lane.startsWith("head:");
   const titles = new Map((about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]])));
-  const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
+  const groupTitle = (lane) => {
+    const [, kind, over, number] = groupIn(lane);
+    return `${spots[over]} ${number}, ${kind === "busy" ? "busy" : "waiting"}`;
+  };
+  const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : groupIn(lane) ? groupTitle(lane) : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
   /** An instant, to a hundredth of a `span`: of what is shown, or of what it is about. */
   const when = (ns, span = view.scale * view.bins) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(span + 1)))))} s`;
 
@@ -296,7 +301,8 @@ export function mount(root, about, source, home = "page") {
   function groupOf(lane) {
     const own = isThread(lane) || lane.startsWith("lag:"), row = (own && threads.get(Number(lane.split(":")[1]))) || {};
     if (placed()) {
-      const cpu = own ? row.cpu : cpuOf(lane);
+      const cpu = own ? row.cpu : cpuOf(lane), many = groupIn(lane);
+      if (many && many[2] === by) return Object.values(about.places[by]).find((name) => name.startsWith(`${spots[by]} ${many[3]},`)) || "all CPUs";
       if (cpu === null || cpu === undefined) return own ? "CPU unknown" : "all CPUs";
       return by === "cpu" ? `CPU ${cpu}` : about.places[by][cpu] || `${spots[by]} unknown`;
     }
@@ -569,7 +575,7 @@ export function mount(root, about, source, home = "page") {
       patch(`${colour.lane}; border: 1px solid ${colour.hatch}; box-sizing: border-box`, "idle, or no such thread"),
       patch(`repeating-linear-gradient(135deg, ${colour.hatch} 0 1px, transparent 1px 4px)`, "unknown"),
       ...(colour.forced ? [] : [patch(`linear-gradient(90deg, ${[1, 2, 3].map((utid, i) => `${hue(utid, colour)} ${33 * i}% ${33 * (i + 1)}%`).join(", ")})`, "on a CPU: a colour per thread")]),
-      ...(about.more ? [patch(`linear-gradient(${colour.text} 0 12%, transparent 12% 45%, ${colour.level} 45%)`, "height: mean, line: most")] : []),
+      ...(about.more || about.lanes.some(groupIn) ? [patch(`linear-gradient(${colour.text} 0 12%, transparent 12% 45%, ${colour.level} 45%)`, "height: mean, line: most")] : []),
       h("span", {}, h("i", { style: `background: linear-gradient(90deg, transparent 45%, ${colour.arrow} 45% 55%, transparent 55%)` }), "arrow: wakeup"));
   }
 

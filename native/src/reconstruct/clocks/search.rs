@@ -150,16 +150,19 @@ impl Examiner<'_> {
         let mut found: Vec<Offset> = Vec::new();
         while found.len() + 1 < movable.len() + spare {
             let breaks = self.breaks(&self.seen);
-            if breaks < MENDED {
+            // An offset is believed that leaves no more than so many.
+            let Some(most) = breaks.checked_sub(self.least()) else {
                 break;
-            }
+            };
             let free = |cpu: &&u16| found.iter().all(|one| one.cpu != **cpu);
             let tried = movable.iter().filter(free);
-            let best = tried.map(|&cpu| self.best(cpu)).min_by_key(|one| one.left);
-            let Some(best) = best else { break };
+            let best = tried.map(|&cpu| self.best(cpu, breaks, most));
+            let Some(best) = best.min_by_key(|one| one.left) else {
+                break;
+            };
             let middle = match best.middle() {
                 // Tried on the first events, it may be the worse for the others.
-                Some(middle) if breaks.saturating_sub(best.left) >= self.least() => middle,
+                Some(middle) if best.left <= most => middle,
                 _ => break,
             };
             found.push(best);
@@ -174,7 +177,7 @@ impl Examiner<'_> {
     /// What was found before was found among clocks that were wrong themselves.
     fn refine(&mut self, found: &mut [Offset]) {
         for one in found {
-            let again = self.best(one.cpu);
+            let again = self.best(one.cpu, one.breaks, u32::MAX);
             if let (Some((least, most)), Some(middle)) = (again.ahead, one.middle()) {
                 one.ahead = Some((middle + least, middle + most));
                 self.shift(one.cpu, again.middle().unwrap_or(0));
@@ -190,8 +193,9 @@ impl Examiner<'_> {
         self.seen.sort_by_key(|seen| seen.ts);
     }
 
-    /// The offset of `cpu` that leaves the fewest breaks of order.
-    fn best(&self, cpu: u16) -> Offset {
+    /// The offset of `cpu` that leaves the fewest of the `breaks` of order; how far from it others
+    /// do is not asked where it leaves more than `most`.
+    fn best(&self, cpu: u16, breaks: u32, most: u32) -> Offset {
         let seen = &self.seen;
         let first = &seen[..seen.len().min(FIRST)];
         let beginning = Sides::of(first, cpu);
@@ -217,6 +221,15 @@ impl Examiner<'_> {
         let fewest = self
             .breaks_apart(&whole, middle, u32::MAX)
             .unwrap_or(u32::MAX);
+        let found = |ahead| Offset {
+            cpu,
+            ahead,
+            breaks,
+            left: fewest,
+        };
+        if fewest > most {
+            return found(None);
+        }
         let edge = |sign: i64| {
             let as_good = |by: i64| {
                 let ahead = middle + sign * by;
@@ -237,12 +250,7 @@ impl Examiner<'_> {
             middle + sign * (good + step)
         };
         let (least, most) = (edge(-1), edge(1));
-        Offset {
-            cpu,
-            ahead: (most - least <= WIDEST).then_some((least, most)),
-            breaks: self.breaks(seen),
-            left: fewest,
-        }
+        found((most - least <= WIDEST).then_some((least, most)))
     }
 
     /// The fewest breaks that an offset of `cpu` leaves of those that there are: as `best`, but
