@@ -737,6 +737,34 @@ def test_the_matrix_shows_every_number(trace: ss.Trace) -> None:
     drawn(ss.plot.migration_matrix(ss.migration_matrix(trace, waited=20), value="queued"))
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_matrix_of_many_cpus_shows_groups_of_neighbours(*, whole: bool) -> None:
+    """96 CPUs in 12 caches of 8, or in pairs where not every pair of CPUs has its row."""
+    pairs = [(a, b) for a in range(96) for b in range(96) if a != b]
+    near = ["llc" if a // 8 == b // 8 else "package" for a, b in pairs]
+    moved = [int(b == a + 1 and b % 8 > 0) * 3 for a, b in pairs]
+    frame = pl.DataFrame(
+        {
+            "from_cpu": [a for a, _ in pairs],
+            "to_cpu": [b for _, b in pairs],
+            "distance": near,
+            "n": moved,
+        }
+    )
+    axes = ss.plot.migration_matrix(frame if whole else frame.filter(pl.col("n") > 0))
+    field = axes.images[0].get_array()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert field.sum() == sum(moved)
+    if whole:
+        assert field.shape == (12, 12)
+        assert field.diagonal().tolist() == [21] * 12
+        assert labels[:2] == ["0-7", "8-15"]
+    else:
+        assert field.shape == (48, 48)
+        assert labels[:2] == ["0-1", "4-5"]
+    drawn(axes)
+
+
 def test_rates_are_stacked_to_the_rate_of_all(trace: ss.Trace) -> None:
     axes = ss.plot.migration_rates(ss.migration_summary(trace, "cause", every=40))
     tops = Counter()  # type: ignore[var-annotated]

@@ -9,6 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
+from schedscope.analysis._base.many_cpus import FEW_CPUS
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, nothing, require, short
 
 # White is nothing at all; dark enough at the end that white digits can be read.
@@ -30,14 +31,24 @@ def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None =
 
     `value` is the column to show: "n", a cause, "n_waited", or "queued" (time).
     A darker field has more; a field without a colour has none. Thin lines
-    part the last-level caches as far as the distances tell.
+    part the last-level caches as far as the distances tell. Of more than 64 CPUs a row and a column
+    are the neighbours that share a cache, or several such groups: then the diagonal has moves
+    within a group.
     """
     require(frame.columns, ("from_cpu", "to_cpu", "distance", value), "schedscope.migration_matrix")
     cpus = sorted({*frame["from_cpu"], *frame["to_cpu"]})
     field = np.zeros((len(cpus), len(cpus)))
     ends = [np.searchsorted(cpus, frame[name].to_numpy()) for name in ("from_cpu", "to_cpu")]
     field[ends[0], ends[1]] = frame[value].fill_null(0).to_numpy()
-    size = min(2.8 + 0.5 * max(len(cpus), 2), 9.5)
+    borders = _borders(frame, cpus)
+    names = [str(cpu) for cpu in cpus]
+    if len(cpus) > FEW_CPUS:
+        # Without a row for each pair it is not known where all caches end.
+        whole = frame.height >= len(cpus) * (len(cpus) - 1)
+        begins = _groups(borders if whole else [], len(cpus))
+        field = np.add.reduceat(np.add.reduceat(field, begins, axis=0), begins, axis=1)
+        names, borders = _ranges(cpus, begins), []
+    size = min(2.8 + 0.5 * max(len(names), 2), 9.5)
     with canvas(ax, width=size + 1.2, height=size) as axes:
         shown = np.ma.masked_equal(field, 0)
         most = float(field.max()) if field.size else 0.0
@@ -48,29 +59,31 @@ def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None =
             shrink=0.75,
             label=_meaning(value),
             format=lambda v, _: _amount(v, value),
+            ticks=MaxNLocator(nbins=6, integer=value != "queued"),
         )
-        if len(cpus) <= _NUMBERS:
+        if len(names) <= _NUMBERS:
             for (row, column), amount in np.ndenumerate(field):
-                if row != column:
+                if row != column or amount:
                     color = "white" if amount > 0.55 * most else INK
                     axes.text(
                         column, row, _amount(amount, value), color=color,
-                        ha="center", va="center", fontsize=9 if len(cpus) <= 8 else 7,
+                        ha="center", va="center", fontsize=9 if len(names) <= 8 else 7,
                     )  # fmt: skip
-        for border in _borders(frame, cpus):
+        for border in borders:
             axes.axhline(border - 0.5, color=INK, linewidth=0.8)
             axes.axvline(border - 0.5, color=INK, linewidth=0.8)
-        step = -(-len(cpus) // 32) if cpus else 1
-        ticks = range(0, len(cpus), step)
-        axes.set_xticks(ticks, [str(cpus[i]) for i in ticks])
-        axes.set_yticks(ticks, [str(cpus[i]) for i in ticks])
+        step = -(-len(names) // 32) if names else 1
+        ticks = range(0, len(names), step)
+        grouped = len(names) < len(cpus)
+        axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90 if grouped else 0)
+        axes.set_yticks(ticks, [names[i] for i in ticks])
         axes.tick_params(length=0)
         axes.grid(False)
         for spine in axes.spines.values():
             spine.set_visible(True)
             spine.set_color(FAINT)
-        axes.set_xlabel("to CPU")
-        axes.set_ylabel("from CPU")
+        axes.set_xlabel("to CPUs" if grouped else "to CPU")
+        axes.set_ylabel("from CPUs" if grouped else "from CPU")
         total = _amount(float(field.sum()), value)
         axes.set_title(f"{_meaning(value).capitalize()}: {total} in all")
     return axes
@@ -149,6 +162,21 @@ def _borders(frame: pl.DataFrame, cpus: list[int]) -> list[int]:
     )
     ends = pairs.select(pl.col("from_cpu", "to_cpu").cast(pl.Int64))
     return following.join(ends, on=["from_cpu", "to_cpu"]).sort("at")["at"].to_list()
+
+
+def _groups(borders: list[int], n: int) -> list[int]:
+    """Where each group of neighbours begins: the caches of a machine, or equal parts of it.
+
+    So many neighbours are one that `FEW_CPUS` groups are enough.
+    """
+    begins = [0, *borders] if borders else list(range(n))
+    return begins[:: -(-len(begins) // FEW_CPUS)]
+
+
+def _ranges(cpus: list[int], begins: list[int]) -> list[str]:
+    ends = [*begins[1:], len(cpus)]
+    spans = [(cpus[begin], cpus[end - 1]) for begin, end in zip(begins, ends, strict=True)]
+    return [str(first) if first == last else f"{first}-{last}" for first, last in spans]
 
 
 def _meaning(value: str) -> str:
