@@ -9,13 +9,14 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
 from schedscope import units
-from schedscope.analysis._base.many_cpus import FEW_CPUS
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, nothing, require, short
 
 # White is nothing at all; dark enough at the end that white digits can be read.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#eef5fa", COLORS[5], COLORS[0], "#00355a"])
 # More CPUs than this have no room for a number in each field.
 _NUMBERS = 16
+# And more fields than this in a row are too small to be seen.
+_FIELDS = 64
 _COLORS = {
     "wake": COLORS[0],
     "balance": COLORS[1],
@@ -42,7 +43,7 @@ def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None =
     field[ends[0], ends[1]] = frame[value].fill_null(0).to_numpy()
     borders = _borders(frame, cpus)
     names = [str(cpu) for cpu in cpus]
-    if len(cpus) > FEW_CPUS:
+    if len(cpus) > _FIELDS:
         # Without a row for each pair it is not known where all caches end.
         whole = frame.height >= len(cpus) * (len(cpus) - 1)
         begins = _groups(borders if whole else [], len(cpus))
@@ -167,10 +168,10 @@ def _borders(frame: pl.DataFrame, cpus: list[int]) -> list[int]:
 def _groups(borders: list[int], n: int) -> list[int]:
     """Where each group of neighbours begins: the caches of a machine, or equal parts of it.
 
-    So many neighbours are one that `FEW_CPUS` groups are enough.
+    So many neighbours are one that `_FIELDS` groups are enough.
     """
     begins = [0, *borders] if borders else list(range(n))
-    return begins[:: -(-len(begins) // FEW_CPUS)]
+    return begins[:: -(-len(begins) // _FIELDS)]
 
 
 def _ranges(cpus: list[int], begins: list[int]) -> list[str]:
