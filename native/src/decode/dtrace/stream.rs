@@ -45,18 +45,27 @@ pub struct Shared {
 pub struct LastLine {
     ts: i64,
     text: Vec<u8>,
+    /// It came twice.
+    twice: bool,
+    /// The line before it came twice.
+    before_twice: bool,
 }
 
 impl LastLine {
     /// Is `text`, a line with the stamp `ts`, that one again?
+    ///
+    /// Two lines that tell a load may be alike: of two changes in a nanosecond the second goes back.
+    /// They are one only where the line before came twice, too.
     #[inline]
-    fn repeats(&mut self, ts: i64, text: &[u8]) -> bool {
+    fn repeats(&mut self, ts: i64, text: &[u8], tells_load: bool) -> bool {
         if ts == self.ts && text == self.text {
-            return true;
+            self.twice = !tells_load || self.before_twice;
+            return self.twice;
         }
         self.ts = ts;
         self.text.clear();
         self.text.extend_from_slice(text);
+        self.before_twice = std::mem::take(&mut self.twice);
         false
     }
 }
@@ -217,7 +226,8 @@ impl Stream for RunStream {
         let Some(line) = self.line else { return Ok(()) };
         let bytes = &self.buffer[..self.filled];
         let end = newline(bytes, line.start).unwrap_or(self.filled);
-        if shared.last[usize::from(line.cpu)].repeats(line.ts, &bytes[line.start..end]) {
+        let text = &bytes[line.start..end];
+        if shared.last[usize::from(line.cpu)].repeats(line.ts, text, line.letter == b'L') {
             shared.repeated += 1;
             self.skip(line.start);
             return self.advance(shared);
