@@ -160,16 +160,7 @@ impl<'a> Engine<'a> {
             .collect();
         let cpus = machine
             .cpus()
-            .map(|c| CpuState {
-                curr: None,
-                picked_at: 0,
-                nr_queued: 0,
-                idle_since: 0,
-                resched: None,
-                charged_at: 0,
-                settled_at: 0,
-                rate: i64::from(machine.info(c).capacity),
-            })
+            .map(|c| CpuState::idle(i64::from(machine.info(c).capacity)))
             .collect();
         let mut counter_base = Vec::with_capacity(n);
         let mut counters = 0u64;

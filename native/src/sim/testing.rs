@@ -274,17 +274,7 @@ fn a_loop_of_no_length_is_refused() {
 pub fn world_with_idle(machine: Machine, busy: &[Cpu]) -> World {
     let mut w = World::hollow();
     let n = machine.ncpu();
-    let cpu = CpuState {
-        curr: None,
-        picked_at: 0,
-        nr_queued: 0,
-        idle_since: 0,
-        resched: None,
-        charged_at: 0,
-        settled_at: 0,
-        rate: 0,
-    };
-    w.cpus = vec![cpu; n];
+    w.cpus = vec![CpuState::idle(0); n];
     w.threads = vec![Thread {
         state: State::Unborn,
         class: Class::Fair,

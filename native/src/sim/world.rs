@@ -86,6 +86,20 @@ pub struct CpuState {
 }
 
 impl CpuState {
+    /// Idle since time 0; `rate` as in the field.
+    pub(super) fn idle(rate: i64) -> Self {
+        Self {
+            curr: None,
+            picked_at: 0,
+            nr_queued: 0,
+            idle_since: 0,
+            resched: None,
+            charged_at: 0,
+            settled_at: 0,
+            rate,
+        }
+    }
+
     /// Runnable threads of this CPU, the running one among them.
     pub fn nr_running(&self) -> u32 {
         self.nr_queued + u32::from(self.curr.is_some())
