@@ -134,6 +134,18 @@ def test_above_them_stand_how_busy_each_node_is_and_how_many_threads_wait_there(
     assert [key for key in carried if "node" in key] == lanes, "once each"
 
 
+def test_a_node_that_is_off_line_has_no_lanes() -> None:
+    """The host lists its CPUs, and none of them was recorded."""
+    trace = machine(80)
+    trace.info["per_cpu"] = [{"cpu": cpu} for cpu in range(70)]
+    source = Timeline(trace)
+    assert source.groups
+    assert not [lane for lane in source.groups if lane.endswith("node7")]
+    source.answer({"lanes": source.groups, "first": 0, "bins": 1, "scale": 1})
+    with pytest.raises(UsageError, match="node7"):
+        source.answer({"lanes": ["busy:node7"], "first": 0, "bins": 1, "scale": 1})
+
+
 @pytest.mark.parametrize(("section", "first"), [(time, 5), (cpus, 5)])
 def test_tables_of_the_report_have_the_worst_cpus_and_sums_of_nodes(
     section: object, first: int

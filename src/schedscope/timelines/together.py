@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 GROUPS = {"llc": "llc", "package": "package", "node": "numa_node"}
 """What CPUs are grouped by: its name in the page, and the column of `cpus`."""
-KINDS = {"busy": "CPUs that are busy", "waiting": "threads that wait"}
+KINDS = ("busy", "waiting")
+"""The CPUs that are busy, and the threads that wait for them."""
 
 _BINS = 512
 """Stretches that the window is cut into: sums over these are all there is of such a lane."""
@@ -32,10 +33,16 @@ def names(key: str) -> bool:
     return _NAME.fullmatch(key) is not None
 
 
+def _place_of(trace: Trace, by: str) -> dict[int, int]:
+    """The group of each CPU that was recorded and whose group is known."""
+    of = places(trace, GROUPS[by])
+    return {cpu: at for cpu in recorded_cpus(trace) if (at := of.get(cpu)) is not None}
+
+
 def lanes(trace: Trace, by: str, cpus: Sequence[int]) -> list[str]:
     """Both lanes of each group of the trace's CPUs: first of those that `cpus` are in, in order."""
-    of = places(trace, GROUPS[by])
-    found = dict.fromkeys(of[cpu] for cpu in [*cpus, *of] if of.get(cpu) is not None)
+    of = _place_of(trace, by)
+    found = dict.fromkeys(of[cpu] for cpu in [*cpus, *of] if cpu in of)
     return [f"{kind}:{by}{place}" for place in [*found][:SHOWN_CPUS] for kind in KINDS]
 
 
@@ -54,7 +61,7 @@ class Together:
     def has(self, key: str) -> bool:
         """Does the trace have this lane?"""
         _, by, place = self._split(key)
-        return place in places(self._trace, GROUPS[by]).values()
+        return place in _place_of(self._trace, by).values()
 
     def sums(self, key: str) -> dict[str, Ints]:
         """Of each stretch: the time that CPUs were busy, or threads waited, and what it is part of.
@@ -83,7 +90,7 @@ class Together:
         if self._cpus is None:
             parts = occupancy(self._trace).parts(recorded_cpus(self._trace), False, self.scale)
             self._cpus = pl.DataFrame(parts).filter(pl.col("cpu").is_not_null())
-        place = {cpu: of for cpu, of in places(self._trace, GROUPS[by]).items() if of is not None}
+        place = _place_of(self._trace, by)
         numbered = pl.DataFrame(
             {"cpu": place.keys(), "place": place.values()},
             schema={"cpu": pl.UInt16, "place": pl.Int64},
@@ -102,12 +109,16 @@ class Together:
         most = (pl.col("waiting") / pl.col("dur")).max().ceil()
         self._tops[f"waiting:{by}"] = max(1, int(sums.select(most.fill_null(1)).item()))
         self._tops[f"busy:{by}"] = 1
-        for (number,), part in sums.partition_by("place", as_dict=True).items():
+        by_place = sums.partition_by("place", as_dict=True)
+        for number in set(place.values()):
+            # None where the window is empty.
+            part = by_place.get((number,))
             for kind, (of, within) in {
                 "busy": ("busy", "known"),
                 "waiting": ("waiting", "dur"),
             }.items():
                 lane = {name: np.zeros(self.bins, np.int64) for name in ("sum", "known")}
-                lane["sum"][part["at"].to_numpy()] = part[of].to_numpy()
-                lane["known"][part["at"].to_numpy()] = part[within].to_numpy()
+                if part is not None:
+                    lane["sum"][part["at"].to_numpy()] = part[of].to_numpy()
+                    lane["known"][part["at"].to_numpy()] = part[within].to_numpy()
                 self._lanes[f"{kind}:{by}{number}"] = lane
