@@ -105,23 +105,16 @@ impl Start {
     }
 }
 
-/// A switch that has no line of its own: the recorder went to sleep at `since`
-/// and `tid` ran from then on.
+/// What a switch line begins with: of a switch that has no line of its own, if the recorder went to
+/// sleep at `since` and `tid` ran from then on, and to whom the line itself switches.
 pub struct Since {
     pub since: i64,
     pub tid: u32,
     pub prio: i16,
+    pub next_tid: Option<u32>,
 }
 
-/// The thread that a switch line switches to. `fields` stand behind `seq`.
-pub fn next_tid(mut fields: Fields<'_>) -> Option<u32> {
-    for _since_state_prio_tid_prio in 0..5 {
-        fields.int()?;
-    }
-    fields.small()
-}
-
-/// The hidden switch that a switch line tells of. `fields` stand behind `seq`.
+/// Of a switch line. `fields` stand behind `seq`.
 pub fn since(mut fields: Fields<'_>) -> Option<Since> {
     let since = fields.int()?;
     let _state = fields.int()?;
@@ -129,6 +122,7 @@ pub fn since(mut fields: Fields<'_>) -> Option<Since> {
         since,
         prio: fields.small()?,
         tid: fields.small()?,
+        next_tid: fields.int().and_then(|_prio| fields.small()),
     })
 }
 

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
-use super::line::{Fields, Start, next_tid, since};
+use super::line::{Fields, Start, since};
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -166,17 +166,15 @@ pub fn sort_out(
         before.seq = Some(start.seq.max(expected));
         before.ts = start.ts;
         if start.letter == b'S' {
-            let recorder = sorted
-                .recorder_tid
-                .filter(|&tid| next_tid(Fields(fields.0)) == Some(tid));
-            before.recorder_in = recorder.map(|_| start.ts);
-        }
-        if start.letter == b'S'
-            && let Some(told) = since(Fields(fields.0)).filter(|told| told.since > before.since)
-        {
-            before.since = told.since;
-            let text = format!("{} {} {}\n", told.since, told.tid, told.prio);
-            hidden.write(cpu, text.as_bytes())?;
+            let told = since(Fields(fields.0));
+            let next = told.as_ref().and_then(|told| told.next_tid);
+            before.recorder_in =
+                (next.is_some() && next == sorted.recorder_tid).then_some(start.ts);
+            if let Some(told) = told.filter(|told| told.since > before.since) {
+                before.since = told.since;
+                let text = format!("{} {} {}\n", told.since, told.tid, told.prio);
+                hidden.write(cpu, text.as_bytes())?;
+            }
         }
         line.push(b'\n');
         lines.write(cpu, &line)?;
