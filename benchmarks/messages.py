@@ -27,7 +27,7 @@ import os
 import statistics
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -35,6 +35,7 @@ from quiet import Quiet
 
 import schedscope as ss
 from schedscope.simulator.replay import replay
+from schedscope.simulator.tick_phase import shifted
 from schedscope.trace import Trace
 
 HERE = Path(__file__).resolve().parent
@@ -103,14 +104,13 @@ def replays(trace: Trace, threads: pl.DataFrame, others: str) -> list[Figures]:
     rows = pl.DataFrame({"was": way.utids}).with_row_index("row")
     mine = rows.join(threads.rename({"utid": "was"}), on="was")
     settings = way.settings(way.policy)
-    period = 1_000_000_000 // int(settings.get("hz") or 250)
+    hz = int(settings.get("hz") or 250)
     found = []
-    for i in range(PHASES):
-        phase = (shape.tick_phase + i * period // PHASES) % period
+    for i, machine in enumerate(shifted(shape, hz, PHASES)):
         again = ss.simulate(
             way.workload,
             policy=way.policy,
-            machine=replace(shape, tick_phase=phase),
+            machine=machine,
             set=settings,
             costs=way.costs,
             seed=1 + i,

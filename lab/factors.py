@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -19,7 +19,9 @@ import schedscope as ss
 from lab.policies import OWN
 from schedscope.simulator.change import change
 from schedscope.simulator.groups import knows_groups
+from schedscope.simulator.machine import Machine
 from schedscope.simulator.replay import Replay, replay
+from schedscope.simulator.tick_phase import shifted
 from schedscope.simulator.workload import Workload
 
 NO_CHANGE = "no change"
@@ -27,6 +29,10 @@ NO_CHANGE = "no change"
 REPEATS = "repeats"
 """No model: the largest of the real repeats over the smallest."""
 NULLS = ("fifo", "rr")
+PHASES = 5
+"""Replays of each recording under the model asked about, their ticks at other instants: the figures
+of one such replay are off by chance, by some 10 % where CPUs are two. Nulls are far off anyway, and
+replayed once."""
 LONGER = 3
 """What ended in the recording may take so many times as long to end in a replay."""
 
@@ -116,10 +122,10 @@ def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str,
     """What `policy` and the nulls say of a trace, with the tunables that `target` tells."""
     way = replay(trace)
     for name in (policy, *NULLS):
-        if name in OWN:
-            yield name, figures(_ran(way, policy=OWN[name]()))
-        else:
-            yield name, figures(_ran(way, policy=name, set=target.settings(name)))
+        own = OWN.get(name)
+        given = {} if own else target.settings(name)
+        for ran in _ran(way, own or name, PHASES if name == policy else 1, given):
+            yield name, figures(ran)
 
 
 def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, Figures]]:
@@ -132,22 +138,38 @@ def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, F
     for name in (asked.policy, *NULLS):
         if "quota" in whatif and not knows_groups(name):
             continue
-        given = asked.set if name == asked.policy else way.settings(name)
-        ran = _ran(way, policy=name, set=given, workload=asked.workload, machine=asked.machine)
-        yield name, figures(ran, levels=False)
+        own = name == asked.policy
+        given = asked.set if own else way.settings(name)
+        for ran in _ran(way, name, PHASES if own else 1, given, asked.workload, asked.machine):
+            yield name, figures(ran, levels=False)
 
 
-def _ran(way: Replay, *, workload: Workload | None = None, **given: Any) -> ss.Trace:
-    """The replay of `simulate` and `whatif`; as in the latter it goes on to the end of the
-    workload, if that ended in the recording.
+def _ran(
+    way: Replay,
+    policy: str | Callable[[], ss.Policy],
+    phases: int,
+    settings: Mapping[str, Any],
+    workload: Workload | None = None,
+    machine: Machine | None = None,
+) -> Iterator[ss.Trace]:
+    """Replays as of `simulate` and `whatif`, their ticks at so many `phases`; as in the latter
+    they go on to the end of the workload, if that ended in the recording.
     """
+    workload = workload or way.workload
+    shape = machine or workload.machine
+    assert shape is not None  # a workload from a trace has one
     ended = roles(way.trace)["exit_ts"].is_not_null().all()
-    return ss.simulate(
-        workload or way.workload,
-        costs=way.costs,
-        until=f"{way.trace.duration * LONGER}ns" if ended else way.until,
-        **given,
-    )
+    hz = int(settings.get("hz") or way.workload.info["extraction"]["clock_hz"] or 250)
+    for i, shifted_machine in enumerate(shifted(shape, hz, phases)):
+        yield ss.simulate(
+            workload,
+            policy=policy if isinstance(policy, str) else policy(),
+            machine=shifted_machine,
+            set=settings,
+            costs=way.costs,
+            seed=1 + i,
+            until=f"{way.trace.duration * LONGER}ns" if ended else way.until,
+        )
 
 
 def compare(

@@ -6,12 +6,14 @@ fall between those of the host cuts slices short that were whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from schedscope.simulator.machine import Machine
 from schedscope.trace import Trace
 
 RATES = (100, 250, 300, 1000)
@@ -118,3 +120,18 @@ def _phase(instants: Instants, at: int, period: int) -> int | None:
     after = np.sort((instants - at) % period)
     here = after[after <= LATE]
     return int((at + here[(len(here) - 1) * 9 // 10]) % period) if len(here) else None
+
+
+def shifted(machine: Machine, hz: int, times: int) -> Iterator[Machine]:
+    """The machine so many times: its ticks at their own instants, then later by equal parts.
+
+    Which thread a tick finds running decides about many waits, and no model knows it for sure:
+    replays with ticks at other instants show what depends on that.
+
+    >>> from schedscope.simulator.machine import machine
+    >>> [same.tick_phase for same in shifted(machine(1), 250, 4)]
+    [0, 1000000, 2000000, 3000000]
+    """
+    period = 1_000_000_000 // max(1, hz)
+    for i in range(times):
+        yield replace(machine, tick_phase=(machine.tick_phase + i * period // times) % period)

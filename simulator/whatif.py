@@ -8,7 +8,7 @@ the second can be trusted, for each service.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -20,6 +20,7 @@ from schedscope.simulator.change import Changed, change
 from schedscope.simulator.replay import Replay, replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
+from schedscope.simulator.tick_phase import shifted
 from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
 from schedscope.trace import Trace
 
@@ -368,24 +369,19 @@ def _runs(
     way: Replay, config: Changed, replays: int, seed: int, progress: Progress | None
 ) -> list[Trace]:
     hz = int(config.set.get("hz") or (way.workload.info["extraction"]["clock_hz"] or 250))
-    period = 1_000_000_000 // max(1, hz)
-    found = []
-    for i in range(replays):
-        phase = (config.machine.tick_phase + i * period // replays) % period
-        shape = replace(config.machine, tick_phase=phase)
-        found.append(
-            simulate(
-                config.workload,
-                policy=config.policy,
-                machine=shape,
-                set=config.set,
-                costs=way.costs,
-                seed=seed + i,
-                until=f"{LONGER * way.trace.duration}ns",
-                progress=progress,
-            )
+    return [
+        simulate(
+            config.workload,
+            policy=config.policy,
+            machine=machine,
+            set=config.set,
+            costs=way.costs,
+            seed=seed + i,
+            until=f"{LONGER * way.trace.duration}ns",
+            progress=progress,
         )
-    return found
+        for i, machine in enumerate(shifted(config.machine, hz, replays))
+    ]
 
 
 def _services(way: Replay, by: str) -> pl.DataFrame:
