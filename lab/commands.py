@@ -15,13 +15,13 @@ import schedscope as ss
 from lab.__main__ import default_cache, matrix
 from lab.boots import Run, earlier
 from lab.page import date
-from schedscope.cli import GROUPS
+from schedscope.cli import by_group
 
 BEGIN = "<!-- table: python -m lab.commands CELL --write docs/lab.md -->"
 END = "<!-- end of the table of commands -->"
 
 _ASKED = (
-    "know the recording",
+    "inspect the recording",
     "who waited, and why?",
     "how well was the machine used?",
     "where did threads run?",
@@ -52,7 +52,8 @@ class Cost:
 
 def questions() -> list[str]:
     """Commands that take a recording and no more, and those that write a file of it."""
-    return [name for group in _ASKED for name in GROUPS[group]] + ["report", "timeline", "export"]
+    known = by_group()
+    return [name for group in _ASKED for name in known[group]] + ["report", "timeline", "export"]
 
 
 def measure(capture: Path, out: Path) -> list[Cost]:

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from lab import (  # noqa: E402
     __main__ as lab,
+    commands,
     guests,
     packages,
     page,
@@ -47,6 +48,11 @@ def unpacked(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(FIXTURES / f"{name}.tar.xz" if isinstance(name, str) else name) as archive:
         unpack(archive, tmp_path)
     return tmp_path
+
+
+def test_the_commands_that_are_measured_are_those_of_the_command_line() -> None:
+    asked = commands.questions()
+    assert {"check", "latency", "migrations", "report"} <= set(asked) <= set(cli.commands())
 
 
 def test_every_cell_names_a_kernel_of_the_matrix() -> None:
