@@ -21,7 +21,8 @@ import polars as pl
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from together import PROGRAMS, compare, opened, record, unpacked  # noqa: E402
+from archives import unpacked  # noqa: E402
+from together import PROGRAMS, TRACES, compare, opened, record  # noqa: E402
 from tools import tool  # noqa: E402
 
 
@@ -36,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="together-", dir="/tmp") as name:
         folder = Path(name)
         if arguments.packed:
-            paths = unpacked(arguments.packed, folder)
+            paths = unpacked(arguments.packed, folder, TRACES)
         else:
             paths = record(folder, arguments.seconds)
         table = compare(opened(paths, folder / "cache"))
