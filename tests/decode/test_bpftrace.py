@@ -77,7 +77,9 @@ def missing_at_the_end() -> dict[int, tuple[int, int]]:
 
 UNTIL = min(last for _, last in missing_at_the_end().values())
 """The fixture's window ends before; what came later did not arrive of every CPU."""
-TOLD = [line for line in EVENTS if stamp(line) <= UNTIL]
+ON = next(int(line.split(b" ")[1]) for line in LINES if line.startswith(b"#on "))
+"""From here on all probes record."""
+TOLD = [line for line in EVENTS if ON <= stamp(line) <= UNTIL]
 
 
 def test_every_line_is_an_event() -> None:
@@ -106,7 +108,7 @@ def test_switches_are_the_lines_field_by_field() -> None:
             told.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
     assert told <= found
     hidden = {(line.split(b" ")[2], line.split(b" ")[4]) for line in EVENTS if line[:1] == b"S"}
-    hidden = {pair for pair in hidden if pair[1] != b"0" and int(pair[1]) <= UNTIL}
+    hidden = {pair for pair in hidden if pair[1] != b"0" and ON <= int(pair[1]) <= UNTIL}
     assert len(found) == len(told) + len(hidden)
 
 
@@ -116,7 +118,31 @@ def test_what_is_missing_behind_the_window_is_no_loss_and_ends_the_trace() -> No
     tables, info = decode(FIXTURE)
     assert tables["losses"].filter(pl.col("reason") != "chain_break").is_empty()
     assert info["warnings"] == []
-    assert info["window"] == [stamp(min(EVENTS, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+    assert info["window"] == [stamp(min(TOLD, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+
+
+def test_what_some_probes_saw_before_all_were_on_is_not_measured(tmp_path: Path) -> None:
+    """Loading a script takes seconds; they were time of every CPU, and their gaps losses."""
+    expected, about = decode(FIXTURE)
+    assert about["window"][0] >= ON  # type: ignore[index]
+    early = ON - 2 * 10**9
+    stray = b"K %d 0 0 28220 0 120 28308\n" % early
+    moved = [line for line in LINES if line not in EVENTS or stamp(line) >= ON]
+    tables, told = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
+    # Lines are missing, of which some may have come after the mark.
+    assert told["window"] == [ON, UNTIL]
+    for name in ("switches", "wakeups", "migrations"):
+        assert len(tables[name]) == len(expected[name]), name
+    lost = tables["losses"].filter(pl.col("reason") == "overrun")
+    assert lost["ts_begin"].min() is None or lost["ts_begin"].min() >= ON  # type: ignore[operator]
+
+
+def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> None:
+    """`capture` waits for the mark, so that it cannot lie behind the window's begin."""
+    begin = json.loads((FIXTURE / "capture.json").read_text())["window"]["begin"]
+    late = [b"#on 9323533204785\n" if line.startswith(b"#on ") else line for line in LINES]
+    _, about = decode(write(tmp_path, late))
+    assert about["window"] == [begin, UNTIL]
 
 
 def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> None:
@@ -145,7 +171,7 @@ def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
     for (cpu, number), fields in lines.items():
         before = lines.get((cpu, number - 1))
         late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
-        if late and int(fields[1]) < UNTIL:
+        if late and ON < int(fields[4]) and int(fields[1]) < UNTIL:
             untold.append((cpu, number, int(fields[4])))
     assert untold
     for cpu, number, since in untold[:: len(untold) // 3]:

@@ -37,6 +37,8 @@ pub struct Sorted {
     pub hidden: Vec<(u16, Reader, u64)>,
     pub gaps: Vec<Gap>,
     pub recorder_tid: Option<u32>,
+    /// All probes are on from here (`#on`): what a few of them said before is no record of the host.
+    pub from: Option<i64>,
     /// The recording's end, if its line arrived.
     pub end: Option<i64>,
     /// Last instant of which all lines of all CPUs arrived, if that is behind the window: what
@@ -186,9 +188,14 @@ pub fn sort_out(
             "bpftrace may have failed at once: look at stderr.txt in the capture",
         ));
     }
-    if let Some(until) = sorted.until {
-        sorted.gaps.retain(|gap| gap.ts_begin < until);
-    }
+    // The recorder waits for `#on` before its window begins: a later one is damaged.
+    sorted.from = sorted.from.into_iter().chain(window.0).min();
+    let from = sorted.from.unwrap_or(i64::MIN);
+    let until = sorted.until.unwrap_or(i64::MAX);
+    sorted.gaps.retain_mut(|gap| {
+        gap.ts_begin = gap.ts_begin.max(from);
+        from < gap.ts_end && gap.ts_begin <= gap.ts_end && gap.ts_begin < until
+    });
     sorted.lines = lines.finish()?;
     sorted.hidden = hidden.finish()?;
     Ok(sorted)
@@ -221,10 +228,12 @@ fn note(
     let Ok(text) = std::str::from_utf8(line) else {
         return Ok(());
     };
-    if let Some(ts) = text
-        .strip_prefix("#end ")
-        .and_then(|ts| ts.trim().parse().ok())
-    {
+    let told = |name: &str| text.strip_prefix(name)?.trim().parse().ok();
+    if let Some(ts) = told("#on ") {
+        sorted.from.get_or_insert(ts);
+        return Ok(());
+    }
+    if let Some(ts) = told("#end ") {
         sorted.end = Some(ts);
         return Ok(());
     }
