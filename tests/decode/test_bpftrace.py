@@ -171,7 +171,7 @@ def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
     for (cpu, number), fields in lines.items():
         before = lines.get((cpu, number - 1))
         late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
-        if late and ON < int(fields[4]) and int(fields[1]) < UNTIL:
+        if late and int(fields[4]) > ON and int(fields[1]) < UNTIL:
             untold.append((cpu, number, int(fields[4])))
     assert untold
     for cpu, number, since in untold[:: len(untold) // 3]:
