@@ -145,6 +145,34 @@ def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> N
     assert about["window"] == [begin, UNTIL]
 
 
+@pytest.mark.parametrize("ahead", [10**6, 10**8, 9 * 10**18])
+def test_a_stamp_that_is_too_late_takes_the_lines_behind_it_along(
+    tmp_path: Path, ahead: int
+) -> None:
+    """They are left out, being earlier: a hole from the line before the damaged one."""
+    at = [n for n, line in enumerate(LINES) if line in TOLD and line.split(b" ")[2] == b"1"][1000]
+    fields = LINES[at].split(b" ")
+    fields[1] = b"%d" % (int(fields[1]) + ahead)
+    tables, about = decode(write(tmp_path, [*LINES[:at], b" ".join(fields), *LINES[at + 1 :]]))
+    assert "are not from the script" in json.dumps(about)
+    lost = tables["losses"].filter(reason="overrun", cpu=1)
+    begin, end = stamp(LINES[at - 1]), min(int(fields[1]), UNTIL)
+    assert ((lost["ts_begin"] <= begin) & (lost["ts_end"] >= end)).any()
+    known = {(r["utid"], r["ts_run"]): r["wait"] for r in measured(decode(FIXTURE)[0]["waits"])}
+    assert all(known[r["utid"], r["ts_run"]] == r["wait"] for r in measured(tables["waits"]))
+
+
+def measured(waits: pl.DataFrame) -> list[dict[str, int]]:
+    """The waits whose begin and end are known, up to where the whole fixture is told."""
+    return waits.filter(pl.col("censored") == "none", pl.col("ts_run") <= UNTIL).to_dicts()
+
+
+def test_lines_with_other_ends_are_refused(tmp_path: Path) -> None:
+    """Every switch of them was left out, since its name did not end where the line does."""
+    with pytest.raises(FormatError, match="its lines end with CR LF"):
+        decode(write(tmp_path, [line.replace(b"\n", b"\r\n") for line in LINES]))
+
+
 def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> None:
     """seq counts the lines that a CPU made; the footer says how many in all."""
     capture = write(tmp_path, LINES)

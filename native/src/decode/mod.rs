@@ -189,6 +189,15 @@ impl Format {
     }
 }
 
+/// Lines that some program gave other ends: the names at their ends are not those of the threads.
+fn carriage_returns(name: &str) -> Error {
+    Error::format(
+        format!("{name}: its lines end with CR LF"),
+        "lines as the recorder wrote them, which end with LF",
+        "copy the file again as it was, or take the CRs out, as in `sed -i 's/\\r$//' FILE`",
+    )
+}
+
 /// What compressed files begin with, by what they are made, and what expands them.
 const PACKED: [(&[u8], &str, &str); 6] = [
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
@@ -221,6 +230,13 @@ fn find(path: &Path) -> Result<&'static Format> {
                     format!("{shown} is compressed with {packer}"),
                     "a trace as its recorder wrote it",
                     format!("expand it first, as in `{expand} FILE`"),
+                );
+            }
+            if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+                return Error::format(
+                    format!("{shown} is text in UTF-16"),
+                    "a trace as its recorder wrote it",
+                    "convert it first, as in `iconv -f UTF-16 -t UTF-8 FILE`",
                 );
             }
             let found = if path.is_dir() {

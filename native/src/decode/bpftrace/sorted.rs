@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
+use crate::decode::carriage_returns;
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -58,6 +59,11 @@ struct Last {
     ts: i64,
     /// Its lines stand in order: what is earlier than the one before it is damaged.
     earliest: Option<i64>,
+    /// The one before that one.
+    before: Option<i64>,
+    /// A line was earlier: which of the two is damaged is not known, and all is certain only up to
+    /// the line before both.
+    doubt: Option<i64>,
     since: i64,
     /// The recorder was switched in, and no line has told since when it left.
     recorder_in: Option<i64>,
@@ -113,6 +119,9 @@ pub fn sort_out(
             break;
         }
         if number == 1 {
+            if line.ends_with(b"\r") {
+                return Err(carriage_returns(&path.display().to_string()));
+            }
             sorted.recorder_tid = Some(header(&line).ok_or_else(|| {
                 Error::format(
                     format!("{}, line 1 is not the script's", path.display()),
@@ -135,10 +144,12 @@ pub fn sort_out(
         let start =
             Start::read(&mut fields).filter(|start| start.cpu < ncpu && line.len() <= LONGEST);
         let start = start.filter(|start| {
-            let earliest = &mut last[usize::from(start.cpu)].earliest;
-            let ordered = earliest.is_none_or(|ts| ts <= start.ts);
+            let last = &mut last[usize::from(start.cpu)];
+            let ordered = last.earliest.is_none_or(|ts| ts <= start.ts);
             if ordered {
-                *earliest = Some(start.ts);
+                (last.before, last.earliest) = (last.earliest.or(window.0), Some(start.ts));
+            } else {
+                last.doubt = last.doubt.or(last.before);
             }
             ordered
         });
@@ -153,10 +164,10 @@ pub fn sort_out(
         let before = &mut last[cpu];
         let expected = before.seq.map_or(0, |seq| seq.saturating_add(1));
         if start.seq > expected {
-            let ts_begin = if before.ts == i64::MIN {
-                start.ts
-            } else {
-                before.certain().min(start.ts)
+            let ts_begin = match before.doubt.take() {
+                Some(doubt) => doubt.min(start.ts),
+                None if before.ts == i64::MIN => start.ts,
+                None => before.certain().min(start.ts),
             };
             sorted.gaps.push(Gap {
                 cpu: start.cpu,
@@ -246,7 +257,17 @@ fn note(
     {
         let arrived = before.seq.map_or(0, |seq| seq.saturating_add(1));
         let missing = u64::try_from(made).unwrap_or(0).saturating_sub(arrived);
-        if missing > 0 && window_end.is_some_and(|end| before.ts > end) {
+        let end = sorted.end.or(window_end);
+        if let (Some(ts_begin), Some(ts_end)) = (before.doubt, end)
+            && missing > 0
+        {
+            sorted.gaps.push(Gap {
+                cpu: cpu as u16,
+                ts_begin: ts_begin.min(ts_end),
+                ts_end,
+                count: missing,
+            });
+        } else if missing > 0 && window_end.is_some_and(|end| before.ts > end) {
             // bpftrace leaves its probes one after the other, and reads no more meanwhile.
             sorted.until = Some(sorted.until.map_or(before.ts, |ts| ts.min(before.ts)));
         } else if missing > 0

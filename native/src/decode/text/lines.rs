@@ -10,6 +10,8 @@ use crate::regular_file::open_regular;
 const WINDOW: usize = 1 << 20;
 /// HTML reports have scripts of megabytes on one line; nothing of ours is in them.
 const LONGEST: usize = 1 << 16;
+/// Some editors put it in front of text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 pub struct Lines {
     file: File,
@@ -49,6 +51,9 @@ impl Lines {
             .read(&mut self.buffer[self.filled..])
             .map_err(|error| Error::io(format!("read {}", self.name), &error))?;
         self.filled += got;
+        if self.done == 0 && self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.at = BYTE_ORDER_MARK.len();
+        }
         self.done += got as u64;
         self.ended = got == 0;
         Ok(())
