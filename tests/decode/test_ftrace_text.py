@@ -620,13 +620,13 @@ def test_what_an_editor_makes_of_text_changes_nothing(tmp_path: Path, name: str)
 def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
     """Whatever of its switches and wakeups is missing, it did not run from one clone to the next."""
     lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
-    places = ("sched_switch:", "sched_waking:", "sched_wakeup", "sched_migrate_task:")
-    kept = [x for x in lines if "[001]" not in x or not any(place in x for place in places)]
-    last = [n for n, x in enumerate(kept) if x[:1] != "#"][-1]
-    stamps = [x.split("[000]")[1].split()[1] for x in (kept[20], kept[last])]
-    clone = "     bash-77  [001] ..... {} task_newtask: pid={} comm=x clone_flags=0 oom_score_adj=0\n"
-    kept = [*kept[:20], clone.format(stamps[0], 70001), *kept[20:]]
-    kept += [clone.format(stamps[1], 70002)]
+    kept = [line for line in lines if "[001]" not in line]
+    events = [n for n, line in enumerate(kept) if "[000]" in line]
+    clone = (
+        "     bash-77  [001] ..... {} task_newtask: pid={} comm=x clone_flags=0 oom_score_adj=0\n"
+    )
+    for pid, at in ((70001, events[-1]), (70002, events[20])):
+        kept.insert(at, clone.format(kept[at].split("[000]")[1].split()[1], pid))
     there = tmp_path / "x.txt"
     there.write_text("".join(kept))
     trace = decode(there)
