@@ -618,7 +618,7 @@ def test_what_an_editor_makes_of_text_changes_nothing(tmp_path: Path, name: str)
 
 
 def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
-    """Whatever of its switches and wakeups is missing, it did not run from one clone to the next."""
+    """Its switches and wakeups are missing: a clone at each end does not make it a whole CPU."""
     lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
     kept = [line for line in lines if "[001]" not in line]
     events = [n for n, line in enumerate(kept) if "[000]" in line]
