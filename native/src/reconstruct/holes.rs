@@ -213,7 +213,7 @@ impl Holes {
 
     /// The first instant of `[since, until)` inside an interval of a CPU that `utid` may use.
     fn first_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
-        let first = |cpu: usize| spans[cpu].first_in(since, until);
+        let first = |cpu: usize| spans.get(cpu)?.first_in(since, until);
         match self.mask(utid) {
             None => (0..spans.len()).filter_map(first).min(),
             Some(mask) => mask.cpus().filter_map(first).min(),
@@ -238,10 +238,10 @@ impl Holes {
         [suspected.flatten(), lost].into_iter().flatten().min()
     }
 
-    /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
-    /// CPU may hide a run of it. Those of others may only if they are not reported: the suspected
-    /// ones, or, where losses are not reported `anywhere`, all; and if they leave it the time to get
-    /// there and back: both moves are recorded by the CPU that makes them.
+    /// The same of a thread on the queue of `queue`, and still there at `until`. Any hole of that
+    /// CPU may hide a run of it. Losses of others may, too, and so may the suspected ones, or, where
+    /// losses are not reported `anywhere`, all, if they leave it the time to get there and back:
+    /// one CPU alone may make, and record, both moves.
     pub fn doubt_of_queued(
         &self,
         utid: u32,
@@ -255,10 +255,8 @@ impl Holes {
         let here = here.into_iter().flatten().min();
         let unreported = if anywhere {
             &self.broken
-        } else if self.any_suspected() {
-            &self.suspected
         } else {
-            return here;
+            &self.suspected
         };
         let all = [&self.lost, unreported];
         let from = all.map(|spans| self.first_of(spans, utid, since, until));
@@ -276,7 +274,7 @@ impl Holes {
     /// The end of the last part of `[since, until)` inside an interval of a CPU that `utid` may
     /// use.
     fn last_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
-        let last = |cpu: usize| spans[cpu].last_in(since, until);
+        let last = |cpu: usize| spans.get(cpu)?.last_in(since, until);
         match self.mask(utid) {
             None => (0..spans.len()).filter_map(last).max(),
             Some(mask) => mask.cpus().filter_map(last).max(),

@@ -55,7 +55,7 @@ pub struct Sorted {
 #[derive(Clone, Copy, Default)]
 struct Last {
     seq: Option<u64>,
-    /// Of its last line; the window's begin before there is one.
+    /// Of its last line; before there is one, since ever.
     ts: i64,
     /// Its lines stand in order: what is earlier than the one before it is damaged.
     earliest: Option<i64>,
@@ -93,13 +93,15 @@ pub fn sort_out(
     let mut hidden = Writer::new(ncpu)?;
     let mut last = vec![
         Last {
-            ts: window.0.unwrap_or(i64::MIN),
+            ts: i64::MIN,
             ..Last::default()
         };
         usize::from(ncpu)
     ];
     let mut line = Vec::new();
     let (mut number, mut done) = (0u64, 0u64);
+    // The earliest line: where nothing else says so, the trace begins there.
+    let mut first = i64::MAX;
     loop {
         line.clear();
         let read = reader
@@ -147,7 +149,8 @@ pub fn sort_out(
             let last = &mut last[usize::from(start.cpu)];
             let ordered = last.earliest.is_none_or(|ts| ts <= start.ts);
             if ordered {
-                (last.before, last.earliest) = (last.earliest.or(window.0), Some(start.ts));
+                last.before = Some(last.earliest.unwrap_or(i64::MIN));
+                last.earliest = Some(start.ts);
             } else {
                 last.doubt = last.doubt.or(last.before);
             }
@@ -160,13 +163,13 @@ pub fn sort_out(
             }
             continue;
         };
+        first = first.min(start.ts);
         let cpu = usize::from(start.cpu);
         let before = &mut last[cpu];
         let expected = before.seq.map_or(0, |seq| seq.saturating_add(1));
         if start.seq > expected {
             let ts_begin = match before.doubt.take() {
                 Some(doubt) => doubt.min(start.ts),
-                None if before.ts == i64::MIN => start.ts,
                 None => before.certain().min(start.ts),
             };
             sorted.gaps.push(Gap {
@@ -201,7 +204,7 @@ pub fn sort_out(
     }
     // The recorder waits for `#on` before its window begins: a later one is damaged.
     sorted.from = sorted.from.into_iter().chain(window.0).min();
-    let from = sorted.from.unwrap_or(i64::MIN);
+    let from = sorted.from.unwrap_or(first);
     let until = sorted.until.unwrap_or(i64::MAX);
     sorted.gaps.retain_mut(|gap| {
         gap.ts_begin = gap.ts_begin.max(from);
