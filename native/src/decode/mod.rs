@@ -208,6 +208,31 @@ const PACKED: [(&[u8], &str, &str); 6] = [
     (b"PK\x03\x04", "zip", "unzip"),
 ];
 
+/// What UTF-8 text begins with that some editors saved.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// What was done to a file since its recorder wrote it, by its first bytes: it was compressed, or
+/// an editor saved it.
+fn rewritten(name: &str, head: &[u8]) -> Option<Error> {
+    let expected = "a trace as its recorder wrote it";
+    if let Some((_, packer, expand)) = PACKED.iter().find(|one| head.starts_with(one.0)) {
+        let found = format!("{name} is compressed with {packer}");
+        let hint = format!("expand it first, as in `{expand} FILE`");
+        return Some(Error::format(found, expected, hint));
+    }
+    if head.starts_with(BYTE_ORDER_MARK) {
+        let found = format!("{name} begins with a byte-order mark");
+        let hint = "take it out, as in `sed -i '1s/^\\xef\\xbb\\xbf//' FILE`";
+        return Some(Error::format(found, expected, hint));
+    }
+    let wide = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff");
+    wide.then(|| {
+        let found = format!("{name} is text in UTF-16");
+        let hint = "convert it first, as in `iconv -f UTF-16 -t UTF-8 FILE`";
+        Error::format(found, expected, hint)
+    })
+}
+
 /// Bytes at the head of a file that a recogniser sees.
 const HEAD: usize = 4096;
 
@@ -225,19 +250,8 @@ fn find(path: &Path) -> Result<&'static Format> {
                 return capture_folder::CaptureFolder::refusal(path);
             }
             let shown = path.display();
-            if let Some((_, packer, expand)) = PACKED.iter().find(|one| head.starts_with(one.0)) {
-                return Error::format(
-                    format!("{shown} is compressed with {packer}"),
-                    "a trace as its recorder wrote it",
-                    format!("expand it first, as in `{expand} FILE`"),
-                );
-            }
-            if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
-                return Error::format(
-                    format!("{shown} is text in UTF-16"),
-                    "a trace as its recorder wrote it",
-                    "convert it first, as in `iconv -f UTF-16 -t UTF-8 FILE`",
-                );
+            if let Some(error) = rewritten(&shown.to_string(), &head) {
+                return error;
             }
             let found = if path.is_dir() {
                 format!("{shown} is a folder, but not a capture: it has no capture.json")

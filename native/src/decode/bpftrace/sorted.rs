@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
-use crate::decode::carriage_returns;
+use crate::decode::{carriage_returns, rewritten};
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -115,6 +115,11 @@ pub fn sort_out(
         if number.is_multiple_of(1 << 16) {
             // The first of two passes.
             sink.progress(done / 2, total)?;
+        }
+        if number == 1
+            && let Some(error) = rewritten(&path.display().to_string(), &line)
+        {
+            return Err(error);
         }
         if line.pop_if(|&mut byte| byte == b'\n').is_none() {
             sorted.torn = true;

@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::decode::BYTE_ORDER_MARK;
 use crate::error::{Error, Result};
 use crate::regular_file::open_regular;
 
 const WINDOW: usize = 1 << 20;
 /// HTML reports have scripts of megabytes on one line; nothing of ours is in them.
 const LONGEST: usize = 1 << 16;
-/// Some editors put it in front of text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 pub struct Lines {
     file: File,
