@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -65,6 +67,40 @@ def test_what_bpftrace_says_of_lost_events_is_no_line_of_the_script(tmp_path: Pa
     assert "not from the script" not in json.dumps(about)
     _, odd = decode(write(tmp_path, [*cut[:at], b"Lost x events\n", *cut[at:]]))
     assert "1 lines are not from the script" in json.dumps(odd)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda text: b"\xef\xbb\xbf" + text, "begins with a byte-order mark"),
+        (lambda text: text.decode("latin1").encode("utf-16"), "is text in UTF-16"),
+        (gzip.compress, "is compressed with gzip"),
+    ],
+)
+def test_a_file_that_was_rewritten_is_refused_with_the_cause(
+    tmp_path: Path, change: Callable[[bytes], bytes], cause: str
+) -> None:
+    capture = write(tmp_path, [change(b"".join(LINES[:300]))])
+    with pytest.raises(FormatError, match=cause):
+        decode(capture)
+
+
+def test_a_cpu_without_a_line_is_lost_from_the_beginning_of_the_trace_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """It is not taken for one of another recording, whose clock differs."""
+    tables, about = decode(
+        write(tmp_path, [line for line in LINES if line not in EVENTS or line.split()[2] != b"0"])
+    )
+    gap = tables["losses"].filter(pl.col("reason") == "overrun").row(0, named=True)
+    assert (gap["cpu"], gap["ts_begin"]) == (0, ON)
+    assert about["clock_offsets"] == []
+    whole, _ = decode(FIXTURE)
+    measured = pl.col("censored") == "none"
+    keys = ["ts_ready", "ts_run", "wait"]
+    seen = tables["waits"].filter(measured, pl.col("ts_run") <= UNTIL)
+    assert seen.height > 1000
+    assert seen.join(whole["waits"].filter(measured), on=keys, how="anti").is_empty()
 
 
 def missing_at_the_end() -> dict[int, tuple[int, int]]:
