@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -55,7 +57,8 @@ def stamp(line: bytes) -> int:
 
 def test_what_bpftrace_says_of_lost_events_is_no_line_of_the_script(tmp_path: Path) -> None:
     """The gap in the numbers has its count already; before, each sentence was one more loss."""
-    at = [n for n, line in enumerate(LINES) if line[:1].isalpha()][200]
+    on = next(n for n, line in enumerate(LINES) if line.startswith(b"#on "))
+    at = [n for n, line in enumerate(LINES) if n > on and line[:1].isalpha()][200]
     cut = [line for n, line in enumerate(LINES) if not at <= n < at + 7]
     said = [*cut[:at], b"Lost 7 events\n", *cut[at:]]
     (silent, _), (told, about) = decode(write(tmp_path, cut)), decode(write(tmp_path, said))
@@ -64,6 +67,40 @@ def test_what_bpftrace_says_of_lost_events_is_no_line_of_the_script(tmp_path: Pa
     assert "not from the script" not in json.dumps(about)
     _, odd = decode(write(tmp_path, [*cut[:at], b"Lost x events\n", *cut[at:]]))
     assert "1 lines are not from the script" in json.dumps(odd)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda text: b"\xef\xbb\xbf" + text, "begins with a byte-order mark"),
+        (lambda text: text.decode("latin1").encode("utf-16"), "is text in UTF-16"),
+        (gzip.compress, "is compressed with gzip"),
+    ],
+)
+def test_a_file_that_was_rewritten_is_refused_with_the_cause(
+    tmp_path: Path, change: Callable[[bytes], bytes], cause: str
+) -> None:
+    capture = write(tmp_path, [change(b"".join(LINES[:300]))])
+    with pytest.raises(FormatError, match=cause):
+        decode(capture)
+
+
+def test_a_cpu_without_a_line_is_lost_from_the_beginning_of_the_trace_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """It is not taken for one of another recording, whose clock differs."""
+    tables, about = decode(
+        write(tmp_path, [line for line in LINES if line not in EVENTS or line.split()[2] != b"0"])
+    )
+    gap = tables["losses"].filter(pl.col("reason") == "overrun").row(0, named=True)
+    assert (gap["cpu"], gap["ts_begin"]) == (0, ON)
+    assert about["clock_offsets"] == []
+    whole, _ = decode(FIXTURE)
+    measured = pl.col("censored") == "none"
+    keys = ["ts_ready", "ts_run", "wait"]
+    seen = tables["waits"].filter(measured, pl.col("ts_run") <= UNTIL)
+    assert seen.height > 1000
+    assert seen.join(whole["waits"].filter(measured), on=keys, how="anti").is_empty()
 
 
 def missing_at_the_end() -> dict[int, tuple[int, int]]:
@@ -77,7 +114,9 @@ def missing_at_the_end() -> dict[int, tuple[int, int]]:
 
 UNTIL = min(last for _, last in missing_at_the_end().values())
 """The fixture's window ends before; what came later did not arrive of every CPU."""
-TOLD = [line for line in EVENTS if stamp(line) <= UNTIL]
+ON = next(int(line.split(b" ")[1]) for line in LINES if line.startswith(b"#on "))
+"""From here on all probes record."""
+TOLD = [line for line in EVENTS if ON <= stamp(line) <= UNTIL]
 
 
 def test_every_line_is_an_event() -> None:
@@ -106,7 +145,7 @@ def test_switches_are_the_lines_field_by_field() -> None:
             told.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
     assert told <= found
     hidden = {(line.split(b" ")[2], line.split(b" ")[4]) for line in EVENTS if line[:1] == b"S"}
-    hidden = {pair for pair in hidden if pair[1] != b"0" and int(pair[1]) <= UNTIL}
+    hidden = {pair for pair in hidden if pair[1] != b"0" and ON <= int(pair[1]) <= UNTIL}
     assert len(found) == len(told) + len(hidden)
 
 
@@ -116,7 +155,59 @@ def test_what_is_missing_behind_the_window_is_no_loss_and_ends_the_trace() -> No
     tables, info = decode(FIXTURE)
     assert tables["losses"].filter(pl.col("reason") != "chain_break").is_empty()
     assert info["warnings"] == []
-    assert info["window"] == [stamp(min(EVENTS, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+    assert info["window"] == [stamp(min(TOLD, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+
+
+def test_what_some_probes_saw_before_all_were_on_is_not_measured(tmp_path: Path) -> None:
+    """Loading a script takes seconds; they were time of every CPU, and their gaps losses."""
+    expected, about = decode(FIXTURE)
+    assert about["window"][0] >= ON  # type: ignore[index]
+    early = ON - 2 * 10**9
+    stray = b"K %d 0 0 28220 0 120 28308\n" % early
+    moved = [line for line in LINES if line not in EVENTS or stamp(line) >= ON]
+    tables, told = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
+    # Lines are missing, of which some may have come after the mark.
+    assert told["window"] == [ON, UNTIL]
+    for name in ("switches", "wakeups", "migrations"):
+        assert len(tables[name]) == len(expected[name]), name
+    lost = tables["losses"].filter(pl.col("reason") == "overrun")
+    assert lost["ts_begin"].min() is None or lost["ts_begin"].min() >= ON  # type: ignore[operator]
+
+
+def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> None:
+    """`capture` waits for the mark, so that it cannot lie behind the window's begin."""
+    begin = json.loads((FIXTURE / "capture.json").read_text())["window"]["begin"]
+    late = [b"#on 9323533204785\n" if line.startswith(b"#on ") else line for line in LINES]
+    _, about = decode(write(tmp_path, late))
+    assert about["window"] == [begin, UNTIL]
+
+
+@pytest.mark.parametrize("ahead", [10**6, 10**8, 9 * 10**18])
+def test_a_stamp_that_is_too_late_takes_the_lines_behind_it_along(
+    tmp_path: Path, ahead: int
+) -> None:
+    """They are left out, being earlier: a hole from the line before the damaged one."""
+    at = [n for n, line in enumerate(LINES) if line in TOLD and line.split(b" ")[2] == b"1"][1000]
+    fields = LINES[at].split(b" ")
+    fields[1] = b"%d" % (int(fields[1]) + ahead)
+    tables, about = decode(write(tmp_path, [*LINES[:at], b" ".join(fields), *LINES[at + 1 :]]))
+    assert "are not from the script" in json.dumps(about)
+    lost = tables["losses"].filter(reason="overrun", cpu=1)
+    begin, end = stamp(LINES[at - 1]), min(int(fields[1]), UNTIL)
+    assert ((lost["ts_begin"] <= begin) & (lost["ts_end"] >= end)).any()
+    known = {(r["utid"], r["ts_run"]): r["wait"] for r in measured(decode(FIXTURE)[0]["waits"])}
+    assert all(known[r["utid"], r["ts_run"]] == r["wait"] for r in measured(tables["waits"]))
+
+
+def measured(waits: pl.DataFrame) -> list[dict[str, int]]:
+    """The waits whose begin and end are known, up to where the whole fixture is told."""
+    return waits.filter(pl.col("censored") == "none", pl.col("ts_run") <= UNTIL).to_dicts()
+
+
+def test_lines_with_other_ends_are_refused(tmp_path: Path) -> None:
+    """Every switch of them was left out, since its name did not end where the line does."""
+    with pytest.raises(FormatError, match="its lines end with CR LF"):
+        decode(write(tmp_path, [line.replace(b"\n", b"\r\n") for line in LINES]))
 
 
 def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> None:
@@ -145,7 +236,7 @@ def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
     for (cpu, number), fields in lines.items():
         before = lines.get((cpu, number - 1))
         late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
-        if late and int(fields[1]) < UNTIL:
+        if late and int(fields[4]) > ON and int(fields[1]) < UNTIL:
             untold.append((cpu, number, int(fields[4])))
     assert untold
     for cpu, number, since in untold[:: len(untold) // 3]:

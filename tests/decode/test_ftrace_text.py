@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -595,3 +596,38 @@ def test_any_byte_but_nul_may_be_in_a_name(tmp_path: Path) -> None:
     path = tmp_path / "report.txt"
     path.write_text("cpus=2\n" + HEALTHY.replace("comm=a ", "comm=\x01\x1c\x7f "))
     assert switches(decode(path)).height == 3
+
+
+@pytest.mark.parametrize("name", ["text-tracefs.txt", "text-perf-script.txt", "text-report.txt"])
+def test_what_an_editor_makes_of_text_changes_nothing(tmp_path: Path, name: str) -> None:
+    """A byte-order mark, line ends of Windows, a decimal comma: of the comma, parts of the time
+    were read as a CPU, flags and a time."""
+    text = (FIXTURES / name).read_bytes()
+    there = tmp_path / "x.txt"
+    comma = re.sub(rb"(\d)\.(\d{6,9}: )", rb"\1,\2", text)
+    assert comma != text or name == "text-report.txt"
+    whole = decode(FIXTURES / name)
+    for other in (b"\xef\xbb\xbf" + text, text.replace(b"\n", b"\r\n"), comma):
+        there.write_bytes(other)
+        again = decode(there)
+        assert switches(again).equals(switches(whole), null_equal=True)
+        assert wakeups(again).equals(wakeups(whole), null_equal=True)
+    there.write_bytes(text.decode("latin1").encode("utf-16"))
+    with pytest.raises(FormatError, match="is text in UTF-16"):
+        decode(there)
+
+
+def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
+    """Its switches and wakeups are missing: a clone at each end does not make it a whole CPU."""
+    lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "[001]" not in line]
+    events = [n for n, line in enumerate(kept) if "[000]" in line]
+    clone = (
+        "     bash-77  [001] ..... {} task_newtask: pid={} comm=x clone_flags=0 oom_score_adj=0\n"
+    )
+    for pid, at in ((70001, events[-1]), (70002, events[20])):
+        kept.insert(at, clone.format(kept[at].split("[000]")[1].split()[1], pid))
+    there = tmp_path / "x.txt"
+    there.write_text("".join(kept))
+    trace = decode(there)
+    assert "absent" in trace.losses.collect().filter(cpu=1)["reason"].to_list()

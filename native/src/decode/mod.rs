@@ -189,6 +189,15 @@ impl Format {
     }
 }
 
+/// Lines that some program gave other ends: the names at their ends are not those of the threads.
+fn carriage_returns(name: &str) -> Error {
+    Error::format(
+        format!("{name}: its lines end with CR LF"),
+        "lines as the recorder wrote them, which end with LF",
+        "copy the file again as it was, or take the CRs out, as in `sed -i 's/\\r$//' FILE`",
+    )
+}
+
 /// What compressed files begin with, by what they are made, and what expands them.
 const PACKED: [(&[u8], &str, &str); 6] = [
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
@@ -198,6 +207,31 @@ const PACKED: [(&[u8], &str, &str); 6] = [
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -d"),
     (b"PK\x03\x04", "zip", "unzip"),
 ];
+
+/// What UTF-8 text begins with that some editors saved.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// What was done to a file since its recorder wrote it, by its first bytes: it was compressed, or
+/// an editor saved it.
+fn rewritten(name: &str, head: &[u8]) -> Option<Error> {
+    let expected = "a trace as its recorder wrote it";
+    if let Some((_, packer, expand)) = PACKED.iter().find(|one| head.starts_with(one.0)) {
+        let found = format!("{name} is compressed with {packer}");
+        let hint = format!("expand it first, as in `{expand} FILE`");
+        return Some(Error::format(found, expected, hint));
+    }
+    if head.starts_with(BYTE_ORDER_MARK) {
+        let found = format!("{name} begins with a byte-order mark");
+        let hint = "take it out, as in `sed -i '1s/^\\xef\\xbb\\xbf//' FILE`";
+        return Some(Error::format(found, expected, hint));
+    }
+    let wide = head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff");
+    wide.then(|| {
+        let found = format!("{name} is text in UTF-16");
+        let hint = "convert it first, as in `iconv -f UTF-16 -t UTF-8 FILE`";
+        Error::format(found, expected, hint)
+    })
+}
 
 /// Bytes at the head of a file that a recogniser sees.
 const HEAD: usize = 4096;
@@ -216,12 +250,8 @@ fn find(path: &Path) -> Result<&'static Format> {
                 return capture_folder::CaptureFolder::refusal(path);
             }
             let shown = path.display();
-            if let Some((_, packer, expand)) = PACKED.iter().find(|one| head.starts_with(one.0)) {
-                return Error::format(
-                    format!("{shown} is compressed with {packer}"),
-                    "a trace as its recorder wrote it",
-                    format!("expand it first, as in `{expand} FILE`"),
-                );
+            if let Some(error) = rewritten(&shown.to_string(), &head) {
+                return error;
             }
             let found = if path.is_dir() {
                 format!("{shown} is a folder, but not a capture: it has no capture.json")

@@ -213,7 +213,7 @@ impl Holes {
 
     /// The first instant of `[since, until)` inside an interval of a CPU that `utid` may use.
     fn first_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
-        let first = |cpu: usize| spans[cpu].first_in(since, until);
+        let first = |cpu: usize| spans.get(cpu)?.first_in(since, until);
         match self.mask(utid) {
             None => (0..spans.len()).filter_map(first).min(),
             Some(mask) => mask.cpus().filter_map(first).min(),
@@ -238,10 +238,10 @@ impl Holes {
         [suspected.flatten(), lost].into_iter().flatten().min()
     }
 
-    /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
-    /// CPU may hide a run of it. Those of others may only if they are not reported: the suspected
-    /// ones, or, where losses are not reported `anywhere`, all; and if they leave it the time to get
-    /// there and back: both moves are recorded by the CPU that makes them.
+    /// The same of a thread on the queue of `queue`, and still there at `until`. Any hole of that
+    /// CPU may hide a run of it. Holes of others may, too, if they leave it the time to get there
+    /// and back, for one CPU may make, and record, both moves: where losses are not reported
+    /// `anywhere`, all; else the suspected ones and, if the thread had `left` a CPU runnable, losses.
     pub fn doubt_of_queued(
         &self,
         utid: u32,
@@ -249,13 +249,14 @@ impl Holes {
         since: i64,
         until: i64,
         anywhere: bool,
+        left: bool,
     ) -> Option<i64> {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
         let here = [first(&self.lost), first(&self.broken)];
         let here = here.into_iter().flatten().min();
         let unreported = if anywhere {
             &self.broken
-        } else if self.any_suspected() {
+        } else if left || self.any_suspected() {
             &self.suspected
         } else {
             return here;
@@ -276,7 +277,7 @@ impl Holes {
     /// The end of the last part of `[since, until)` inside an interval of a CPU that `utid` may
     /// use.
     fn last_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
-        let last = |cpu: usize| spans[cpu].last_in(since, until);
+        let last = |cpu: usize| spans.get(cpu)?.last_in(since, until);
         match self.mask(utid) {
             None => (0..spans.len()).filter_map(last).max(),
             Some(mask) => mask.cpus().filter_map(last).max(),
@@ -326,6 +327,22 @@ mod tests {
         assert_eq!(spans.first_in(20, 30), None);
         assert_eq!(spans.first_in(20, 99), Some(30));
         assert_eq!(spans.first_in(40, 99), None);
+    }
+
+    #[test]
+    fn who_left_a_cpu_runnable_may_have_been_through_a_hole_of_another() {
+        let doubt = |end, left, list| {
+            let mut holes = Holes::new(3);
+            holes.allow(7, list);
+            holes.lose(1, 100_000, end);
+            holes.doubt_of_queued(7, 0, 50_000, 900_000, false, left)
+        };
+        assert_eq!(doubt(350_000, true, "0-2"), Some(100_000));
+        assert_eq!(doubt(350_000, true, "0-1"), Some(100_000));
+        // Too short to get there and back; not allowed there; woken onto that queue.
+        assert_eq!(doubt(349_999, true, "0-2"), None);
+        assert_eq!(doubt(350_000, true, "0,2"), None);
+        assert_eq!(doubt(350_000, false, "0-2"), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod line;
 mod sorted;
 
 use std::io::{BufRead, BufReader};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use by_cpu::Reader;
@@ -77,8 +78,8 @@ struct Shared<'a> {
     lines: u64,
     done: u64,
     total: u64,
-    /// Nothing later is told.
-    until: i64,
+    /// Nothing earlier or later is told.
+    told: RangeInclusive<i64>,
 }
 
 enum Kind {
@@ -174,14 +175,15 @@ impl<'a> Stream for Merged<'a> {
     }
 
     fn pop(&mut self, shared: &mut Shared<'a>, sink: &mut dyn EventSink) -> Result<()> {
-        let late = self.head().is_some_and(|head| head.ts > shared.until);
+        let head = self.head();
+        let told = head.is_none_or(|head| shared.told.contains(&head.ts));
         let stream = &mut self.1;
         shared.lines += 1;
         shared.done += stream.line.len() as u64 + 1;
         if shared.lines.is_multiple_of(REPORT) {
             sink.progress((shared.total + shared.done) / 2, shared.total)?;
         }
-        if late {
+        if !told {
             return stream.advance();
         }
         match &mut stream.kind {
@@ -266,7 +268,7 @@ impl Source for Bpftrace {
             lines: 0,
             done: 0,
             total,
-            until: sorted.until.unwrap_or(i64::MAX),
+            told: sorted.from.unwrap_or(i64::MIN)..=sorted.until.unwrap_or(i64::MAX),
         };
         let mut merged: Vec<Merged<'_>> = streams
             .into_iter()

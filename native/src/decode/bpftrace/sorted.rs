@@ -10,6 +10,7 @@ use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
+use crate::decode::{carriage_returns, rewritten};
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -37,6 +38,8 @@ pub struct Sorted {
     pub hidden: Vec<(u16, Reader, u64)>,
     pub gaps: Vec<Gap>,
     pub recorder_tid: Option<u32>,
+    /// All probes are on from here (`#on`): what a few of them said before is no record of the host.
+    pub from: Option<i64>,
     /// The recording's end, if its line arrived.
     pub end: Option<i64>,
     /// Last instant of which all lines of all CPUs arrived, if that is behind the window: what
@@ -52,10 +55,15 @@ pub struct Sorted {
 #[derive(Clone, Copy, Default)]
 struct Last {
     seq: Option<u64>,
-    /// Of its last line; the window's begin before there is one.
+    /// Of its last line; before there is one, since ever.
     ts: i64,
     /// Its lines stand in order: what is earlier than the one before it is damaged.
     earliest: Option<i64>,
+    /// The one before that one.
+    before: Option<i64>,
+    /// A line was earlier: which of the two is damaged is not known, and all is certain only up to
+    /// the line before both.
+    doubt: Option<i64>,
     since: i64,
     /// The recorder was switched in, and no line has told since when it left.
     recorder_in: Option<i64>,
@@ -85,13 +93,15 @@ pub fn sort_out(
     let mut hidden = Writer::new(ncpu)?;
     let mut last = vec![
         Last {
-            ts: window.0.unwrap_or(i64::MIN),
+            ts: i64::MIN,
             ..Last::default()
         };
         usize::from(ncpu)
     ];
     let mut line = Vec::new();
     let (mut number, mut done) = (0u64, 0u64);
+    // The earliest line: where nothing else says so, the trace begins there.
+    let mut first = i64::MAX;
     loop {
         line.clear();
         let read = reader
@@ -106,11 +116,19 @@ pub fn sort_out(
             // The first of two passes.
             sink.progress(done / 2, total)?;
         }
+        if number == 1
+            && let Some(error) = rewritten(&path.display().to_string(), &line)
+        {
+            return Err(error);
+        }
         if line.pop_if(|&mut byte| byte == b'\n').is_none() {
             sorted.torn = true;
             break;
         }
         if number == 1 {
+            if line.ends_with(b"\r") {
+                return Err(carriage_returns(&path.display().to_string()));
+            }
             sorted.recorder_tid = Some(header(&line).ok_or_else(|| {
                 Error::format(
                     format!("{}, line 1 is not the script's", path.display()),
@@ -133,10 +151,13 @@ pub fn sort_out(
         let start =
             Start::read(&mut fields).filter(|start| start.cpu < ncpu && line.len() <= LONGEST);
         let start = start.filter(|start| {
-            let earliest = &mut last[usize::from(start.cpu)].earliest;
-            let ordered = earliest.is_none_or(|ts| ts <= start.ts);
+            let last = &mut last[usize::from(start.cpu)];
+            let ordered = last.earliest.is_none_or(|ts| ts <= start.ts);
             if ordered {
-                *earliest = Some(start.ts);
+                last.before = Some(last.earliest.unwrap_or(i64::MIN));
+                last.earliest = Some(start.ts);
+            } else {
+                last.doubt = last.doubt.or(last.before);
             }
             ordered
         });
@@ -147,14 +168,14 @@ pub fn sort_out(
             }
             continue;
         };
+        first = first.min(start.ts);
         let cpu = usize::from(start.cpu);
         let before = &mut last[cpu];
         let expected = before.seq.map_or(0, |seq| seq.saturating_add(1));
         if start.seq > expected {
-            let ts_begin = if before.ts == i64::MIN {
-                start.ts
-            } else {
-                before.certain().min(start.ts)
+            let ts_begin = match before.doubt.take() {
+                Some(doubt) => doubt.min(start.ts),
+                None => before.certain().min(start.ts),
             };
             sorted.gaps.push(Gap {
                 cpu: start.cpu,
@@ -186,9 +207,14 @@ pub fn sort_out(
             "bpftrace may have failed at once: look at stderr.txt in the capture",
         ));
     }
-    if let Some(until) = sorted.until {
-        sorted.gaps.retain(|gap| gap.ts_begin < until);
-    }
+    // The recorder waits for `#on` before its window begins: a later one is damaged.
+    sorted.from = sorted.from.into_iter().chain(window.0).min();
+    let from = sorted.from.unwrap_or(first);
+    let until = sorted.until.unwrap_or(i64::MAX);
+    sorted.gaps.retain_mut(|gap| {
+        gap.ts_begin = gap.ts_begin.max(from);
+        from < gap.ts_end && gap.ts_begin <= gap.ts_end && gap.ts_begin < until
+    });
     sorted.lines = lines.finish()?;
     sorted.hidden = hidden.finish()?;
     Ok(sorted)
@@ -221,10 +247,12 @@ fn note(
     let Ok(text) = std::str::from_utf8(line) else {
         return Ok(());
     };
-    if let Some(ts) = text
-        .strip_prefix("#end ")
-        .and_then(|ts| ts.trim().parse().ok())
-    {
+    let told = |name: &str| text.strip_prefix(name)?.trim().parse().ok();
+    if let Some(ts) = told("#on ") {
+        sorted.from.get_or_insert(ts);
+        return Ok(());
+    }
+    if let Some(ts) = told("#end ") {
         sorted.end = Some(ts);
         return Ok(());
     }
@@ -237,7 +265,17 @@ fn note(
     {
         let arrived = before.seq.map_or(0, |seq| seq.saturating_add(1));
         let missing = u64::try_from(made).unwrap_or(0).saturating_sub(arrived);
-        if missing > 0 && window_end.is_some_and(|end| before.ts > end) {
+        let end = sorted.end.or(window_end);
+        if let (Some(ts_begin), Some(ts_end)) = (before.doubt, end)
+            && missing > 0
+        {
+            sorted.gaps.push(Gap {
+                cpu: cpu as u16,
+                ts_begin: ts_begin.min(ts_end),
+                ts_end,
+                count: missing,
+            });
+        } else if missing > 0 && window_end.is_some_and(|end| before.ts > end) {
             // bpftrace leaves its probes one after the other, and reads no more meanwhile.
             sorted.until = Some(sorted.until.map_or(before.ts, |ts| ts.min(before.ts)));
         } else if missing > 0

@@ -6,6 +6,7 @@
 //! back; merging the runs puts it in order. Only their positions are kept.
 
 use super::line::{Fields, is_letter, newline};
+use crate::decode::carriage_returns;
 use crate::decode::input::Input;
 use crate::error::{Error, Result};
 
@@ -85,6 +86,9 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
             "record with a collector of the same release of schedscope as the reader",
         )
     };
+    if line.ends_with(b"\r\n") {
+        return Err(carriage_returns(name));
+    }
     let mut fields = Fields::new(line, 7);
     if fields.int() != Some(1) {
         return Err(wrong(

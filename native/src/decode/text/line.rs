@@ -119,6 +119,11 @@ fn stamp(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
     let digits = word.iter().position(|b| !b.is_ascii_digit())?;
     let (cpu, rest) = word.split_at(digits);
     let (flags, digits) = rest.split_at_checked(FLAGS)?;
+    // No flag is a comma: "4836,43.6159" is no CPU with flags.
+    let flag = |&byte: &u8| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'#';
+    if !flags.iter().all(flag) {
+        return None;
+    }
     let ns = nanoseconds(digits)?;
     if cpu.is_empty() {
         // trace-cmd 3.4: "[000] d.h6.4836436159475"
@@ -151,7 +156,8 @@ fn latency_micro(text: &[u8]) -> Option<(&[u8], Stamp<'_>)> {
     ))
 }
 
-/// "4836.436159" (µs), "4836.436159475" (ns) or "4836436159475" (ns).
+/// "4836.436159" (µs), "4836.436159475" (ns) or "4836436159475" (ns), with a point or, where
+/// a program of another language printed the lines again, a comma.
 fn nanoseconds(digits: &[u8]) -> Option<i64> {
     let number = |digits: &[u8]| {
         digits.iter().try_fold(0i64, |sum, &digit| {
@@ -160,7 +166,7 @@ fn nanoseconds(digits: &[u8]) -> Option<i64> {
                 .then(|| sum.checked_mul(10)?.checked_add(i64::from(digit - b'0')))?
         })
     };
-    let Some(dot) = digits.iter().position(|&byte| byte == b'.') else {
+    let Some(dot) = digits.iter().position(|byte| b".,".contains(byte)) else {
         return if digits.is_empty() {
             None
         } else {

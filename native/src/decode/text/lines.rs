@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::decode::BYTE_ORDER_MARK;
 use crate::error::{Error, Result};
 use crate::regular_file::open_regular;
 
@@ -49,6 +50,9 @@ impl Lines {
             .read(&mut self.buffer[self.filled..])
             .map_err(|error| Error::io(format!("read {}", self.name), &error))?;
         self.filled += got;
+        if self.done == 0 && self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.at = BYTE_ORDER_MARK.len();
+        }
         self.done += got as u64;
         self.ended = got == 0;
         Ok(())

@@ -248,7 +248,7 @@ struct Scan {
     cpus_said: u16,
     /// One more than the highest CPU that a field names.
     named: u16,
-    /// First and last line of the scheduler's, by CPU.
+    /// First and last line that says where a thread is, by CPU.
     extents: Vec<Option<Extent>>,
     /// By kind.
     kinds: [bool; EVENTS.len()],
@@ -289,7 +289,10 @@ impl Scan {
                 self.cpus = self.cpus.max(line.cpu + 1);
                 if let Some(kind) = Kind::named(line.event) {
                     self.kinds[kind as usize] = true;
-                    self.extent(line.cpu, line.ts);
+                    // A clone or a new name is rare: a CPU that shows nothing else is silent.
+                    if kind.places() {
+                        self.extent(line.cpu, line.ts);
+                    }
                     for cpu in cpus_named(kind, line.fields) {
                         self.named = self.named.max(cpu.saturating_add(1));
                     }
@@ -411,9 +414,9 @@ fn no_point(text: &[u8], event: &[u8]) -> bool {
     };
     let begin = text[..at]
         .iter()
-        .rposition(|b| !(b.is_ascii_digit() || *b == b'.'))
+        .rposition(|b| !(b.is_ascii_digit() || b".,".contains(b)))
         .map_or(0, |at| at + 1);
-    begin < at && !text[begin..at].contains(&b'.')
+    begin < at && text[begin..at].iter().all(u8::is_ascii_digit)
 }
 
 /// "CPU:2 [LOST 17 EVENTS]", "CPU:2 [17 EVENTS DROPPED]", "CPU:2 [EVENTS DROPPED]"
