@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
     Ints = npt.NDArray[np.int64]
+    Codes = npt.NDArray[np.uint32]
     Floats = npt.NDArray[np.float64]
+    _Steps = tuple[Ints, Ints, Ints, Ints]
 
 
 EXACT = 1 << 22
@@ -86,54 +88,79 @@ class Lengths:
 
 def lengths_of(ended: Ints, cut: Ints) -> Lengths:
     """Complete waits and cut ones, in any order."""
-    wait = np.concatenate([ended, cut])
-    number = np.repeat([0, 1], [len(ended), len(cut)])
-    return Lengths(*_each_length(np.zeros_like(wait), wait, number)[1:])
+    codes = np.repeat(np.array([0, 1], np.uint32), [len(ended), len(cut)])
+    return Lengths(*_each_length([codes], [ended, cut])[1:])
 
 
 def wait_lengths(grouping: Grouping) -> list[Lengths]:
     """The lengths of each group's waits: exact of up to `EXACT` waits, and in steps of more."""
-    held: list[tuple[Ints, Ints, Ints]] = []
-    steps: list[tuple[Ints, Ints, Ints, Ints]] = []
+    codes: list[Codes] = []
+    waits: list[Ints] = []
+    steps: _Steps | None = None
     seen = waiting = 0
     for batch in grouping.batches(times=False):
-        held.append((batch.group, batch.wait, batch.censored.astype(np.int64)))
+        # Whose, and whether it was cut: with its length, 12 bytes for each wait.
+        whose = batch.group.astype(np.uint32) << np.uint32(1)
+        codes.append(whose | batch.censored.astype(np.uint32))
+        waits.append(batch.wait)
         seen += len(batch.wait)
         waiting += len(batch.wait)
-        if seen > EXACT and waiting > EXACT // 2:
-            steps, held, waiting = [_in_steps(steps, held)], [], 0
+        # Not for each few of them: that many steps are put in order again.
+        if seen > EXACT and waiting > (0 if steps is None else len(steps[0])):
+            steps, waiting = _added(steps, codes, waits), 0
     if seen > EXACT:
-        code, *columns = _in_steps(steps, held)
+        code, *columns = _added(steps, codes, waits)
         group = code >> _BITS
     else:
-        group, *columns = _each_length(*_joined(held))
+        group, *columns = _each_length(codes, waits)
     ends = np.searchsorted(group, np.arange(1, len(grouping) + 1))
     parts = [np.split(column, ends)[:-1] for column in columns]
     return [Lengths(*part) for part in zip(*parts, strict=True)]
 
 
-def _joined(held: Sequence[tuple[Ints, ...]]) -> list[Ints]:
-    return [np.concatenate(parts) for parts in zip(*held, strict=True)]
+def _each_length(codes: list[Codes], waits: list[Ints]) -> tuple[Ints, Ints, Ints, Ints]:
+    """One entry for each length of each group: both, how many ended at it, how many were cut.
 
-
-def _each_length(group: Ints, wait: Ints, cut: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """One entry for each length of each group: both, how many ended at it, how many were cut."""
+    Takes the lists' entries away, so that millions of waits are not there twice.
+    """
+    wait, code = _taken(waits), _taken(codes)
     bits = int(wait.max(initial=0)).bit_length() + 1
-    if bits + int(group.max(initial=0)).bit_length() <= 63:
+    if bits + int(code.max(initial=0)).bit_length() <= 64:
         # All in one number: sorting that is twice as fast as finding an order.
-        packed = group << bits | wait << 1 | cut
-        packed.sort()
-        group, wait, cut = packed >> bits, packed >> 1 & (1 << bits - 1) - 1, packed & 1
+        wait <<= 1
+        wait |= code & 1
+        wait |= (code >> 1).astype(np.int64) << bits
+        del code
+        wait.sort()
+        cut = wait & 1
+        wait >>= 1
+        first = _changes(wait)
+        group, wait = wait[first] >> bits - 1, wait[first] & (1 << bits - 1) - 1
     else:
-        order = np.lexsort((wait, group))
-        group, wait, cut = group[order], wait[order], cut[order]
-    other = (np.diff(wait, prepend=-1) != 0) | (np.diff(group, prepend=-1) != 0)
-    first = np.flatnonzero(other)
+        order = np.lexsort((wait, code >> 1))
+        wait, code = wait[order], code[order]
+        cut = (code & 1).astype(np.int64)
+        first = np.union1d(_changes(wait), _changes(code >> 1))
+        group, wait = (code[first] >> 1).astype(np.int64), wait[first]
     if not len(first):
-        return group, wait, cut, cut
-    n = np.diff(first, append=len(wait))
+        return group, wait, wait, wait
+    n = np.diff(first, append=len(cut))
     cuts = np.add.reduceat(cut, first)
-    return group[first], wait[first], n - cuts, cuts
+    return group, wait, n - cuts, cuts
+
+
+def _changes(values: npt.NDArray[Any]) -> Ints:
+    """Where a value differs from the one before."""
+    other = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=other[1:])
+    return np.flatnonzero(other)
+
+
+def _taken(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """All of the parts in one array; the list is empty afterwards."""
+    joined = np.concatenate(parts)
+    parts.clear()
+    return joined
 
 
 # Bits of a step's number beside its group's.
@@ -147,19 +174,26 @@ def _step(wait: Ints) -> Ints:
     return number
 
 
-def _in_steps(
-    steps: Sequence[tuple[Ints, Ints, Ints, Ints]], held: Sequence[tuple[Ints, Ints, Ints]]
-) -> tuple[Ints, Ints, Ints, Ints]:
+def _added(steps: _Steps | None, codes: list[Codes], waits: list[Ints]) -> _Steps:
+    """These steps with the waits in the lists, whose entries it takes away."""
+    found = [] if steps is None else [steps]
+    while waits:
+        wait, code = waits.pop(), codes.pop()
+        step = (code >> 1).astype(np.int64) << _BITS | _step(wait)
+        cut = (code & 1).astype(np.int64)
+        found.append(_in_steps(step, wait, 1 - cut, cut))
+    return _in_steps(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _in_steps(step: Ints, wait: Ints, ended: Ints, cut: Ints) -> _Steps:
     """One entry for each step of each group: a code of both, its length, how many ended and were
     cut in it.
 
     The length is the greatest that ended in it, and of a step in which none ended the greatest cut.
     """
-    fresh = [(group << _BITS | _step(wait), wait, 1 - cut, cut) for group, wait, cut in held]
-    step, wait, ended, cut = _joined([*steps, *fresh])
     order = np.argsort(step)
     step, wait, ended, cut = (column[order] for column in (step, wait, ended, cut))
-    first = np.flatnonzero(np.diff(step, prepend=-1))
+    first = _changes(step)
     greatest = np.maximum.reduceat(np.where(ended > 0, wait, -1), first)
     greatest = np.where(greatest < 0, np.maximum.reduceat(wait, first), greatest)
     return step[first], greatest, np.add.reduceat(ended, first), np.add.reduceat(cut, first)

@@ -98,6 +98,22 @@ def test_without_open_waits_it_is_the_order_statistic(waits: list[int], q: float
     assert plain.filter(plain["comm"] == "t")[f"p{100 * q:g}"].to_list() == estimate
 
 
+def test_waits_too_long_to_share_a_number_with_their_thread() -> None:
+    """Two waits of 2^62 ns leave no bit of 64 for which of two threads: found by another sort."""
+    long = 2**62
+    lines = [f"{name} wake 0 -> {end} cpu0" for end in (long, 7, long) for name in "ab"]
+    lines += ["b wake 0 -> 9 cpu0", "a wake 1 -> open cpu0"]
+    got = ss.survival(ledger("\n".join(lines), window=(0, long)), by="comm")
+    names = ("comm", "wait", "n_at_risk", "n_ended", "n_censored")
+    assert got.select(names).rows() == [
+        ("a", 7, 4, 1, 1),
+        ("a", long, 2, 2, 0),
+        ("b", 7, 4, 1, 0),
+        ("b", 9, 3, 1, 0),
+        ("b", long, 2, 2, 0),
+    ]
+
+
 @given(st.lists(st.integers(0, 100)), st.lists(st.integers(0, 100)))
 def test_the_curve_falls_from_one_and_accounts_for_everybody(
     ended: list[int], cut: list[int]

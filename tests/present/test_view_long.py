@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import random
+import re
 import time
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ import schedscope as ss
 from schedscope import overview
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.parsers.schema import TABLES
-from schedscope.timelines import lanes as lanes_module, level_sums, levels, questions
+from schedscope.timelines import lanes as lanes_module, level_sums, levels, page, questions
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.questions import Questions, opened
 from schedscope.timelines.slice import slice_at
@@ -207,6 +211,71 @@ def test_the_list_of_threads_is_that_of_the_tables(trace: ss.Trace, long: Timeli
     # Some never waited, or never ran.
     assert known["longest"].null_count()
     assert known["cpu"].null_count()
+
+
+def _on_page(trace: ss.Trace) -> list[dict[str, Any]]:
+    """The answers that a page carries, each lane with its arrays in place of where they are."""
+    html = ss.timeline_html(trace, max_bytes=250_000)
+    found = re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    assert data["about"]["grain"] is None
+    blob = gzip.decompress(base64.b64decode(data["data"]))
+    ends = np.cumsum(data["sizes"])
+    parts = [blob[end - size : end] for end, size in zip(ends, data["sizes"], strict=True)]
+
+    def filled(value: Any, first: int) -> Any:
+        if isinstance(value, dict):
+            return {key: filled(one, first) for key, one in value.items()}
+        if isinstance(value, list):
+            return np.frombuffer(parts[first + value[0]], f"<{value[1]}").astype(int).tolist()
+        return value
+
+    for answer in data["answers"]:
+        answer["lanes"] = [filled(row, answer["buffer"]) for row in answer["lanes"]]
+    answers: list[dict[str, Any]] = data["answers"]
+    return answers
+
+
+def test_a_page_is_of_sums_and_holds_no_lane_of_a_cpu(
+    trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says the same as one for which everything was read, and what is on it is not refined."""
+    monkeypatch.setattr(page, "_ROUGH", 10**9)
+    read: list[str] = []
+    get = lanes_module.Lanes.get
+    monkeypatch.setattr(lanes_module.Lanes, "get", lambda self, keys: get(self, read_of(keys)))
+
+    def read_of(keys: Iterable[str]) -> list[str]:
+        read.extend(keys := list(keys))
+        return keys
+
+    of_long = _on_page(trace)
+    assert not read
+    monkeypatch.setattr(overview, "LEAST", 10**9)
+    of_short = _on_page(trace)
+    assert read
+    assert not any(row.get("refining") for answer in of_long for row in answer["lanes"])
+
+    def totals(answer: dict[str, Any]) -> dict[str, dict[str, int]]:
+        return {
+            row["key"]: {state: sum(ns) for state, ns in row["states"].items()}
+            for row in answer["lanes"]
+        }
+
+    assert totals(of_long[0]) == totals(of_short[0])
+
+    def intervals(answers: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+        return {
+            (answer["first"], answer["scale"], row["key"]): row
+            for answer in answers
+            for row in answer["lanes"]
+            if row["kind"] == "intervals"
+        }
+
+    one, two = intervals(of_long), intervals(of_short)
+    assert one.keys() & two.keys()
+    assert all(one[key] == two[key] for key in one.keys() & two.keys())
 
 
 def test_a_damaged_or_foreign_overview_is_made_again(trace: ss.Trace, long: Timeline) -> None:

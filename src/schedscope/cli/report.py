@@ -29,9 +29,6 @@ EXAMPLE = """\
   schedscope report web.capture --set-nice 'batch*=10'
 """
 
-_HELD = 8_000_000
-"""Waits that are kept in memory, 600 MB; of more, each answer reads its columns again."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope report`."""
@@ -67,11 +64,6 @@ def run(args: argparse.Namespace) -> Facts:
     change = _change.asked(args)
     trace = _options.open_input(args)
     where = _options.where_no_cpu(args, trace, "a report", "a finding is not about a single CPU")
-    import polars as pl
-
-    # A dozen answers are read from the ledger, and others in one reading of the states.
-    if trace.waits.select(pl.len()).collect().item() <= _HELD:
-        trace = trace.in_memory("waits")
     from schedscope.analysis._base.occupancy import reading_once
     from schedscope.report.focus import focus
     from schedscope.report.page import page

@@ -166,6 +166,7 @@ class Timeline:
             first,
             bins,
             scale,
+            now,
         )
         parts = [slice(0) if lane is None else lane.between(begin, end) for lane in lanes]
         left = _whole({"intervals": INTERVALS, **request}, "intervals")
@@ -230,13 +231,18 @@ class Timeline:
         return found
 
     def _far(
-        self, keys: Sequence[str], coming: set[str], first: int, bins: int, scale: int
+        self, keys: Sequence[str], coming: set[str], first: int, bins: int, scale: int, now: bool
     ) -> dict[str, _Far]:
-        """What the overview knows of lanes that are too long to be read now, or are `coming`."""
+        """What the overview knows of lanes that are too long to be read now, or are `coming`.
+
+        If not `now`, threads' whole lanes begin to be read.
+        """
         overview = self.lanes.overview
         if overview is None or not keys:
             return {}
-        loading = coming | self.lanes.load(key for key in keys if key.startswith("utid:"))
+        loading = set(coming)
+        if not now:
+            loading |= self.lanes.load(key for key in keys if key.startswith("utid:"))
         begin, end = max(0, first * scale), min(self.lanes.duration, (first + bins) * scale)
         found = {}
         for key in keys:

@@ -160,6 +160,26 @@ class Lanes:
                 return lane
             span *= 8
 
+    def count(self, keys: Iterable[str]) -> int:
+        """How many intervals these lanes have, none of which is held for that."""
+        cpus, utids = _asked(keys)
+        there = (pl.col("state") == "running") & pl.col("cpu").is_in(cpus)
+        rows = self.trace.states.filter(there).select(pl.len()).collect(engine="streaming").item()
+        assert self.overview is not None
+        return int(rows) + sum(self.overview.rows_of(utid) for utid in utids)
+
+    def hold(self, keys: Iterable[str]) -> None:
+        """Read these threads' whole lanes now, as many as there is room for."""
+        assert self.overview is not None
+        wanted, rows = [], 0
+        for utid in _asked(keys)[1]:
+            rows += self.overview.rows_of(utid)
+            if rows > ROOM:
+                break
+            wanted.append(f"utid:{utid}")
+        if wanted:
+            self._load(wanted)
+
     def load(self, keys: Iterable[str]) -> set[str]:
         """Begin to read these threads' whole lanes, as many as there is room for; which are."""
         assert self.overview is not None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope import overview
 from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
@@ -63,16 +64,18 @@ def timeline_html(
     if since is not None or until is not None:
         trace = trace.between(since, until)
     chosen = None if where is None else chosen_threads(trace, where).to_list()
+    known = overview.of(trace)
     if chosen is None:
-        source = Timeline(trace, cpus=cpus)
+        source = Timeline(trace, overview=known, cpus=cpus)
     else:
-        source = Timeline(trace, threads=_CHOSEN, chosen=chosen, cpus=cpus)
+        source = Timeline(trace, overview=known, threads=_CHOSEN, chosen=chosen, cpus=cpus)
     code = script()
     begin = trace.window[0]
     first = None
     if show is not None:
         first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
     about = {**source.about(), "findings": listed(trace, found, chosen), "quality": quality(trace)}
+    about["grain"] = None  # All that the page will ever show is in it.
     if first is not None:
         about["show"] = list(first)
     data = _data(source, about, max_bytes - len(code.encode()) - 1000)
@@ -104,19 +107,29 @@ def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
     searched = {row["utid"] for row in rows}
     rows += as_rows(known, utids=[utid for utid in shown if utid not in searched])["rows"]
     about["threads"] = {"rows": rows, "more": there - len(rows)}
-    intervals = sum(len(lane.starts) for lane in source.lanes.get(source.first))
+    if source.lanes.overview is None:
+        intervals = sum(len(lane.starts) for lane in source.lanes.get(source.first))
+    elif (intervals := source.lanes.count(source.first)) * _ROUGH < room:
+        source.lanes.overview = None  # There is room for all of them.
     if intervals * _ROUGH < room:
         whole = {"lanes": source.first, "first": 0, "bins": 1, "scale": duration}
         parts = [*_of_groups(source), source.answer({**whole, "intervals": intervals})]
         data = _embed(about, parts, None)
         if _length(data) <= room:
             return _with_threads(source, about, whole, intervals, room)
-    for bins in (4096, 2048, 1024, 512, 256):
-        scale = -(-duration // bins)
+    if source.lanes.overview is not None:
+        source.lanes.hold(source.first)
+    for most in (4096, 2048, 1024, 512, 256):
+        bins, scale = most, -(-duration // most)
+        if source.lanes.overview is not None:
+            # What the overview has sums of: the CPUs' rows are too many to be held.
+            grain = source.lanes.overview.width
+            scale = -(-scale // grain) * grain
+            bins = -(-duration // scale)
         base = {"lanes": source.first, "first": 0, "bins": bins, "scale": scale, "intervals": -1}
-        parts = [*_of_groups(source), source.answer(base)]
+        parts = [*_of_groups(source), source.answer({**base, "now": True})]
         # Half of the page is for the worst waits, unless that leaves too coarse a picture.
-        if _length(_embed(about, parts, scale)) <= (room // 2 if bins > 256 else room):
+        if _length(_embed(about, parts, scale)) <= (room // 2 if most > 256 else room):
             return _with_details(source, about, parts, scale, room)
     raise UsageError(
         f"a timeline of {len(source.first)} lanes takes more than {room} bytes",
@@ -174,7 +187,8 @@ def _with_details(
         if left < 10_000:
             break
         fine = -(-length // _FINE)
-        window = {"first": begin // fine, "bins": -(-length // fine) + 1, "scale": fine}
+        bins = -(-length // fine) + 1
+        window = {"first": begin // fine, "bins": bins, "scale": fine, "now": True}
         others = [lane for lane in source.first if lane not in lanes]
         for most in (20_000, 2_000):
             more = [
