@@ -239,9 +239,9 @@ impl Holes {
     }
 
     /// The same of a thread on the queue of `queue`, and still there at `until`. Any hole of that
-    /// CPU may hide a run of it. Holes of others may, too, if they leave it the time to get there
-    /// and back, for one CPU may make, and record, both moves: where losses are not reported
-    /// `anywhere`, all; else the suspected ones and, if the thread had `left` a CPU runnable, losses.
+    /// CPU may hide a run of it. Losses of others may, too, and so may the suspected ones, or, where
+    /// losses are not reported `anywhere`, all, if they leave it the time to get there and back:
+    /// one CPU alone may make, and record, both moves.
     pub fn doubt_of_queued(
         &self,
         utid: u32,
@@ -249,17 +249,14 @@ impl Holes {
         since: i64,
         until: i64,
         anywhere: bool,
-        left: bool,
     ) -> Option<i64> {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
         let here = [first(&self.lost), first(&self.broken)];
         let here = here.into_iter().flatten().min();
         let unreported = if anywhere {
             &self.broken
-        } else if left || self.any_suspected() {
-            &self.suspected
         } else {
-            return here;
+            &self.suspected
         };
         let all = [&self.lost, unreported];
         let from = all.map(|spans| self.first_of(spans, utid, since, until));
@@ -327,22 +324,6 @@ mod tests {
         assert_eq!(spans.first_in(20, 30), None);
         assert_eq!(spans.first_in(20, 99), Some(30));
         assert_eq!(spans.first_in(40, 99), None);
-    }
-
-    #[test]
-    fn who_left_a_cpu_runnable_may_have_been_through_a_hole_of_another() {
-        let doubt = |end, left, list| {
-            let mut holes = Holes::new(3);
-            holes.allow(7, list);
-            holes.lose(1, 100_000, end);
-            holes.doubt_of_queued(7, 0, 50_000, 900_000, false, left)
-        };
-        assert_eq!(doubt(350_000, true, "0-2"), Some(100_000));
-        assert_eq!(doubt(350_000, true, "0-1"), Some(100_000));
-        // Too short to get there and back; not allowed there; woken onto that queue.
-        assert_eq!(doubt(349_999, true, "0-2"), None);
-        assert_eq!(doubt(350_000, true, "0,2"), None);
-        assert_eq!(doubt(350_000, false, "0-2"), None);
     }
 
     #[test]

@@ -525,10 +525,8 @@ impl Reconstructor {
                     && self.holes.moves_recorded()
                     && thread.wait.as_ref().is_some_and(|wait| !wait.begun_before) =>
             {
-                let left = thread.left_runnable();
                 let anywhere = self.uncounted;
-                self.holes
-                    .doubt_of_queued(utid, queue, since, t, anywhere, left)
+                self.holes.doubt_of_queued(utid, queue, since, t, anywhere)
             }
             (State::Runnable, _) => self.holes.doubt_of_runnable(utid, since, t),
             _ => self.holes.doubt_of_absent(utid, since, t),

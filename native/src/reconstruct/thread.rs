@@ -95,12 +95,6 @@ impl Thread {
         })
     }
 
-    /// Does it wait since it left a CPU, preempted or by itself?
-    pub fn left_runnable(&self) -> bool {
-        let mut waits = self.wait.iter();
-        waits.any(|wait| matches!(wait.cause, Cause::Preempt | Cause::Yield))
-    }
-
     /// Does it wait on a queue, for whatever reason?
     pub fn is_queued(&self) -> bool {
         self.wait
