@@ -15,6 +15,7 @@ from schedscope.analysis._base.group_counts import GroupCounts
 from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import column_name, shares_of
+from schedscope.analysis._base.series import series
 from schedscope.analysis.survival import kaplan_meier_quantiles, wait_lengths
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -162,20 +163,20 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
 
     def column(numbers: npt.NDArray[Any]) -> pl.Series:
         """Null where there is nothing to take it from."""
-        return pl.Series(numbers).set(pl.Series(numbers < 0), None)
+        return series(numbers).set(series(numbers < 0), None)
 
-    total = pl.Series(tally.total)
+    total = series(tally.total)
     return pl.DataFrame(
         {
-            "n": pl.Series(n, dtype=pl.UInt32),
-            "n_censored": pl.Series(tally.censored, dtype=pl.UInt32),
-            "n_excluded": pl.Series(tally.excluded, dtype=pl.UInt32),
+            "n": series(n, pl.UInt32),
+            "n_censored": series(tally.censored, pl.UInt32),
+            "n_excluded": series(tally.excluded, pl.UInt32),
             "total": total,
-            "mean": total / pl.Series(n).set(pl.Series(n == 0), None),
+            "mean": total / series(n).set(series(n == 0), None),
             **{column_name(q): column(values[:, i]) for i, q in enumerate(shares)},
             "max": column(tally.longest),
             "max_censored": column(tally.max_censored),
-            "ts_max": pl.Series(tally.ts_longest).set(pl.Series(tally.ts_longest == _NEVER), None),
+            "ts_max": series(tally.ts_longest).set(series(tally.ts_longest == _NEVER), None),
         }
     )
 

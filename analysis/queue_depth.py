@@ -469,8 +469,8 @@ def _counts(trace: Trace, by: str) -> pl.DataFrame:
     unseen = pl.col("wait").is_null()
     ended = pl.col("censored") == "none"
     queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
-    return (
-        trace.waits.select(
+    counts = [
+        ledger.select(
             (pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"),
             n=~unseen & ended,
             n_censored=~unseen & ~ended,
@@ -479,7 +479,9 @@ def _counts(trace: Trace, by: str) -> pl.DataFrame:
         .group_by("cpu")
         .agg(pl.all().sum().cast(pl.UInt32))
         .collect()
-    )
+        for ledger in in_batches(trace.waits)
+    ]
+    return pl.concat(counts).group_by("cpu").agg(pl.all().sum())
 
 
 def _agreement(reports: pl.DataFrame, steps: pl.DataFrame, tolerance: int) -> dict[str, Any]:

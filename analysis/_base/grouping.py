@@ -11,6 +11,7 @@ import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.series import series
 from schedscope.analysis._base.waits import (
     THREAD_COLUMNS,
     WAIT_COLUMNS,
@@ -75,9 +76,9 @@ class _Part:
     def keys(self, codes: Ints) -> pl.DataFrame:
         """The key columns of the given codes."""
         if self.table is not None:
-            return self.table[codes]
-        values = pl.Series(self.columns[0], codes * self.step + self.low)
-        null = pl.Series(codes == self.size)
+            return self.table[series(codes)]
+        values = series(codes * self.step + self.low).alias(self.columns[0])
+        null = series(codes == self.size)
         return pl.DataFrame(values.set(null, None).cast(self.dtype))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.batches import gathered
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.levels import Levels
@@ -47,6 +48,8 @@ _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
 }
 _KEYS = {**THREADS, "thread": ("utid", "comm", "tid")}
 _TURN = "3ms"
+_ASKED = 4_000_000
+"""Waits whose due time is asked for in one sweep: 0.5 GB."""
 
 
 @needs("switches", "wakeups")
@@ -250,8 +253,8 @@ def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.D
     """Episodes, some at a time and in no order."""
     if limits.threshold is not None or limits.share is not None:
         waited = _waited(trace, limits, where)
-        # What was due is asked of all of them at once.
-        for some in waited if limits.share is None else [pl.concat(waited)]:
+        # What was due takes a sweep over `states` for all that are asked of at once.
+        for some in waited if limits.share is None else gathered(waited, _ASKED):
             yield _core(_long_waits(trace, limits, some))
     if limits.lag is not None:
         yield _core(_shortfalls(trace, limits.lag, where))

@@ -67,13 +67,14 @@ def test_a_kept_recording_is_what_its_kernel_says(
     assert verdict.events > 300
     # Before Linux 5.18 each trace instance read a thread's state anew (docs/lab.md).
     assert verdict.differing <= ("5.10" in run["kernel"]), verdict.examples
-    if "bpftrace" in run["options"]:  # 0.17 misses what is raised while its programs run
-        assert verdict.missing <= 4, verdict.examples
+    if "bpftrace" in run["options"]:  # it misses what is raised while its programs run
+        assert verdict.missing <= verdict.events // 150, verdict.examples
     else:
         assert verdict.missing == verdict.differing, verdict.examples
     assert verdict.threads >= 3
     assert verdict.migrations <= 1, verdict.examples
-    assert verdict.switch_ins <= 1, verdict.examples
+    # The kernel does not count those of a thread that was preempted on its way to sleep.
+    assert verdict.switch_ins <= 2, verdict.examples
     if run["counted"]:  # else time is the host's, and its load counts
         assert abs(verdict.queue_error) < 0.03, verdict
     for command in COMMANDS:

@@ -110,7 +110,13 @@ impl Examiner<'_> {
         let movable = with_events.split_off(spare);
         let as_stamped = self.seen.clone();
         let breaks = self.breaks(&self.seen);
-        let mut found = self.constant(&movable, spare);
+        // An offset of a clock mends none of these, and explains nothing where they are many.
+        let unmendable = self.unmendable(&self.seen);
+        let mut found = if unmendable.saturating_mul(LEFT) > breaks {
+            Vec::new()
+        } else {
+            self.constant(&movable, spare)
+        };
         // Are they constant, as was assumed? Then they explain every break, but for those of threads
         // that the kernel hides.
         let left = self.breaks(&self.seen);
@@ -332,25 +338,54 @@ impl Examiner<'_> {
     /// Does the offset of `cpu` change with time? No one offset does, but parts of the
     /// trace have each their own, or the clock has a rate of its own.
     fn changing(&self, cpu: u16) -> Option<Offset> {
-        let (mut breaks, mut left) = (0, 0);
-        for part in self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64)) {
-            let before = self.breaks(part);
-            breaks += before;
-            left += self.least_left(part, cpu, before);
-        }
-        let mut best = (breaks.saturating_sub(left), breaks, left);
-        let (breaks, left) = self.drifting(cpu);
-        best = best.max((breaks.saturating_sub(left), breaks, left));
-        // Of few breaks one or two can be mended by chance.
-        let (mended, breaks, left) = best;
-        let few = mended < 2 * MENDED;
-        let changes = mended >= self.least() && left <= mended && (left == 0 || !few);
-        changes.then_some(Offset {
+        let of_parts = self.apart(cpu, true);
+        let of_rate = self.drifting(cpu);
+        // A rate is believed only if it mends more than the parts do, which are looked at no further
+        // than it takes to know that they are not.
+        let of_parts = match of_parts {
+            None if self.believed(of_rate) => self.apart(cpu, false),
+            known => known,
+        };
+        let mended = |(breaks, left): (u32, u32)| (breaks.saturating_sub(left), breaks, left);
+        let best = of_parts.map_or(of_rate, |parts| {
+            if mended(parts) > mended(of_rate) {
+                parts
+            } else {
+                of_rate
+            }
+        });
+        let (breaks, left) = best;
+        self.believed(best).then_some(Offset {
             cpu,
             ahead: None,
             breaks,
             left,
         })
+    }
+
+    /// Is what leaves so many of the breaks more than chance?
+    fn believed(&self, (breaks, left): (u32, u32)) -> bool {
+        let mended = breaks.saturating_sub(left);
+        // Of few breaks one or two can be mended by chance.
+        let few = mended < 2 * MENDED;
+        mended >= self.least() && left <= mended && (left == 0 || !few)
+    }
+
+    /// Breaks of order in the parts of the trace, and those that are left if the clock of `cpu` has
+    /// an offset of its own in each; None, if asked, where those are too many to be believed.
+    fn apart(&self, cpu: u16, believed_only: bool) -> Option<(u32, u32)> {
+        let parts = self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64));
+        let before: Vec<u32> = parts.clone().map(|part| self.breaks(part)).collect();
+        let breaks: u32 = before.iter().sum();
+        // At least so many, once some parts have been looked at.
+        let mut left: u32 = parts.clone().map(|part| self.unmendable(part)).sum();
+        for (part, before) in parts.zip(before) {
+            if believed_only && !self.believed((breaks, left)) {
+                return None;
+            }
+            left += self.least_left(part, cpu, before) - self.unmendable(part);
+        }
+        Some((breaks, left))
     }
 
     /// Breaks of order as it stands, and if the clock of `cpu` is slow or fast by the rate
@@ -363,7 +398,7 @@ impl Examiner<'_> {
         let breaks = self.breaks(first);
         // To be believed it has to mend so many; a rate near it mends half of them.
         let enough = self.least().max(breaks.div_ceil(2));
-        if enough > breaks {
+        if enough > breaks - self.unmendable(first) {
             return (breaks, breaks);
         }
         // The fewest breaks that any rate leaves so far, and the first that does.
