@@ -46,3 +46,38 @@ impl CpuClock {
             .map_or(i64::MIN, |i| self.came[i].0 + used - self.came[i].1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::CpuClock;
+
+    /// On a CPU from 10 to 15, and from 30 on.
+    fn clock() -> CpuClock {
+        let mut clock = CpuClock::default();
+        clock.comes(10);
+        clock.leaves(15);
+        clock.comes(30);
+        clock
+    }
+
+    #[test]
+    fn time_off_a_cpu_does_not_count() {
+        let clock = clock();
+        let at = [5, 10, 12, 15, 29, 30, 34];
+        assert_eq!(at.map(|ts| clock.used_at(ts)), [0, 0, 2, 5, 5, 5, 9]);
+        assert_eq!(clock.now(34), 9);
+        let mut left = clock;
+        left.leaves(34);
+        assert_eq!([33, 34, 50].map(|ts| left.used_at(ts)), [8, 9, 9]);
+    }
+
+    #[test]
+    fn the_instant_of_so_much_is_on_a_cpu() {
+        let clock = clock();
+        assert_eq!(
+            [0, 3, 5, 9].map(|used| clock.when_used(used)),
+            [10, 13, 30, 34]
+        );
+        assert_eq!(CpuClock::default().when_used(0), i64::MIN);
+    }
+}

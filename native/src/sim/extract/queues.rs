@@ -249,14 +249,28 @@ impl Extractor {
                 let job = self.new_job();
                 self.hidden[hidden as usize] = job;
                 self.progress(t, end.ts);
-                push(&mut self.threads[t as usize], op::POST, queue, UNPAID, job, false);
+                push(
+                    &mut self.threads[t as usize],
+                    op::POST,
+                    queue,
+                    UNPAID,
+                    job,
+                    false,
+                );
             }
             Call::Takes(queue, hidden) => {
                 let job = self.hidden[hidden as usize];
                 // The rules of wakes may have taken the one that was in vain for another.
                 if job > 0 {
                     self.progress(t, end.ts);
-                    push(&mut self.threads[t as usize], op::SERVE, queue, UNPAID, job, false);
+                    push(
+                        &mut self.threads[t as usize],
+                        op::SERVE,
+                        queue,
+                        UNPAID,
+                        job,
+                        false,
+                    );
                 }
             }
         }

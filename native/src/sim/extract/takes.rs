@@ -275,14 +275,15 @@ impl Finder {
             if n < ROUNDS || (n - until.len()) * OTHERWISE > n {
                 continue;
             }
+            // From its first job to when it tells all of them to end.
+            let ends = |c: &Cycle| c.calls.iter().any(|(call, _)| self.calls[*call] > 1);
             let first = th.cycles.iter().position(calls).unwrap_or(0);
-            let last = th.cycles.iter().rposition(calls).unwrap_or(0);
-            for cycle in &th.cycles[first..=last] {
+            for cycle in th.cycles[first..].iter().take_while(|c| !ends(c)) {
                 if calls(cycle) || cycle.asleep != (false, false) {
                     continue;
                 }
                 let length = cycle.used.1 - cycle.used.0;
-                let put = th.clock.when_used(cycle.used.0 + usual.min(length / 2));
+                let put = th.clock.when_used(cycle.used.0 + usual.min(length));
                 let put = put.max(cycle.from);
                 let empty = &self.empty[queue as usize];
                 let until = empty.get(empty.partition_point(|at| *at <= put));
@@ -476,5 +477,123 @@ impl Extractor {
             th.end_turn(end, false);
         }
         finder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{By, Cycle, Finder, Hidden, Thread, Turn, bounds};
+
+    fn turn(from: i64, until: i64, used: (i64, i64), woken: Option<(i64, usize)>) -> Turn {
+        Turn {
+            queue: 0,
+            from,
+            until,
+            used,
+            looked: true,
+            other: false,
+            woken,
+            hidden: Vec::new(),
+        }
+    }
+
+    /// Thread 5 runs from 0 to 100, thread 6 from 20 to 60; thread 7, woken at 30 in call 0, looks
+    /// at 50 and sleeps again at 51.
+    fn three() -> Finder {
+        let mut finder = Finder::default();
+        let stays = [(5, 0, 100), (6, 20, 60), (7, 50, 51)];
+        for (utid, from, until) in stays {
+            let mut th = Thread::default();
+            th.clock.comes(from);
+            th.clock.leaves(until);
+            let woken = (utid == 7).then_some((30, 0));
+            th.turns.push(turn(from, until, (0, until - from), woken));
+            finder.threads.insert(utid, th);
+        }
+        finder.empty = vec![vec![51, 60, 100]];
+        finder.calls = vec![1];
+        finder
+    }
+
+    #[test]
+    fn a_turn_of_next_to_nothing_was_in_vain_unless_its_call_woke_several() {
+        let mut finder = three();
+        let found = finder.in_vain(&[2]);
+        let [
+            Hidden {
+                put: 30,
+                until: 50,
+                by: By::Wake(7),
+                ..
+            },
+        ] = found[..]
+        else {
+            panic!("{found:?}");
+        };
+        assert!(finder.in_vain(&[0]).is_empty());
+        finder.calls[0] = 2;
+        assert!(finder.in_vain(&[2]).is_empty());
+    }
+
+    #[test]
+    fn a_job_is_part_of_the_turn_with_the_longest_pieces() {
+        let mut finder = three();
+        let job = finder.in_vain(&[2])[0];
+        // Halves of 50 or of 20.
+        assert_eq!(finder.taken_in(&job, &[5, 6, 7], 2), Some((5, 0)));
+        // It was put when thread 5 had used 30, and thread 7 looked when it had used 50.
+        let five = &finder.threads[&5];
+        assert_eq!(bounds(&five.clock, &five.turns[0], &job), (30, 50));
+        // A fifth of 100 is no longer than half of 40.
+        if let Some(th) = finder.threads.get_mut(&5) {
+            th.turns[0].hidden = vec![8, 9, 10];
+        }
+        assert_eq!(finder.taken_in(&job, &[5, 6, 7], 2), Some((6, 0)));
+        assert_eq!(finder.taken_in(&job, &[5, 6, 7], 20), None);
+        // After 100 nobody was awake.
+        let late = Hidden { put: 101, ..job };
+        assert_eq!(finder.taken_in(&late, &[5, 6, 7], 2), None);
+    }
+
+    /// A poster that wakes every 10 for 2 and calls after 1, `n` times, and then once without a
+    /// call, somebody sleeping at the queue or not.
+    fn poster(n: usize, silent: usize, asleep: bool) -> usize {
+        let mut finder = three();
+        finder.calls = vec![1; n];
+        let mut th = Thread {
+            posts_to: Some(0),
+            ..Thread::default()
+        };
+        for i in 0..n + silent {
+            let (from, used) = (10 * i as i64, 2 * i as i64);
+            th.clock.comes(from);
+            th.clock.leaves(from + 2);
+            th.cycles.push(Cycle {
+                used: (used, used + 2),
+                from,
+                calls: if i < n { vec![(i, 1)] } else { Vec::new() },
+                asleep: if i < n {
+                    (true, true)
+                } else {
+                    (asleep, asleep)
+                },
+            });
+        }
+        finder.threads.insert(9, th);
+        let found = finder.unnoticed();
+        for (i, job) in found.iter().enumerate() {
+            assert_eq!(job.put, 10 * (n + i) as i64 + 1);
+        }
+        found.len()
+    }
+
+    #[test]
+    fn who_puts_a_job_each_time_it_wakes_puts_one_when_nobody_sleeps() {
+        assert_eq!(poster(3, 2, false), 2);
+        // Two are too few to tell.
+        assert_eq!(poster(2, 2, false), 0);
+        // It did not when somebody slept: once in ten times is an exception, twice is not.
+        assert_eq!(poster(9, 1, true), 0);
+        assert_eq!(poster(8, 2, true), 0);
     }
 }
