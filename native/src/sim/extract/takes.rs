@@ -544,9 +544,9 @@ mod tests {
         // It was put when thread 5 had used 30, and thread 7 looked when it had used 50.
         let five = &finder.threads[&5];
         assert_eq!(bounds(&five.clock, &five.turns[0], &job), (30, 50));
-        // A fifth of 100 is no longer than half of 40.
+        // A sixth of 100 is shorter than half of 40.
         if let Some(th) = finder.threads.get_mut(&5) {
-            th.turns[0].hidden = vec![8, 9, 10];
+            th.turns[0].hidden = vec![8, 9, 10, 11];
         }
         assert_eq!(finder.taken_in(&job, &[5, 6, 7], 2), Some((6, 0)));
         assert_eq!(finder.taken_in(&job, &[5, 6, 7], 20), None);
