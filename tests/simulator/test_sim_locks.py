@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,9 @@ def with_calls(truth: Trace, waiters: str, word: int = 640) -> Trace:
             asleep.remove(row["next_utid"])
             back(row["ts"] + 1, row["cpu"], row["next_utid"])
     wakes = truth.wakeups.filter(
-        (pl.col("kind") == "waking") & pl.col("utid").is_in(waiting) & (pl.col("waker_utid") > 3)
+        (pl.col("kind") == "waking")
+        & pl.col("utid").is_in(waiting)
+        & (pl.col("waker_utid") >= truth.ncpu)
     )
     for row in wakes.unique(["ts", "waker_utid"]).sort("ts").collect().iter_rows(named=True):
         call(row["ts"], row["cpu"], row["waker_utid"], WAKE)
@@ -303,6 +306,69 @@ def test_whichever_worker_is_free_takes_the_next_request_of_a_recorded_pool(
     again = simulate(load, policy=policy, cpus=cpus, until="80ms")
     assert max(row[2] for row in runs(again)) == pytest.approx(max(row[2] for row in runs(truth)))
     assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=0.01, abs=1000)
+
+
+def extracted(load: w.Workload, cpus: int) -> w.Workload:
+    """What is found in a recording of a pool in which it takes 5 us to sleep and look again."""
+    costs = pl.when(pl.col("op").cast(pl.String) == "serve").then(pl.lit(5000, pl.Int64))
+    load = replace(load, steps=load.steps.with_columns(ns=costs.otherwise("ns")))
+    return extract(with_calls(simulate(load, policy="fifo", cpus=cpus, until="100ms"), "worker"))
+
+
+def jobs_of(load: w.Workload) -> list[int]:
+    """CPU time of the jobs."""
+    runs = load.steps.filter(pl.col("op").cast(pl.String) == "run", pl.col("ns") >= MS)
+    return sorted(runs["ns"].to_list())
+
+
+def busy_pool() -> w.Workload:
+    """Two workers that sleep while five jobs of 3 ms come, and are behind when five more do."""
+    b = Builder()
+    queue = b.queue()
+    dispatcher = b.thread("dispatcher")
+    for gap in ["4ms"] * 4 + ["1ms"] * 6:
+        dispatcher.sleep(gap).run("20us").post(queue, b.job().run("3ms")).run("10us")
+    dispatcher.sleep("1ms")
+    b.thread("worker-1").serve(queue).repeat()
+    b.thread("worker-2").serve(queue).repeat()
+    return b.workload()
+
+
+def test_jobs_that_are_put_while_all_are_busy_are_told_apart() -> None:
+    """No call tells of them: the recording shows turns of 9 and 12 ms."""
+    load = extracted(busy_pool(), 3)
+    found = load.info["extraction"]
+    assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (10, 5, 0)
+    assert jobs_of(load) == pytest.approx([3 * MS] * 10, abs=10_000)
+    for policy, cpus in (("fifo", 2), ("eevdf", 2), ("rr", 1)):
+        truth = simulate(busy_pool(), policy=policy, cpus=cpus, until="100ms")
+        again = simulate(load, policy=policy, cpus=cpus, until="100ms")
+        assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=0.05)
+
+
+def overtaken_pool() -> w.Workload:
+    """Two CPUs: who is woken for the second job waits for the dispatcher's, and the other is done
+    before."""
+    b = Builder()
+    queue = b.queue()
+    dispatcher = b.thread("dispatcher")
+    for _ in range(6):
+        dispatcher.sleep("5ms").run("20us").post(queue, b.job().run("2ms")).run("10us")
+        dispatcher.sleep("1ms").run("20us").post(queue, b.job().run("2ms")).run("1500us")
+    b.thread("worker-1").serve(queue).repeat()
+    b.thread("worker-2").serve(queue).repeat()
+    return b.workload()
+
+
+def test_the_job_of_a_wake_in_vain_is_found_where_it_was_done() -> None:
+    load = extracted(overtaken_pool(), 2)
+    found = load.info["extraction"]
+    assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (12, 0, 6)
+    assert [ns for ns in jobs_of(load) if ns > 1500_000] == pytest.approx([2 * MS] * 12, abs=10_000)
+    for policy, cpus in (("fifo", 2), ("eevdf", 2), ("rr", 1)):
+        truth = simulate(overtaken_pool(), policy=policy, cpus=cpus, until="100ms")
+        again = simulate(load, policy=policy, cpus=cpus, until="100ms")
+        assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=0.01)
 
 
 def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:

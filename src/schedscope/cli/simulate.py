@@ -421,6 +421,8 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("wakes_unknown_waker", "wakeup", "by an unknown waker"),
             n("wakes_before_sleep", "sleep", "overtaken by a wakeup"),
             n("gaps", "gap", "treated as sleep"),
+            n("wakes_in_vain", "job", "taken by a thread that was awake"),
+            n("jobs_unnoticed", "job", "put into a queue while nobody slept there"),
             n("bound_by_name", "kernel thread", "pinned by name"),
             n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
             t("sleep_cost", "of CPU time per sleep"),

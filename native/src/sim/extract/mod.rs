@@ -9,14 +9,18 @@
 mod call_costs;
 mod charges;
 mod conversations;
+mod cpu_clock;
 mod mutexes;
 mod pipes;
 mod queues;
 mod report;
 mod table;
+mod takes;
 mod timers;
 
 use std::collections::HashMap;
+
+use rustc_hash::FxHashMap;
 
 use super::load::op;
 use crate::model::event::{State, WakeKind};
@@ -167,8 +171,11 @@ pub struct Extractor {
     holds: Vec<Hold>,
     call_costs: call_costs::CallCosts,
     pub pipes: Vec<Pipe>,
-    /// How many jobs were put into queues, and what is to be done for each.
-    jobs: u64,
+    /// By hidden job its number, once it was put, and by wake in vain (its thread and instant)
+    /// the hidden job that it was for.
+    hidden: Vec<u64>,
+    in_vain: FxHashMap<(u32, i64), u32>,
+    /// What is to be done for each job.
     pub job_steps: Vec<Vec<Made>>,
     pub report: Report,
 }
@@ -197,7 +204,8 @@ impl Extractor {
             holds: Vec::new(),
             call_costs: call_costs::CallCosts::default(),
             pipes: Vec::new(),
-            jobs: 0,
+            hidden: Vec::new(),
+            in_vain: FxHashMap::default(),
             job_steps: Vec::new(),
             report: Report::default(),
         }
@@ -212,7 +220,10 @@ impl Extractor {
     pub fn run(mut self, facts: &Facts, calls: &[CallRow], futexes: &[FutexRow], end: i64) -> Self {
         let ends = self.find_pipes(facts, calls);
         let moments = self.find_mutexes(facts, futexes);
-        let ends_of_futexes = self.find_queues(futexes);
+        let mut ends_of_futexes = self.find_queues(futexes);
+        let hidden = self.hidden_jobs(facts, futexes, &ends_of_futexes, end);
+        ends_of_futexes.extend(hidden);
+        ends_of_futexes.sort_by_key(|end| end.ts);
         let (mut s, mut w, mut y, mut c, mut m, mut f) = (0, 0, 0, 0, 0, 0);
         loop {
             let at = [

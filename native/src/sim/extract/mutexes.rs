@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
+use super::cpu_clock::CpuClock;
 use super::{Extractor, NOBODY, Now, ThreadOut, flush, median, push};
 use crate::error::Result;
 use crate::model::event::State;
@@ -132,26 +133,10 @@ struct Attempt {
 struct Thread {
     inside: Option<(u32, bool)>,
     attempts: Vec<Attempt>,
-    running: Option<i64>,
-    used: i64,
-    /// When it came onto a CPU, and what it had used by then.
-    came: Vec<(i64, i64)>,
+    clock: CpuClock,
     woken: bool,
     /// Since when nothing is known that a hold cannot contain.
     floor: i64,
-}
-
-impl Thread {
-    fn used_at(&self, ts: i64) -> i64 {
-        self.used + self.running.map_or(0, |since| ts - since)
-    }
-
-    /// The instant at which it had used so much.
-    fn when_used(&self, used: i64) -> i64 {
-        let at = self.came.partition_point(|(_, had)| *had <= used);
-        at.checked_sub(1)
-            .map_or(i64::MIN, |i| self.came[i].0 + used - self.came[i].1)
-    }
 }
 
 /// A release whose beginning is not known.
@@ -216,7 +201,7 @@ impl Finder {
             self.found_held[m as usize].get_or_insert(row.ts);
             return;
         }
-        let used = th.used_at(row.ts);
+        let used = th.clock.now(row.ts);
         let mut hold = Hold {
             utid: row.utid,
             mutex: m,
@@ -261,7 +246,7 @@ impl Finder {
         };
         match th.inside.take() {
             Some((m, true)) => {
-                let used = th.used_at(row.ts);
+                let used = th.clock.now(row.ts);
                 if let Some(attempt) = th.attempts.iter_mut().find(|a| a.mutex == m) {
                     (attempt.got, attempt.used) = (row.ts, used);
                 }
@@ -278,16 +263,13 @@ impl Finder {
 
     fn switch(&mut self, row: &Switch) {
         if let Some(th) = self.threads.get_mut(&row.prev_utid) {
-            if let Some(since) = th.running.take() {
-                th.used += row.ts - since;
-            }
+            th.clock.leaves(row.ts);
             if row.prev_state != State::Runnable {
                 th.woken = true;
             }
         }
         if let Some(th) = self.threads.get_mut(&row.next_utid) {
-            th.running = Some(row.ts);
-            th.came.push((row.ts, th.used));
+            th.clock.comes(row.ts);
             if std::mem::take(&mut th.woken) {
                 th.floor = row.ts;
             }
@@ -315,7 +297,7 @@ impl Finder {
             .and_then(|all| median(all));
         let usual = own.or_else(|| usual.get(&hold.mutex).copied()).unwrap_or(0);
         let floor = guess.floor;
-        let at = self.threads[&hold.utid].when_used(guess.used - usual);
+        let at = self.threads[&hold.utid].clock.when_used(guess.used - usual);
         (floor <= *bound).then(|| at.max(floor).min(*bound))
     }
 

@@ -4,7 +4,7 @@
 //! condition, or of a semaphore), and wait there more often than on any other, are a pool: which
 //! of them is woken is the doing of whoever was idle. Each wake is a job in a queue, and what the
 //! woken thread did until it waited there again is what has to be done for it, by whoever takes
-//! it. A condition of glibc has two words side by side, on which its waiters sleep in turns
+//! it; of jobs that were taken by threads that were awake see takes.rs. A condition of glibc has two words side by side, on which its waiters sleep in turns
 //! (`__g_signals` in nptl/pthread_cond_wait.c of glibc 2.36).
 //!
 //! A word is a barrier if, between two calls that wake those who sleep there, just as many
@@ -46,23 +46,27 @@ pub(super) enum Inside {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
     pub ts: i64,
-    utid: u32,
-    call: Call,
+    pub(super) utid: u32,
+    pub(super) call: Call,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Call {
+pub(super) enum Call {
     Waits(u32),
     Wakes(u32),
     Arrives(u32, u32),
     Returns,
+    /// No call: a job that wakes nobody is put into a queue. Which of the hidden ones it is.
+    Posts(u32, u32),
+    /// No call: a thread that is awake takes a hidden job.
+    Takes(u32, u32),
 }
 
 /// So many rounds show a barrier.
-const ROUNDS: usize = 3;
+pub(super) const ROUNDS: usize = 3;
 
 /// A word is a barrier if at most this part (1 in so many) of its rounds is otherwise.
-const OTHERWISE: usize = 10;
+pub(super) const OTHERWISE: usize = 10;
 
 /// The two words of a condition are so many bytes apart.
 const NEXT_WORD: i64 = 4;
@@ -240,7 +244,41 @@ impl Extractor {
                 self.report.barrier_waits += 1;
             }
             Call::Returns => self.returns(t, end.ts),
+            Call::Posts(queue, hidden) => {
+                self.report.jobs_unnoticed += 1;
+                let job = self.new_job();
+                self.hidden[hidden as usize] = job;
+                self.progress(t, end.ts);
+                push(
+                    &mut self.threads[t as usize],
+                    op::POST,
+                    queue,
+                    UNPAID,
+                    job,
+                    false,
+                );
+            }
+            Call::Takes(queue, hidden) => {
+                let job = self.hidden[hidden as usize];
+                // The rules of wakes may have taken the one that was in vain for another.
+                if job > 0 {
+                    self.progress(t, end.ts);
+                    push(
+                        &mut self.threads[t as usize],
+                        op::SERVE,
+                        queue,
+                        UNPAID,
+                        job,
+                        false,
+                    );
+                }
+            }
         }
+    }
+
+    fn new_job(&mut self) -> u64 {
+        self.report.jobs += 1;
+        self.report.jobs
     }
 
     fn returns(&mut self, t: u32, ts: i64) {
@@ -296,14 +334,21 @@ impl Extractor {
                 if self.threads[w as usize].now == Now::Unseen {
                     self.waker(row, wakee);
                 }
-                self.jobs += 1;
-                let job = self.jobs;
+                let job = self.new_job();
                 self.progress(w, row.ts);
                 let waker = &mut self.threads[w as usize];
                 push(waker, op::POST, q, UNPAID, job, false);
                 waker.raising = Some((wakee, row.ts, waker.steps.len() as u32 - 1));
-                self.report.jobs += 1;
                 self.report.wakes_by_threads += 1;
+                // A job that another took is not that of the thread which was woken for it.
+                let job = match self.in_vain.get(&(row.utid, row.ts)) {
+                    Some(hidden) => {
+                        self.report.wakes_in_vain += 1;
+                        self.hidden[*hidden as usize] = job;
+                        0
+                    }
+                    None => job,
+                };
                 let th = &mut self.threads[wakee as usize];
                 match th.now {
                     Now::Running { .. } => {
@@ -381,7 +426,7 @@ impl Extractor {
     /// Takes the jobs out of the programs of those that did them. The steps of job `j` are
     /// `jobs[j - 1]`.
     pub(super) fn part_jobs(&mut self) {
-        self.job_steps = vec![Vec::new(); self.jobs as usize];
+        self.job_steps = vec![Vec::new(); self.report.jobs as usize];
         for th in &mut self.threads {
             let Some(queue) = th.pool else { continue };
             let begins = |s: &Made| s.op == op::SERVE && s.thread == queue;
@@ -401,8 +446,11 @@ impl Extractor {
                         with_own_mutexes(&mut steps);
                         self.job_steps[job] = steps;
                     }
-                    // It has not been woken any more.
-                    None => debug_assert!(steps.is_empty()),
+                    // It was woken in vain, or not any more.
+                    None => {
+                        let idle = steps.iter().filter(|s| s.op == op::RUN);
+                        self.report.cpu_time -= idle.map(|s| s.ns).sum::<i64>();
+                    }
                 }
                 if th.steps.len() == first {
                     th.steps.push(Made { count: 0, ..serve });

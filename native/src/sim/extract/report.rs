@@ -26,6 +26,9 @@ pub struct Report {
     pub queues: u64,
     pub queues_left_out: u64,
     pub jobs: u64,
+    /// Wakes whose job another thread took first, and jobs put while nobody slept at the queue.
+    pub wakes_in_vain: u64,
+    pub jobs_unnoticed: u64,
     /// Barriers, and how often a thread came to one.
     pub barriers: u64,
     pub barrier_waits: u64,
@@ -82,6 +85,8 @@ impl Report {
             ("queues", n(self.queues)),
             ("queues_left_out", n(self.queues_left_out)),
             ("jobs", n(self.jobs)),
+            ("wakes_in_vain", n(self.wakes_in_vain)),
+            ("jobs_unnoticed", n(self.jobs_unnoticed)),
             ("barriers", n(self.barriers)),
             ("barrier_waits", n(self.barrier_waits)),
             ("wakes_external", n(self.wakes_external)),

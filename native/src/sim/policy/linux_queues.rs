@@ -14,7 +14,8 @@ pub(super) trait Queues {
     fn used(&self, _: &World, _: Cpu) -> Use {
         Use::default()
     }
-    /// Runnable threads of `c`, the running one included.
+    /// Runnable threads of `c`, the running one included. Sleepers that are still queued count in
+    /// rq->nr_running of 6.12 and later; not here.
     fn nr(&self, c: Cpu) -> u32;
     /// Move waiting threads until `want` is met; answer how many moved.
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, want: Want) -> u32;
