@@ -238,10 +238,10 @@ impl Holes {
         [suspected.flatten(), lost].into_iter().flatten().min()
     }
 
-    /// The same of a thread on the queue of `queue`, and still there at `until`. Any hole of that
-    /// CPU may hide a run of it. Losses of others may, too, and so may the suspected ones, or, where
-    /// losses are not reported `anywhere`, all, if they leave it the time to get there and back:
-    /// one CPU alone may make, and record, both moves.
+    /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
+    /// CPU may hide a run of it. Those of others may only if they are not reported: the suspected
+    /// ones, or, where losses are not reported `anywhere`, all; and if they leave it the time to get
+    /// there and back: both moves are recorded by the CPU that makes them.
     pub fn doubt_of_queued(
         &self,
         utid: u32,
@@ -255,8 +255,10 @@ impl Holes {
         let here = here.into_iter().flatten().min();
         let unreported = if anywhere {
             &self.broken
-        } else {
+        } else if self.any_suspected() {
             &self.suspected
+        } else {
+            return here;
         };
         let all = [&self.lost, unreported];
         let from = all.map(|spans| self.first_of(spans, utid, since, until));

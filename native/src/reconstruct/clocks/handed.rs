@@ -35,8 +35,6 @@ pub struct Handed {
     /// The same before its first switch. Then and after its last one it may not have been recorded;
     /// that is believed of a CPU that ran some of those that it was handed.
     before: HashMap<u16, u32>,
-    /// By CPU, and None for all: the end of the losses told so far.
-    lost: HashMap<Option<u16>, i64>,
 }
 
 impl Handed {
@@ -62,7 +60,6 @@ impl Handed {
                 }
             }
             Event::Wakeup {
-                ts,
                 cpu,
                 kind,
                 ref who,
@@ -82,7 +79,6 @@ impl Handed {
                     && who.tid != UNKNOWN_TID
                     // On its way to sleep and woken before it got there, it just goes on.
                     && self.running.get(&to) != Some(&who.tid)
-                    && !self.lost(to, ts)
                     && self.to.len() < FOLLOWED
                 {
                     self.to.insert(who.tid, (to, self.unseen_on(to)));
@@ -92,11 +88,9 @@ impl Handed {
                 self.to.remove(&who.tid);
             }
             // Whoever waited may have run there.
-            Event::Loss { cpu, ts_end, .. } => {
+            Event::Loss { .. } => {
                 self.to.clear();
                 self.again.clear();
-                let end = self.lost.entry(cpu).or_insert(ts_end);
-                *end = ts_end.max(*end);
             }
             _ => {}
         }
@@ -107,12 +101,6 @@ impl Handed {
         *self.unseen.entry(cpu).or_default() += 1;
     }
 
-    /// Events of `cpu` may be missing at `ts`.
-    fn lost(&self, cpu: u16, ts: i64) -> bool {
-        let ends = [Some(cpu), None].map(|of| self.lost.get(&of));
-        ends.into_iter().flatten().any(|&end| ts < end)
-    }
-
     fn unseen_on(&self, cpu: u16) -> u32 {
         self.unseen.get(&cpu).copied().unwrap_or(0)
     }
@@ -121,7 +109,10 @@ impl Handed {
     /// others, and how many it did not run.
     pub fn stranger(&self) -> Option<(u16, u32)> {
         let at = |edge: &HashMap<u16, u32>, cpu| edge.get(&cpu).copied().unwrap_or(0);
-        let came = self.came.iter().map(|(&cpu, &(ran, not))| {
+        // A CPU that never switches has no events that could be of another recording.
+        let own = |cpu| self.running.contains_key(cpu);
+        let came = self.came.iter().filter(|(cpu, _)| own(cpu));
+        let came = came.map(|(&cpu, &(ran, not))| {
             let unseen = at(&self.before, cpu) + at(&self.again, cpu);
             (cpu, ran, if ran < FEW { not + unseen } else { not })
         });
@@ -217,26 +208,6 @@ mod tests {
         let mut goes_on_recording = handed(true);
         goes_on_recording.event(&goes_on(1, 23, 5));
         assert_eq!(goes_on_recording.stranger(), Some((1, 12)));
-    }
-
-    #[test]
-    fn where_its_events_are_known_to_be_lost_a_cpu_may_have_run_them() {
-        let lost = |cpu, ts_end| {
-            let mut handed = Handed::default();
-            handed.event(&Event::Loss {
-                cpu,
-                ts_begin: 0,
-                ts_end,
-                count: None,
-                reason: LossReason::Overrun,
-            });
-            woken_twice(&mut handed);
-            handed.stranger()
-        };
-        assert_eq!(lost(Some(1), 1), None);
-        assert_eq!(lost(None, 1), None);
-        assert_eq!(lost(Some(1), 0), Some((1, 6)));
-        assert_eq!(lost(Some(0), 1), Some((1, 6)));
     }
 
     #[test]
