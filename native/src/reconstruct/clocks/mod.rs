@@ -224,6 +224,23 @@ impl<'a> Examiner<'a> {
         self.leaves.values().any(Leaves::hidden)
     }
 
+    /// Forgets threads that go to rest far more often than they are woken, whatever the order: their
+    /// wakeups are not recorded, as a recorder's own are not, and no offset brings them.
+    fn leave_out_unwoken(&mut self) {
+        let mut rests = vec![(0_u32, 0_u32); self.threads.len()];
+        for seen in &self.seen {
+            if let Some((rests, wakes)) = rests.get_mut(seen.thread as usize) {
+                *rests += u32::from(seen.kind == Kind::AtRest);
+                *wakes += u32::from(matches!(seen.kind, Kind::Waking | Kind::Enqueued));
+            }
+        }
+        let unwoken = |&(rests, wakes): &(u32, u32)| rests > HIDDEN && rests / OFTEN > wakes;
+        self.seen.retain(|seen| {
+            let counts = rests.get(seen.thread as usize);
+            seen.kind == Kind::Lost || !counts.is_some_and(unwoken)
+        });
+    }
+
     fn full(&self) -> bool {
         self.seen.len() >= self.most
     }
@@ -269,6 +286,28 @@ impl<'a> Examiner<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_whose_wakeups_are_not_recorded_says_nothing_of_clocks() {
+        let mut silent = |_, _| Ok(());
+        let mut examiner = Examiner::new(2, true, &mut silent);
+        let who = |tid| Party {
+            tid,
+            ..Party::default()
+        };
+        for ts in 0..16 {
+            for kind in [Kind::In, Kind::AtRest] {
+                examiner.note(ts, &who(7), 0, kind);
+                examiner.note(ts, &who(8), 0, kind);
+            }
+            if ts % 4 == 0 {
+                examiner.note(ts, &who(8), 0, Kind::Waking);
+            }
+        }
+        examiner.leave_out_unwoken();
+        assert!(examiner.seen.iter().all(|seen| seen.thread == 1));
+        assert_eq!(examiner.seen.len(), 36);
+    }
 
     #[test]
     fn missing_switches_explain_as_many_breaks_of_order() {
