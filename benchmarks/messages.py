@@ -35,7 +35,7 @@ from quiet import Quiet
 
 import schedscope as ss
 from schedscope.simulator.replay import replay
-from schedscope.simulator.tick_phase import shifted
+from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.trace import Trace
 
 HERE = Path(__file__).resolve().parent
@@ -104,9 +104,8 @@ def replays(trace: Trace, threads: pl.DataFrame, others: str) -> list[Figures]:
     rows = pl.DataFrame({"was": way.utids}).with_row_index("row")
     mine = rows.join(threads.rename({"utid": "was"}), on="was")
     settings = way.settings(way.policy)
-    hz = int(settings.get("hz") or 250)
     found = []
-    for i, machine in enumerate(shifted(shape, hz, PHASES)):
+    for i, machine in enumerate(shifted(shape, rate(settings, way.workload), PHASES)):
         again = ss.simulate(
             way.workload,
             policy=way.policy,

@@ -21,7 +21,7 @@ from schedscope.simulator.change import change
 from schedscope.simulator.groups import knows_groups
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.replay import Replay, replay
-from schedscope.simulator.tick_phase import shifted
+from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.workload import Workload
 
 NO_CHANGE = "no change"
@@ -159,7 +159,7 @@ def _ran(
     shape = machine or workload.machine
     assert shape is not None  # a workload from a trace has one
     ended = roles(way.trace)["exit_ts"].is_not_null().all()
-    hz = int(settings.get("hz") or way.workload.info["extraction"]["clock_hz"] or 250)
+    hz = rate(settings, way.workload)
     for i, shifted_machine in enumerate(shifted(shape, hz, phases)):
         yield ss.simulate(
             workload,

@@ -6,7 +6,7 @@ fall between those of the host cuts slices short that were whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.simulator.machine import Machine
+from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
 
 RATES = (100, 250, 300, 1000)
@@ -120,6 +121,11 @@ def _phase(instants: Instants, at: int, period: int) -> int | None:
     after = np.sort((instants - at) % period)
     here = after[after <= LATE]
     return int((at + here[(len(here) - 1) * 9 // 10]) % period) if len(here) else None
+
+
+def rate(settings: Mapping[str, Any], workload: Workload) -> int:
+    """Ticks per second of a replay: of its settings, else of the recording, else 250."""
+    return int(settings.get("hz") or workload.info["extraction"]["clock_hz"] or RATES[1])
 
 
 def shifted(machine: Machine, hz: int, times: int) -> Iterator[Machine]:

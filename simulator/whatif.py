@@ -20,7 +20,7 @@ from schedscope.simulator.change import Changed, change
 from schedscope.simulator.replay import Replay, replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
-from schedscope.simulator.tick_phase import shifted
+from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
 from schedscope.trace import Trace
 
@@ -368,7 +368,7 @@ def change_of_nothing(way: Replay) -> Changed:
 def _runs(
     way: Replay, config: Changed, replays: int, seed: int, progress: Progress | None
 ) -> list[Trace]:
-    hz = int(config.set.get("hz") or (way.workload.info["extraction"]["clock_hz"] or 250))
+    hz = rate(config.set, way.workload)
     return [
         simulate(
             config.workload,

@@ -321,6 +321,14 @@ def jobs_of(load: w.Workload) -> list[int]:
     return sorted(runs["ns"].to_list())
 
 
+def assert_waits_alike(load: w.Workload, true_load: w.Workload, rel: float) -> None:
+    """In all, and whatever the policy."""
+    for policy, cpus in (("fifo", 2), ("eevdf", 2), ("rr", 1)):
+        truth = simulate(true_load, policy=policy, cpus=cpus, until="100ms")
+        again = simulate(load, policy=policy, cpus=cpus, until="100ms")
+        assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=rel)
+
+
 def busy_pool() -> w.Workload:
     """Two workers that sleep while five jobs of 3 ms come, and are behind when five more do."""
     b = Builder()
@@ -340,10 +348,7 @@ def test_jobs_that_are_put_while_all_are_busy_are_told_apart() -> None:
     found = load.info["extraction"]
     assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (10, 5, 0)
     assert jobs_of(load) == pytest.approx([3 * MS] * 10, abs=10_000)
-    for policy, cpus in (("fifo", 2), ("eevdf", 2), ("rr", 1)):
-        truth = simulate(busy_pool(), policy=policy, cpus=cpus, until="100ms")
-        again = simulate(load, policy=policy, cpus=cpus, until="100ms")
-        assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=0.05)
+    assert_waits_alike(load, busy_pool(), rel=0.05)
 
 
 def overtaken_pool() -> w.Workload:
@@ -365,10 +370,7 @@ def test_the_job_of_a_wake_in_vain_is_found_where_it_was_done() -> None:
     found = load.info["extraction"]
     assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (12, 0, 6)
     assert [ns for ns in jobs_of(load) if ns > 1500_000] == pytest.approx([2 * MS] * 12, abs=10_000)
-    for policy, cpus in (("fifo", 2), ("eevdf", 2), ("rr", 1)):
-        truth = simulate(overtaken_pool(), policy=policy, cpus=cpus, until="100ms")
-        again = simulate(load, policy=policy, cpus=cpus, until="100ms")
-        assert sum(waits_of(again)) == pytest.approx(sum(waits_of(truth)), rel=0.01)
+    assert_waits_alike(load, overtaken_pool(), rel=0.01)
 
 
 def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:

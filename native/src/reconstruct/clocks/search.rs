@@ -348,13 +348,8 @@ impl Examiner<'_> {
             known => known,
         };
         let mended = |(breaks, left): (u32, u32)| (breaks.saturating_sub(left), breaks, left);
-        let best = of_parts.map_or(of_rate, |parts| {
-            if mended(parts) > mended(of_rate) {
-                parts
-            } else {
-                of_rate
-            }
-        });
+        let parts_mend_more = |parts: &(u32, u32)| mended(*parts) > mended(of_rate);
+        let best = of_parts.filter(parts_mend_more).unwrap_or(of_rate);
         let (breaks, left) = best;
         self.believed(best).then_some(Offset {
             cpu,
@@ -376,15 +371,18 @@ impl Examiner<'_> {
     /// an offset of its own in each; None, if asked, where those are too many to be believed.
     fn apart(&self, cpu: u16, believed_only: bool) -> Option<(u32, u32)> {
         let parts = self.seen.chunks(self.seen.len().div_ceil(PARTS).max(64));
-        let before: Vec<u32> = parts.clone().map(|part| self.breaks(part)).collect();
-        let breaks: u32 = before.iter().sum();
+        let known: Vec<(u32, u32)> = parts
+            .clone()
+            .map(|part| (self.breaks(part), self.unmendable(part)))
+            .collect();
+        let breaks: u32 = known.iter().map(|part| part.0).sum();
         // At least so many, once some parts have been looked at.
-        let mut left: u32 = parts.clone().map(|part| self.unmendable(part)).sum();
-        for (part, before) in parts.zip(before) {
+        let mut left: u32 = known.iter().map(|part| part.1).sum();
+        for (part, (before, unmendable)) in parts.zip(known) {
             if believed_only && !self.believed((breaks, left)) {
                 return None;
             }
-            left += self.least_left(part, cpu, before) - self.unmendable(part);
+            left += self.least_left(part, cpu, before) - unmendable;
         }
         Some((breaks, left))
     }

@@ -248,29 +248,13 @@ impl Extractor {
                 self.report.jobs_unnoticed += 1;
                 let job = self.new_job();
                 self.hidden[hidden as usize] = job;
-                self.progress(t, end.ts);
-                push(
-                    &mut self.threads[t as usize],
-                    op::POST,
-                    queue,
-                    UNPAID,
-                    job,
-                    false,
-                );
+                self.step_of_job(t, end.ts, op::POST, queue, job);
             }
             Call::Takes(queue, hidden) => {
                 let job = self.hidden[hidden as usize];
                 // The rules of wakes may have taken the one that was in vain for another.
                 if job > 0 {
-                    self.progress(t, end.ts);
-                    push(
-                        &mut self.threads[t as usize],
-                        op::SERVE,
-                        queue,
-                        UNPAID,
-                        job,
-                        false,
-                    );
+                    self.step_of_job(t, end.ts, op::SERVE, queue, job);
                 }
             }
         }
@@ -279,6 +263,12 @@ impl Extractor {
     fn new_job(&mut self) -> u64 {
         self.report.jobs += 1;
         self.report.jobs
+    }
+
+    /// Thread `t` puts a job into a queue, or takes it.
+    fn step_of_job(&mut self, t: u32, ts: i64, op: u8, queue: u32, job: u64) {
+        self.progress(t, ts);
+        push(&mut self.threads[t as usize], op, queue, UNPAID, job, false);
     }
 
     fn returns(&mut self, t: u32, ts: i64) {
@@ -335,9 +325,8 @@ impl Extractor {
                     self.waker(row, wakee);
                 }
                 let job = self.new_job();
-                self.progress(w, row.ts);
+                self.step_of_job(w, row.ts, op::POST, q, job);
                 let waker = &mut self.threads[w as usize];
-                push(waker, op::POST, q, UNPAID, job, false);
                 waker.raising = Some((wakee, row.ts, waker.steps.len() as u32 - 1));
                 self.report.wakes_by_threads += 1;
                 // A job that another took is not that of the thread which was woken for it.
