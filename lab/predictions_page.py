@@ -18,26 +18,16 @@ GOALS = {1: 1.10, 2: 1.20, 4: 1.30, 8: 1.30}
 _OTHERS = (NO_CHANGE, *NULLS, REPEATS)
 
 
-def means(rows: pl.DataFrame) -> pl.DataFrame:
-    """Geometric mean of the factor for each case, number of CPUs, model and figure."""
-    by = ["case", "cpus", "model", "figure"]
-    return (
-        rows.filter(pl.col("figure").is_in(SHOWN))
-        .group_by(by, maintain_order=True)
-        .agg(factor=pl.col("factor").log().mean().exp(), n=pl.len())
-    )
-
-
 def summary(rows: pl.DataFrame) -> str:
     """The first table, as Markdown."""
-    return "\n".join(_means_table(rows))
+    return "\n".join(_policies(rows))
 
 
 def write(path: Path, rows: pl.DataFrame) -> None:
     """Put the tables between the two marks of the page at `path`."""
     before, rest = path.read_text().split(BEGIN)
     _, after = rest.split(END)
-    lines = [BEGIN, "", *_means_table(rows), "", *_goals(rows)]
+    lines = [BEGIN, "", *_policies(rows), "", *_others(rows)]
     for case in rows["case"].unique(maintain_order=True):
         lines += ["", *_roles(rows, case)]
     path.write_text(before + "\n".join([*lines, "", END]) + after)
@@ -48,39 +38,52 @@ def _order(models: list[str]) -> list[str]:
     return [m for m in models if m not in _OTHERS] + [m for m in _OTHERS if m in models]
 
 
-def _means_table(rows: pl.DataFrame) -> list[str]:
-    lines = [
-        f"| case | CPUs | workloads | model | {' | '.join(SHOWN)} | recorded on |",
-        "|---|---|---|---|" + "---|" * (len(SHOWN) + 1),
+def _policies(rows: pl.DataFrame) -> Iterator[str]:
+    """A row for each case and number of CPUs: how close the policy came, and one for all cases."""
+    yield "### The policies"
+    yield ""
+    yield (
+        f"| case | CPUs | policy | {' | '.join(SHOWN)} | waiting within the goal"
+        " | waiting within the repeats | all within the repeats | workloads | recorded on |"
+    )
+    yield "|---|---|---|" + "---|" * (len(SHOWN) + 5)
+    ours = rows.filter(~pl.col("model").is_in(_OTHERS))
+    for (case, cpus), part in ours.group_by(["case", "cpus"], maintain_order=True):
+        yield _policy(str(case), str(cpus), part["model"][0], part)
+    yield _policy("all", "", "", ours)
+
+
+def _policy(case: str, cpus: str, policy: str, rows: pl.DataFrame) -> str:
+    waits = rows.filter(pl.col("figure").is_in(["total", "p90", "p99"]))
+    goals = pl.col("cpus").cast(pl.Int64).replace_strict(GOALS, return_dtype=pl.Float64)
+    good = waits.filter(pl.col("factor") <= goals).height
+    works = ", ".join(rows["work"].unique(maintain_order=True)) if policy else ""
+    cells = [
+        *(_mean(rows, figure) for figure in SHOWN),
+        *(f"{n} of {of.height}" for n, of in ((good, waits), (_inside(waits), waits))),
+        f"{_inside(rows)} of {rows.height}",
     ]
-    about = {
-        (case, cpus): (", ".join(works), day)
-        for case, cpus, works, day in rows.group_by("case", "cpus")
-        .agg(pl.col("work").unique(maintain_order=True), pl.col("recorded_on").max())
-        .iter_rows()
-    }
-    for (case, cpus), part in means(rows).group_by(["case", "cpus"], maintain_order=True):
+    day = rows["recorded_on"].max()
+    return f"| {case} | {cpus} | {policy} | {' | '.join(cells)} | {works} | {day} |"
+
+
+def _others(rows: pl.DataFrame) -> Iterator[str]:
+    """The same factors of the models to compare with."""
+    yield "### Models to compare with"
+    yield ""
+    yield f"| case | CPUs | model | {' | '.join(SHOWN)} |"
+    yield "|---|---|---|" + "---|" * len(SHOWN)
+    others = rows.filter(pl.col("model").is_in(_OTHERS))
+    for (case, cpus), part in others.group_by(["case", "cpus"], maintain_order=True):
         for model in _order(part["model"].unique().to_list()):
-            of = dict(part.filter(pl.col("model") == model).select("figure", "factor").iter_rows())
-            cells = " | ".join(f"{of[figure]:.2f}" for figure in SHOWN)
-            works, day = about[case, cpus]
-            lines.append(f"| {case} | {cpus} | {works} | {model} | {cells} | {day} |")
-    return lines
+            of = part.filter(model=model)
+            yield f"| {case} | {cpus} | {model} | {' | '.join(_mean(of, f) for f in SHOWN)} |"
 
 
-def _goals(rows: pl.DataFrame) -> Iterator[str]:
-    """One sentence for each case and number of CPUs."""
-    for (case, cpus), part in rows.group_by(["case", "cpus"], maintain_order=True):
-        ours = part.filter(~pl.col("model").is_in(_OTHERS))
-        waits = ours.filter(pl.col("figure").is_in(["total", "p90", "p99"]))
-        goal = GOALS[int(str(cpus))]
-        good = waits.filter(pl.col("factor") <= goal).height
-        machine = units.several(int(str(cpus)), "CPU")
-        yield (
-            f"* {case}, {machine}: {good} of {waits.height} figures of waiting "
-            f"within {goal:.2f}, {_inside(waits)} within the range of the real repeats; "
-            f"of all figures {_inside(ours)} of {ours.height}."
-        )
+def _mean(rows: pl.DataFrame, figure: str) -> str:
+    """Geometric mean of the factors of a figure."""
+    mean = rows.filter(figure=figure).select(pl.col("factor").log().mean().exp()).item()
+    return f"{mean:.2f}"
 
 
 def _inside(rows: pl.DataFrame) -> int:
