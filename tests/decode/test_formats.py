@@ -30,6 +30,15 @@ def test_an_unknown_option_is_refused_and_the_known_ones_are_listed(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_value_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
+    """A typo must not switch an examination off."""
+    mixed = FIXTURES / "linux-ftrace-mixed.capture"
+    for value in ("nonsense", "ye"):
+        with pytest.raises(ss.UsageError, match=f'option clocks="{value}"; expected yes or no'):
+            ss.open(mixed, cache=tmp_path, options={"clocks": value})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("packed", "packer", "expand"),
     [

@@ -47,12 +47,18 @@ impl Options {
         self.given.get(name).map(String::as_str)
     }
 
-    /// Is an option that has no value of its own asked for? What says no does not.
+    /// Is an option that is yes or no given as yes?
     pub fn asked(&self, name: &str) -> bool {
-        const NO: [&str; 5] = ["", "0", "no", "off", "false"];
-        self.get(name)
-            .is_some_and(|value| !NO.iter().any(|no| no.eq_ignore_ascii_case(value)))
+        self.get(name).is_some_and(|value| says(&YES, value))
     }
+}
+
+/// How an option that is yes or no may be given.
+const YES: [&str; 4] = ["yes", "1", "on", "true"];
+const NO: [&str; 5] = ["no", "0", "off", "false", ""];
+
+fn says(words: &[&str], value: &str) -> bool {
+    words.iter().any(|word| word.eq_ignore_ascii_case(value))
 }
 
 /// One input format.
@@ -71,6 +77,8 @@ const BUFFER: (&str, &str) = ("buffer", "the instance to read; empty for the top
 const SALVAGE: (&str, &str) = ("salvage", "yes: read what is intact of a damaged file");
 const TSC_HZ: (&str, &str) = ("tsc_hz", "ticks per second of a clock that counts cycles");
 pub const CLOCKS: (&str, &str) = ("clocks", "yes: take it that the clocks of the CPUs agree");
+/// Options that are yes or no.
+const YES_OR_NO: [(&str, &str); 2] = [SALVAGE, CLOCKS];
 const OSRELDATE: (&str, &str) = ("osreldate", "FreeBSD's kern.osreldate, for priority bands");
 
 /// Asked in this order; the strictest recognisers come first.
@@ -166,7 +174,7 @@ impl Format {
     fn check(&self, path: &Path, options: &Options) -> Result<()> {
         let known = |name: &str| self.options.iter().any(|&(option, _)| option == name);
         let Some(unknown) = options.given.keys().find(|name| !known(name)) else {
-            return Ok(());
+            return check_values(options);
         };
         let listed: Vec<String> = self
             .options
@@ -187,6 +195,20 @@ impl Format {
             "correct the name, or leave the option out",
         ))
     }
+}
+
+/// A typo is neither yes nor no.
+fn check_values(options: &Options) -> Result<()> {
+    for (name, meaning) in YES_OR_NO {
+        if let Some(value) = options.get(name)
+            && !says(&YES, value)
+            && !says(&NO, value)
+        {
+            let found = format!("option {name}={value:?}");
+            return Err(Error::usage(found, "yes or no", meaning));
+        }
+    }
+    Ok(())
 }
 
 /// Lines that some program gave other ends: the names at their ends are not those of the threads.

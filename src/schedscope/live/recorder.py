@@ -162,7 +162,7 @@ def intervals(child: subprocess.Popen[str], place: Path, length: float) -> Itera
         try:
             # To examine clocks takes longer than all the rest, and a second has little to show.
             # On the recorded host, a second thread would make others wait.
-            trace = ss.open(whole, cache=cache, options={"clocks": "trust"}, jobs=1)
+            trace = ss.open(whole, cache=cache, options={"clocks": "yes"}, jobs=1)
             begin = end if follows else trace.window[0]
             gap = None if before is None else max(0, begin - end)
             end = trace.window[1]
