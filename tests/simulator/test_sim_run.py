@@ -98,6 +98,23 @@ def test_real_time_runs_first() -> None:
     assert classes == ["fair", "realtime"]
 
 
+@pytest.mark.parametrize("policy", policies()["name"].to_list())
+def test_a_thread_that_becomes_real_time_while_it_runs_leaves_the_fair_queue(policy: str) -> None:
+    """CFS kept it as the buddy to run next, and looked for it in a queue that it was not in."""
+    b = Builder()
+    for i in range(6):
+        b.thread(f"hog{i}").run("300ms")
+    for i in range(3):
+        b.thread(f"sleeper{i}").run("50us").sleep("1ms").repeat(200)
+    changes = b.thread("changes")
+    changes.run("7ms").set_priority(sched="fifo", rt_prio=10).run("2ms").sleep("3ms")
+    changes.set_priority(sched="fair", nice=0).run("5ms").repeat(20)
+    trace = simulate(b.workload(), policy=policy, cpus=1)
+    ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= 1)
+    # 6 * 300 + 3 * 200 * 0.05 + 20 * 14
+    assert ran.select(pl.col("dur").sum()).collect().item() == 2_110_000_000
+
+
 def test_a_sender_that_meets_waits_for_its_reader() -> None:
     """`meet`: the second signal is sent only when the reader waits again."""
     b = Builder()

@@ -616,7 +616,10 @@ impl Policy for Cfs {
                 } else {
                     self.q.update(w, cpu);
                     self.q.account(cpu, t, -1);
-                    self.q.rq(q).curr = None;
+                    let rq = self.q.rq(q);
+                    rq.curr = None;
+                    // __sched_setscheduler dequeues it, which takes it from the buddies.
+                    rq.forget(t);
                     if realtime {
                         self.q.groups.goes(w.now(), t, q);
                         self.q.put_back_above(w, q);
