@@ -50,10 +50,15 @@ class Cost:
     """The most memory that it held, in bytes."""
 
 
+_NEEDS_CALLS = {"requests"}
+"""Refused for the recordings of cells, which have no system calls."""
+
+
 def questions() -> list[str]:
     """Commands that take a recording and no more, and those that write a file of it."""
     known = by_group()
-    return [name for group in _ASKED for name in known[group]] + ["report", "timeline", "export"]
+    asked = [name for group in _ASKED for name in known[group] if name not in _NEEDS_CALLS]
+    return [*asked, "report", "timeline", "export"]
 
 
 def measure(capture: Path, out: Path) -> list[Cost]:
