@@ -209,7 +209,7 @@ n_new           | forks             | count | forks among the wakeups
 n_waited        | waited anyway     | count | migrations after which the thread waited anyway
 n_waits         | waits             | count | waits
 n_wakeups       | wakeups           | count | wakeups
-n_pinned        | pinned waits      | count | waits of threads that may use only one CPU
+n_pinned        | pinned threads    | count | threads that may use only one CPU and waited
 n_migrations    | migrations        | count | migrations
 n_preemptions   | preemptions       | count | preemptions
 n_switches      | switches          | count | context switches
