@@ -74,9 +74,10 @@ def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
 
     `where` selects threads by columns of `threads`. All other rows stay those of the whole
     recording, because results about some threads rest on it, too. The rows about these threads
-    stand before the last one: `selected threads` (their share of the running time), `selected
-    waits` (those that are not measured), `selected time` (for how long it is unknown what they did)
-    and `selected reasons` (for how much of their waiting it is unknown what the CPU did meanwhile).
+    stand before the last one: `selected threads` (their share of the running time),
+    `selected waits` (those that are not measured), `selected time` (for how long it is unknown what
+    they did) and `selected reasons` (for how much of their waiting it is unknown what the CPU did
+    meanwhile).
     """
     tiles = tiling(trace)
     alike = _clocks_alike(trace)

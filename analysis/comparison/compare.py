@@ -91,9 +91,9 @@ def compare(
     Threads of different traces are matched by name pattern and role (`match`, see `match_threads`).
     Rows with a null `thread` are about all threads together; the `top` groups that ran and waited
     longest, in all traces together, have rows of their own. `where` selects threads and CPUs, as in
-    `latency`; it may also be a function of a trace that makes such an expression, as in `lambda
-    trace: ss.of_processes(trace, service="nginx.service")`. `cause` selects waits by their cause,
-    and the switches that ended them.
+    `latency`; it may also be a function of a trace that makes such an expression, as in
+    `lambda trace: ss.of_processes(trace, service="nginx.service")`. `cause` selects waits by their
+    cause, and the switches that ended them.
 
     * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
     * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;

@@ -34,13 +34,13 @@ def requests(
 ) -> pl.DataFrame:
     """Two rows per group of threads: all its requests, and the slowest 1 % of them.
 
-    A request lasts from a read of a descriptor (`read`, `recvfrom`, ...) to the last write to it
-    (`write`, `sendmsg`, ...) before it is read again; any thread of the process may write. It
-    begins when the thread that read was woken for it, in the read or in the poll just before. If
-    the data was there before the thread asked for it, the request begins when the read was entered,
-    and its time is a lower bound (`n_at_least`). It ends when the last write returned. With
-    `reply="any"` the thread's writes to any descriptor count, for servers that read one and write
-    another, as with pipes.
+    A request is a read of a descriptor (`read`, `recvfrom`, ...) and all that follows, up to the
+    last write to it (`write`, `sendmsg`, ...) before it is read again; any thread of the process
+    may write. It begins when the thread that read was woken for it, in the read or in the poll just
+    before. If the data was there before the thread asked for it, the request begins when the read
+    was entered, and its time is a lower bound (`n_at_least`). It ends when the last write returned.
+    With `reply="any"` the thread's writes to any descriptor count, for servers that read one and
+    write another, as with pipes.
 
     * the columns of `by`: those of `threads`, for the thread that read, or `thread`, `process`,
       `all`;
