@@ -36,10 +36,11 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
       CPU, k if it was spread evenly over k CPUs; `effective_llcs`: the same over last-level caches,
       null without topology; `top_cpu`, `top_frac`: the CPU with most of the time, and its share.
 
-    Returns, counted each time that a thread got a CPU and is known to have run before:
+    How often they returned to a CPU, of all times that a thread got a CPU and is known to have run
+    before:
 
-    * `n`: how many; `same_cpu_frac`, `same_llc_frac`: the share of them to the CPU where the thread
-      ran last, and to a CPU with the same last-level cache (null without topology);
+    * `n`: how many these are; `same_cpu_frac`, `same_llc_frac`: the share of them to the CPU where
+      the thread ran last, and to a CPU with the same last-level cache (null without topology);
     * `n_censored`: waits that had not ended when last observed; `n_excluded`: runs whose previous
       run is not known, or with unknown time in between.
 

@@ -27,10 +27,10 @@ def efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFra
     * `busy_frac`: `busy` as a share of `busy + idle`; null if nothing is known;
     * `switches`: context switches recorded; `switches_hz`: per second of `busy + idle`;
     * `n_voluntary`: times that a thread gave up the CPU: to sleep, to wait for something, to exit,
-      or by a yield that the source reports; `n_involuntary`: times that it was preempted, where the
-      source says so; `n_ambiguous`: times that it left the CPU while it still wanted it and the
-      source does not say why (Linux's plain R without recorded yields), or that its state is not
-      known;
+      or by a yield that the source reports;
+    * `n_involuntary`: times that it was preempted, where the source says so;
+    * `n_ambiguous`: times that it left the CPU while it still wanted it and the source does not say
+      why (Linux's plain R without recorded yields), or that its state is not known;
     * `involuntary_frac_min`, `involuntary_frac_max`: the share of involuntary ones among all three,
       if none and if all of the ambiguous ones were involuntary; equal if nothing is ambiguous;
     * `irq_hard`, `irq_soft`: time in handlers of interrupts and in softirqs (ns), included in the

@@ -58,8 +58,8 @@ def interactivity(
     the named scheduler, and its score is followed over time:
 
     * `"ule"` (the same as `"ule-14"`), `"ule-2011"` and `"ule-2003"` are FreeBSD's rules. The score
-      runs from 0 (asleep) to 100 (running); below 30 a thread is interactive, unless `set` says
-      otherwise, which gives values to the policy's tunables as in `simulate`;
+      runs from 0 (asleep) to 100 (running); below 30 a thread is interactive, unless `set` (values
+      of the policy's tunables, as in `simulate`) says otherwise;
     * `"o1"` is Linux 2.6.10's rule. The score is the bonus for sleep, from 0 to 10; 7 or more is
       interactive at nice 0.
 

@@ -53,9 +53,9 @@ def off_cpu(
       `poll`, `timer`, `child`, `signal`, `sync`, `file`, `memory`, `process`, `other call`); or
       `disk` (the thread had made a request to a disk, and its completion woke it), `io` (for I/O,
       as the kernel itself says), `fault` (blocked outside any call: a page fault or a disk),
-      `stop`, `kernel` (of a kernel thread) or `unknown`; and `evidence`: how the cause is known, or
-      why it is not. Both are null without recorded calls, requests to disks or reasons reported by
-      the kernel;
+      `stop`, `kernel` (of a kernel thread) or `unknown`;
+    * `evidence`: how the cause is known, or why it is not. Like `cause` it is null without recorded
+      calls, requests to disks or reasons reported by the kernel;
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU to being woken that
       were seen from start to end: their number, sum, mean, exact quantiles (nearest rank) and
       longest (ns; null without such a time);

@@ -104,9 +104,9 @@ def outliers(
 ) -> pl.DataFrame:
     """One row per part of the trace, the one that stands out most first.
 
-    The trace is cut into parts of equal length `every`, as in "1m". By default that is between 10
-    ms and a day, and gives at most 120 parts. Each measure of a part is compared with the same
-    measure of all parts.
+    The trace is cut into parts of equal length `every`, as in "1m". By default there are at most
+    120 parts of 10 ms to a day. Each measure of a part is compared with the same measure of all
+    parts.
 
     * `ts`, `dur`: start and length of the part (ns);
     * `outlier`: whether a measure lies more than three interquartile ranges beyond the nearer

@@ -37,10 +37,10 @@ def virtual_lag(
     """One row per thread: its lag by the rules of `scheduler`.
 
     The trace may be of any scheduler. It shows which threads were on which CPU's queue and which
-    ran. From that and the weights follow the virtual times v that EEVDF or CFS would have kept, and
-    each thread's lag as CPU time: `weight * (V - v)`, where V is the average of its queue. Above
-    zero the thread is behind, and EEVDF calls it eligible. The lags of a queue sum to zero. Unlike
-    `lag`, this is computed for each queue, and forgets as the kernel does.
+    ran. From that and the weights follow the virtual times `v` that EEVDF or CFS would have kept,
+    and each thread's lag as CPU time: `weight * (V - v)`, where `V` is the average over its queue.
+    Above zero the thread is behind, and EEVDF calls it eligible. The lags of a queue sum to zero.
+    Unlike `lag`, this is computed for each queue, and forgets as the kernel does.
 
     * `scheduler`; `utid`, `comm`, `pid`, `tid`;
     * `weight`: as last known (1024 is nice 0), null for threads that never competed in

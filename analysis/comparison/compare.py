@@ -84,8 +84,8 @@ def compare(
 ) -> pl.DataFrame:
     """One row per thread group and measure: is it different in B, beyond the noise?
 
-    Traces are runs of A and B in turn, the order in which they should have been recorded:
-    `compare(a1, b1, a2, b2)`. Of lists, each has the runs of one setting, and every other one is
+    Single traces are runs of A and B in turn, the order in which they should have been recorded:
+    `compare(a1, b1, a2, b2)`. A list has the runs of one setting; of several lists, each is
     compared with the first: `compare([a1, a2, a3], [b1, b2, b3], [c1, c2, c3])`.
 
     Threads of different traces are matched by name pattern and role (`match`, see `match_threads`).

@@ -269,8 +269,8 @@ def ping_pong(
 ) -> pl.DataFrame:
     """One row per thread and pair of CPUs between which it moved back and forth.
 
-    A bounce is a migration from A to B if the thread's next migration is from B to A and follows
-    within `within`; A to B to A to B is two bounces.
+    A bounce is a migration from A to B if the thread's next migration is from B to A and comes no
+    more than `within` later; A to B to A to B is two bounces.
 
     * `utid`, `tid`, `pid`, `comm`; `cpu_a`, `cpu_b`: the pair, the lower number first; `distance`;
     * `n`: bounces; `n_migrations`: all migrations of the thread, between whichever CPUs;
