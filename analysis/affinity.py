@@ -33,26 +33,26 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
 
     * `threads`, `running` (ns), `cpus`: how many threads ran, how long, on how many CPUs;
     * `effective_cpus`: exponential of the entropy of the shares of time: 1 if all of it was on one
-      CPU, k if it was spread evenly over k CPUs; `effective_llcs`: the same over last-level
-      caches, null without topology; `top_cpu`, `top_frac`: the CPU with most of the time, and its
-      share;
+      CPU, k if it was spread evenly over k CPUs; `effective_llcs`: the same over last-level caches,
+      null without topology; `top_cpu`, `top_frac`: the CPU with most of the time, and its share.
 
-    returns, each time that a thread got a CPU and is known to have run before:
+    How often they returned to a CPU, of all times that a thread got a CPU and is known to have run
+    before:
 
-    * `n`: returns; `same_cpu_frac`, `same_llc_frac`: the share of them to the CPU, and to a
-      CPU of the last-level cache, where it ran last (null without topology);
-    * `n_censored`: waits that had not ended when last observed; `n_excluded`: runs
-      whose previous run is not known, or with unknown time in between;
+    * `n`: how many these are; `same_cpu_frac`, `same_llc_frac`: the share of them to the CPU where
+      the thread ran last, and to a CPU with the same last-level cache (null without topology);
+    * `n_censored`: waits that had not ended when last observed; `n_excluded`: runs whose previous
+      run is not known, or with unknown time in between.
 
-    and what was allowed, by the masks that the capture recorded:
+    What was allowed, by the masks that the capture recorded:
 
-    * `allowed`, `used`: CPUs that at least one of the threads may use, and did, as lists;
-      `allowed` is null if the mask of one of them is not known;
+    * `allowed`, `used`: lists of the CPUs that at least one of the threads may use, and that at
+      least one did use; `allowed` is null if the mask of one of them is not known;
     * `outside`, `outside_runs`: running time (ns) and runs outside the thread's own mask; null
       if no mask is known. `runs_outside_affinity` lists them.
 
-    For a group of several threads the spread is that of their time together;
-    `by="utid"` gives each thread its own row. Raises `UsageError` for another `by`.
+    The spread of several threads is that of their combined time; `by="utid"` gives each thread its
+    own row. Raises `UsageError` for another `by`.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({

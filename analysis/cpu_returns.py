@@ -37,13 +37,13 @@ def cpu_returns(
 
     * `since_from`, `since_to`: time from the end of the last run to the start of this one,
       `[since_from, since_to)`, ns; null: no upper bound;
-    * `n`: runs after such a time; `same_cpu`, `same_cpu_frac`: of them on the CPU
-      of the last run; `same_llc`, `same_llc_frac`: on a CPU of the same last-level cache, null
-      without topology;
+    * `n`: runs after such a time; `same_cpu`, `same_cpu_frac`: how many of them, and what share,
+      were on the CPU of the last run; `same_llc`, `same_llc_frac`: the same for a CPU with the same
+      last-level cache, null without topology;
     * `wait_p50`: the median wait of these runs, ns.
 
-    The last row, with both bounds null, has in `n_excluded` the runs whose previous run is not
-    known or whose end was not seen, and in `n_censored` the waits that had not ended when last
+    In the last row both bounds are null. Its `n_excluded` counts the runs whose previous run is not
+    known or whose end was not seen, its `n_censored` the waits that had not ended when last
     observed.
 
     Raises `UsageError` for bounds that are not increasing durations.

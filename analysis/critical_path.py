@@ -33,15 +33,15 @@ def critical_path(
 ) -> pl.DataFrame:
     """One row per step of the path that led thread `utid` up to `until`, in order of time.
 
-    From `until` backwards: while the thread runs or waits for a CPU, that is the path. Where
-    another thread woke it, its sleep was that thread's work: the path continues with the waker, at
-    the instant of the wakeup. Where an interrupt woke it, the sleep itself is the step. Steps
-    adjoin, and their `dur` sums up to `until - since`, exactly.
+    The path is followed backwards from `until`. While the thread runs or waits for a CPU, the path
+    stays with it. Where another thread woke it, its sleep was spent on that thread's work: the path
+    continues with the waker, at the instant of the wakeup. Where an interrupt woke it, the sleep
+    itself is a step. Steps adjoin, and their `dur` adds up to `until - since` exactly.
 
     * `ts`, `dur`: the step (ns);
-    * `kind`: `run`; `wait`: runnable, on a queue; `wake`: between the wakeup's decision and
-      the queue; `sleep`: for something outside of the recorded threads: a timer, a
-      device; `unknown`: the trace does not show more, from there back to `since`;
+    * `kind`: `run`; `wait`: runnable, on a queue; `wake`: between the wakeup's decision and the
+      queue; `sleep`: asleep for something other than the recorded threads, such as a timer or a
+      device; `unknown`: from here back to `since` the trace shows nothing more;
     * `comm`, `tid`, `utid`: the thread; `cpu`: where it ran, or on whose queue it waited; null if
       not known;
     * `ended`: what ended the step: `woke`: it woke the next step's thread; `slept`;
@@ -49,8 +49,8 @@ def critical_path(
       by an interrupt; `end`: the path's end; `unknown`;
     * `other_comm`, `other_tid`, `other_utid`: the thread that it woke.
 
-    Times as in `Trace.between`; without `since` and `until` the start of the window, and
-    the last instant of the thread's life that was seen.
+    Times are as in `Trace.between`. `since` is by default the start of the window, and `until` the
+    last instant at which the thread was seen alive.
 
     Definition and its limits: docs/definitions/critical-path.md. Raises `UsageError` for a thread
     or an interval that the trace does not have.

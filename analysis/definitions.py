@@ -111,8 +111,8 @@ def as_defined(trace: Trace, name: str) -> Trace:
     `unknown` and `none`, as the tool does not record them. For `perfetto`, `wait` may be the
     length of an older wait.
 
-    Raises `UsageError` for an unknown name, `MissingEventsError` if the trace
-    lacks the events the tool reads.
+    Raises `UsageError` for an unknown name, `MissingEventsError` if the trace lacks the events that
+    the tool reads.
     """
     from schedscope.trace import TABLES, Trace as TraceClass
 
@@ -126,12 +126,12 @@ def as_defined(trace: Trace, name: str) -> Trace:
 def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per tool: how many waits it would count in this trace, and how long they are.
 
-    The first row, `schedscope`, is our own ledger. `where` selects waits, an
-    expression over the columns of `waits` and `threads`.
+    The first row, `schedscope`, is our own ledger. `where`: which waits, an expression over the
+    columns of `waits` and `threads`.
 
-    Returns `definition`, `n`, `mean`, `p50`, `p99`, `max`, `total` (ns; exact order
-    statistics), `counts` and `leaves_out` in words. Statistics are null where
-    the trace lacks events the tool needs; `leaves_out` then says which.
+    Returns `definition`, `n`, `mean`, `p50`, `p99`, `max`, `total` (ns; exact order statistics),
+    and in words what the tool `counts` and `leaves_out`. Statistics are null where the trace lacks
+    events that the tool needs; `leaves_out` then says which.
     """
     from schedscope import _native
 

@@ -22,22 +22,22 @@ _IRQS = ("irq_hard", "irq_soft")
 def efficiency(trace: Trace, *, by: Literal["cpu", "all"] = "cpu") -> pl.DataFrame:
     """One row per CPU: its time, its context switches, and which of them were forced.
 
-    * `busy`, `idle`, `unknown`: time in which a thread ran, in which none did, and in
-      which the trace does not show (ns); they sum up to the window;
+    * `busy`, `idle`, `unknown`: time in which a thread ran, in which none ran, and for which the
+      trace does not show either (ns); they add up to the window;
     * `busy_frac`: `busy` as a share of `busy + idle`; null if nothing is known;
     * `switches`: context switches recorded; `switches_hz`: per second of `busy + idle`;
-    * `n_voluntary`: times that a thread gave the CPU up: to sleep, to wait for something,
-      to exit, or by a yield that the source reports; `n_involuntary`: times that it was
-      preempted, and the source says so; `n_ambiguous`: times that it left still wanting the
-      CPU and the source does not say why (Linux's plain R without recorded yields), or
-      that its state is not known;
-    * `involuntary_frac_min`, `involuntary_frac_max`: the share of involuntary ones among all
-      three, if none or all of the ambiguous ones are; equal where there are none;
-    * `irq_hard`, `irq_soft`: time in handlers of interrupts and in softirqs (ns), part of the
+    * `n_voluntary`: times that a thread gave up the CPU: to sleep, to wait for something, to exit,
+      or by a yield that the source reports;
+    * `n_involuntary`: times that it was preempted, where the source says so;
+    * `n_ambiguous`: times that it left the CPU while it still wanted it and the source does not say
+      why (Linux's plain R without recorded yields), or that its state is not known;
+    * `involuntary_frac_min`, `involuntary_frac_max`: the share of involuntary ones among all three,
+      if none and if all of the ambiguous ones were involuntary; equal if nothing is ambiguous;
+    * `irq_hard`, `irq_soft`: time in handlers of interrupts and in softirqs (ns), included in the
       times above, whichever thread was interrupted; null where the trace has no interrupts.
 
-    `by="all"`: one row for the sum over all CPUs with a null `cpu`; `switches_hz` is
-    then that of all CPUs together.
+    `by="all"`: one row, with a null `cpu`, for the sum over all CPUs; `switches_hz` is then the
+    rate of all CPUs together.
 
     Definition: docs/definitions/efficiency.md. Raises `UsageError` for another `by`.
 

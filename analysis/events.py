@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 def events(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per run of a thread, from switch-in to switch-out, in order of time.
 
-    What `perf sched timehist` lists, by switch-in instead of switch-out. `where` selects runs by
-    columns of `threads`, `utid`, or `cpu`.
+    This is what `perf sched timehist` lists, but ordered by switch-in instead of switch-out.
+    `where` selects runs by columns of `threads`, `utid`, or `cpu`.
 
-    * `ts`, `cpu`, `comm`, `tid`, `utid`: when and where which thread came onto a CPU;
+    * `ts`, `cpu`, `comm`, `tid`, `utid`: when which thread came onto which CPU;
     * `off`: how long it had not run (timehist's "wait time", sleep included); null for its first
       run, and where the trace lost track of it meanwhile;
-    * `wait`: how much of that it waited for a CPU ("sch delay"), of a wait that was measured;
-      `cause`: of the wait; `waker`, `waker_tid`: the thread that woke it, if any;
+    * `wait`: how much of that time it waited for a CPU ("sch delay"), if the wait was measured;
+      `cause`: the cause of that wait; `waker`, `waker_tid`: the thread that woke it, if any;
     * `running`: how long it ran ("run time"); `end`: what ended the run: `switched`, `preempted`,
-      `exited`, and `lost` or `window` where it was last seen then;
-    * `state`: in which it left the CPU; null if that was not recorded. All times in ns.
+      `exited`, or, where it was last observed then, `lost` or `window`;
+    * `state`: the state in which it left the CPU; null if that was not recorded. All times are in
+      ns.
 
     Idle threads are left out, and so are runs of which only the start was seen. Raises `UsageError`
     for an unknown column.

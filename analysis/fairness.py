@@ -40,28 +40,29 @@ def fairness(
 ) -> pl.DataFrame:
     """One row per thread (process, name, ...) and class: CPU service received against service due.
 
-    While threads compete for a CPU, each is due a part of the service that its
-    class gets there, in proportion to its weight: generalised processor sharing. Where control
-    groups and sessions with their weights were recorded, each group is due its part first.
-    The one that is furthest behind comes first.
+    While threads compete for a CPU, each is due a part of the service that its class gets there, in
+    proportion to its weight (generalised processor sharing). Where control groups and sessions were
+    recorded with their weights, the service is divided among the groups first. The row that is
+    furthest behind comes first.
 
-    * `utid`, `comm`, `tid`, `pid` of the thread; of a process `pid` and the name of its first
-      thread; `comm`, `cgroup` or `service` alone; `threads`: how many are summed;
+    * `utid`, `comm`, `tid`, `pid` of a thread; `pid` of a process and the name of its first thread;
+      or `comm`, `cgroup` or `service` alone; `threads`: how many are summed;
     * `sharing`: the class; a thread that changed its class has a row for each;
-    * `weight` (1024 is nice 0; null if it changed, or they differ) and its `basis`, see `weights`;
-    * `running`, `waiting`: time on a CPU, and runnable (ns); `unplaced`: runnable on no known
-      queue, not included elsewhere;
-    * `due`: service due, `lag`: `due - running` (ns); positive: behind. Over all rows of a class
+    * `weight` (1024 is nice 0; null if it changed, or if the threads' weights differ) and its
+      `basis`, see `weights`;
+    * `running`, `waiting`: time on a CPU, and time runnable (ns); `unplaced`: time runnable on no
+      known queue, which is not included elsewhere;
+    * `due`: service due; `lag`: `due - running` (ns), positive if behind. Over all rows of a class,
       `lag` sums to zero;
-    * `served`: service that its competing set got while it competed (ns);
-      `share_due`, `share_received`: `due` and `running` over it;
+    * `served`: service that it and its competitors got, together, while it competed (ns);
+      `share_due`, `share_received`: `due` and `running` as shares of that;
     * `ratio`: `running / due`; null where nothing was due;
-    * `unknown`: time in which nobody knows what it did (ns): it is in none of these, and while it
-      may have competed, what was due to others is too much.
+    * `unknown`: time for which the trace does not show what it did (ns). It is in none of the other
+      columns. If the thread competed in that time, `due` of the others is too large.
 
-    `per="cpu"`: threads on one CPU and its queue compete; "machine": all threads of a class, with
-    no thread due more than one CPU; the default follows the trace's queues. `where` selects rows
-    by columns of `threads`, never the threads they competed with.
+    `per="cpu"`: threads on one CPU and its queue compete; `per="machine"`: all threads of a class
+    compete, and none is due more than one CPU. The default follows the trace's queues. `where`
+    selects rows by columns of `threads`; whom they competed with stays the same.
 
     Definition: docs/definitions/fairness.md. Raises `UsageError` for another `by` or `per`.
 
@@ -108,9 +109,9 @@ def jain_index(
     * `sharing`: the class; `jain`: null for fewer than two threads;
     * `n`: threads in it; `n_excluded`: those to which less than `min_due` was due, because their
       ratio means little;
-    * `lag_most`: the most that a thread of the `n` is behind in all (ns); `least`, `most`:
-      the smallest and largest `x`, and `comm_least`, `comm_most`, their threads;
-    * `basis`: of the weights.
+    * `lag_most`: the largest total lag of a thread among the `n` (ns); `least`, `most`: the
+      smallest and the largest `x`; `comm_least`, `comm_most`: the names of these two threads;
+    * `basis`: where the weights come from.
 
     Definition and source (Jain, Chiu and Hawe, 1984): docs/definitions/fairness.md.
     Raises `UsageError` for a `min_due` that is not a duration, or another `per`.

@@ -54,29 +54,33 @@ def interactivity(
 ) -> pl.DataFrame:
     """One row per thread: how `scheduler` would have scored its sleeping and running.
 
-    The trace may be of any scheduler; each thread's recorded runs and sleeps are
-    fed to the rule of the named scheduler, and its score is followed over time.
-    `"ule"` (the same as `"ule-14"`), `"ule-2011"` and `"ule-2003"` are FreeBSD's; a score from
-    0 (asleep) to 100 (running), and interactive below 30 unless `set`, which
-    gives values to the policy's tunables as in `simulate`, says otherwise. `"o1"`
-    is Linux 2.6.10's: the score is the bonus for sleep from 0 to 10, and 7 or
-    more is interactive at nice 0. EEVDF and CFS score no threads: see `virtual_lag`.
+    The trace may be of any scheduler. Each thread's recorded runs and sleeps are fed to the rule of
+    the named scheduler, and its score is followed over time:
 
-    * `score`: at the thread's last known instant; `score_min`, `score_max`; null for
-      threads of a real-time, idle or interrupt class, which the rule is not for;
-    * `is_interactive`: at the end; `ts_interactive`: when first, null if never;
-      `transitions`: how often it changed;
-    * `interactive`: time called so (ns), `interactive_frac` its share of `observed`, the time in
-      which the score is known; `unknown`: the rest of the time in which it was seen;
-    * `ts_settled`: from when it rests on as much history as the rule keeps (5 s of run and
-      sleep). Before, a thread that was there when the trace began may have another score;
-    * `n`: sleeps credited; `n_censored`: still open at the end of the window, and so not
-      credited yet; `n_excluded`: those whose end was not seen, and gaps.
+    * `"ule"` (the same as `"ule-14"`), `"ule-2011"` and `"ule-2003"` are FreeBSD's rules. The score
+      runs from 0 (asleep) to 100 (running); below 30 a thread is interactive, unless `set` (values
+      of the policy's tunables, as in `simulate`) says otherwise;
+    * `"o1"` is Linux 2.6.10's rule. The score is the bonus for sleep, from 0 to 10; 7 or more is
+      interactive at nice 0.
 
-    `where` selects threads by the columns of `threads`. The kernels charge run time, or end
-    slices, at the ticks of a clock that traces do not show: one tick is charged for every 1/127 s
-    (O(1): 1 ms) of run instead. `tick_phase`, an instant (ns) at which all CPUs' clocks ticked,
-    makes it exact; 0 for simulated traces.
+    EEVDF and CFS do not score threads: see `virtual_lag`. The columns:
+
+    * `score`: at the thread's last known instant; `score_min`, `score_max`; null for threads of a
+      real-time, idle or interrupt class, to which the rule does not apply;
+    * `is_interactive`: whether it is interactive at the end; `ts_interactive`: when it first was,
+      null if never; `transitions`: how often that changed;
+    * `interactive`: time in which it was interactive (ns); `interactive_frac`: the share that this
+      is of `observed`, the time in which the score is known; `unknown`: the rest of the time in
+      which the thread was seen;
+    * `ts_settled`: from when the score rests on as much history as the rule keeps (5 s of run and
+      sleep). Before that, the true score of a thread that existed when the trace began may differ;
+    * `n`: sleeps credited; `n_censored`: sleeps still open at the end of the window, and therefore
+      not credited yet; `n_excluded`: those whose end was not seen, and gaps.
+
+    `where` selects threads by the columns of `threads`. The kernels charge run time, or end slices,
+    at the ticks of a clock that traces do not show. Here one tick is charged for every 1/127 s
+    (O(1): 1 ms) of run instead. `tick_phase`, an instant (ns) at which the clocks of all CPUs
+    ticked, makes this exact; for simulated traces it is 0.
 
     Definition: docs/definitions/interactivity.md. Raises `UsageError` for
     another scheduler or a tunable it does not have, `FormatError` for states out of order.
@@ -116,11 +120,12 @@ def interactivity_series(
 ) -> pl.DataFrame:
     """One row per change of a thread's score.
 
-    Columns: `ts, utid, tid, comm, score, interactive`, and `scheduler`, as it was asked for.
+    Columns: `ts, utid, tid, comm, score, interactive`, and `scheduler`, the name that was asked
+    for.
 
-    In order of `utid` and `ts` (ns). A score holds until the thread's next row;
-    it is null from where on the trace does not show what the thread did, and from its exit on.
-    Arguments and what is raised: see `interactivity`.
+    In order of `utid` and `ts` (ns). A score holds until the thread's next row; it is null from the
+    point at which the trace stops showing what the thread did, and from its exit on. For the
+    arguments and errors see `interactivity`.
     """
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
     threads = trace.threads.select("utid", "tid", "comm").collect()

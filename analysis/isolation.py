@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @needs("switches", "affinity")
 def runs_outside_affinity(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
-    """One row per thread and CPU that its recorded mask does not allow, but where it ran.
+    """One row per thread and CPU on which it ran although its recorded mask does not allow it.
 
     * `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: the thread and its mask; `cpu`;
     * `running` (ns), `runs`; `ts_first`, `ts_last`: when the first and the last of them began.
 
-    A mask is recorded once, and threads change theirs: a run before the change is listed, too, and
-    is not an error. Threads without a recorded mask are not listed. Longest first.
+    A mask is recorded once, but threads may change theirs: a run before such a change is listed,
+    too, and is not an error. Threads without a recorded mask are not listed. Longest first.
     """
     spent = masked(trace, time_spent(trace, where)).filter("outside")
     threads = trace.threads.select("utid", "tid", "pid", "comm", "kernel").collect()
@@ -47,15 +47,15 @@ def isolation_leaks(
     `isolated` are the CPUs, as numbers or as a list ("2-3"); without it, those that the capture
     reports (`isolated_cpus`).
 
-    * `cpu`, `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: where, who, and its mask;
-    * `leak`: false if the mask holds isolated CPUs only: it was put there on purpose, or it is the
-      kernel's own thread of that CPU; true if the thread could have run elsewhere; null
-      if its mask is not known;
-    * `running` (ns), `runs`, `cpu_frac`: of the window; `ts_first`, `ts_last`: begin of
-      the first and the last run.
+    * `cpu`, `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: the CPU, the thread and its mask;
+    * `leak`: false if the mask holds only isolated CPUs: the thread was put there on purpose, or it
+      is the kernel's own thread of that CPU; true if the thread could have run elsewhere; null if
+      its mask is not known;
+    * `running` (ns), `runs`; `cpu_frac`: `running` as a share of the window; `ts_first`, `ts_last`:
+      when the first and the last run began.
 
-    Leaks first, longest first. Empty if no CPU is isolated. Raises `UsageError` if
-    neither the caller nor the capture says which are, or a CPU is not the trace's.
+    Leaks first, longest first. Empty if no CPU is isolated. Raises `UsageError` if neither the
+    caller nor the capture says which CPUs are isolated, or if the trace does not have one of them.
     """
     chosen = isolated_cpus(trace) if isolated is None else _chosen(isolated)
     if chosen is None:

@@ -30,19 +30,19 @@ def lag(
 ) -> pl.DataFrame:
     """One row per thread and instant: service due to it since the start, less service received.
 
-    Without `every` a thread has rows where it began or ended to run or wait: between two of them
-    its lag only rises, only falls, or (while it sleeps) stays. With `every` all threads that ever
-    competed have rows at the same instants, from the start of the window to its end: the lags
-    of an instant sum to zero.
+    Without `every`, a thread has a row whenever it started or stopped running or waiting. Between
+    two rows its lag only rises, only falls, or (while it sleeps) stays the same. With `every`, all
+    threads that ever competed have rows at the same instants, from the start of the window to its
+    end; the lags at each instant sum to zero.
 
-    * `utid`, `comm`, `tid`, `ts`: the thread, the instant;
+    * `utid`, `comm`, `tid`, `ts`: the thread and the instant;
     * `lag`: `due - received` (ns); positive: behind;
-    * `due`, `received`: service due, CPU time, both since the start of the window (ns);
-    * `unknown`: time since then in which nobody knows what it did (ns): it may have received that
-      much more.
+    * `due`, `received`: service due and CPU time received, both since the start of the window (ns);
+    * `unknown`: time since then for which the trace does not show what it did (ns): it may have
+      received that much more.
 
-    In order of `utid` and `ts`. `per`, `where`: as for `fairness`, where the definition is, too.
-    Raises `UsageError` for an `every` that is not a duration above 0 ns, or gives too many rows.
+    In order of `utid` and `ts`. `per`, `where` and the definition are those of `fairness`. Raises
+    `UsageError` for an `every` that is not a duration above 0 ns, or gives too many rows.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({

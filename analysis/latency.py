@@ -42,32 +42,30 @@ def latency(
     quantiles: Sequence[float] = QUANTILES,
     censored: Literal["exclude", "kaplan-meier"] = "exclude",
 ) -> pl.DataFrame:
-    """One row per group of threads' waits for a CPU: how many, how long, the longest when.
+    """One row per group of waits for a CPU: how many, how long, and when the longest began.
 
     The wait of a thread is the time from the moment it could run (woken,
     created, preempted or having yielded) to the moment it ran. Idle threads
     never wait.
 
-    `by`: any of comm, pid, tid, utid, cpu, cause, prio, sched_class, kernel, recorder,
-    queue_cpu, prev_cpu, waker_cpu, waker_utid; none: all waits in one row.
-    `where`: which waits, an expression over the columns of `waits` and
-    `threads`. `every`: also by time bucket, as in "1s"; a wait counts where it
-    began.
+    `by`: any of comm, pid, tid, utid, cpu, cause, prio, sched_class, kernel, recorder, queue_cpu,
+    prev_cpu, waker_cpu, waker_utid; none: all waits in one row. `where`: which waits, an expression
+    over the columns of `waits` and `threads`. `every`: group by time buckets of this length, too,
+    as in "1s"; a wait belongs to the bucket in which it began.
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
-    * `n`: waits seen from start to end; `n_censored`: waits still open when the window or a hole
-      in the trace ended them; `n_excluded`: waits whose start was not recorded;
-    * `total`, `mean`, `p50` ..., `max` in ns over the `n`;
+    * `n`: waits seen from start to end; `n_censored`: waits still open when the window ended, or a
+      hole in the trace began; `n_excluded`: waits whose start was not recorded;
+    * `total`, `mean`, `p50` ..., `max` of the `n`, in ns;
     * `max_censored`: the longest open wait so far, a lower bound;
     * `ts_max`: when the wait of length `max` began.
 
-    Quantiles are exact order statistics: `p99` is the smallest wait such that
-    at least 99 % of the `n` are not longer (nearest rank). Open waits are often
-    the longest: with `censored="kaplan-meier"` the quantiles take them into
-    account by the product-limit estimate (Kaplan and Meier, JASA 53, 1958), and
-    are null where the curve never gets that far. Of more than 4,194,304 waits these may
-    be too long, by less than 0.1 %.
+    Quantiles are exact order statistics: `p99` is the smallest wait such that at least 99 % of the
+    `n` are not longer (nearest rank). Open waits are often the longest: with
+    `censored="kaplan-meier"` the quantiles take them into account by the product-limit estimate
+    (Kaplan and Meier, JASA 53, 1958), and are null where the curve never gets that far. With more
+    than 4,194,304 waits these quantiles may be too long, by less than 0.1 %.
 
     Rows are in order of `total`, largest first; in order of time with `every`.
 

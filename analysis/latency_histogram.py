@@ -20,8 +20,8 @@ def latency_histogram(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataF
     """One row per range of lengths, `[from, to)`: how many waits for a CPU were that long.
 
     The ranges are those of BCC's runqlat: 0 to 1 us, 1 to 2 us, and so on in powers of two, from
-    the first to the last that has a wait. Measured waits only, those that `latency` counts in `n`;
-    `where`: which ones, an expression over the columns of `waits` and `threads`.
+    the first to the last that has a wait. They count measured waits only, which are those in `n` of
+    `latency`. `where`: which ones, an expression over the columns of `waits` and `threads`.
 
     * `from`, `to` (ns); `n`: waits; `total`: their lengths added up (ns).
 

@@ -41,29 +41,30 @@ def off_cpu(
 ) -> pl.DataFrame:
     """One row per reason for which threads slept or were blocked.
 
-    * the columns of `threads` named in `by`, as `comm`: a row for each of them and each reason;
-      with `cause` among them, a row for each of them and each cause, and no other column of the
-      reason;
+    * the columns of `threads` named in `by`, as in `comm`: a row for each of their values and each
+      reason. With `cause` in `by`, a row for each of their values and each cause, without the other
+      columns of the reason;
     * `state`: `sleeping` (a signal can end it), `blocked` (none can), `stopped`, `parked`;
     * `kind`: `sleep`, `lock`, `interrupt` (an interrupt thread with nothing to do), `suspended`;
-      and `reason`: the wait message of a sleep, the name of a lock. Null where the source does not
-      say; FreeBSD's DTrace and KTR traces do. On Linux `kind` is null, and `reason` is the system
-      call in which the thread slept, if calls were recorded;
+      and `reason`: the wait message of a sleep or the name of a lock. Null where the source does
+      not say; FreeBSD's DTrace and KTR traces do. On Linux `kind` is null, and `reason` is the
+      system call in which the thread slept, if calls were recorded;
     * `cause`: what a sleep on Linux was for, by that call (`futex`, `read`, `write`, `socket`,
       `poll`, `timer`, `child`, `signal`, `sync`, `file`, `memory`, `process`, `other call`); or
-      `disk` (a request to a disk that the thread had made was done, and that woke it), `io` (for
-      I/O, as the kernel itself says), `fault` (blocked outside any call: a page fault or a disk),
-      `stop`, `kernel` (of a kernel thread) or `unknown`; and `evidence`, how that is known or why
-      it is not. Null without recorded calls, requests to disks or reasons told by the kernel;
-    * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU until woken that
-      were seen from start to end: their sum, mean, exact quantiles (nearest rank) and longest
-      (ns; null without such a time);
-    * `lock`, `lock_time`, `released_by`: of these sleeps, the lock that threads slept for longest
-      (`futex ADDRESS (pid)`, or a lock of the kernel), how long (ns), and who released it at the
-      end of most of that time: `timeout` or `signal` if nobody did, `unknown` if none of these is
-      proved; null without recorded locks or calls with their arguments;
-    * `n_censored`: those still open when last observed; `n_excluded`: those of which
-      the start was not recorded.
+      `disk` (the thread had made a request to a disk, and its completion woke it), `io` (for I/O,
+      as the kernel itself says), `fault` (blocked outside any call: a page fault or a disk),
+      `stop`, `kernel` (of a kernel thread) or `unknown`;
+    * `evidence`: how the cause is known, or why it is not. Like `cause` it is null without recorded
+      calls, requests to disks or reasons reported by the kernel;
+    * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU to being woken that
+      were seen from start to end: their number, sum, mean, exact quantiles (nearest rank) and
+      longest (ns; null without such a time);
+    * `lock`: the lock for which threads slept longest in these sleeps (`futex ADDRESS (pid)`, or a
+      lock of the kernel); `lock_time`: how long (ns); `released_by`: who released it at the end of
+      most of that time, `timeout` or `signal` if nobody did, `unknown` if none of these is proved.
+      All three are null without recorded locks, or calls with their arguments;
+    * `n_censored`: those still open when last observed; `n_excluded`: those whose start was not
+      recorded.
 
     Longest sum first. `where`: expression over the columns of `threads`. Idle threads are left
     out. Definition: docs/definitions/off-cpu.md. Raises `UsageError` for an unknown `by` or a

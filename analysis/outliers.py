@@ -104,31 +104,33 @@ def outliers(
 ) -> pl.DataFrame:
     """One row per part of the trace, the one that stands out most first.
 
-    The trace is cut into parts of equal length, `every`, as in "1m" (by default from 10 ms to a
-    day, so that there are at most 120 parts). Each measure of a part is compared with that of all.
+    The trace is cut into parts of equal length `every`, as in "1m". By default there are at most
+    120 parts of 10 ms to a day. Each measure of a part is compared with the same measure of all
+    parts.
 
     * `ts`, `dur`: start and length of the part (ns);
     * `outlier`: whether a measure lies more than three interquartile ranges beyond the nearer
-      quartile of all parts; `deviation`: how many it lies beyond, of the measure that lies
-      farthest; `measure`: its name; null where nothing can be judged;
-    * `story`: every measure of the part that is an outlier (else the farthest), with the median
-      and quartiles of all parts; `select`: options that select the part in any command;
-    * `n`: waits that began in the part and were seen to their end; `n_censored`: and were not;
-    * `wait_p99`: 99th percentile of those `n` (nearest rank, ns; null of fewer than 100);
+      quartile of all parts; `deviation`: how many interquartile ranges it is for the measure that
+      lies farthest; `measure`: the name of that measure. Null where nothing can be judged;
+    * `story`: in words, every measure of the part that is an outlier (else the farthest one), with
+      the median and quartiles of all parts; `select`: options that select the part in any command;
+    * `n`: waits that began in the part and were seen to their end; `n_censored`: waits that began
+      in it and were not;
+    * `wait_p99`: 99th percentile of those `n` (nearest rank, ns; null for fewer than 100);
     * `waiting`, `blocked`: threads that waited for a CPU, or slept uninterruptibly, on average;
     * `busy_frac`: share of the known CPU time in which a thread ran; `switches_hz`: context
       switches a second; `throttled_frac`: share of the CPU time in which a quota kept a control
       group off a CPU (null if it is not known when); `irq_frac`: share of the CPU time in
       interrupts (null if not recorded);
-    * `unknown`: CPU time that the trace does not show (ns). A part of which less than half is
-      known is not judged, nor is a last part of less than half the length.
+    * `unknown`: CPU time that the trace does not show (ns). A part is not judged if less than half
+      of it is known; nor is a last part shorter than half of `every`.
 
-    `where`: expression over the columns of `threads`; then all measures are of these threads
-    alone: their waits, runs and sleeps, the switches to them, and the CPU time closed to their
+    `where`: expression over the columns of `threads`. All measures are then of these threads alone:
+    their waits, runs and sleeps, the switches to them, and the CPU time that quotas closed to their
     groups; `irq_frac` is null.
 
-    With fewer than 20 parts that can be judged, nothing is. Raises `UsageError` for an `every` that
-    is not a duration above 0 ns or gives more than 100,000 parts. Definition:
+    With fewer than 20 parts that can be judged, none is judged. Raises `UsageError` for an `every`
+    that is not a duration above 0 ns or gives more than 100,000 parts. Definition:
     docs/definitions/outliers.md.
     """
     step = _default(trace.duration) if every is None else nanoseconds(every)

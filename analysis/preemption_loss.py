@@ -26,12 +26,12 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     A thread that is made to leave its CPU loses the time until it runs again. The row names the
     class that lost the time and the class that came onto the CPU.
 
-    * `sched_class`, `by_class`: last known scheduling class of the thread that left, and of
-      the one that came; null where that is not known, `by_class` also where the CPU idled;
+    * `sched_class`, `by_class`: last known scheduling class of the thread that left, and of the one
+      that came; null where that is not known, and `by_class` also where the CPU idled;
     * `n`: preemptions whose wait was seen to end; `n_censored`: those that still waited when last
-      seen; `n_ambiguous`: of both, those that may have been yields, as the source does not say;
-    * `lost`: time waited after all of them, censored ones as long as they were observed (ns);
-      `max`: the longest (ns);
+      seen; `n_ambiguous`: how many of both may have been yields, because the source does not say;
+    * `lost`: time waited after all of them, censored waits counted for as long as they were
+      observed (ns); `max`: the longest of these waits (ns);
     * `lost_frac`: share of all time lost to preemption by the threads selected.
 
     `where` selects the threads that lost, by columns of `threads`, `utid`, or `cpu`, the CPU

@@ -34,11 +34,11 @@ def residency(
     `by` is one or more of `GROUPS`, or nothing for all threads together; `over` is "cpu", "core",
     "llc", "package" or "numa_node". Idle threads are left out.
 
-    * the column named as `over`: the place; null where the trace does not know it;
+    * the column that `over` names: the place; null where it is not known;
     * `running`: time, ns; `running_frac`: its share of the group's running time;
     * `runs`: intervals of running, including those cut by the window.
 
-    `running` sums up to the running time of the threads. Largest groups first.
+    `running` adds up to the running time of the threads. Largest groups first.
 
     Definition: docs/definitions/affinity.md. Raises `UsageError` for another `by` or `over`.
 

@@ -45,8 +45,8 @@ def run_lengths(
     * `n`: runs seen from start to end;
     * `n_censored`: runs of which the start or end was not seen: cut by the window or a loss,
       or without a recorded switch-in; only `total_censored` includes them;
-    * `mean`; `p50` ...: exact order statistics, the shortest run that is not exceeded by
-      at least that share of the `n`; `max` (ns); null if `n` is 0;
+    * `mean`; `p50` ...: exact order statistics, each the shortest run that at least that share of
+      the `n` do not exceed; `max` (ns); null if `n` is 0;
     * `total`: time of the `n`; `total_censored`: time of the others (ns).
 
     Most running time first. `total + total_censored` of all rows is the running

@@ -21,22 +21,22 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
     """One row per group of threads: elapsed time against CPU time.
 
     `by` names columns of `threads` (`pid`, `comm`, `tid`, `kernel`, `sched_class`, `affinity`,
-    `recorder`) or `utid`; `[]` makes one group of all. `where` selects threads by the
-    same columns. Idle threads are left out; threads of which a column is not known are a
-    group with a null there.
+    `recorder`) or `utid`; `[]` makes one group of all. `where` selects threads by the same columns.
+    Idle threads are left out; threads for which a column is not known form a group with a null
+    there.
 
     * the columns of `by`;
     * `threads`: how many; `n_censored`: those whose start or exit lies outside the window or
       was not seen;
-    * `wall`: from the first thing known of any of them to the last, ns;
-    * `cpu`, `waiting`, `unknown`: time in which they ran, in which they wanted a CPU and had
-      none, and that the trace does not show (ns, summed over threads);
+    * `wall`: time from the first to the last thing known of any of them, ns;
+    * `cpu`, `waiting`, `unknown`: time in which they ran, in which they wanted a CPU and had none,
+      and for which the trace does not show what they did (ns, summed over threads);
     * `preempted`: the part of the waiting that followed a preemption, from the ledger (ns; yields
       that the source does not distinguish from preemptions are included);
     * `ratio`: `wall` over CPU time per CPU, `wall * cpus / cpu`, with `cpus` the smaller of
       `threads` and the CPUs there are: 1 where the group always ran on as many CPUs as it could
-      use. It says how good a schedule was for threads that
-      compute only, as a sleep counts like a wait;
+      use. It shows how good the schedule was only for threads that do nothing but compute, because
+      a sleep counts like a wait;
     * `slowdown`: `(cpu + waiting) / cpu`, which does not depend on sleep: 1 where no thread
       ever waited.
 

@@ -47,16 +47,15 @@ def survival(
     the observation had nothing to do with the length of the wait. Waits whose
     start was not recorded are left out (`latency` counts them).
 
-    Returns the columns of `by`, and `wait` (ns), `n_at_risk` (waits at least
-    this long), `n_ended` (ended at this length), `n_censored` (were cut at this
-    length or after it, before the next row's), `survival` (share of waits longer than `wait`), and
-    `lower`, `upper`: the pointwise confidence interval by Greenwood's variance on
-    the log-minus-log scale (Kalbfleisch and Prentice, 1980). They are null where it
-    is not defined (`survival` 0).
+    Returns the columns of `by`, and `wait` (ns), `n_at_risk` (waits at least this long), `n_ended`
+    (ended at this length), `n_censored` (were cut at this length or later, but before that of the
+    next row), `survival` (share of waits longer than `wait`), and `lower`, `upper`: the pointwise
+    confidence interval by Greenwood's variance on the log-minus-log scale (Kalbfleisch and
+    Prentice, 1980). They are null where it is not defined (`survival` 0).
 
-    Of more than 4,194,304 waits a row is a step of lengths, less than 0.1 % wide, instead of one
-    length, and `wait` is the greatest in it. `survival` is what it would be with a row for each
-    length if no wait was cut within a step.
+    With more than 4,194,304 waits, a row stands for a range of lengths less than 0.1 % wide instead
+    of one length, and `wait` is the greatest in it. `survival` is the same as with a row for each
+    length if no wait was cut within a range.
     """
     if not 0 < confidence < 1:
         raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")

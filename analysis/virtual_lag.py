@@ -37,30 +37,33 @@ def virtual_lag(
     """One row per thread: its lag by the rules of `scheduler`.
 
     The trace may be of any scheduler. It shows which threads were on which CPU's queue and which
-    ran; from that and the weights follow the virtual times that EEVDF or CFS would have kept, and
-    each thread's lag: `weight * (V - v)`, V the average of its queue, as CPU time. Above zero the
-    thread is behind, and EEVDF calls it eligible; over a queue, lags sum to zero. Unlike `lag`,
-    this is per queue, and forgets as the kernel does.
+    ran. From that and the weights follow the virtual times `v` that EEVDF or CFS would have kept,
+    and each thread's lag as CPU time: `weight * (V - v)`, where `V` is the average over its queue.
+    Above zero the thread is behind, and EEVDF calls it eligible. The lags of a queue sum to zero.
+    Unlike `lag`, this is computed for each queue, and forgets as the kernel does.
 
     * `scheduler`; `utid`, `comm`, `pid`, `tid`;
     * `weight`: as last known (1024 is nice 0), null for threads that never competed in
       the fair class; `basis`: where it is from, see `weights`;
-    * `lag`, `ts_lag`: the last lag known, at the end or when it last left a queue, and when that
-      was (ns); `lag_max`, `ts_lag_max`, `lag_min`, `ts_lag_min`: the most and the least;
-    * `picks`: how often it began to run, `picks_eligible`: with a lag not below zero;
-    * `competed`: time on a queue, running or not; `unplaced`: runnable on no known queue (ns);
-    * `ts_settled`: from when its lag no longer depends on anything before the trace, null if
-      never: then the lag it had at the start, taken to be 0, may still be included;
-    * `n`: times it joined a queue; `n_censored`: those of which the lag then was not known or the
-      end not seen; `n_excluded`: waits on no known queue, and gaps;
-    * `unknown`: time in which nobody knows what it did (ns); whoever shared a queue with it then
-      may be less far behind than this says.
+    * `lag`, `ts_lag`: the last lag known, at the end or when the thread last left a queue, and when
+      that was (ns); `lag_max`, `ts_lag_max`, `lag_min`, `ts_lag_min`: the same for the largest and
+      the smallest lag;
+    * `picks`: how often it began to run; `picks_eligible`: how often with a lag not below zero;
+    * `competed`: time on a queue, running or not (ns); `unplaced`: time runnable on no known queue
+      (ns);
+    * `ts_settled`: from when its lag no longer depends on anything before the trace. Null if never:
+      then the lag that it had at the start, which is taken to be 0, may still be included;
+    * `n`: times that it joined a queue; `n_censored`: those for which the lag was then not known or
+      the end was not seen; `n_excluded`: waits on no known queue, and gaps;
+    * `unknown`: time for which the trace does not show what it did (ns); a thread that shared a
+      queue with it then may be less far behind than stated here.
 
-    The lag is looked at whenever the thread joins, begins or stops to run, moves or leaves, and
-    before another one that comes or goes shifts the average.
-    `where` selects threads by the columns of `threads`, never the threads they competed with. `set`
-    gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which
-    the kernel's clock ticked. `weight_notes` says where the weights come from.
+    The lag is computed whenever the thread joins a queue, starts or stops running, moves or leaves,
+    and before another thread that comes or goes shifts the average.
+
+    `where` selects threads by the columns of `threads`; whom they competed with stays the same.
+    `set` gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at
+    which the kernel's clock ticked. `weight_notes` says where the weights come from.
 
     Definition: docs/definitions/virtual-lag.md. Raises `UsageError` for another scheduler
     or a tunable it does not have, `FormatError` for states that contradict themselves.
@@ -119,12 +122,13 @@ def virtual_lag_series(
     """One row per turn of a thread: its lag when it joined, ran, stopped, moved or left.
 
     * `ts`, `utid`, `comm`, `tid`, `cpu`: when, which thread, which queue;
-    * `turn`: "joined" a queue, "began" to run, "stopped" and stays, "left" (lag before it
-      did), "moved" to this queue, or the "end" of the window;
+    * `turn`: "joined" a queue, "began" to run, "stopped" running but stays, "left" (with the lag
+      just before), "moved" to this queue, or the "end" of the window;
     * `weight`; `lag`: CPU time due minus received, `vlag`: the same in virtual time (ns);
-    * `eligible`: EEVDF would let it run; `settled`: it depends on nothing before the trace.
+    * `eligible`: whether EEVDF would let it run; `settled`: whether the lag depends on nothing
+      before the trace.
 
-    In order of `utid` and `ts`. Arguments and what is raised: see `virtual_lag`.
+    In order of `utid` and `ts`. For the arguments and errors see `virtual_lag`.
     """
     _, points, _ = _replayed(trace, scheduler, set, where, tick_phase, series=True)
     turns = pl.Series(TURN.categories, dtype=TURN)

@@ -31,19 +31,20 @@ def wait_breakdown(
 ) -> pl.DataFrame:
     """One row per group of threads: the time that they waited for CPUs, and what it consisted of.
 
-    Every instant in state runnable belongs to one part, by what the CPU that the thread was queued
-    on did then. The parts sum up to `wait`, exactly (ns each):
+    Every instant in state runnable belongs to one part, according to what the CPU on whose queue
+    the thread was did at that instant. The parts add up to `wait` exactly (all in ns):
 
     * `behind_better`, `behind_same`, `behind_worse`: another thread ran there, whose priority was
       better than that of the waiting thread, the same, or worse;
     * `interrupted`: the CPU handled interrupts or softirqs; null if none were recorded;
     * `throttled`: the quota of the thread's control group was used up on that CPU; null if nothing
-      is known about quotas. `evidence` says how it is known: "recorded", as the kernel throttled
-      the group; "idle CPU": the CPU idled for more than 1 ms beside a runnable thread of a group
-      that the kernel counted as throttled, without an event that says when. Then time in which
-      other threads ran cannot be distinguished from ordinary waiting, and `throttled` is a lower
-      bound;
-    * `cpu_idle`: the CPU idled and could have run it: it was waking up, or an event is missing;
+      is known about quotas. `evidence` says how it is known: "recorded": the trace shows when the
+      kernel throttled the group; "idle CPU": the CPU idled for more than 1 ms although a thread of
+      the group was runnable on it, and the kernel counted the group as throttled, but no event says
+      when. In the latter case, time in which other threads ran cannot be distinguished from
+      ordinary waiting, and `throttled` is a lower bound;
+    * `cpu_idle`: the CPU idled and could have run the thread: it was waking up, or an event is
+      missing;
     * `unknown`: the trace does not show what the CPU did, on which queue the thread was, or at
       which priority.
 
@@ -51,10 +52,11 @@ def wait_breakdown(
     In a class that shares CPU time by weight a "worse" priority is a smaller weight: such
     a thread gets its share all the same.
 
-    * the columns of `by`: of `threads`, or `thread`, `process`, `all`; the longest `wait` first;
-    * `n`: waits (of a thread that changed queues while it was selected by `cpu`: parts of waits).
+    * the columns of `by`: those of `threads`, or `thread`, `process`, `all`; the longest `wait`
+      first;
+    * `n`: waits; with queues selected by `cpu`, parts of waits for a thread that changed queues.
 
-    `by="wait"`: a row for each of the `top` longest waits instead, with `ts` (its begin), `comm`,
+    `by="wait"`: a row for each of the `top` longest waits instead, with `ts` (its start), `comm`,
     `tid`, `utid` and `cpu` (the queue where it ended). `where` selects threads by columns of
     `threads`, and queues by `cpu`.
 

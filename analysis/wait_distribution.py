@@ -39,16 +39,17 @@ def wait_distribution(
 ) -> pl.DataFrame:
     """One row per step of each run's empirical distribution of waits.
 
-    Traces or lists of traces, as `compare` takes them; `where`: which waits, an expression
-    over the columns of `waits` and `threads`.
+    Takes traces or lists of traces, as `compare` does. `where`: which waits, an expression over the
+    columns of `waits` and `threads`.
 
     * `setting`, `run` (from 1 on);
-    * `wait` (ns), `frac`: the share of the complete waits that are not longer. Of more
-      than 2,000 steps every so many are given, and finer ones towards the longest;
-    * `n`, `n_censored`, `n_excluded`: waits of this run: complete, start seen, end not, not seen
-      to begin. The curve has the complete ones; where many are censored, see `survival`.
+    * `wait` (ns), `frac`: the share of the complete waits that are not longer. If there are more
+      than 2,000 steps, only some have rows, more closely spaced towards the longest waits;
+    * `n`, `n_censored`, `n_excluded`: waits of this run that are complete, whose end was not seen,
+      and whose start was not seen. The curve has only the complete ones; where many are censored,
+      see `survival`.
 
-    Raises `UsageError` as `compare` does for traces that make no settings.
+    Raises `UsageError` as `compare` does for traces that do not form settings.
     """
     settings = grouped_runs([a, b, *more])
     names = setting_labels(labels, len(settings))

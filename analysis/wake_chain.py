@@ -26,20 +26,21 @@ def wake_chain(
     """One row per wakeup that followed from what thread `utid` did from `since` on.
 
     Those are the wakeups by the thread itself, by the threads that it woke, by those that they
-    woke, and so on, in order of time. A thread belongs to the chain from its wakeup until somebody
-    outside of the chain, or an interrupt, wakes it; `utid` itself always does. A fork counts as a
-    wakeup.
+    woke, and so on, in order of time. A thread belongs to the chain from its wakeup until an
+    interrupt or a thread outside the chain wakes it; `utid` itself always belongs to it. A fork
+    counts as a wakeup.
 
-    * `ts_ready`: when it was woken; `hops`: wakeups from `utid` to here, 1 for whom it woke itself;
+    * `ts_ready`: when it was woken; `hops`: wakeups from `utid` to here, 1 for a thread that it
+      woke itself;
     * `waker_comm`, `waker_tid`, `waker_utid`: who woke it;
     * `comm`, `tid`, `utid`: the thread; `cpu`: where it then ran, or on whose queue it was when
       last seen;
-    * `wait`, `ts_run`: how long it then waited for a CPU (ns, at least that if it had got none when
+    * `wait`, `ts_run`: how long it then waited for a CPU (ns; a lower bound if it had got none when
       last observed; null if not known), and when that ended (null if it was not seen to end);
-    * `chain_wait`: the waits of the wakeups that led here, this one included (ns).
+    * `chain_wait`: the sum of the waits after the wakeups that led here, this one included (ns).
 
-    Times as in `Trace.between`; without `since` and `until` those of the window. Wakeups of threads
-    that ran or waited already began no wait, and are not there.
+    Times are as in `Trace.between`; without `since` and `until` they are those of the window.
+    Wakeups of threads that already ran or waited began no wait, and have no row.
 
     Definition and its limits: docs/definitions/wake-chain.md. Raises `UsageError` for a thread or
     an interval that the trace does not have.

@@ -38,24 +38,24 @@ def wakers(
 ) -> pl.DataFrame:
     """One row per waker and wakee: an edge of the graph of who wakes whom.
 
-    Counts the wakeups and forks that began a wait in the ledger; those of threads that
-    ran or waited already began none.
+    Counts the wakeups and forks that began a wait in the ledger. A wakeup of a thread that already
+    ran or waited began none.
 
-    * `waker_kind`: `thread`; `interrupt`: raised from interrupt context, where the source says
-      so; `idle`: an idle thread ran, so it was an interrupt on an idle CPU; `unknown`:
-      the source says nothing, as of most forks;
+    * `waker_kind`: `thread`; `interrupt`: raised from interrupt context, where the source says so;
+      `idle`: an idle thread ran, which means an interrupt on an idle CPU; `unknown`: the source
+      does not say, as for most forks;
     * the waker: `waker_comm`, `waker_tid`, `waker_pid`, `waker_utid`, or those of them that `by`
-      keeps; of an interrupt only `interrupt` is set: its handler, as "irq 24" or "softirq
-      TIMER", where the trace has `irqs` and one ran there then;
+      keeps; for an interrupt only `interrupt` is set, to its handler, as in "irq 24" or "softirq
+      TIMER", where the trace has `irqs` and one ran there at that instant;
     * the wakee: `comm`, `tid`, `pid`, `utid`, or those of them that `by` keeps;
     * `n`, `total`, `mean`, `p50` ..., `max`: waits seen from start to end, their sum, mean,
       exact quantiles (nearest rank) and longest (ns; null without such a wait);
-    * `n_censored`: waits that were still open when last observed; `n_excluded`: those
-      of which the start was not recorded; `n_new`: how many of all were forks.
+    * `n_censored`: waits that were still open when last observed; `n_excluded`: those whose start
+      was not recorded; `n_new`: how many of all of these were forks.
 
-    Most frequent first. `where`: expression over the columns of `threads`, and `cpu` (that it got,
-    or waited for): which wakees. Definition: docs/definitions/wakers.md. Raises
-    `UsageError` for another `by` or a quantile outside (0, 1].
+    Most frequent first. `where`: which wakees, an expression over the columns of `threads` and
+    `cpu` (the CPU that the wakee got, or waited for). Definition: docs/definitions/wakers.md.
+    Raises `UsageError` for another `by` or a quantile outside (0, 1].
 
     >>> from schedscope import Trace
     >>> waits = pl.DataFrame({

@@ -23,8 +23,8 @@ def weights(trace: Trace) -> pl.DataFrame:
     * `utid`, `comm`, `tid`, `sched_class`, `prio`: the thread, as last known;
     * `sharing`: the class whose CPU time it shares;
     * `weight`: 1024 is a thread of nice 0;
-    * `basis`: "kernel table" for Linux's nice levels; "equal" where the source does not
-      say weights, or the class shares by priority and not by weight.
+    * `basis`: "kernel table" for Linux's nice levels; "equal" where the source does not report
+      weights, or where priority and not weight decides within the class.
 
     Analyses follow a thread's priority through the trace; this table has the last one.
     `weight_notes` says what is assumed. Definition: docs/definitions/fairness.md.
@@ -70,7 +70,7 @@ def weights(trace: Trace) -> pl.DataFrame:
 def weight_notes(trace: Trace, *, groups: bool = False) -> list[str]:
     """Sentences about the weights of this trace: what is known, then what is assumed.
 
-    `groups`: weights of control groups and sessions are counted.
+    `groups`: whether the weights of control groups and sessions are taken into account.
     """
     if not linux_priorities(trace):
         system = trace.info.get("os") or trace.metadata("scheduler", "name") or "this source"

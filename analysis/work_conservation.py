@@ -43,37 +43,41 @@ def work_conservation(
 
     `by="all"`, one row, all times in ns:
 
-    * `capacity`: the window times the CPUs; `idle`, `unknown`: known to idle, and not known;
-    * `dispatch`: CPUs' time idle with a thread on their own queue;
+    * `capacity`: the window times the number of CPUs; `idle`, `unknown`: time in which CPUs are
+      known to idle, and time in which that is not known;
+    * `dispatch`: time in which CPUs idled with a thread on their own queue;
     * `wasted`; `wasted_frac`, its share of the time that is known; `wasted_idle_frac`, of `idle`;
     * `wasted_any`: wall time in which anything was wasted; `longest`: the longest stretch
       of it, which began at `ts_longest` (null if nothing was);
     * `unplaced`: the part of `wasted` that is due only to threads on no known queue;
     * `waiting`: all threads' time in state runnable;
-    * `pinned`, `n_pinned`: such time of threads with one allowed CPU while another was spare,
-      not included elsewhere; how many threads with one allowed CPU waited at all;
-    * `n`, `n_censored`, `n_excluded`: waits seen from start to end; start seen, end not, counted
-      for as long as they were certainly waiting; start not seen, which cannot be included.
+    * `pinned`: such time of threads with one allowed CPU while another CPU was spare, not included
+      elsewhere; `n_pinned`: how many threads with one allowed CPU waited at all;
+    * `n`: waits seen from start to end; `n_censored`: waits whose end was not seen, counted for as
+      long as the threads were certainly waiting; `n_excluded`: waits whose start was not seen,
+      which cannot be included.
 
     `by="cpu"`, a row per CPU; a last one with a null `cpu` for no known queue:
 
     * `idle`, `unknown`, `dispatch`: as above; `spare`: idle with no thread on its queue;
-    * `available`: the part of `spare` in which a thread waited elsewhere that may run here;
-    * `waited`: time that threads waited here, the CPU busy, while one was spare that they may use.
+    * `available`: the part of `spare` in which a thread that may run here waited elsewhere;
+    * `waited`: time that threads waited here while this CPU was busy and one that they may use was
+      spare.
 
     `by="thread"`, `"comm"`, `"process"`, `"cgroup"`, `"service"`: a row for each, most `avoidable`
     first:
 
-    * `waiting`: time in state runnable; `avoidable`: the part in which its CPU was
-      busy and one was spare that it may use; `avoidable_frac`, its share;
-    * `n`: stretches of waiting on one queue of which a part was avoidable.
+    * `waiting`: time in state runnable; `avoidable`: the part in which the thread's CPU was busy
+      and one that it may use was spare; `avoidable_frac`, its share;
+    * `n`: stretches of waiting on one queue that were avoidable in part.
 
-    Several spare CPUs and one waiting thread make several times `available` but one time
-    `wasted`; several threads and one spare CPU likewise: only `wasted` adds up.
+    Only `wasted` adds up: time with several spare CPUs and one waiting thread counts once in it but
+    several times in `available`, and time with several waiting threads and one spare CPU several
+    times in `waited` and `avoidable`.
 
-    `where`: expression over the columns of `threads`, for rows about threads only.
-    Definition: docs/definitions/work-conservation.md. Raises `UsageError` for another `by`, or
-    `where` without rows about threads.
+    `where`: expression over the columns of `threads`, only for rows about threads. Definition:
+    docs/definitions/work-conservation.md. Raises `UsageError` for another `by`, or `where` without
+    rows about threads.
 
     >>> from schedscope import Trace
     >>> states = pl.DataFrame({
@@ -118,30 +122,31 @@ def idle_episodes(
 ) -> pl.DataFrame:
     """One row per episode of continuously wasted CPU time and thread that waited in it.
 
-    An episode is a longest stretch of time in which, at every instant, a CPU was spare that a
-    waiting thread may use (`work_conservation` says exactly what that means). Those of
-    `longer_than` and more are listed, the `top` ones with the most wasted (None: all), and in each
-    the `waiters` rows of those that waited longest, in that order (None: all).
+    An episode is a maximal stretch of time in which, at every instant, a CPU was spare that a
+    waiting thread may use (`work_conservation` says exactly what that means). Listed are episodes
+    of at least `longer_than`, the `top` ones with the most wasted time (None: all). Each has rows
+    for the `waiters` threads that waited longest, in that order (None: all).
 
     * `episode`: its rank, from 1; `ts`, `dur`: the stretch; `wasted`: CPU time in it (ns);
-    * `idle_cpus`: CPUs that were spare at some time in it and that this thread may use, as
-      "0-2,5"; `idle`: how long they were so, together (ns);
-    * `comm`, `tid`, `utid`; `cpu`: on whose queue it waited, null for no known queue;
-      `waited`: how long it did so within the episode, its CPU busy and another one spare (ns);
-    * `cause`: `placed`: a wakeup or fork put it on a busy CPU while one was spare that it may
-      use; `preempted`: it left its CPU still wanting it, and one was spare; `not_pulled`: no CPU
-      was spare when its wait began, one became so and did not take it; `unknown`: no start.
+    * `idle_cpus`: CPUs that this thread may use and that were spare at some time in it, as in
+      "0-2,5"; `idle`: how long they were spare, added up (ns);
+    * `comm`, `tid`, `utid`; `cpu`: on whose queue it waited, null for no known queue; `waited`: how
+      long it did so within the episode while that CPU was busy and another one spare (ns);
+    * `cause`: `placed`: a wakeup or fork put it on a busy CPU while one that it may use was spare;
+      `preempted`: it left its CPU while it still wanted it, and one was spare; `not_pulled`: no CPU
+      was spare when its wait began, and one that became spare did not take it; `unknown`: the start
+      of the wait was not recorded.
 
-    Where there are more, a last row has how long all others `waited`, together: `comm` to `cpu` and
-    `cause` are null, and `idle_cpus` are all that were spare.
+    If more threads waited, a last row shows how long all the others `waited` together: its `comm`
+    to `cpu` and `cause` are null, and its `idle_cpus` are all CPUs that were spare.
 
-    Where all were on queues of CPUs that idled, too, each about to run one of its own, it is not
-    known which threads could have run elsewhere: the episode has one row, from `comm` to `cause`
-    null.
+    If all of them were on queues of CPUs that idled, too, each about to run one of its own threads,
+    it is not known which threads could have run elsewhere. The episode then has one row, null from
+    `comm` to `cause`.
 
-    `where`: expression over the columns of `threads`, and `cpu`: whose rows are shown; it changes
-    no episode. Raises `UsageError` for a `longer_than` that is negative or not a duration, and a
-    `top` or `waiters` below 1.
+    `where`: whose rows are shown, an expression over the columns of `threads` and `cpu`; it does
+    not change the episodes. Raises `UsageError` for a `longer_than` that is negative or not a
+    duration, and a `top` or `waiters` below 1.
     """
     threshold = nanoseconds(longer_than)
     if threshold < 0:

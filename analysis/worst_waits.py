@@ -39,10 +39,9 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     "right") `wait` is what it had reached: a lower bound, and `ts_run` is null.
     Waits whose start was not recorded have no length and are left out.
 
-    Returns `comm`, `tid` of the waiting thread, `cause`, `ts_ready` and
-    `ts_run` (the start and end), `wait` with its parts `placement` and `queue` (ns),
-    `cpu` (where it ran, or waited), `prev_cpu`, `waker_comm`, `waker_tid`, `prio`,
-    `censored`, `utid`, `waker_utid`.
+    Returns `comm`, `tid` of the waiting thread, `cause`, `ts_ready` and `ts_run` (its start and
+    end), `wait` with its parts `placement` and `queue` (ns), `cpu` (where it ran, or waited),
+    `prev_cpu`, `waker_comm`, `waker_tid`, `prio`, `censored`, `utid`, `waker_utid`.
     """
     if n < 1:
         raise UsageError(f"n={n}", "a number of waits, 1 or more")

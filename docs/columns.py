@@ -10,13 +10,13 @@ from schedscope.present.registry import Kind, Meaning, meanings
 _SHOWN: dict[Kind, str] = {
     "text": "text",
     "right": "text or list",
-    "id": "number that is a name",
+    "id": "identifier",
     "count": "count",
     "time": "duration",
     "at": "seconds after the start",
     "share": "per cent",
-    "number": "four digits",
-    "fixed": "two decimals",
+    "number": "number, four digits",
+    "fixed": "number, two decimals",
 }
 
 HEAD = """\

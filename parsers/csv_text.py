@@ -1,8 +1,8 @@
 """Texts in CSV files: a spreadsheet must not take a thread's name for a formula.
 
-A cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before
-it, with which spreadsheets mark a text; so does one that begins with apostrophes and then one of
-those, so that reading takes away exactly what writing put there. Numbers stay numbers.
+A cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before it,
+by which spreadsheets mark text; so does one that begins with apostrophes and then one of those, so
+that reading takes away exactly what writing put there. Numbers stay numbers.
 """
 
 from __future__ import annotations

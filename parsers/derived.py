@@ -1,4 +1,4 @@
-"""Columns that files hold as what is added to others (docs/trace-model.md, In kept files).
+"""Columns that files hold as differences from other columns (docs/trace-model.md, In kept files).
 
 `native/src/store/derived.rs` declares which, and writes them. A file that another program wrote,
 or `Trace.to_sched`, may have the columns themselves.

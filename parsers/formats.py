@@ -20,8 +20,8 @@ def formats() -> pl.DataFrame:
     A file is recognised by its content, never by its name.
 
     * `format`; `about`: what wrote it;
-    * `options`: what `open(..., options={NAME: VALUE})`, in the shell `-O NAME=VALUE`, may give
-      to its decoder: a list of `name` and `about`. Any other name is refused.
+    * `options`: what `open(..., options={NAME: VALUE})`, or `-O NAME=VALUE` in the shell, may give
+      to its decoder, as a list of `name` and `about`. Any other name is refused.
 
     >>> formats().filter(pl.col("format") == "trace.dat").select("options").item().to_list()[0]
     {'name': 'buffer', 'about': 'the instance to read; empty for the top one'}

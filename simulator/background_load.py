@@ -10,9 +10,9 @@ fair class never took the CPU from those. Left-out threads that were real-time
 ones themselves get a thread of their own, of their priority.
 
 This is right if the left-out threads had the stronger claim, as a session of more weight has. If
-not, the workload waits for threads that in reality waited for it. To `compete`, the fair ones'
-threads are of the fair class, nice 0 and not bound: each begins to want its CPU when left-out
-threads ran, takes its time when the policy gives it, and moves as others do.
+not, the workload waits for threads that in reality waited for it. With `compete`, the threads that
+stand for fair ones are of the fair class, nice 0 and not bound: each begins to want its CPU when
+left-out threads ran, takes its time when the policy gives it, and moves as others do.
 """
 
 from __future__ import annotations

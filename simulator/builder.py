@@ -41,7 +41,7 @@ class Builder:
         return self._locks[kind] - 1
 
     def mutex(self) -> int:
-        """Add a mutex and answer its number, for `lock`, `unlock` and `cond_wait`.
+        """Add a mutex and return its number, for `lock`, `unlock` and `cond_wait`.
 
         >>> b = Builder()
         >>> m = b.mutex()
@@ -52,19 +52,19 @@ class Builder:
         return self._lock("mutex")
 
     def condition(self) -> int:
-        """Add a condition and answer its number, for `cond_wait`, `cond_signal`, ..."""
+        """Add a condition and return its number, for `cond_wait`, `cond_signal`, ..."""
         return self._lock("condition")
 
     def barrier(self) -> int:
-        """Add a barrier and answer its number, for `barrier`."""
+        """Add a barrier and return its number, for `barrier`."""
         return self._lock("barrier")
 
     def queue(self) -> int:
-        """Add a queue of jobs and answer its number, for `post` and `serve`."""
+        """Add a queue of jobs and return its number, for `post` and `serve`."""
         return self._lock("queue")
 
     def job(self) -> Program:
-        """Add a program that no thread has of its own, for `post`: who serves the queue does it.
+        """Add a program that no thread has of its own, for `post`: a server of the queue runs it.
 
         >>> b = Builder()
         >>> queue = b.queue()
@@ -86,12 +86,12 @@ class Builder:
         filled: int = 0,
         page: int | None = None,
     ) -> int:
-        """Add a pipe (or socket, or queue) and answer its number, for `put` and `take`.
+        """Add a pipe (or socket, or queue) and return its number, for `put` and `take`.
 
-        It holds `capacity` (None: any amount) and `filled` at the beginning. Writers that sleep
-        because it is full are all woken by each `take` that leaves no more than `low` in it, by
-        default any. With `page` it is a pipe of Linux, in bytes: its content lies in pages of that
-        size, what is put in joins the last one if it fits there, and one writer is woken when a
+        It can hold `capacity` (None: any amount), and holds `filled` at the start. A `take` that
+        leaves no more than `low` in it (by default any `take`) wakes all writers that sleep because
+        it is full. With `page` it is a pipe of Linux, in bytes: its content is in pages of that
+        size, what is put in joins the last page if it fits there, and one writer is woken when a
         page of a full pipe has been emptied (`pipe(65536, page=4096)`).
 
         >>> b = Builder()
@@ -120,11 +120,11 @@ class Builder:
         period: Time = PERIOD,
         phase: Time = 0,
     ) -> str:
-        """Add a control group and answer its path, for the option `group` of threads.
+        """Add a control group and return its path, for the option `group` of threads.
 
         It lies in the group of the longest path above it. `weight` is that of cgroup 2: 100 is as
-        much as a thread of nice 0 beside it. Its threads may use `quota` in every `period`, which
-        begins at `phase` and whole periods from there; None: as much as they get.
+        much as a thread of nice 0 beside it. Its threads may use `quota` in every `period`, the
+        first of which begins at `phase`; None: as much as they get.
 
         >>> b = Builder()
         >>> web = b.group("/web", weight=300, quota="20ms")
@@ -150,7 +150,7 @@ class Builder:
         self._moves.append({"at": nanoseconds(at), "thread": number, "group": group})
 
     def thread(self, name: str, **options: Any) -> Program:
-        """Add one thread and answer its program, to which steps are added.
+        """Add one thread and return its program, to which steps are added.
 
         `options`: `nice`, `sched` (fifo, rr, fair, batch, idle, deadline), `rt_prio`,
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
@@ -249,7 +249,8 @@ class Program:
     def sleep_ticks(self, time: Time) -> Program:
         """Sleep until the last clock tick within this time, or else the next one.
 
-        As on a timer of the kernel's that counts ticks; where the policy has none, for this time.
+        This is how a kernel timer that counts ticks sleeps. If the policy has no ticks, sleep for
+        this time.
         """
         return self._add("sleep_ticks", ns=nanoseconds(time))
 
@@ -260,7 +261,7 @@ class Program:
     def wait_for(self, sender: Program | int | None = None, count: int | None = None) -> Program:
         """Wait for the next signal not yet taken, or for the `count`-th.
 
-        Of `sender`, or of anyone.
+        The signal is one of `sender`, or of anyone.
         """
         thread = sender.thread if isinstance(sender, Program) else sender
         return self._add("wait_for", thread=thread, count=count, disk=False)
@@ -268,7 +269,7 @@ class Program:
     def signal(self, to: Program | int, *, sync: bool = False, meet: bool = False) -> Program:
         """Signal a thread; `sync` says that a sleep follows at once.
 
-        `meet`: first sleep until that thread waits for a signal of this one.
+        `meet`: first sleep until that thread waits for a signal from this one.
         """
         thread = to.thread if isinstance(to, Program) else to
         return self._add("signal", thread=thread, sync=sync, meet=meet)
@@ -276,7 +277,7 @@ class Program:
     def put(self, pipe: int, amount: int = 1, *, sync: bool = True) -> Program:
         """Put `amount` into a pipe, sleeping while that does not fit; it wakes a sleeping reader.
 
-        `sync`: with the wake the policy is told that this thread is about to sleep, as Linux does.
+        `sync`: tell the policy with the wake that this thread is about to sleep, as Linux does.
         """
         return self._add("put", pipe=pipe, count=amount, sync=sync)
 
@@ -289,7 +290,8 @@ class Program:
         return self._add("lock", mutex=mutex)
 
     def unlock(self, mutex: int) -> Program:
-        """Release a mutex; the first that sleeps for it is woken, and looks whether it is free."""
+        """Release a mutex; the first thread that sleeps for it is woken, and checks whether it is
+        free."""
         return self._add("unlock", mutex=mutex)
 
     def cond_wait(self, condition: int, mutex: int) -> Program:
@@ -335,7 +337,7 @@ class Program:
         return self._add("set_affinity", cpus=cpus, thread=of)
 
     def repeat(self, times: int | None = None, *, to: int = 0) -> Program:
-        """Run the steps from `to` to here `times` times in all; None: for ever.
+        """Run the steps from `to` to here `times` times in total; None: for ever.
 
         >>> b = Builder()
         >>> _ = b.thread("t").run("1ms").repeat(3)

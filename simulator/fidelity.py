@@ -78,16 +78,19 @@ def fidelity(
 ) -> pl.DataFrame:
     """One row per policy, and one for `again`, a second capture of the same workload.
 
-    The first row, `against = "real"`, has the real trace's own figures. Without
-    `policies`: the model of the recorded scheduler, all other releases of it, then the baselines,
-    which know nothing of threads. `set` gives tunables by policy. `costs` of None are those
-    measured in the trace.
-    With `where`, an expression by columns of `threads` or a function of a trace that makes
-    one, only these threads are replayed and compared: for a host
-    on which others ran, too; `others` as in `extract`: by default they take the
-    CPU time that they took. `cut` as in `extract`: by default a thread that
-    wants a CPU when the window ends continues to want one. Tunables that the recording shows
-    (`hz`, `base_slice`) have its values. Columns: the module's docstring.
+    The first row, `against = "real"`, has the real trace's own figures. The columns are described
+    at the top of the module.
+
+    * `policies`: by default the model of the recorded scheduler, then all its other releases, then
+      the baselines, which know nothing of threads;
+    * `set`: tunables by policy. Those that the recording shows (`hz`, `base_slice`) have its values
+      by default;
+    * `costs`: None means those measured in the trace;
+    * `where`: an expression by columns of `threads`, or a function of a trace that makes one. Only
+      these threads are replayed and compared, for a host on which others ran, too;
+    * `others`, as in `extract`: by default the other threads take the CPU time that they took;
+    * `cut`, as in `extract`: by default a thread that wants a CPU when the window ends continues to
+      want one.
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """

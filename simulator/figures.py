@@ -27,10 +27,9 @@ FEW = 7
 def policies(traces: Mapping[str, Trace], *, ax: Axes | None = None) -> Axes:
     """Waits for a CPU under each policy, on a logarithmic axis.
 
-    Up to `FEW` policies: the share of waits longer than x, a curve for each,
-    which begins at 1 us with the share of waits that are longer. More: a row for
-    each with its median, p99 and longest wait, best p99 on top; what is less
-    than 1 us stands at the left edge.
+    Up to `FEW` policies each have a curve: the share of waits longer than x, from 1 us on. More
+    policies each have a row with the median, p99 and longest wait, the best p99 on top; values
+    below 1 us are drawn at the left edge.
     """
     if not traces:
         raise UsageError("no traces", "at least one policy's trace")

@@ -66,9 +66,9 @@ def make(
 ) -> Workload:
     """`make -jJOBS`: a parent that keeps `jobs` compilers running until `tasks` are done.
 
-    Each compiler computes about `run` in all (drawn, half to twice that), in
-    bursts of about a tenth of it, and between them waits for the disk about
-    `io`. The parent computes a little for each fork.
+    Each compiler computes about `run` in total (drawn, half to twice that), in bursts of about a
+    tenth of it, and waits for the disk for about `io` between them. The parent computes a little
+    for each fork.
     """
     rng = random.Random(seed)
     burst = max(1, nanoseconds(run) // 10)
@@ -103,10 +103,9 @@ def requests(
 ) -> Workload:
     """Closed-loop request and response: each client has its own server thread.
 
-    A client computes `client`, sends, waits for the answer, thinks about
-    `think` (drawn from 0 to twice that); the server computes about `service`
-    for each request. As sysbench against a database with a thread for each
-    connection.
+    A client computes `client`, sends, waits for the answer, thinks about `think` (drawn from 0 to
+    twice that); the server computes about `service` for each request. This is the shape of sysbench
+    against a database with a thread for each connection.
     """
     rng = random.Random(seed)
     work, pause = nanoseconds(service), nanoseconds(think)
@@ -160,7 +159,7 @@ def locks(
 ) -> Workload:
     """`n` threads and one mutex: each computes about `free` without it, then about `held` with it.
 
-    Both are drawn, from half to one and a half of that, `times` times.
+    Both are drawn from half to one and a half times that, `times` times.
     """
     rng = random.Random(seed)
     without, within = nanoseconds(free), nanoseconds(held)
@@ -184,8 +183,9 @@ def pool(
 ) -> Workload:
     """A dispatcher that puts a request into a queue `every` so often, and `workers` that serve it.
 
-    As a thread pool does it: the queue is guarded by a mutex, and who finds it empty sleeps until
-    something is put in. A service takes about `service` (drawn, half to one and a half of that).
+    This is how a thread pool works: a mutex guards the queue, and a worker that finds it empty
+    sleeps until something is put in. A service takes about `service` (drawn from half to one and a
+    half times that).
     """
     rng = random.Random(seed)
     work = nanoseconds(service)

@@ -180,8 +180,8 @@ def machine(shape: Machine | int | str) -> Machine:
 def machine_of(trace: Trace) -> Machine:
     """The machine a trace was recorded on, from its `cpus` table.
 
-    What the table does not tell is taken as shared by all: one thread a core,
-    one cache, one package, one node, full speed.
+    What the table does not say is taken as shared by all: one thread a core, one cache, one
+    package, one node, full speed.
     """
     rows = trace.cpus.collect().to_dicts() or [{} for _ in range(trace.ncpu)]
 

@@ -1,9 +1,9 @@
-"""The system calls of a trace that tell of messages and of locks, where they were recorded.
+"""The system calls of a trace that show messages and locks, where they were recorded.
 
-Reads and writes: only calls on a file descriptor that may be a pipe or a socket, and that say how
-much they moved. Which of them go through one pipe the engine finds
-(`native/src/sim/extract/pipes.rs`). Futex calls: from those on the words of mutexes it finds who
-held which (`native/src/sim/extract/mutexes.rs`), from those on others who waited for what
+Reads and writes are only calls on a file descriptor that may be a pipe or a socket, and that say
+how much they moved. The engine finds which of them go through one pipe
+(`native/src/sim/extract/pipes.rs`). From futex calls on the words of mutexes it finds who held
+which (`native/src/sim/extract/mutexes.rs`), and from those on other words who waited for what
 (`native/src/sim/extract/queues.rs`).
 """
 

@@ -1,16 +1,16 @@
 """The control groups and sessions of a recording, as a workload has them.
 
-The recorder notes each thread's control group, and of each group its weight and quota
-(`trace.info["groups"]`). A group that has neither does not share CPU time: its threads count in
-the next one above that does. Where autogroup is on, threads that are then in no group, or on a host
+The recorder notes each thread's control group, and each group's weight and quota
+(`trace.info["groups"]`). A group that has neither does not share CPU time: its threads count in the
+next one above that does. Where autogroup is on, threads that are then in no group, or are on a host
 without control groups, are in the group of their session, `/autogroup-N` as the kernel calls it,
 with the weight of its nice level (`trace.info["autogroups"]`). A thread that was moved to another
 group while it was recorded is moved at that instant; one that left all groups is in none from then
 on.
 
-When periods of a quota begin is told by its timer, where the recording has it (`quota_refills`):
-by the refills that let the group's threads run again, or else by the only timer of its period.
-Otherwise they begin with the window.
+The periods of a quota begin when its timer fires, where the recording has that (`quota_refills`):
+at the refills that let the group's threads run again, or else at those of the only timer of its
+period. Otherwise they begin with the window.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a trace says of its own scheduler's tunables, in the words of a policy.
 
 A recorder notes what the kernel shows of them: files of `/sys/kernel/debug/sched` (of
-`/proc/sys/kernel` up to Linux 5.12), and its list of features, in which `NO_` stands before one
-that is off. The kernel shows times after it has scaled them by its number of CPUs; a policy scales
-them itself.
+`/proc/sys/kernel` up to Linux 5.12), and its list of features, in which a feature that is off
+begins with `NO_`. The kernel shows times after it has scaled them by its number of CPUs; a policy
+scales them itself.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _CLASSES = {
 def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any], dict[str, int]]:
     """The workload as an rt-app document, and how many steps of each kind it cannot express.
 
-    `duration` in seconds ends the run there; -1 when the threads do.
+    `duration`, in seconds, ends the run there; with -1 it ends when the threads do.
     """
     ncpu = workload.machine.ncpu if workload.machine else None
     lost: dict[str, int] = {}

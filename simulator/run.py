@@ -60,23 +60,27 @@ def simulate(
 ) -> Trace:
     """Run `source` under `policy` and return the run as a trace.
 
-    `source` is a workload, or a trace, which is replayed as `schedscope.simulator.replay`
-    says: on its own machine, at the costs measured in it, for as long as it lasted, with the
-    clock and slice of its kernel, unless something else is given. `policy` is a name of
-    `policies()` (of a family with several: its newest) or an object of a class derived from
-    `Policy`; None is the model of the scheduler that a trace was recorded under, else `eevdf`.
-    `set` gives values to its tunables. `cpus` is how many equal CPUs there are,
-    `machine` a shape ("2x8x2"); without both it is the trace's own machine, else 1 CPU. `costs` are
-    those of `Costs`. The same input and `seed` give the same trace, byte for
-    byte. `until` ends the run at that simulated time. With `record` the
-    policy's internal series are kept: see `policy_series`. With `output` the trace
-    goes to that `.sched` folder (an existing one only with `force`).
+    * `source`: a workload, or a trace. A trace is replayed as `schedscope.simulator.replay` says:
+      on its own machine, at the costs measured in it, for as long as it lasted, with the clock and
+      slice of its kernel, unless something else is given;
+    * `policy`: a name of `policies()` (a family's name means its newest policy), or an object of a
+      class derived from `Policy`. None means the model of the scheduler that the trace was recorded
+      under, or `eevdf` for a workload;
+    * `set`: values of the policy's tunables;
+    * `cpus`: the number of equal CPUs; `machine`: a shape ("2x8x2"). Without both it is the trace's
+      own machine, or 1 CPU for a workload;
+    * `costs`: those of `Costs`;
+    * `until` ends the run at that simulated time;
+    * `record` keeps the policy's internal series: see `policy_series`;
+    * `output`: the `.sched` folder to write the trace to, an existing one only with `force`.
+
+    The same input and `seed` give the same trace, byte for byte.
 
     Raises `UsageError` for a workload that cannot end: a signal that no thread sends (naming the
     threads that wait), a thread without an allowed CPU, a loop that takes no time, an endless
-    program without `until`; one of more steps than `max_events` (by default
-    `MAX_EVENTS_IN_MEMORY`, with `output` `MAX_EVENTS`). With `until` the run ends at whichever
-    comes first: `info["simulation"]["ended"]` says which.
+    program without `until`. Also for a run of more steps than `max_events` (by default
+    `MAX_EVENTS_IN_MEMORY`, with `output` `MAX_EVENTS`) unless `until` is given: then the run ends
+    at whichever comes first, and `info["simulation"]["ended"]` says which.
 
     >>> from schedscope.simulator.generators import hogs
     >>> trace = simulate(hogs(3, time="10ms"), policy="rr", cpus=2)

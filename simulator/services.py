@@ -1,8 +1,8 @@
 """Services of a trace, and the figures by which `whatif` knows them.
 
-A service is what answers a request together: threads of one name, process, control group,
-unit or container.
-Prediction and reality are told in these figures alike (`whatif`, `benchmarks/campaign.py`).
+A service is a set of threads that answer a request together: those of one name, process, control
+group, unit or container. The same figures describe prediction and reality (`whatif`,
+`benchmarks/campaign.py`).
 """
 
 from __future__ import annotations

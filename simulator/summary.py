@@ -52,15 +52,14 @@ def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     Every figure is that of the analysis named, so that `simulate` and it say the same.
 
     * `completion`: the last exit, or the window's length if not every thread ended;
-    * `n_waits`, `wait_mean`, `wait_p50`, `wait_p99`: of `latency`, waits seen from begin
-      to end; `wait_max`: the longest, those still open at their length so far;
-    * `n_starved`: threads of which one wait was longer than `starved_after` (`starvation`);
+    * `n_waits`, `wait_mean`, `wait_p50`, `wait_p99`: of `latency`, waits seen from start to end;
+      `wait_max`: the longest wait, including those still open, at their length so far;
+    * `n_starved`: threads that once waited longer than `starved_after` (`starvation`);
     * `n_switches`, `n_preemptions`: switches, and those off a CPU that was still wanted;
     * `n_migrations`: moves to another CPU's queue (`migration_summary`);
-    * `wasted`: CPU time that idled while threads waited that could have used it
-      (`work_conservation`);
-    * `fairness`: Jain's index over the fair class of the CPU time a thread got by the time that
-      was due to it (`jain_index`); null for fewer than two threads.
+    * `wasted`: idle CPU time that waiting threads could have used (`work_conservation`);
+    * `fairness`: Jain's index over the fair class of the CPU time that a thread got over the time
+      that was due to it (`jain_index`); null for fewer than two threads.
 
     Times are ns.
     """

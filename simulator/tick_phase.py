@@ -1,7 +1,7 @@
 """When a traced host's clock ticked: how often, and at which instants.
 
-Slices end at ticks, and so do the sleeps of many a timer. A replay whose ticks
-fall between those of the host cuts slices short that were whole.
+Slices end at ticks, and so do the sleeps of many timers. A replay whose ticks fall between those of
+the host cuts short slices that were whole.
 """
 
 from __future__ import annotations

@@ -176,8 +176,8 @@ class Workload:
     def cpu_time(self) -> int:
         """CPU time of all steps as written, ns; a program counts once for each thread.
 
-        Steps inside a `repeat` count once; what a signal or wait takes only if it
-        wakes or sleeps counts.
+        Steps inside a `repeat` count once. What a signal or wait takes only if it wakes or sleeps
+        is included.
         """
         timed = pl.col("op").is_in(["sleep", "sleep_ticks", "wait_until"])
         per_program = self.steps.filter(~timed).group_by("program").agg(pl.col("ns").sum())

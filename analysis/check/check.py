@@ -60,8 +60,8 @@ def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per check of the trace: what was found, and how serious it is.
 
     * `check`: its name; `level`: `ok`, `note`, `warning` or `violated`;
-    * `found`, `total`: how much of how much, in `unit` (rows or ns); null where the trace
-      cannot answer;
+    * `found`, `total`: how much was found, and of how much, in `unit` (rows or ns); null where the
+      trace cannot answer;
     * `text`: the same in words.
 
     The first five are the sums of docs/trace-model.md, Conservation: they hold
@@ -73,10 +73,11 @@ def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     The last row, `rests on`, finds nothing: it says what no check of a trace can see.
 
     `where` selects threads by columns of `threads`. All other rows stay those of the whole
-    recording, on which results about some threads rest, too; before the last one stand rows about
-    these threads: `selected threads` (their share of the running time), `selected waits` (those
-    that are not measured), `selected time` (for how long it is unknown what they did) and
-    `selected reasons` (for how much of their waiting it is unknown what the CPU did meanwhile).
+    recording, because results about some threads rest on it, too. The rows about these threads
+    stand before the last one: `selected threads` (their share of the running time),
+    `selected waits` (those that are not measured), `selected time` (for how long it is unknown what
+    they did) and `selected reasons` (for how much of their waiting it is unknown what the CPU did
+    meanwhile).
     """
     tiles = tiling(trace)
     alike = _clocks_alike(trace)

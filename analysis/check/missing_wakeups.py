@@ -1,6 +1,7 @@
 """Whose wakeups are not in the trace?
 
-In a file of its own since the headline of every answer says so, and nothing else of `check`.
+This is in a file of its own because the headline of every answer needs it, and nothing else of
+`check`.
 """
 
 from __future__ import annotations

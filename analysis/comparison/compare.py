@@ -84,36 +84,37 @@ def compare(
 ) -> pl.DataFrame:
     """One row per thread group and measure: is it different in B, beyond the noise?
 
-    Given traces, they are runs of A and B in turn, as they should have been recorded:
-    `compare(a1, b1, a2, b2)`. Given lists, each is one setting with its runs, and every one
-    is compared with the first: `compare([a1, a2, a3], [b1, b2, b3], [c1, c2, c3])`.
+    Single traces are runs of A and B in turn, the order in which they should have been recorded:
+    `compare(a1, b1, a2, b2)`. A list has the runs of one setting; of several lists, each is
+    compared with the first: `compare([a1, a2, a3], [b1, b2, b3], [c1, c2, c3])`.
 
-    Threads of different traces are matched by name pattern and role (`match`, see
-    `match_threads`). Rows with a null `thread` are about all threads together; the `top` groups
-    that ran and waited longest, in all traces together, have rows of their own. `where` selects
-    threads and CPUs, as in `latency`, or is a function of a trace that makes such an expression, as
-    in `lambda trace: ss.of_processes(trace, service="nginx.service")`; `cause` waits, and the
-    switches that ended them.
+    Threads of different traces are matched by name pattern and role (`match`, see `match_threads`).
+    Rows with a null `thread` are about all threads together; the `top` groups that ran and waited
+    longest, in all traces together, have rows of their own. `where` selects threads and CPUs, as in
+    `latency`; it may also be a function of a trace that makes such an expression, as in
+    `lambda trace: ss.of_processes(trace, service="nginx.service")`. `cause` selects waits by their
+    cause, and the switches that ended them.
 
     * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
     * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;
-    * `lower`, `upper`: interval of the difference; `noise`: half its width, the smallest
-      difference that could have been distinguished from noise here. All intervals about
-      all threads hold at once with `confidence`, and so do all those about groups (Bonferroni);
+    * `lower`, `upper`: interval of the difference; `noise`: half its width, the smallest difference
+      that could have been distinguished from noise here. The intervals about all threads hold
+      simultaneously with `confidence`, and so do those about groups (Bonferroni);
     * `verdict`: `more` or `less` in b, if the difference is larger than the noise; else
       `within noise`; `untested` where no test is possible;
-    * `better`: the better setting: null inside the noise, for measures of which neither more nor
-      less is better, and always with one run each, because another run might differ;
+    * `better`: the better setting: null within the noise, for measures where neither more nor less
+      is better, and always with one run each, because another run might differ;
     * `hedges_g`, `cliffs_delta`: size of the effect in standard deviations of runs, and as the
       excess of pairs of runs in which b is above a (null with one run each);
     * `p` (Welch's test, or of the blocks), `p_adjusted` (for the number of tests) and
       `p_mann_whitney`, which is not corrected for the number of tests;
-    * `basis`: `runs`, or `blocks` where each setting has one run only: then the interval comes
-      from `resamples` of `blocks` blocks of time of each, and does not include the noise from one
-      run to the next;
-    * `runs_a`, `runs_b` that had the measure; `threads_a`, `threads_b`: threads in the group, on
-      average; `n_*`, `n_censored_*`, `n_excluded_*`: waits of all runs: complete, seen to begin
-      only (in `waiting` as long as they were seen), and start not seen.
+    * `basis`: `runs`, or `blocks` where each setting has only one run. Then the interval comes from
+      `resamples` resamples of `blocks` blocks of time of each run, and does not include the noise
+      from one run to the next;
+    * `runs_a`, `runs_b`: runs that had the measure; `threads_a`, `threads_b`: threads in the group,
+      on average; `n_*`, `n_censored_*`, `n_excluded_*`: waits of all runs that are complete, whose
+      end was not seen (`waiting` includes them for as long as they were seen), and whose start was
+      not seen.
 
     Definition: docs/definitions/compare.md. Needs SciPy. Raises `UsageError` for traces that do
     not pair up, settings with one run beside others with several, an unknown measure or cause, and

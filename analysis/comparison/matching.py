@@ -43,12 +43,12 @@ def match_threads(traces: Sequence[Trace], *, match: Match = "role") -> pl.DataF
     """One row per thread of each trace: the group in which traces are compared.
 
     * `trace`: number of the trace in `traces`; `utid`;
-    * `thread`: pattern of its last name; the name itself where all traces together have
-      only one that fits the pattern (but for the kernel's workers);
+    * `thread`: pattern of its last name; the name itself where all traces together have only one
+      that fits the pattern (except for the kernel's workers);
     * `role`: with `match="role"`, `main` for the first thread of a process, `thread` for another
-      one, `kernel` for one of the kernel; with `match="behaviour"`, `hog` if it wants a CPU
-      (runs or is runnable) for half of its known life or more, else `sleeper`; null with
-      `match="name"`, and where the trace does not show.
+      one, `kernel` for one of the kernel; with `match="behaviour"`, `hog` if it wants a CPU (runs
+      or is runnable) for half of its known life or more, else `sleeper`; null with `match="name"`,
+      and where the trace does not show it.
 
     Idle threads are left out. A thread that wants a CPU and does not get it is still a hog: a
     scheduler that starves a thread does not change its behaviour.

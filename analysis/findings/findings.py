@@ -48,37 +48,38 @@ def findings(
     """One row per problem found in this trace, worst first.
 
     * `topic`: starvation; avoidable idle time (CPUs idled while threads waited); mask (a CPU idled
-      while threads waited whose mask allows another one only); crowding (threads with one allowed
+      while threads waited whose mask allows only one other CPU); crowding (threads with one allowed
       CPU, behind threads that run elsewhere, too); weight (behind threads of larger weight, by nice
       level or control group); fairness (furthest behind); migration (moved, then waited anyway);
       wakeup migration (woken onto another core again and again); ping-pong; affinity (ran outside
       the recorded mask); isolation (ran on an isolated CPU); quota (threads held back by the CPU
       quota of their control group); interrupts (one CPU handles most); priority inversion (a
-      real-time thread slept until one woke it that was kept off its CPU); steal (the hypervisor
-      took CPU time); recorder (its own CPU time); data quality (what the trace does not show);
-      sums (the trace contradicts itself); overload (too few CPUs for the load); lock convoy
+      real-time thread slept until a thread woke it that had been kept off its CPU); steal (the
+      hypervisor took CPU time); recorder (its own CPU time); data quality (what the trace does not
+      show); sums (the trace contradicts itself); overload (too few CPUs for the load); lock convoy
       (threads queued for a mutex; where locks or system calls were recorded); disk (a thread slept
-      for one for a tenth of the window; where requests to disks were recorded);
-    * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for events that
-      are missing; else `note`, and always for fairness, because no trace shows all of it, and for
-      disk; `context` for overload, which explains others and is not a fault of the scheduler;
-    * `cost`: thread or CPU time that it concerns, ns; `cost_frac`: relative to the window
-      times the CPUs. Waiting threads can be many, so it may exceed 1;
+      for a disk for a tenth of the window; where requests to disks were recorded);
+    * `level`: `violated` for sums; `warning` from 5 % of the machine's time on, and for missing
+      events; `context` for overload, which explains other findings and is not a fault of the
+      scheduler; else `note`. Fairness is always a `note`, because no trace shows all of it, and so
+      is disk;
+    * `cost`: thread or CPU time that the finding concerns, ns; `cost_frac`: the same relative to
+      the window times the number of CPUs. Many threads can wait at once, so it may exceed 1;
     * `text`: a sentence with numbers; `command`: the command that shows its table (append the
-      input); `advice`: what to try; `whatif`: the command that tests that in simulation, null
+      input); `advice`: what to try; `whatif`: the command that tests the advice in simulation, null
       where there is none;
     * `ts`, `dur`: start and length of the worst case, if there is a single one; `utid`, `cpu`: the
       thread and the CPU that are affected most, null where there is none or it is not known;
     * `about`: `machine` for sums, data quality, recorder, steal, interrupts and overload, else
       `threads`.
 
-    `where`: an expression over columns of the threads, for which of them count as affected. Then
-    the rows about threads, and their costs, are of those alone, and come before those about the
-    machine, which stay as they are. Their level, and whether they make a row, follow from the time
-    of as many CPUs as threads were selected, at most all.
+    `where`: which threads count as affected, an expression over columns of the threads. The rows
+    about threads, and their costs, are then of those threads alone, and come before the rows about
+    the machine, which stay as they are. The level of a finding about threads, and whether it makes
+    a row, are then judged by the time of as many CPUs as threads were selected, at most all.
 
     In order of level, then of cost: sums that do not add up come first, because then nothing else
-    can be believed. A cost below 1 % makes no row (of a wakeup migration, 0.1 %). Waits of
+    can be believed. A cost below 1 % makes no row (0.1 % for a wakeup migration). Waits of
     `threshold` or longer count as starvation. Topics overlap: a thread that starves while a CPU
     idles is in both, so costs do not add up. Definition: docs/report.md.
     """

@@ -82,16 +82,15 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
     * `n`: our migrations: `n_reported` with one or more reports, `n_fork` new threads placed
       on another CPU than their parent's (Linux reports nothing then), and `n_silent`, the rest:
       placed without a report, or the report was lost;
-    * `n_events`: rows of `trace.migrations`: `n_reported`; `n_repeated`, second and
-      further moves before a run; `n_returned`, moves after which the thread ran on
-      the CPU it came from; `n_open`, moves after which it was not seen to run; `n_early`,
-      before a run whose predecessor is not known, or is one of `n_unseen`; `n_idle`, of idle
-      threads;
-    * `n_elsewhere`: runs that began on another CPU than the last report before them
-      says: 0, unless reports are missing;
+    * `n_events`: rows of `trace.migrations`: `n_reported`; `n_repeated`, second and further moves
+      before a run; `n_returned`, moves after which the thread ran on the CPU it came from;
+      `n_open`, moves after which it was not seen to run; `n_early`, moves before a run whose
+      predecessor is not known, or is one of `n_unseen`; `n_idle`, of idle threads;
+    * `n_elsewhere`: runs that began on another CPU than the last report before them says; 0 unless
+      reports are missing;
     * `n_unseen`: threads seen to leave a CPU that is not the one where they ran before, although
       their switch-in there was not seen. They migrated, too, but the switch was not recorded, so
-      neither the ledger nor `n` has these runs: 0, unless switches are missing.
+      neither the ledger nor `n` includes these runs. It is 0 unless switches are missing.
 
     `n = n_reported + n_fork + n_silent` and
     `n_events = n_reported + n_repeated + n_returned + n_open + n_early + n_idle`, always.

@@ -63,18 +63,21 @@ def migrations(
     reported is in `trace.migrations`; `migration_agreement` compares the two.
 
     * `ts`: when it began to run on `to_cpu`, ns; `utid`, `tid`, `pid`, `comm`: the thread;
-    * `from_cpu`: where it ran before; for the first run of a new thread, where its parent made it;
+    * `from_cpu`: where it ran before; for the first run of a new thread, where its parent created
+      it;
     * `cause`: what chose `to_cpu`: the `wake`up; a `balance` decision while the thread was
       runnable; `fork`; `exec`; `affinity`: it had to leave a CPU outside its recorded mask;
       `unknown`: the trace does not show;
     * `distance`: `smt`, `llc`, `package` or `numa`, null without topology;
     * `since`: time since it last ran, ns; null for a new thread, and where its last run's end was
       not seen;
-    * `wait`: how long it waited for the CPU in all, ns, null if the start was not recorded;
-    * `queued`: the part of it after it had got to the queue of `to_cpu`, ns; null where that is not
-      known; `waited`: that was longer than the option `waited` says, so it moved and waited anyway.
+    * `wait`: how long it waited for the CPU in total, ns; null if the start was not recorded;
+    * `queued`: the part of `wait` after the thread had reached the queue of `to_cpu`, ns; null
+      where that is not known; `waited`: whether `queued` is longer than the argument `waited`, so
+      that the thread moved and waited anyway.
 
-    `where` selects by columns of the thread, and `cpu`, the CPU it went to. In order of `ts`.
+    `where` selects by columns of the thread, and by `cpu`, the CPU that it went to. In order of
+    `ts`.
 
     Definition: docs/definitions/migrations.md. Raises `UsageError` for an unknown column in
     `where`, and for a `waited` that is not a duration.
@@ -125,15 +128,16 @@ def migration_summary(
 ) -> pl.DataFrame:
     """One row per group of threads: how often they moved; most migrations first.
 
-    `by` is one or more of `GROUPS` ("utid" ranks threads), or nothing for one row
-    of all; `every` splits by time buckets, too, `ts` being their start.
+    `by` is one or more of `GROUPS` ("utid" ranks threads), or nothing for one row about all
+    threads; `every` groups by time buckets, too, and `ts` is their start.
 
     * `n`: migrations as `migrations` defines them; `rate_hz`: per second of the window, or bucket;
-    * `runs`: times that the threads came onto a CPU; `moved_frac`: `n` of them. With a column of
-      the migration in `by`, of all runs of the group that the other columns name;
+    * `runs`: times that the threads came onto a CPU; `moved_frac`: `n` as a share of `runs`. With a
+      column of the migration in `by`, `runs` are all those of the group that the other columns
+      name;
     * `n_waited`, `queued`: migrations after which the thread waited anyway, and for how long (ns);
     * `n_censored`: threads still waiting on another CPU's queue when last observed;
-    * `n_excluded`: runs of which the trace does not show whether they were migrations.
+    * `n_excluded`: runs for which the trace does not show whether they were migrations.
 
     Groups that ran and never moved have a row with `n` 0, unless grouped by a column of the
     migration. Empty buckets have none.
@@ -227,13 +231,13 @@ def migration_matrix(
 ) -> pl.DataFrame:
     """One row per ordered pair of CPUs: how many migrations went from one to the other.
 
-    Every pair of the trace's CPUs has its row, with `n` 0 if there was none; beyond 1,024 CPUs only
-    those with a migration. `n` sums up to the number of migrations.
+    Every pair of the trace's CPUs has a row, with `n` 0 if there was no migration; beyond 1,024
+    CPUs only pairs with a migration have one. `n` adds up to the number of migrations.
 
     * `from_cpu`, `to_cpu`, `distance`: as in `migrations`;
     * `n`, and how many of them by each cause: `wake`, `balance`, `fork`, `exec`, `affinity`,
       `unknown`;
-    * `n_waited`, `queued`: after how many the thread waited anyway, and for how long (ns).
+    * `n_waited`, `queued`: after how many of them the thread waited anyway, and for how long (ns).
     """
     pair = ["from_cpu", "to_cpu"]
     sums = folded(
@@ -265,18 +269,19 @@ def ping_pong(
 ) -> pl.DataFrame:
     """One row per thread and pair of CPUs between which it moved back and forth.
 
-    A bounce is a migration A to B whose next migration of the same thread is B to A,
-    and comes no more than `within` after it; A to B to A to B is two bounces.
+    A bounce is a migration from A to B if the thread's next migration is from B to A and comes no
+    more than `within` later; A to B to A to B is two bounces.
 
     * `utid`, `tid`, `pid`, `comm`; `cpu_a`, `cpu_b`: the pair, the lower number first; `distance`;
-    * `n`: bounces; `n_migrations`: all migrations of the thread, whichever CPUs;
-    * `away_p50`, `away_min`: time from the run that began on B to that back on A, ns;
+    * `n`: bounces; `n_migrations`: all migrations of the thread, between whichever CPUs;
+    * `away_p50`, `away_min`: time from the start of the run on B to the start of the run back on A,
+      ns;
     * `wait`: what the thread waited for CPUs in all of the migrations that brought it back, ns.
 
     Most bounces first. A placement at fork is not part of a bounce, and neither is a
     migration with cause `unknown`: the thread may have been elsewhere in between.
 
-    Raises `UsageError` if `within` is not a duration, or negative.
+    Raises `UsageError` if `within` is not a duration, or is negative.
     """
     limit = nanoseconds(within)
     if limit < 0:

@@ -157,16 +157,17 @@ def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> 
     * `set`, `n`, `min`, `max`, `median`, `mean`, `stddev` (of n - 1), in the unit of the numbers;
     * `different`: whether the difference of the means is proven at this confidence by Student's t
       test with pooled variance; null for the first row, like all that follows;
-    * `difference`, `margin`: mean minus the first one's, and half the width of its interval;
-    * `difference_frac`, `margin_frac`: the same as parts of the first one's mean, the margin in
-      the current form; `margin_frac_old`: as ministat printed it before;
+    * `difference`, `margin`: this mean minus that of the first set, and half the width of the
+      interval of the difference;
+    * `difference_frac`, `margin_frac`: the same as fractions of the mean of the first set, the
+      margin as ministat prints it today; `margin_frac_old`: the margin as ministat printed it
+      before;
     * `pooled_stddev`, `t`, `df`: the test's figures.
 
     `confidence` is one of ministat's, in per cent: 80, 90, 95, 98, 99, 99.5.
 
-    Definition: docs/definitions/ministat.md. Raises `UsageError` for no set or more
-    than seven, a set of fewer than three numbers or with one that is not finite, and another
-    confidence.
+    Definition: docs/definitions/ministat.md. Raises `UsageError` for no set or more than seven, a
+    set of fewer than three numbers or with one that is not finite, and any other confidence.
 
     >>> frame = ministat({"iguana": [50, 200, 150, 400, 750, 400, 150],
     ...                   "chameleon": [150, 400, 720, 500, 930]}, confidence=80)

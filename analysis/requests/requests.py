@@ -34,30 +34,33 @@ def requests(
 ) -> pl.DataFrame:
     """Two rows per group of threads: all its requests, and the slowest 1 % of them.
 
-    A request is what a thread reads from a descriptor (`read`, `recvfrom`, ...) until the last
-    write before the next read on it (`write`, `sendmsg`, ...), by any thread of the process. It
-    begins when the thread that read it was woken for it, in the read or in the poll just before;
-    if the data was there before the thread asked, it begins when the read was entered, and is a
-    lower bound (`n_at_least`). It ends when the last write returned. `reply="any"`: until the
-    thread's writes to any descriptor, for servers that read one and write another, as with pipes.
+    A request is a read of a descriptor (`read`, `recvfrom`, ...) and all that follows, up to the
+    last write to it (`write`, `sendmsg`, ...) before it is read again; any thread of the process
+    may write. It begins when the thread that read was woken for it, in the read or in the poll just
+    before. If the data was there before the thread asked for it, the request begins when the read
+    was entered, and its time is a lower bound (`n_at_least`). It ends when the last write returned.
+    With `reply="any"` the thread's writes to any descriptor count, for servers that read one and
+    write another, as with pipes.
 
-    * the columns of `by`: of `threads`, of the thread that read, or `thread`, `process`, `all`;
+    * the columns of `by`: those of `threads`, for the thread that read, or `thread`, `process`,
+      `all`;
     * `which`: `all`, or `slowest 1 %` (at least one request);
     * `n`; `total`, `p50`, `p99`, `max`: their times (ns; exact quantiles, nearest rank);
     * the parts of `total`, which sum up to it exactly: `running`; `waiting` (for a CPU);
-      `throttled`; `interrupted` (while it ran or waited for a CPU; null if not recorded);
-      `locks` (slept in a futex call); `io` (in a call that reads, writes, polls or syncs, or for
-      a page); `timer`; `other_sleep`; `unknown`. If another thread writes than read, the parts
-      are those of the reader until it woke the writer, and of the writer from then on; without
+      `throttled`; `interrupted` (while it ran or waited for a CPU; null if not recorded); `locks`
+      (slept in a futex call); `io` (in a call that reads, writes, polls or syncs, or for a page);
+      `timer`; `other_sleep`; `unknown`. If one thread reads and another one writes, the parts are
+      those of the reader until it woke the writer, and those of the writer from then on; without
       such a wakeup they are unknown;
     * `n_at_least`; `n_censored`: requests without an answer when last observed; `n_excluded`: those
       during which events were lost.
 
-    `by="request"`: a row for each of the `top` slowest requests instead, with `ts` (its begin),
+    `by="request"`: a row for each of the `top` slowest requests instead, with `ts` (its start),
     `comm` and `tid` of the thread that read, `by_comm` of the one that wrote, `fd` and `at_least`.
-    A client that reads answers and then asks again is no different from a server, unless its
-    `connect` was recorded (with `reply="same"`): select the server with `where`, an expression
-    over the columns of `threads` (of the thread that read).
+
+    A client that reads an answer and then asks again looks like a server, unless its `connect` was
+    recorded (with `reply="same"`). Select the server with `where`, an expression over the columns
+    of `threads` (for the thread that read).
 
     Definition: docs/definitions/requests.md. Raises `UsageError` for an unknown column or
     `reply`, and for `top` below 1.

@@ -9,8 +9,8 @@ The rules, in one place:
   same and the source is unchanged: the same `stat` (size, inode, mtime and
   ctime, which no program can set), or else the same content. Content is
   compared up to 64 MiB; a larger source with another `stat` is converted again.
-* It is served, and replaced, only if it belongs to this user, to root or to whom the source
-  belongs: where everybody may write, anybody may put a folder of that name.
+* It is served, and replaced, only if it belongs to this user, to root or to the owner of the
+  source: where everybody may write, anybody could put a folder of that name.
 * It is written under a partial name and renamed when complete. Of two
   processes converting at once the first to finish wins and the other takes the
   winner's. Whatever ends a conversion early, its partial folder is removed; a

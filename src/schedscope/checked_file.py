@@ -1,6 +1,6 @@
 """A file beside the tables that can be made again: a line of JSON, numbers, the CRC-32 of both.
 
-Whoever reads one compares what its JSON says of the tables with those that are there.
+A reader compares what the JSON says about the tables with the tables that are there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Which tables' values were looked at, or written, by this user's schedscope.
 
 A checksum reveals damage, not malice: whoever writes a table writes its checksum, too. So all
-values of a table are looked at before its rows are read, and that is noted, in the user's own cache
-folder, so that it is done once. A note is of files: of the table, and of what its values were
-compared with, trace.json and the threads. It holds as long as their inodes, sizes and times are the
-same; one of these, ctime, no program can set. Where no note can be written, a table is looked at
-each time.
+values of a table are looked at before its rows are read. A note in the user's own cache folder says
+that this was done, so that it is done once. A note is about files: the table, and what its values
+were compared with, trace.json and the threads. It holds as long as their inodes, sizes and times
+are the same; no program can set one of these times, ctime. Where no note can be written, a table is
+looked at each time.
 """
 
 from __future__ import annotations

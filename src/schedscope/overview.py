@@ -1,11 +1,11 @@
 """What a long trace looks like from afar, and which of its rows a stretch of time needs.
 
-A viewer of a hundred million intervals shows its first picture from here, without reading them.
-It is made at conversion, or when somebody first looks, and kept beside the tables as
-`overview.bin` (`checked_file`): the numbers of `_native.overview`, and those of `thread_totals`.
-It belongs to the table `states` of one size and checksum; one that is of another, or damaged, is
-made again. Only tables that schedscope wrote have one: of those no two intervals of a thread, or
-of a CPU, overlap.
+A viewer of a hundred million intervals shows its first picture from here, without reading them. It
+is made at conversion, or when somebody first looks, and kept beside the tables as `overview.bin`
+(`checked_file`): the numbers of `_native.overview`, and those of `thread_totals`. It belongs to the
+table `states` of one size and checksum; if it belongs to another, or is damaged, it is made again.
+Only tables that schedscope wrote have an overview, because in those no two intervals of a thread,
+or of a CPU, overlap.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ def of_processes(
     `process` (a name), `cgroup`, `service` (the units and containers that the path of the control
     group names, as in `nginx.service`, `docker-0123456789ab` or `user@7.service/nginx.service`) and
     `cmdline` are patterns (`*` any text, `?` any character); a pattern for `cmdline` may match any
-    part of it. `tree`: these processes and all their descendants. `workload`: what
-    `capture -- COMMAND` started, and its descendants. Several values of one of these are
+    part of it. `tree`: these processes and all their descendants. `workload`: the processes that
+    `capture -- COMMAND` started, and their descendants. Several values of one of these are
     alternatives.
 
-    Raises `UsageError` if the trace lacks these columns, and its kind `NoMatchError` if no process
-    matches.
+    Raises `UsageError` if the trace lacks these columns, and its subclass `NoMatchError` if no
+    process matches.
 
     >>> threads = pl.DataFrame({"utid": [1, 2, 3], "comm": ["nginx", "nginx", "sh"],
     ...     "pid": [7, 8, 9], "ppid": [9, 7, 1], "process_name": ["nginx", "nginx", "sh"]})

@@ -1,13 +1,13 @@
 """Is a `.sched` folder whole, and can its tables be a trace's? Asked once, when one is opened.
 
 * trace.json: every key has the type it should have (`parsers.trace_json`).
-* A table that trace.json has a checksum of is as it was written, to the bit.
-* Of a part in time only the row groups that hold some of it are compared, each with its own
-  checksum: those stand in the file's metadata, and trace.json has a checksum of that.
+* A table whose checksum is in trace.json is as it was written, to the bit.
+* For a part in time, only the row groups that hold some of it are compared, each with its own
+  checksum. These checksums are in the file's metadata, and trace.json has a checksum of that.
 * All values of a table are looked at when it is first used, by the rules of
-  native/src/store/plausible.rs: a checksum reveals damage, not malice. Whoever writes one here
-  (`convert`, `Trace.to_sched`) looks at them then, and `looked_at` notes which were. Of a part in
-  time, those of its row groups are.
+  native/src/store/plausible.rs: a checksum reveals damage, not malice. `convert` and
+  `Trace.to_sched` look at the values of the tables that they write, and `looked_at` notes which
+  were looked at. For a part in time, only those of its row groups are.
 
 Native code that sizes its memory by the values in a table checks each value again as it reads
 (native/src/store/range.rs).

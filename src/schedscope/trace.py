@@ -153,7 +153,8 @@ class Trace:
     def seconds(self, ts: int) -> float:
         """The time that is printed for an instant of a column `ts`: seconds from the start.
 
-        What `between` and every other option of time takes: `trace.between(trace.seconds(ts))`.
+        This is what `between` and every other option of time takes:
+        `trace.between(trace.seconds(ts))`.
         """
         return (ts - self.origin) / 1e9
 
@@ -165,11 +166,12 @@ class Trace:
         """The part of this trace within `[since, until)`, as a trace.
 
         Times are those that tables print: seconds from the start of the recording, as 2.5, or a
-        text with a unit, as in "2500ms" (`seconds` has that of a column `ts`). The result is as if
-        the recorder had run in this window only, except for what is known about threads: states
-        are clipped; a wait that began before is censored on the left, one that lasts beyond on the
-        right; counts that belong to the whole recording (missing and spurious wakeups,
-        contradictions) are left out.
+        text with a unit, as in "2500ms" (`seconds` converts a value of a column `ts`).
+
+        The result is as if the recorder had run in this window only, except for what is known about
+        threads. States are clipped. A wait that began before the window is censored on the left,
+        one that lasts beyond it on the right. Counts that belong to the whole recording (missing
+        and spurious wakeups, contradictions) are left out.
 
         Raises `UsageError` if nothing is left, or for a text that is not a time.
         """
@@ -178,7 +180,7 @@ class Trace:
         return between(self, since, until)
 
     def in_memory(self, *tables: str) -> Trace:
-        """The same trace with these tables read once: for many questions at once.
+        """The same trace with these tables read into memory, once for many questions.
 
         For 10 million events the states take some 320 MB, the waits 260 MB.
         """
@@ -195,7 +197,7 @@ class Trace:
 
     @property
     def events(self) -> int:
-        """Scheduler events read from the source, all kinds and CPUs."""
+        """Scheduler events read from the source, of all kinds and CPUs."""
         kinds = self._info.get("events") or {}
         return sum(sum(per_cpu.values()) for per_cpu in kinds.values())
 
@@ -261,7 +263,7 @@ class Trace:
 
     @property
     def locks(self) -> pl.LazyFrame:
-        """One row per beginning and end of waiting for a lock of the kernel, where recorded."""
+        """One row per start and end of a wait for a lock of the kernel, where recorded."""
         return self._table("locks")
 
     @property
@@ -271,7 +273,7 @@ class Trace:
 
     @property
     def sleep_reasons(self) -> pl.LazyFrame:
-        """One row per sleep of which the kernel said what it is for, where recorded."""
+        """One row per sleep whose reason the kernel reported, where recorded."""
         return self._table("sleep_reasons")
 
     @property
@@ -379,10 +381,10 @@ def open(
 
     A capture or foreign file is converted first, once: the result is kept beside it or in the
     user's cache folder and reused (`schedscope.cache` has the rules). `cache` names another folder
-    for it, `refresh` converts again, `options` go to the decoder of the format. Conversion takes
-    `jobs` threads, or as many as the process has CPUs, and the result is the same to the byte.
-    `engine="trace_processor"` reads a Perfetto file through Google's program instead of our own
-    decoder.
+    for it, `refresh` converts again, and `options` go to the decoder of the format. Conversion uses
+    `jobs` threads, by default as many as the process has CPUs; the result is the same, to the byte,
+    for any number. `engine="trace_processor"` reads a Perfetto file through Google's program
+    instead of our own decoder.
 
     Raises `StorageError` if the path cannot be read or the result cannot be written,
     `FormatError` if no decoder knows the bytes or they are broken.
@@ -456,12 +458,12 @@ def read_tables(
 ) -> dict[str, pl.DataFrame]:
     """Some tables of a capture or another tool's trace file, read straight into memory.
 
-    Nothing is written or cached, and no other table is built: the short way to `waits` or `states`
-    of a file that is read once, or to its events. If none of `states`, `waits` and `losses` is
-    named, nothing is inferred either: no gaps are looked for, and times are the file's own even
-    where `open` finds CPUs whose clocks differ and corrects them. `open` costs more the first time
-    and next to nothing afterwards. `options` go to the decoder of the format, and `jobs` is the
-    number of threads, as in `open`.
+    Nothing is written or cached, and no other table is built. This is the short way to `waits` or
+    `states` of a file that is read once, or to its events. If none of `states`, `waits` and
+    `losses` is named, nothing is inferred either: no gaps are looked for, and times are the file's
+    own even where `open` finds CPUs whose clocks differ and corrects them. `open` costs more the
+    first time and next to nothing afterwards. `options` go to the decoder of the format, and `jobs`
+    is the number of threads, as in `open`.
 
     Raises `UsageError` for a name that is not a table, `StorageError` if the path
     cannot be read, `FormatError` if no decoder knows the bytes or they are broken.

@@ -44,8 +44,8 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         (
             "--quota",
             "GROUP=TIME",
-            "this control group, or these threads in one of their own, may use 50%% of a CPU, or"
-            " 20ms/100ms: 20 ms in each 100 ms; none: all they get",
+            "CPU quota of this control group, or of these threads in a group of their own: 50%% of"
+            " a CPU; 20ms/100ms, which is 20 ms in each 100 ms; or none, which is no limit",
         ),
     ):
         change.add_argument(option, metavar=name, action="append", default=[], help=text)
@@ -55,10 +55,10 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         "--add-load",
         type=int,
         metavar="N",
-        help="N more threads want a CPU all the time: load-0, ..., which other changes may name",
+        help="add N threads that want a CPU all the time: load-0, ...; other changes may name them",
     )
     change.add_argument(
-        "--policy", metavar="NAME", help="another policy; a family's name means its newest one"
+        "--policy", metavar="NAME", help="another policy; a family's name means its newest policy"
     )
     change.add_argument(
         "--set",

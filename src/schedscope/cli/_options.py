@@ -65,7 +65,7 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         "--cgroup",
         metavar="PATH",
         action="append",
-        help="threads of processes in this control group; as in /web/*: below it",
+        help="threads of processes in this control group; /web/* selects the groups below /web",
     )
     select.add_argument(
         "--service",
@@ -87,7 +87,9 @@ def _add_processes(select: argparse._ArgumentGroup) -> None:
         help="threads of this process and its descendants",
     )
     select.add_argument(
-        "--workload", action="store_true", help="threads of what `capture -- COMMAND` started"
+        "--workload",
+        action="store_true",
+        help="threads of the processes that `capture -- COMMAND` started",
     )
 
 
@@ -361,7 +363,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
         help="keep converted traces here (default: beside the source, else in the user's cache)",
     )
     parser.add_argument(
-        "--refresh", action="store_true", help="convert again even if nothing changed"
+        "--refresh", action="store_true", help="convert again even if nothing has changed"
     )
     add_jobs(parser)
     add_decoder_options(parser)
@@ -434,7 +436,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=int,
         metavar="N",
-        help="convert with N threads (default: as many as CPUs may be used)",
+        help="convert with N threads (default: one for each CPU that may be used)",
     )
 
 

@@ -2,8 +2,8 @@
 
 "effective CPUs" is the exponential of the entropy of a group's running time over the
 CPUs: 1 if all of it was on one CPU, k if it was spread evenly over k CPUs. "same CPU
-share" is the share of runs on the CPU on which the thread had run before.
---isolated shows who ran on CPUs that were meant to be isolated.
+share" is the share of runs on the CPU on which the thread had run before. --isolated
+shows which threads ran on CPUs that were meant to be isolated.
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--of",
         metavar="WHOM",
-        help="whose system calls, locks and stacks: those of COMMAND's processes (command: the"
-        " default with one), of all, or of running processes and what they start: PID,...",
+        help="whose system calls, locks and stacks to record: those of the processes of COMMAND"
+        " (command, the default with a COMMAND), of all processes (all), or of running processes"
+        " and those that they start (PID,...)",
     )
     parser.add_argument(
         "--max-size", metavar="SIZE", help="end the recording at about this size, as in 500M or 20G"
@@ -71,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-free",
         metavar="SIZE",
-        help="end it when less than this is free on the disk"
+        help="end the recording when less than this is free on the disk"
         " (default: 5 %% or 512M, whichever is less)",
     )
     parser.add_argument(
@@ -85,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ring",
         metavar="TIME|SIZE",
-        help="flight recorder: keep the last 20s, or 64M, in memory, and write them as a capture"
-        " folder when a trigger comes",
+        help="flight recorder: keep the last TIME or SIZE in memory, as in 20s or 64M, and write it"
+        " as a capture folder when a trigger comes",
     )
     parser.add_argument(
         "--until",
@@ -96,7 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " 'wait > 50ms', 'p99 > 5ms for 2s'",
     )
     parser.add_argument(
-        "--keep", metavar="SIZE", help="go on after a snapshot; all of them take this size at most"
+        "--keep",
+        metavar="SIZE",
+        help="go on after a snapshot; all snapshots take this size at most",
     )
     parser.add_argument(
         "--pause",

@@ -15,9 +15,10 @@ far clocks may differ unnoticed. Each line is
             running time)
   violated  a sum does not add up: results are wrong
 
-With a selection these lines stay as they are, since every result rests on the whole recording;
-lines about the selected threads follow: how much of the CPU time was theirs, which of their
-waits are not measured, and for how long it is unknown what they did and why they waited.
+With a selection these lines stay as they are, since every result rests on the whole
+recording. Lines about the selected threads follow: how much of the CPU time was theirs,
+which of their waits are not measured, and for how long it is unknown what they did or why
+they waited.
 
 Exit code: 0 if no check is violated, else 1; with --strict also 1 for warnings,
 for scripts that should stop at a poor trace.

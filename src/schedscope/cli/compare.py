@@ -2,11 +2,12 @@
 
 The inputs are runs of A and B in turn, the order in which they should be recorded:
 A B A2 B2 A3 B3.
-Threads are matched by name pattern (worker-12 is worker-*) and role. A difference counts only
-if it is larger than its noise: the smallest difference that these runs can tell from
-chance. The confidence intervals are simultaneous. With one run of each, the noise is
-estimated from blocks of time within the recordings; the noise between runs is then
-unknown, and no setting is called better.
+
+Threads are matched by name pattern (worker-12 is worker-*) and role. A
+difference counts only if it is larger than its noise: the smallest difference that these
+runs can distinguish from chance. The confidence intervals hold simultaneously. With one
+run of each, the noise is estimated from blocks of time within the recordings; the noise
+between runs is then unknown, and no setting is called better.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--match",
         choices=("role", "name", "behaviour"),
         default="role",
-        help="match threads by name pattern and: main thread or not (role); nothing else (name);"
-        " hog or sleeper (behaviour) (default: role)",
+        help="match threads by name pattern and by main thread or not (role, the default), by"
+        " nothing else (name), or by hog or sleeper (behaviour)",
     )
     parser.add_argument(
         "--measure", action="append", metavar="NAME", help="compare only this measure"

@@ -1,10 +1,10 @@
 """The latency figures that other tools would report for the same trace.
 
-perf, bcc's and bpftrace's runqlat, LISA, Perfetto, lttng-analyses and
-schedscore start and stop their clocks at different events. This runs each
-one's rule over the same events and says what it excludes, so that figures
-from different tools can be compared. `schedscope latency --definition NAME`
-shows any of them by thread, process or CPU.
+perf, bcc's and bpftrace's runqlat, LISA, Perfetto, lttng-analyses and schedscore start
+and stop their clocks at different events. This command applies the rule of each to the
+same events, and says what that rule excludes, so that figures from different tools can be
+compared. `schedscope latency --definition NAME` shows the waits by any of these rules, by
+thread, process or CPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What can this host record and analyse with, what is missing, and how to get it?
 
-Each line says what works (yes), what does not, with the remedy (no), or what
-influences a recording (note). This needs neither root nor Polars. The exit code is 0
-if any recorder works on this host, else 1.
+Each line says what works (yes), what does not work and how to fix that (no), or what
+influences a recording (note). This needs neither root nor Polars. The exit code is 0 if
+any recorder works on this host, else 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What did the CPUs do with their time?
 
-One line per CPU: busy, idle and unknown time, context switches per second, and the
-share of involuntary switches. Where the trace does not distinguish a
-preemption from a yield, that share is a range.
+One line per CPU: busy, idle and unknown time, context switches per second, and the share
+of involuntary switches. Where the trace does not distinguish preemptions from yields,
+that share is a range.
 """
 
 from __future__ import annotations

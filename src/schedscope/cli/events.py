@@ -1,9 +1,9 @@
 """Which threads ran when, and how long did each wait before it ran?
 
-One line per run of a thread: when and where it came onto a CPU, how long it had
-been off the CPU, how much of that it waited for one and who woke it, how long it
-then ran, and in which state it left. Use --since and --until to select a part. What
-`perf sched timehist` calls wait time is `off CPU` here, its sch delay is `wait`.
+One line per run of a thread: when it came onto which CPU, how long it had been off the
+CPU, how much of that time it waited for a CPU and who woke it, how long it then ran, and
+in which state it left. Use --since and --until to select a part. What
+`perf sched timehist` calls wait time is `off CPU` here, and its sch delay is `wait`.
 """
 
 from __future__ import annotations

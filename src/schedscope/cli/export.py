@@ -7,10 +7,10 @@ chrome     trace-event JSON for chrome://tracing; small traces only
 parquet    a folder with one Parquet file for each table, and trace.json
 csv        the same as CSV
 
-With a selection CPUs stay whole, since a CPU without the other threads would look idle:
-perfetto and chrome get the waits of the selected threads only. parquet and csv get the rows
-about these threads, to query: such a folder cannot be opened as a trace. trace.dat has the
-events of CPUs alone, and takes no selection.
+With a selection CPUs stay whole, since a CPU without the other threads would look idle.
+perfetto and chrome get the waits of the selected threads only. parquet and csv get the
+rows about these threads, for queries; such a folder cannot be opened as a trace.
+trace.dat has nothing but the events of CPUs, and takes no selection.
 """
 
 from __future__ import annotations

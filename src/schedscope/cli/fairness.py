@@ -1,10 +1,10 @@
 """Did every thread get the CPU time that was due to it by weight?
 
 While threads compete for a CPU, each is due a part of what their class gets there, in
-proportion to its weight (generalised processor sharing). `lag` is the time due
-minus the time received: a positive lag means that the thread is behind, and over all
-threads of a class the lags add up to zero. Jain's index shows in one number how evenly a
-class was treated: 1 if all received the same part of what was due to them.
+proportion to its weight (generalised processor sharing). `lag` is the time due minus the
+time received. A positive lag means that the thread is behind; the lags of all threads of
+a class add up to zero. Jain's index shows in one number how evenly a class was treated:
+it is 1 if all threads received the same part of what was due to them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """How far can a simulation be believed? Compares a real trace with its replay.
 
-The workload is extracted from TRACE, replayed on the same machine under each
-policy for the same time, and compared with the original. Besides the models of
-the host's own scheduler there are baselines (fifo, rr), which know nothing of it, and
-with --again a second capture of the same workload: no simulation can be expected to be
-closer than two captures are to each other. With threads selected only these are replayed
-and compared, as on a host on which others ran, too.
+The workload is extracted from TRACE, replayed on the same machine under each policy for
+the same time, and compared with the original. Besides the models of the host's own
+scheduler there are baselines (fifo, rr), which know nothing of it. --again adds a second
+capture of the same workload: no simulation can be expected to be closer than two captures
+are to each other. If threads are selected, for example on a host on which others ran,
+too, only these are replayed and compared.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         choices=("occupy", "compete", "drop"),
-        help="with threads selected: the other threads take the CPU time they took, before all fair"
-        " threads (occupy, the default) or as one of them (compete), or are left out (drop)",
+        help="with threads selected: the other threads take the CPU time that they took, before all"
+        " fair threads (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
     _options.add_external(parser)
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")

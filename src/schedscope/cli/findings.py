@@ -3,13 +3,14 @@
 Starvation, avoidable idle time, masks, weights, real-time threads, quotas, interrupts,
 locks, priority inversion, migrations that did not help, and what is missing from the
 trace: each with its cost in thread or CPU time, the command that shows its table, the
-one that opens the viewer where it is worst, what to try, and where there is one, the
-command that tests it in simulation. `schedscope report` shows the same on a page, with figures.
+command that opens the viewer where it is worst, what to try, and, if there is one, the
+command that tests that in simulation. `schedscope report` shows the same on a page, with
+figures.
 
-With a selection, findings are about those threads as the ones that are affected, and so
-are their costs; whom they waited behind may be anyone. What concerns the machine or the
-recording follows them, and is marked so. The commands below a finding about threads
-ask about the same selection.
+With a selection, findings and their costs are about what affected the selected threads;
+the threads that they waited behind may be any. Findings about the machine or the
+recording follow, and are marked as such. The commands below a finding about threads have
+the same selection.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Summarise many traces, compare hosts, kernels, settings and labels, and write one page.
 
-PATH is a trace, a folder of traces, or a URL of an object store (s3://bucket/traces). Processes of
-this host do the work, or the workers of a Dask cluster (--scheduler). Each trace gets a summary of
-some kB in the folder -o; a second run makes only those of traces that are new or have changed. The
-folder also holds fleet.parquet, one row per trace, and index.html: hosts that stand out, groups
-of hosts compared, and the command that shows more of each trace.
+PATH is a trace, a folder of traces, or a URL of an object store (s3://bucket/traces). The
+work is done by processes of this host, or by the workers of a Dask cluster (--scheduler).
+Each trace gets a summary of some kB in the folder -o; a second run summarises only traces
+that are new or have changed. The folder also holds fleet.parquet, with one row per trace,
+and index.html, with the hosts that stand out, comparisons of groups of hosts, and the
+command that shows more of each trace.
 
-With a selection it is about the waits of these threads on each host; a trace without such threads
-has none, and is not compared. Select by name, service, control group or command line: process and
-thread ids differ between hosts.
+With a selection, everything is about the waits of these threads on each host; a trace
+without such threads has no waits, and is not compared. Select by name, service, control
+group or command line: process and thread ids differ between hosts.
 
-A worker that ends is replaced and its trace tried again. A trace that cannot be read is named, and
-the rest goes on.
+If a worker dies, it is replaced and its trace is tried again. A trace that cannot be read
+is named, and the others are still summarised.
 
 Exit code: 0 if every trace has a summary, else 1.
 """
@@ -53,9 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", required=True, help="the folder for all that is written"
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per CPU)")
     parser.add_argument(
-        "--scheduler", metavar="URL", help="a Dask cluster instead, as in tcp://head:8786"
+        "--jobs", type=int, metavar="N", help="number of processes (default: one per CPU)"
+    )
+    parser.add_argument(
+        "--scheduler", metavar="URL", help="use a Dask cluster, as in tcp://head:8786"
     )
     parser.add_argument(
         "--label",
@@ -67,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels",
         metavar="FILE.csv",
-        help="labels of each trace: a column `trace` (a path or a file's name), one for each label",
+        help="labels of single traces: a column `trace` (path or file name), one for each label",
     )
     parser.add_argument(
         "--by",
@@ -78,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="keep converted traces beside their sources (default: in the output while needed)",
+        help="keep converted traces beside their sources (default: in DIR while needed)",
     )
     parser.add_argument(
         "--fetch-limit",

@@ -1,8 +1,9 @@
 """What does a trace hold? Host, clock, recorder, workload, events and tables.
 
-With a selection also its processes and threads: how many there are, and how long each one ran
-and waited for a CPU. With --cpu the tables of events and CPUs have these CPUs only. All other
-lines stay those of the whole recording. `schedscope check` says how far it can be trusted.
+With a selection, its processes and threads are listed, too: how many there are, and how
+long each one ran and waited for a CPU. With --cpu, the tables of events and CPUs have
+only these CPUs. All other lines remain about the whole recording. `schedscope check` says
+how far it can be trusted.
 """
 
 from __future__ import annotations

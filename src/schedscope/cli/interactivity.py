@@ -1,11 +1,11 @@
 """Which threads would ULE or O(1) call interactive?
 
-The recorded runs and sleeps of each thread, whatever scheduler they were recorded
-under, are fed to the arithmetic of another one. FreeBSD's ULE tells
-interactive threads from others by a score from 0 (asleep) to 100 (running),
-interactive below 30; Linux 2.6.10 by a bonus from 0 to 10, interactive from 7 on.
-A thread that existed when the recording started is followed from an empty history;
-the column `settled` shows from when that no longer matters.
+The recorded runs and sleeps of each thread, under whatever scheduler they were recorded,
+are fed to the arithmetic of another one. FreeBSD's ULE gives threads a score from 0
+(asleep) to 100 (running), and calls those below 30 interactive. Linux 2.6.10 gives them a
+bonus from 0 to 10, and calls those from 7 on interactive. A thread that existed when the
+recording started is followed from an empty history; the column `settled` shows from when
+that no longer matters.
 """
 
 from __future__ import annotations

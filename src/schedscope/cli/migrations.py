@@ -1,10 +1,11 @@
 """Which threads moved to another CPU, how far, why, and did it help?
 
-A migration is a run on another CPU than the thread's last one, counted where
-it runs: a thread that is moved twice before it runs counts as one migration. Causes say what
-chose the CPU: the wakeup, a balancing decision while the thread
-was runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
-migrations after which the thread still waited on the new CPU's queue for longer than --waited.
+A migration is a run on another CPU than the thread's last one. It is counted where the
+thread runs: a thread that is moved twice before it runs counts as one migration. The
+cause says what chose the CPU: the wakeup, a balancing decision while the thread was
+runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
+migrations after which the thread still waited on the new CPU's queue for longer than
+--waited.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top",
         type=int,
         metavar="N",
-        help="only the first N rows (default: all, but 20 of --list in a table)",
+        help="only the first N rows (default: all; 20 with --list in a table)",
     )
     parser.add_argument(
         "--waited",

@@ -1,10 +1,10 @@
 """Do columns of numbers differ? The test of FreeBSD's ministat.
 
-Each FILE has one measurement to a line; the first file is the reference that
-every other one is compared with, by Student's t test with pooled variance. Output
-and options are ministat's own. Without a FILE, or for the name -, the numbers come from
-standard input. Lines whose column begins with # are comments; lines without that
-column are skipped.
+Each FILE has one measurement per line. The first file is the reference with which every
+other one is compared, by Student's t test with pooled variance. Output and options are
+those of ministat. Without a FILE, or for the name -, the numbers come from standard
+input. Lines whose column begins with # are comments; lines without that column are
+skipped.
 """
 
 from __future__ import annotations
@@ -52,19 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="separate",
         help="a line for each bar of the plot",
     )
-    parser.add_argument("-C", type=int, default=1, dest="column", help="column (default: 1)")
+    parser.add_argument(
+        "-C", type=int, default=1, dest="column", help="column with the numbers (default: 1)"
+    )
     parser.add_argument(
         "-c",
         type=float,
         default=95,
         dest="confidence",
-        help="in per cent: 80, 90, 95, 98, 99 or 99.5 (default: 95)",
+        help="confidence in per cent: 80, 90, 95, 98, 99 or 99.5 (default: 95)",
     )
     parser.add_argument(
         "-d",
         default=" \t",
         dest="delimiters",
-        help="between columns (default: space, tab)",
+        help="characters that separate columns (default: space, tab)",
     )
     parser.add_argument(
         "-w", type=int, dest="width", help="width of the plot (default: the terminal's, or 74)"

@@ -1,8 +1,9 @@
 """What did threads wait for when they gave up the CPU, and for how long?
 
-FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on. Linux's
-name the system call, if recorded with `capture --with syscalls`; else they show only whether a
-signal could have ended the sleep. Waiting for a CPU is not included: see `schedscope latency`.
+FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on.
+Linux's traces name the system call, if they were recorded with `capture --with syscalls`;
+otherwise they show only whether a signal could have ended the sleep. Waiting for a CPU is
+not included: see `schedscope latency`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("all", *_options.THREADS, "cause"),
         default="all",
-        help="reasons of all threads together, or of each thread, name, process,"
-        " control group or service; or causes alone,"
-        " where system calls or requests to disks were recorded (default: all)",
+        help="reasons for all threads together, or for each thread, name, process, control group or"
+        " service; or causes alone, if system calls or requests to disks were recorded"
+        " (default: all)",
     )
     _options.add_top(parser, 20, what="the first N rows")
     _options.add_selection(parser, what="these threads")

@@ -1,10 +1,11 @@
 """Which parts of a trace stand out: where to look first in a long one?
 
-The trace is cut into parts of equal length. Each is compared with all others: its waits, queues,
-busy CPUs, context switches, threads blocked, quotas and interrupts. A part stands out if one of
-these lies more than three interquartile ranges beyond the nearer quartile of all parts. Each row
-ends with the options that select that part in any other command. With a selection all of this is
-of the selected threads: when was this service slower than usual?
+The trace is cut into parts of equal length. Each is compared with all others: its waits,
+queues, busy CPUs, context switches, threads blocked, quotas and interrupts. A part stands
+out if one of these lies more than three interquartile ranges beyond the nearer quartile
+of all parts. Each row ends with the options that select that part in any other command.
+With a selection all of this is about the selected threads: when was this service slower
+than usual?
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whose time was lost to preemption, and to whom?
 
-A thread that is made to leave its CPU loses the time until it runs again. One
-line per pair of scheduling classes: the class that lost the time, and the class
-of the thread that came onto the CPU.
+A thread that is made to leave its CPU loses the time until it runs again. There is one
+line per pair of scheduling classes: the class that lost the time, and the class of the
+thread that came onto the CPU.
 """
 
 from __future__ import annotations

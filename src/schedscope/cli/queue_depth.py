@@ -1,10 +1,10 @@
 """How many threads wanted each CPU, weighted by time?
 
-The depth of a queue counts the threads that are runnable on a CPU and the one
-that it runs. All statistics are over the time in which the trace shows what
-the CPU did; p99 is the depth that is not exceeded for 99 % of that time.
-Overload is the time in which more threads wanted the CPU than the one it can
-run. Where the kernel reported its own queue lengths, the agreement is printed.
+The depth of a CPU's queue counts the threads that are runnable there and the one that
+runs. All statistics are over the time in which the trace shows what the CPU did; p99 is
+the depth that is not exceeded for 99 % of that time. Overload is the time in which more
+than one thread wanted the CPU. Where the kernel reported its own queue lengths, the
+agreement is printed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Write one self-contained HTML page about a trace, and print its findings.
 
-The page needs no network; send it to anyone. It ranks the findings, and answers
-who waited for a CPU, how long, why, when, and how far the trace can be trusted. Its
-timeline shows the worst case, to zoom and pan; everything else works without scripts.
-With an option that changes something it also says what `whatif` answers.
+The page needs no network, so it can be sent to anyone. It ranks the findings, and says
+who waited for a CPU, how long, why and when, and how far the trace can be trusted. Its
+timeline shows the worst case, and can be zoomed and panned; everything else works without
+scripts. With an option that changes something, the page also has the answer of `whatif`.
 
-With a selection the page is about those threads: its findings are what affects them, its
-tables and figures have their waits, and its commands select the same ones. What concerns
-the CPUs and the recording stays as it is.
+With a selection the page is about those threads: its findings are those that affect them,
+its tables and figures show their waits, and its commands select the same threads. What
+concerns the CPUs and the recording stays as it is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """How long did requests to a server take, and what did that time consist of?
 
-A request is what a thread reads from a socket or pipe until the answer is written, as the system
-calls show it. Each is divided, exactly, into running, waiting for a CPU, throttling, interrupts,
-locks, I/O, timers and other sleep; a second row does so for the slowest 1 % alone. Needs
-`capture --with syscalls`. Choose the server with --process, --comm or --pid: a client that asks
-again after each answer looks the same, unless it was seen to open the connection.
+A request is what a thread reads from a socket or pipe, and lasts until the answer is
+written, as the system calls show. Its time is divided exactly into running, waiting for a
+CPU, throttling, interrupts, locks, I/O, timers and other sleep. A second row shows the
+slowest 1 % alone. This needs `capture --with syscalls`. Choose the server with --process,
+--comm or --pid: a client that asks again after each answer looks the same, unless it was
+seen to open the connection.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reply",
         choices=("same", "any"),
         default="same",
-        help="whether answers are written to the descriptor that was read, as with sockets, or to"
-        " any, as with pipes (default: same)",
+        help="answers are written to the descriptor that was read, as with sockets (same, the"
+        " default), or to any descriptor, as with pipes (any)",
     )
-    _options.add_top(parser, 20, what="the first N rows; of single requests the N slowest")
+    _options.add_top(parser, 20, what="the first N rows, or the N slowest requests")
     _options.add_selection(parser, what="requests to these threads")
     _options.add_format(parser)
 

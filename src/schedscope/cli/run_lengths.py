@@ -1,8 +1,8 @@
 """How long do threads run without leaving the CPU?
 
-A run lasts from switch-in to switch-out: what a scheduler's slice or quantum
-bounds. Runs whose start or end was not recorded are counted as unfinished, and left
-out of all statistics.
+A run lasts from switch-in to switch-out; it is what a scheduler's slice or quantum
+limits. Runs whose start or end was not recorded are counted as unfinished, and are
+excluded from all statistics.
 """
 
 from __future__ import annotations

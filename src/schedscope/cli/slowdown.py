@@ -1,7 +1,7 @@
 """How much longer did processes take than the CPU time they used?
 
-One line per process: elapsed time, CPU time, the time it waited for a CPU, and
-the slowdown that this means. Threads can be grouped by other columns.
+One line per process: elapsed time, CPU time, the time that it waited for a CPU, and the
+slowdown that results. Threads can be grouped by other columns.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
 
-An episode of starvation is a single wait over a threshold, which is a time or a multiple of the
-wait that a fair scheduler would impose (--share); or a window in which a thread received less
-than was due to it by weight (--lag). Each is described in a sentence and has a row in the table.
-The times in which others had the CPU, the CPU was idle, or the trace does not show what happened
-add up to the wait, to the nanosecond.
+An episode of starvation is a single wait over a threshold, or a window in which a thread
+received less than was due to it by weight (--lag). The threshold is a time, or a multiple
+of the wait that a fair scheduler would impose (--share). Each episode has a sentence and
+a row in the table. The time in which others had the CPU, the time in which it was idle
+and the time in which the trace does not show what happened add up to the wait, to the
+nanosecond.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lag",
         metavar="TIME",
-        help="windows in which a thread received this much less than it was due",
+        help="windows in which a thread received this much less than was due to it",
     )
     parser.add_argument(
         "--top",

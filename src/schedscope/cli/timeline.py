@@ -1,8 +1,8 @@
 """Write a timeline of a trace: one self-contained HTML page to zoom and pan.
 
-One lane per CPU and for each thread of the worst waits. A pixel shows the exact
-shares of the time that it covers; zoom in to see every interval. The size of the page
-limits the detail: use --since and --until to see part of a long trace in full.
+There is one lane per CPU, and one for each thread of the worst waits. A pixel shows the
+exact shares of the time that it covers; zoom in to see every interval. The size of the
+page limits the detail: use --since and --until to see part of a long trace in full.
 
 With a selection the page begins with the lanes of these threads beside those of the CPUs, and
 steps through their longest waits and findings; with --cpu it begins with these CPUs. All other

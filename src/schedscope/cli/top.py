@@ -1,9 +1,9 @@
 """Which threads wait most for a CPU right now? A table each second, until Ctrl-C.
 
-Runs the flight recorder of `schedscope capture` and asks it for what happened since the
-table before: no time is missing between two tables. Needs Linux and root. Ctrl-C ends the
-recorder and leaves nothing behind. The recorder's own threads are in the table, as `sh`,
-`awk` and `cat`.
+This runs the flight recorder of `schedscope capture`, and asks it for what happened since
+the last table: no time is missing between two tables. Needs Linux and root. Ctrl-C ends
+the recorder and leaves nothing behind. The recorder's own threads are in the table, as
+`sh`, `awk` and `cat`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one row for each of these (default: thread)",
     )
     parser.add_argument(
-        "--interval", type=float, default=1, metavar="SECONDS", help="of a table (default: 1)"
+        "--interval",
+        type=float,
+        default=1,
+        metavar="SECONDS",
+        help="time between two tables (default: 1)",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end after one table")
-    end.add_argument("--seconds", type=float, metavar="N", help="end after so many seconds")
+    end.add_argument("--seconds", type=float, metavar="N", help="end after N seconds")
     parser.add_argument(
         "--top",
         type=int,

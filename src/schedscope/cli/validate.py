@@ -1,9 +1,9 @@
 """Check tables that another program wrote against the trace model.
 
-FOLDER holds `switches.parquet` (or .csv, .arrow, .feather) and any other fact
-tables, and optionally a `trace.json` with `ncpu`, `window`, `os`. Each problem is
-one line: the table, what was found, what was expected. If there are none, every
-other command can open the folder like a capture.
+FOLDER holds `switches.parquet` (or .csv, .arrow, .feather) and any other fact tables, and
+optionally a `trace.json` with `ncpu`, `window`, `os`. Each problem is one line: the
+table, what was found, and what was expected. If there are no problems, every other
+command can open the folder like a capture.
 
 --columns lists the columns that a table needs, with their types.
 """

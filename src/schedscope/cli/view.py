@@ -1,10 +1,10 @@
 """Look at a trace in a browser: search, select, follow, and ask SQL.
 
-Starts a server that listens on 127.0.0.1 only, prints its address, and opens a browser there.
-Whoever has the address sees the trace, and nothing else of this machine. Two traces stand below
-each other, aligned at their starts or at an instant of each. For a trace on another
-host run it there with --no-browser --port 8118, forward the port with
-`ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-C ends it.
+Starts a server that listens on 127.0.0.1 only, prints its address, and opens a browser
+there. Anyone who has the address can see the trace, but nothing else on this machine. Two
+traces are shown one below the other, aligned at their starts or at an instant of each.
+For a trace on another host, run it there with --no-browser --port 8118, forward the port
+with `ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-C ends it.
 
 With a selection the picture begins with the lanes of these threads beside those of the CPUs, and
 its keys step through their longest waits and the findings that affect them; with --cpu it begins

@@ -1,10 +1,10 @@
 """How far behind or ahead would EEVDF or CFS see each thread?
 
-The recorded runs, waits and sleeps of each thread, whatever scheduler they were
-recorded under, are fed to the virtual times of EEVDF or CFS. The lag of a thread
-follows: the CPU time due to it minus the time received. A thread that existed when
-the recording started is followed from an empty history; the column `settled` shows
-from when that no longer matters.
+The recorded runs, waits and sleeps of each thread, under whatever scheduler they were
+recorded, are used to compute the virtual times of EEVDF or CFS. From these follows each
+thread's lag: the CPU time due to it minus the time received. A thread that existed when
+the recording started is followed from an empty history; the column `settled` shows from
+when that no longer matters.
 """
 
 from __future__ import annotations

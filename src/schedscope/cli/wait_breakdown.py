@@ -1,6 +1,6 @@
 """What did waits for a CPU consist of?
 
-The time that threads waited is divided by what the CPU that they were queued on did
+The time that threads waited is divided by what the CPU on whose queue they were did
 meanwhile: it ran threads of better, equal or worse priority, handled interrupts, could
 not run the thread because its group's CPU quota was used up, or idled. The parts add up
 to the wait exactly. `--by wait` shows the longest waits one by one.

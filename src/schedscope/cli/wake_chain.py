@@ -1,8 +1,8 @@
 """Whom did a thread wake, whom did those wake, and how long did each then wait for a CPU?
 
-The wakeups that followed from what the thread did from --since on, in order of time: its
-own, those of the threads that it woke, and so on. Of these threads one that an interrupt or
-anybody else wakes no longer belongs to the chain.
+Lists the wakeups that followed from what the thread did from --since on, in order of
+time: its own, those of the threads that it woke, and so on. When an interrupt or a thread
+outside the chain wakes one of these threads, that thread no longer belongs to the chain.
 """
 
 from __future__ import annotations

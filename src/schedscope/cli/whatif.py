@@ -1,11 +1,12 @@
 """What if one setting were different?
 
-The trace is replayed as it was configured and with the change: three rows for each service, as
-recorded, as replayed, as changed. How far the replay of the recorded configuration is from the
-recording says how far the answer can be trusted: within a factor of 1.25 it is good, up to a
-factor of 2 doubtful, and beyond that it is refused. Ranges are those in which 9 of 10 recordings
-should lie: over several replays, with other seeds and with clock ticks at other instants, widened
-by the error of the replay and by how far recordings of one workload usually lie apart.
+The trace is replayed as it was configured, and with the change. Each service has three
+rows: as recorded, as replayed, as changed. How far the replay of the recorded
+configuration is from the recording shows how far the answer can be trusted: within a
+factor of 1.25 it is good, up to a factor of 2 it is doubtful, and beyond that it is
+refused. Ranges are those in which 9 of 10 recordings should lie. They come from several
+replays, with other seeds and with clock ticks at other instants, and are widened by the
+error of the replay and by how far recordings of one workload usually lie apart.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         action="append",
         default=[],
-        help="another capture of the same workload; may be repeated: from three captures in all,"
-        " ranges come from how far they lie apart",
+        help="another capture of the same workload (repeat for more); with three captures or more"
+        " in total, ranges come from how far they lie apart",
     )
     _change.add_change(
         parser,
@@ -64,12 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--others",
         choices=("occupy", "compete"),
-        help="with threads selected: the others take that time before all fair threads (occupy),"
-        " or as one of them (compete; default: whichever replays the recorded configuration more"
-        " closely)",
+        help="with threads selected: the other threads take the CPU time that they took, before all"
+        " fair threads (occupy) or as one of them (compete); default: whichever replays the"
+        " recorded configuration more closely",
     )
     parser.add_argument(
-        "--replays", type=int, default=5, metavar="N", help="replays of each (default: 5)"
+        "--replays",
+        type=int,
+        default=5,
+        metavar="N",
+        help="replays of each configuration (default: 5)",
     )
     parser.add_argument("--seed", type=int, default=1, help="first random seed (default: 1)")
     _options.add_top(parser, 8, what="the first N services")

@@ -1,11 +1,10 @@
 """How long was a CPU idle while a thread that may use it waited for another one?
 
-At every instant the idle CPUs could run some of the threads that wait for other
-CPUs; the time in which they did not is avoidable idle time. A CPU that is idle with
-a thread on its own queue is about to run it: that is dispatch delay, not avoidable
-idle time. Threads that may use only one CPU could not have run elsewhere and are
-counted separately. --episodes lists when it happened: which CPUs were idle, which
-thread waited where, and why.
+At any instant, idle CPUs could run some of the threads that wait for other CPUs. The time
+in which they did not is avoidable idle time. A CPU that is idle with a thread on its own
+queue is about to run it: that is dispatch delay, not avoidable idle time. Threads that
+may use only one CPU could not have run elsewhere; they are counted separately. --episodes
+lists when it happened: which CPUs were idle, which thread waited where, and why.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top",
         type=int,
         metavar="N",
-        help="only the first N rows (default: 20 in a table, else all), or episodes (20), or CPUs"
-        " for whose queue threads waited longest (all; of more than 64 CPUs 32 in a table)",
+        help="only the first N rows (default: 20 in a table, else all), the first N episodes"
+        " (default: 20), or the N CPUs on whose queues threads waited longest (default: all; in a"
+        " table 32 of more than 64 CPUs)",
     )
     _options.add_selection(parser)
     _options.add_format(parser)

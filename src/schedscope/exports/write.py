@@ -64,11 +64,13 @@ def export(
     * `parquet`, `csv`: a folder with one file for each table of the trace model.
 
     `where` selects threads by columns of `threads`. CPUs stay whole, since a CPU without the other
-    threads would look idle: `perfetto` and `chrome` get the waits of the selected threads only;
-    `parquet` and `csv` the rows about these threads of each table that is about single threads,
-    the others whole, and no `switches`, each of which is of two threads: that folder has
-    `selection.json` in place of `trace.json` and is no trace to open. `trace.dat`, which has
-    nothing but the events of CPUs, is refused.
+    threads would look idle:
+
+    * `perfetto` and `chrome` get the waits of the selected threads only;
+    * `parquet` and `csv` get the rows about these threads of each table about single threads, and
+      the other tables whole, except `switches`, each of which is about two threads. The folder has
+      `selection.json` in place of `trace.json` and cannot be opened as a trace;
+    * `trace.dat`, which has nothing but the events of CPUs, takes no selection: it is refused.
 
     `notes`, if given, gets a sentence for each kind of fact that the format cannot hold.
 

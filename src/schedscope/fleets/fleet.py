@@ -57,15 +57,23 @@ def fleet(
 ) -> pl.DataFrame:
     """One row per trace: its host, its settings and labels, its waits, and how far to trust it.
 
-    `paths`: traces, folders of traces, URLs that fsspec reads. `output`: a folder for the
-    summaries, which are found there again as long as a trace is the same, and for the table as
-    `fleet.parquet`. `labels` are for all traces; `label_table`, a CSV file with a column `trace`,
-    has those of each. `jobs` processes of this host do the work (one for each CPU), or the workers
-    of the Dask cluster at the address `scheduler`. `keep`: keep converted traces beside their
-    sources, as `open` does. `refresh` makes all summaries again. `options` go to the decoders. A
-    trace of more than `fetch_limit` bytes is not fetched from a store. `select`: only the waits of
-    these threads, as in `{"service": "nginx.service"}`: `comm`, or arguments of `of_processes` but
-    `tree`, as processes have other numbers on each host. A trace without such threads has `n` 0.
+    The arguments:
+
+    * `paths`: traces, folders of traces, URLs that fsspec reads;
+    * `output`: a folder for the summaries, each of which is reused as long as its trace is the
+      same, and for the table as `fleet.parquet`;
+    * `labels`: labels of all traces; `label_table`: labels of single traces, a CSV file with a
+      column `trace`;
+    * `jobs`: how many processes of this host do the work (by default one for each CPU);
+      `scheduler`: the address of a Dask cluster whose workers do it instead;
+    * `keep` keeps converted traces beside their sources, as `open` does; `refresh` makes all
+      summaries again; `options` go to the decoders;
+    * `fetch_limit`: a trace of more bytes than this is not fetched from a store;
+    * `select`: only the waits of these threads, as in `{"service": "nginx.service"}`: `comm`, or
+      arguments of `of_processes` except `tree`, because processes have other ids on each host. A
+      trace without such threads has `n` 0.
+
+    The columns:
 
     * `trace`, `path`; `host`, `os`, `release`, `machine`, `cpus`, `scheduler`, `preempt`, `hz`;
     * `label_*`, `setting_*`: a column for each label and each recorded setting of the scheduler;
@@ -74,9 +82,10 @@ def fleet(
     * `unknown_frac`, `level` (the most serious of `check`), `verdict`;
     * `error`: why there is no summary; then the numbers are null.
 
-    In a program, call it below `if __name__ == "__main__":`, for the processes load it, too.
+    In a program, call it below `if __name__ == "__main__":`, because the worker processes load the
+    program, too.
 
-    Raises `MissingExtraError` without the extra `fleet`, `UsageError` where there is no trace or no
+    Raises `MissingExtraError` without the extra `fleet`, `UsageError` if there is no trace or no
     cluster, `StorageError` if `output` cannot be written.
     """
     return summarised(

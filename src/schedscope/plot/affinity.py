@@ -34,10 +34,10 @@ _PLACES = ("cpu", "core", "llc", "package", "numa_node")
 def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.residency` returned: a bar per group, a colour per CPU (or cache ...).
 
-    A bar is all of the group's running time, so that groups can be
-    compared; at its end stands how long that was. At most `top` groups, those that ran longest. Of
-    more than 16 CPUs (or caches ...), those are coloured that have the most of a bar; the others
-    are one grey part at its end.
+    A bar is all of the group's running time, and the figure at its end says how long that was, so
+    that groups can be compared. At most `top` groups are drawn, those that ran longest. With more
+    than 16 CPUs (or caches ...), the ones with most of a bar are coloured, and the others are one
+    grey part at its end.
     """
     require(frame.columns, ("running", "running_frac", "runs"), "schedscope.residency")
     over = frame.columns[frame.columns.index("running") - 1]
@@ -105,8 +105,8 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
 def cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.cpu_returns` returned: who came back, by the time since the last run.
 
-    Dots are shares of the runs after such a time, with the 95 % interval of each (Wilson); the
-    grey bars below say how many runs there were.
+    Each dot is the share of the runs after such a time, with its 95 % interval (Wilson). The grey
+    bars below show how many runs there were.
     """
     needed = ("since_from", "since_to", "n", "same_cpu", "same_llc")
     require(frame.columns, needed, "schedscope.cpu_returns")

@@ -34,11 +34,12 @@ def compare(
 ) -> Axes:
     """Draw what `schedscope.compare` returned as a forest plot: a line per row, its interval.
 
-    Differences are relative to the first setting, so that all measures share the axis. Only rows
-    that were tested and are not 0 there, of all threads first, then of the groups whose
-    differences stand out most from their noise; at most `top`. Intervals that reach beyond the
-    axis end in an arrow, and differences beyond it are given as numbers; `limit` sets its ends
-    (0.5: from -50 % to 50 %). `setting`: which one of several to draw (the first in the frame).
+    Differences are relative to the first setting, so that all measures share the axis. Drawn are
+    only rows that were tested and are not 0 in the first setting: those about all threads first,
+    then those of the groups whose differences stand out most from their noise, at most `top`.
+    Intervals that reach beyond the axis end in an arrow, and differences beyond it are given as
+    numbers; `limit` sets its ends (0.5: from -50 % to 50 %). `setting`: which one of several to
+    draw (the first in the frame).
     """
     require(frame.columns, _COLUMNS, "schedscope.compare")
     names = frame["setting"].unique(maintain_order=True).to_list()

@@ -25,9 +25,9 @@ def critical_path(
 ) -> Axes:
     """Draw what `schedscope.critical_path` returned: a lane per thread, in seconds after `origin`.
 
-    Lanes are in the order in which the path first comes to their threads; a line from lane
-    to lane is a wakeup. At most `top` lanes, those with the most time of the path; what is on
-    others stands together in the last one.
+    Lanes are in the order in which the path first comes to their threads; a line from lane to lane
+    is a wakeup. At most `top` lanes are drawn, those with the most time of the path; the rest of
+    the path is in the last one.
     """
     require(frame.columns, _NEEDED, "schedscope.critical_path")
     time = frame.group_by("utid").agg(pl.col("dur").sum()).sort("dur", "utid", descending=True)

@@ -14,9 +14,9 @@ _PARTS = (("busy", COLORS[0]), ("idle", COLORS[5]), ("unknown", FAINT))
 def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.efficiency` returned: a bar for the whole window of each CPU.
 
-    Parts are busy, idle and not known; beside each bar stand its context switches per
-    second and the share of involuntary ones, a range where the source cannot
-    say. Of more than `top` CPUs those that were busiest.
+    Its parts are busy, idle and unknown time. Beside each bar are the CPU's context switches per
+    second and the share of involuntary ones, a range where the source cannot say. Of more than
+    `top` CPUs, the busiest are drawn.
     """
     require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.efficiency")
     hidden = max(frame.height - top, 0)

@@ -16,9 +16,10 @@ _BEHIND, _AHEAD = COLORS[1], COLORS[0]
 def fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.fairness` returned: the share due and the share received of each row.
 
-    A ring is what was due, a dot what was received, both as parts of what its competing set got
-    while it took part; the bar between is orange for those that are behind, and blue for those that
-    are ahead, with the lag beside it. The `top` rows that are furthest off, either way.
+    A ring is what was due and a dot what was received, both as shares of what the row and its
+    competitors got while it competed. The bar between them is orange for rows that are behind and
+    blue for rows that are ahead, with the lag beside it. Drawn are the `top` rows that are furthest
+    off, either way.
     """
     require(frame.columns, ("comm", "lag", "share_due", "share_received"), "schedscope.fairness")
     known = frame.drop_nulls(["share_due", "share_received"])
@@ -80,8 +81,9 @@ def fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> A
 def lag(frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.lag` returned: how far each thread is behind, over time in s.
 
-    Above zero a thread is behind what was due to it, below it is ahead. The `top` threads whose lag
-    ever was furthest from zero; a straight line joins two rows, as the lag itself nearly does.
+    Above zero a thread is behind what was due to it, below zero it is ahead. Drawn are the `top`
+    threads whose lag was ever furthest from zero. Straight lines join the rows; the lag itself is
+    nearly straight between them, too.
     """
     require(frame.columns, ("utid", "comm", "tid", "ts", "lag"), "schedscope.lag")
     furthest = (

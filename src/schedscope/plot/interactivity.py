@@ -27,12 +27,11 @@ def interactivity(
 ) -> Axes:
     """Draw what `schedscope.interactivity_series` returned: a lane per thread, time in s.
 
-    The height is the score, the colour whether the scheduler would call the
-    thread interactive; grey is time that the trace does not show, until the
-    thread is seen again (a lane ends where it is not). At most
-    `top` lanes: those whose class changed most often, then those with the most
-    changes of score. Time counts from `origin` to `until` (both ns; the last
-    change if that is None).
+    The height is the score, and the colour says whether the scheduler would call the thread
+    interactive. Grey is time that the trace does not show, until the thread is seen again (if it is
+    not, the lane ends). At most `top` lanes are drawn: those whose class changed most often, then
+    those with the most changes of score. Time counts from `origin` to `until` (both ns; if `until`
+    is None, to the last change).
     """
     require(frame.columns, _COLUMNS, "schedscope.interactivity_series")
     flips = (pl.col("interactive") != pl.col("interactive").shift()).fill_null(False).sum()

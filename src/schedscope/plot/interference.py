@@ -22,8 +22,8 @@ def interference(
 ) -> Axes:
     """Draw what `schedscope.interference` returned: a bar for each that ran, by victim.
 
-    The `victims` that waited longest, and in each the `top` that ran longest, what idled and what
-    is not known, and the rest as one bar; the bars of a victim add up to its wait.
+    Drawn are the `victims` that waited longest. Each has bars for the `top` that ran longest, for
+    idle and for unknown time, and one bar for the rest. The bars of a victim add up to its wait.
     """
     require(frame.columns, _NEEDED, "schedscope.interference")
     of_victim = [name for name in frame.columns if name.startswith("victim_")]

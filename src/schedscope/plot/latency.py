@@ -13,11 +13,12 @@ _FIXED = ("n", "n_censored", "n_excluded", "total", "mean", "max", "max_censored
 def latency(frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.latency` returned.
 
-    By group: one line each, from the smallest quantile to the maximum, with a
-    dot for each quantile; an arrow where an open wait is longer than every
-    complete one. With time buckets: the quantiles over time, in seconds after
-    `origin`; the largest group if there are several; not the last bucket if
-    the end of the window has left little of it. At most `top` groups.
+    By group: a line for each, from the smallest quantile to the maximum, with a dot for each
+    quantile, and an arrow where an open wait is longer than every complete one; at most `top`
+    groups.
+
+    With time buckets: the quantiles over time, in seconds after `origin`. Of several groups the
+    largest is drawn. The last bucket is left out if the window ends soon after its start.
     """
     require(frame.columns, _FIXED, "schedscope.latency")
     quantiles = [name for name in frame.columns if _is_quantile(name)]

@@ -30,11 +30,10 @@ _COLORS = {
 def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.migration_matrix` returned: from the CPU of a row to that of a column.
 
-    `value` is the column to show: "n", a cause, "n_waited", or "queued" (time).
-    A darker field has more; a field without a colour has none. Thin lines
-    part the last-level caches as far as the distances tell. Of more than 64 CPUs a row and a column
-    are the neighbours that share a cache, or several such groups: then the diagonal has moves
-    within a group.
+    `value` is the column to show: "n", a cause, "n_waited", or "queued" (time). A darker field has
+    more; a field without a colour has none. Thin lines separate the last-level caches, as far as
+    the distances show them. With more than 64 CPUs, each row and column stands for neighbours that
+    share a cache, or for several such groups; the diagonal then has the moves within a group.
     """
     require(frame.columns, ("from_cpu", "to_cpu", "distance", value), "schedscope.migration_matrix")
     cpus = sorted({*frame["from_cpu"], *frame["to_cpu"]})

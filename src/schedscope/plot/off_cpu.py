@@ -13,10 +13,10 @@ _STATES = ("sleeping", "blocked", "stopped", "parked")
 
 
 def off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.off_cpu` returned: a bar per row, as long as its time in all.
+    """Draw what `schedscope.off_cpu` returned: a bar per row, as long as its total time.
 
-    Coloured by state; beside each bar stands how often times how long in the mean. At most the
-    first `top` rows.
+    Bars are coloured by state; beside each is the number of times and their mean length. At most
+    the first `top` rows are drawn.
     """
     require(frame.columns, ("state", "kind", "reason", "n", "total", "mean"), "schedscope.off_cpu")
     before = frame.columns[: frame.columns.index("state")]

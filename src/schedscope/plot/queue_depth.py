@@ -36,10 +36,10 @@ def queue_depth(
 
     Time is in s after `origin`.
 
-    Without `running` only the threads that wait are drawn. Where there are more
-    steps than pixels, the dark area is the mean of each pixel's time, exactly,
-    and the light one behind it the maximum within; fully grey is time in which
-    the depth is not known. At most `top` lanes, those with the most waiting.
+    Without `running` only the threads that wait are drawn. Where there are more steps than pixels,
+    the dark area is the exact mean over each pixel's time, and the light area behind it the
+    maximum; fully grey is time in which the depth is not known. At most `top` lanes are drawn,
+    those with the most waiting.
     """
     parted = set(_PARTS) <= set(frame.columns)
     require(frame.columns, _PARTS if parted else _COLUMNS, "schedscope.queue_depth")

@@ -28,7 +28,7 @@ _SHADES = (*COLORS[:6], "#b2a300", "#8b5a2b", COLORS[6])
 def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.requests` returned: the mean request of each row, divided.
 
-    Of `by="request"` each bar is one request. At most the first `top` rows.
+    With `by="request"` each bar is one request. At most the first `top` rows are drawn.
     """
     require(frame.columns, ("running", "waiting", "locks", "io"), "schedscope.requests")
     single = "which" not in frame.columns

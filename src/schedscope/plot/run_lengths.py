@@ -13,7 +13,7 @@ _FIXED = ("n", "n_censored", "mean", "max", "total", "total_censored")
 def run_lengths(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.run_lengths` returned: quantiles and the longest run of each group.
 
-    The axis is logarithmic. At most the first `top` groups that have a complete run.
+    The axis is logarithmic. At most the first `top` groups with a complete run are drawn.
     """
     require(frame.columns, _FIXED, "schedscope.run_lengths")
     quantiles = [c for c in frame.columns if c[0] == "p" and c[1:].replace(".", "", 1).isdigit()]

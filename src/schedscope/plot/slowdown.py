@@ -14,9 +14,9 @@ _FIXED = ("threads", "n_censored", "wall", "cpu", "waiting", "unknown", "preempt
 def slowdown(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.slowdown` returned: what each group ran and waited.
 
-    Waiting after a preemption is apart from the rest; the number beside a bar is
-    the slowdown, the length of the bar over its running part. At most the first
-    `top` groups.
+    Waiting after a preemption is shown apart from other waiting. The number beside a bar is the
+    slowdown: the length of the bar divided by that of its running part. At most the first `top`
+    groups are drawn.
     """
     require(frame.columns, _FIXED, "schedscope.slowdown")
     names = [c for c in frame.columns if c not in _FIXED]

@@ -44,12 +44,12 @@ def starvation(
 ) -> Axes:
     """Draw what `schedscope.starvation_timeline` returned, in s after `origin`.
 
-    The top lane is the thread itself, waiting and running. Below it is a lane for
-    each CPU on whose queue it waited, in strong colours while it did, then those that
-    it may use as well: of more than `cpus` those that idled longest. The `top` names with the
-    largest part of the time that it waited, or of all that is drawn, each have a colour; the
-    others are two greys, with their names where there is room. An idle CPU is blank; where the
-    trace does not show, the lane is hatched.
+    The top lane is the thread itself, waiting and running. Below it is a lane for each CPU on whose
+    queue it waited, in strong colours while it did. Then come the other CPUs that it may use; of
+    more than `cpus`, those that idled longest. The `top` names with the largest part of the time
+    that it waited, or of all the time that is drawn, each have a colour; the others are in two
+    greys, with their names where there is room. An idle CPU is blank; where the trace does not show
+    what the CPU did, the lane is hatched.
     """
     require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
     lanes = _lanes(frame, cpus)

@@ -16,7 +16,7 @@ def survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Ax
 
     Both axes are logarithmic, so that the one wait in a thousand is as visible as the median. A
     band is the confidence interval; a small vertical line marks waits cut off while still open. At
-    most `top` groups are drawn, those with the most waits. A cause has its colour, in every
+    most `top` groups are drawn, those with the most waits. A cause has the same colour in every
     figure.
     """
     require(frame.columns, _FIXED, "schedscope.survival")

@@ -20,8 +20,8 @@ def virtual_lag(
     """Draw what `schedscope.virtual_lag_series` returned: lag over time in s, a line per thread.
 
     Above zero the thread is behind and EEVDF would let it run; below it has had more than its
-    share. The `top` threads whose lag was ever furthest from zero; a line stops where the thread
-    leaves its queue, and begins where it joins one. Time counts from `origin` (ns).
+    share. Drawn are the `top` threads whose lag was ever furthest from zero. A line stops where the
+    thread leaves its queue, and begins where it joins one. Time counts from `origin` (ns).
     """
     require(frame.columns, _COLUMNS, "schedscope.virtual_lag_series")
     ranked = (

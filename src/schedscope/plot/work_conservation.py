@@ -25,10 +25,11 @@ _EPISODE = ("episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu",
 def work_conservation(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.work_conservation` returned by CPUs or threads: a bar per row.
 
-    A CPU's bar is its idle time: while a thread that may run there waited elsewhere, about to run
-    a thread of its own queue, and with no thread to run. A thread's bar is its waiting: while a
-    CPU idled that it may use, and the rest. At most `top` bars, those with the most to gain; not
-    the threads with nothing to gain, if others have.
+    A CPU's bar is its idle time in three parts: while a thread that may run there waited elsewhere,
+    while the CPU was about to run a thread of its own queue, and with no thread to run. A thread's
+    bar is its waiting in two parts: while a CPU that it may use idled, and the rest. At most `top`
+    bars are drawn, those with the most to gain; threads with nothing to gain are left out if others
+    have something.
     """
     if "spare" in frame.columns:
         require(frame.columns, _CPU, 'schedscope.work_conservation(trace, by="cpu")')
@@ -103,8 +104,8 @@ def idle_episodes(
 ) -> Axes:
     """Draw what `schedscope.idle_episodes` returned: a bar per episode, from start to end.
 
-    Most wasted on top, coloured by the cause of the longest wait in it, which is named beside
-    the bar with the CPUs that idled; in seconds after `origin`.
+    The most wasted is on top. A bar has the colour of the cause of the longest wait in the episode;
+    that wait and the CPUs that idled are named beside it. Time is in seconds after `origin`.
     """
     require(frame.columns, _EPISODE, "schedscope.idle_episodes")
     firsts = frame.unique("episode", keep="first", maintain_order=True)

@@ -13,8 +13,8 @@ from schedscope.plot.style import CAUSE_COLORS, canvas, require, visible
 def worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.worst_waits` returned: a bar from start to end of each wait.
 
-    Longest on top, coloured by cause, in seconds after `origin`; an arrow at
-    the end of a wait that was still open.
+    The longest is on top. Bars are coloured by cause, in seconds after `origin`; an arrow at the
+    end marks a wait that was still open.
     """
     require(frame.columns, ("ts_ready", "wait", "cause", "comm"), "schedscope.worst_waits")
     with canvas(ax, height=1.6 + 0.28 * max(frame.height, 1)) as axes:

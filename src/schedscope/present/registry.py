@@ -1,11 +1,11 @@
 """Every column that an analysis returns: its heading, how it is shown, its unit, what it means.
 
-The one place for that: tables in a terminal, in the report and in notebooks, and the list in
-`docs/columns.md`, are made from these declarations. A name means the same in every answer and has
-one heading. A few names depend on the question, above all `n`, which counts whatever the rows are
-about; such a meaning stands under `question.name`.
+This is the only place that says so: tables in a terminal, in the report and in notebooks are made
+from these declarations, and so is the list in `docs/columns.md`. A name means the same in every
+answer and has one heading. The exceptions are a few names that depend on the question, above all
+`n`, which counts whatever the rows are about; their meanings are under `question.name`.
 
-Columns named `p50`, `p99.9`, ... are quantiles, and shown like the `mean` beside them.
+Columns named `p50`, `p99.9`, ... are quantiles. They are shown like the `mean` beside them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ UNITS: dict[Kind, str] = {"time": "ns", "at": "ns", "share": "fraction"}
 class Meaning:
     """One column of one or more answers.
 
-    `kind` is how a table shows it: `text` stands left and `right` right; an `id` has digits but is
-    no quantity; `time` and `at` are durations and instants, `share` a fraction shown in per cent,
-    `number` has four digits and `fixed` two decimals. Right-aligned text is a list of numbers.
+    `kind` is how a table shows it:
+
+    * `text` is left-aligned and `right` right-aligned: a list of numbers;
+    * `id` has digits but is not a quantity; `count` is one;
+    * `time` is a duration and `at` an instant;
+    * `share` is a fraction, shown in per cent;
+    * `number` is shown with four digits, `fixed` with two decimals.
     """
 
     name: str
@@ -38,7 +42,7 @@ class Meaning:
 
     @property
     def unit(self) -> str:
-        """Of the values in frames, JSON and CSV; empty for what has none."""
+        """The unit of the values in frames, JSON and CSV; empty if they have none."""
         return UNITS.get(self.kind, "")
 
 
@@ -55,23 +59,23 @@ THREADS = """
 comm            |                   | text  | name of the thread
 tid             |                   | id    | thread id
 pid             |                   | id    | process id
-utid | | id | number of the thread in this trace, unique where tids are reused
-prio            |                   | id    | priority as the system counts it
+utid | | id | number of the thread in this trace; unique even where tids are reused
+prio            |                   | id    | priority on the system's own scale
 sched_class     | class             | text  | scheduling class
-by_class        | to class          | text  | scheduling class that got the CPU
+by_class        | to class          | text  | scheduling class of the thread that got the CPU
 kernel          |                   | text  | whether it is a kernel thread
 recorder        |                   | text  | whether it belongs to the recorder
 affinity        |                   | text  | CPUs that the thread may use
 process_name    | process           | text  | name of the process
 cgroup          |                   | text  | control group of the process
-service         |                   | text  | units and containers that the control group names
+service         |                   | text  | units and containers named in the control group's path
 cmdline         | command line      | text  | command line of the process
 ppid            |                   | text  | process that created this one
-sharing | | text | threads that share CPU time by weight: a scheduling class
-weight          |                   | count | weight in sharing; 1024 is nice 0
+sharing | | text | set of threads that share CPU time by weight: a scheduling class
+weight          |                   | count | weight by which CPU time is shared; 1024 is nice 0
 basis           | weights from      | text  | where the weights come from
-threads         |                   | count | threads in the row
-scheduler       |                   | text  | whose rule it is
+threads         |                   | count | number of threads in the row
+scheduler       |                   | text  | scheduler whose rule is applied
 evidence        |                   | text  | how it is known that a control group was throttled
 """
 
@@ -88,10 +92,10 @@ cpu_b           | CPU b             | id    | the other one
 prev_cpu        | prev CPU          | id    | CPU on which the thread ran before
 queue_cpu       | queue CPU         | id    | CPU on whose queue the thread waited
 waker_cpu       | waker CPU         | id    | CPU on which the waker ran
-top_cpu         | most on           | id    | CPU with most of the running time
-idle_cpu        | idle CPU          | id    | CPU that idled longest meanwhile
-cpus            | CPUs              | right | CPUs, or how many
-idle_cpus       | idle CPUs         | right | CPUs that idled meanwhile and that the thread may use
+top_cpu         | most on           | id    | CPU with the most running time
+idle_cpu        | idle CPU          | id    | CPU that was idle longest meanwhile
+cpus            | CPUs              | right | list of CPUs, or their number
+idle_cpus | idle CPUs | right | CPUs that the thread may use and that were idle meanwhile
 allowed         | allowed CPUs      | right | CPUs that at least one of the threads may use
 used            | used CPUs         | right | CPUs that at least one of the threads used
 distance        |                   | text  | how far apart two CPUs are: smt, llc, package, numa
@@ -102,27 +106,27 @@ INSTANTS = """
 ts              | at                | at    | instant, or start of the time bucket
 ts_ready        | ready at          | at    | when the wait started
 ts_run          | ran at            | at    | when the wait ended
-ts_max          | max at            | at    | when the largest one started
-ts_longest      | longest at        | at    | when the longest one started
-ts_first        | first at          | at    | when it was first so
-ts_last         | last at           | at    | when it was last so
-ts_interactive  | interactive at    | at    | when it was first called interactive
-ts_settled | settled at | at | from when on the unknown history before the trace no longer matters
-ts_lag          | lag at            | at    | instant of the lag
-ts_lag_max      | max lag at        | at    | instant of the largest lag
-ts_lag_min      | min lag at        | at    | instant of the smallest lag
+ts_max | max at | at | start of the longest wait, or when the largest depth was reached
+ts_longest      | longest at        | at    | start of the longest wait, episode or stretch
+ts_first        | first at          | at    | start of the first run there
+ts_last         | last at           | at    | start of the last run there
+ts_interactive  | interactive at    | at    | when the thread first counted as interactive
+ts_settled | settled at | at | instant from which unknown history before the trace no longer matters
+ts_lag          | lag at            | at    | instant at which the thread had this lag
+ts_lag_max      | max lag at        | at    | instant at which the lag was largest
+ts_lag_min      | min lag at        | at    | instant at which the lag was smallest
 """
 
 TIMES = """
-dur             | duration          | time  | how long
-total           |                   | time  | sum
-total_censored  | unfinished total  | time  | time so far of those that are unfinished
+dur             | duration          | time  | length of the interval
+total           |                   | time  | sum of the lengths
+total_censored  | unfinished total  | time  | sum of the lengths so far of the unfinished ones
 mean            |                   | time  | mean
 max             |                   | time  | largest
-max_censored    | max unfinished    | time  | longest so far of those that are unfinished
+max_censored    | max unfinished    | time  | longest unfinished one, as far as it was observed
 longest         |                   | time  | longest one
 wait            |                   | time  | time waited for a CPU
-off             | off CPU           | time  | time since the thread last ran
+off             | off CPU           | time  | time off the CPU before this run, sleep included
 wait_mean       | mean wait         | time  | mean wait
 wait_p50        | wait p50          | time  | median wait
 wait_p99        | wait p99          | time  | 99th percentile of the waits
@@ -135,35 +139,35 @@ idle            |                   | time  | time with no thread on the CPU
 unknown         |                   | time  | time in which the trace does not show what happened
 observed        |                   | time  | time in which the trace shows what happened
 running         |                   | time  | time on a CPU
-queued          |                   | time  | time waited on the queue of the new CPU
+queued          |                   | time  | time waited on the new CPU's queue
 queue           |                   | time  | time on the queue
-placement       |                   | time  | time from the wakeup to being on a queue
+placement       |                   | time  | time from the wakeup until the thread was on a queue
 since           | since last run    | time  | time since the thread last ran
-since_from      | since last run    | time  | time since the last run, lower bound of the range
-since_to        | to                | time  | time since the last run, upper bound of the range
+since_from      | since last run    | time  | time since the last run: lower end of the range
+since_to        | to                | time  | time since the last run: upper end of the range
 away_p50        | away p50          | time  | median time on the other CPU
 away_min        | away min          | time  | shortest time on the other CPU
 due             |                   | time  | CPU time due by weight
 received        |                   | time  | CPU time received
-served          |                   | time  | CPU time received by all that competed
-lag             |                   | time  | CPU time due minus received
-vlag            | virtual lag       | time  | lag in the virtual time of the scheduler
+served          |                   | time  | CPU time received by all competing threads together
+lag             |                   | time  | CPU time due minus CPU time received
+vlag            | virtual lag       | time  | lag in the scheduler's virtual time
 lag_max         | max lag           | time  | largest lag
 lag_min         | min lag           | time  | smallest lag
-lag_most        | max lag           | time  | largest lag of a thread
+lag_most        | max lag           | time  | largest lag of any thread
 competed        |                   | time  | time on a queue or running
-unplaced        | no queue          | time  | time waited on no known queue
-capacity        |                   | time  | time of all CPUs
+unplaced        | no queue          | time  | time waited while the queue was not known
+capacity        |                   | time  | length of the window times the number of CPUs
 dispatch        | dispatch delay    | time  | idle time with a thread on the CPU's own queue
 spare           |                   | time  | idle time with no thread on the CPU's own queue
 available | avoidable idle | time | idle time while a thread that may use the CPU waited elsewhere
 wasted          | avoidable idle    | time  | idle CPU time that waiting threads could have used
 wasted_any      | any avoidable     | time  | time in which there was avoidable idle time
-avoidable       | avoidable wait    | time  | time waited while a CPU idled that the thread may use
-pinned          |                   | time  | time waited by threads that may use one CPU only
+avoidable | avoidable wait | time | time waited while a CPU that the thread may use was idle
+pinned          |                   | time  | time waited by threads that may use only one CPU
 overload        | overloaded        | time  | time in which more than one thread wanted the CPU
-waiting_unknown | of unknown depth  | time  | time waited where the depth of the queue is not known
-held            |                   | time  | time of threads on the queue
+waiting_unknown | of unknown depth  | time  | time waited while the depth of the queue was not known
+held | | time | time that threads spent on the queue, summed over threads
 irq_hard        | in IRQs           | time  | time in interrupt handlers
 irq_soft        | in softirqs       | time  | time in soft interrupts
 wall            |                   | time  | elapsed time
@@ -171,99 +175,99 @@ preempted       |                   | time  | time waited after preemptions
 lost            |                   | time  | time waited after losing the CPU
 culprit_time    | culprit's time    | time  | CPU time of the culprit
 others          |                   | time  | CPU time of all other threads
-idle_allowed    | idle elsewhere    | time  | idle time of other CPUs that the thread may use
-idle_cpu_time   | longest idle      | time  | how long the CPU that idled longest did so
+idle_allowed    | idle elsewhere    | time  | idle time of the other CPUs that the thread may use
+idle_cpu_time   | longest idle      | time  | idle time of the CPU that was idle longest
 behind_better   | behind better prio | time | time waited behind a thread of better priority
 behind_same     | behind same prio | time  | time waited behind a thread of the same priority
 behind_worse    | behind worse prio | time  | time waited behind a thread of worse priority
 interrupted     |                   | time  | time waited while the CPU handled interrupts
-cpu_idle        | CPU idle          | time  | time waited while the CPU idled, free to run it
+cpu_idle | CPU idle | time | time waited while the CPU was idle and could have run the thread
 throttled       |                   | time  | time waited while the group's CPU quota was used up
-worse | worse prio | time | CPU time at a worse priority than that of the waiting thread
-inversion | | time | time waited behind a worse priority where priority decides
-cost            |                   | time  | thread or CPU time that it concerns
+worse | worse prio | time | CPU time while of worse priority than the waiting thread
+inversion | | time | time waited behind a worse priority where priority, not weight, decides
+cost            |                   | time  | thread or CPU time affected by the finding
 completion      |                   | time  | time until the last thread ended
-wait_distance   | wait distance     | time  | distance of the distributions of waits (Wasserstein)
-shift           |                   | time  | median distance in time of matched blocks
+wait_distance | wait distance | time | distance between the distributions of waits (Wasserstein)
+shift           |                   | time  | median time between matched instants of blocking
 outside         |                   | time  | running time outside the allowed CPUs
 interactive     |                   | time  | time in which the thread counted as interactive
-cause_wake      | of wake           | time  | in waits after a wakeup
-cause_new       | of new            | time  | in waits of a new thread
-cause_preempt   | of preempt        | time  | in waits after a preemption
-cause_yield     | of yield          | time  | in waits after a yield
-cause_unknown   | of unknown        | time  | in waits of unknown cause
+cause_wake      | of wake           | time  | time in waits after a wakeup
+cause_new       | of new            | time  | time in waits of a new thread
+cause_preempt   | of preempt        | time  | time in waits after a preemption
+cause_yield     | of yield          | time  | time in waits after a yield
+cause_unknown   | of unknown        | time  | time in waits of unknown cause
 """
 
 COUNTS = """
-n               | count             | count | what the rows count
-n_censored      | unfinished        | count | unfinished when last observed
-n_excluded      | excluded          | count | not measured: the start was not recorded
-n_ambiguous     | ambiguous         | count | preemptions or yields: the trace does not show which
-n_voluntary     | voluntary         | count | switches that the thread wanted
-n_involuntary   | involuntary       | count | switches that the thread did not want
-n_new           | forks             | count | of new threads
+n               | count             | count | number of what the rows are about
+n_censored      | unfinished        | count | number unfinished when last observed
+n_excluded      | excluded          | count | number not measured because the start was not recorded
+n_ambiguous     | ambiguous         | count | preemptions or yields; the trace does not show which
+n_voluntary     | voluntary         | count | switches at which the thread gave up the CPU by itself
+n_involuntary   | involuntary       | count | switches at which the thread was preempted
+n_new           | forks             | count | forks among the wakeups
 n_waited        | waited anyway     | count | migrations after which the thread waited anyway
 n_waits         | waits             | count | waits
 n_wakeups       | wakeups           | count | wakeups
-n_pinned        | pinned waits      | count | waits of threads that may use one CPU only
+n_pinned        | pinned threads    | count | threads that may use only one CPU and waited
 n_migrations    | migrations        | count | migrations
 n_preemptions   | preemptions       | count | preemptions
 n_switches      | switches          | count | context switches
 n_starved       | starved           | count | threads that starved
-n_at_risk       | at least as long  | count | waits that lasted at least as long
-n_ended         | ended             | count | waits that ended after this time
+n_at_risk       | at least as long  | count | waits that lasted at least this long
+n_ended         | ended             | count | waits that ended at this length
 n_events        | kernel's moves    | count | moves of threads that the kernel reported
 n_reported      | reported          | count | migrations that the kernel reported
 n_fork          | at fork           | count | migrations at fork, which the kernel does not report
 n_silent        | not reported      | count | migrations that the kernel did not report
 n_repeated      | moved again       | count | moves followed by another one before the thread ran
 n_returned      | undone            | count | moves that were undone before the thread ran
-n_open          | no run after      | count | moves that no run followed
+n_open          | no run after      | count | moves after which no run was recorded
 n_early         | no run before     | count | moves before which no run was recorded
 n_idle          | idle threads      | count | moves of idle threads
 n_elsewhere     | elsewhere         | count | moves after which the thread ran on a third CPU
-n_unseen | start not seen | count | migrations of which only the end of the run was recorded
+n_unseen | start not seen | count | migrations for which only the end of the new run was recorded
 runs            |                   | count | runs on a CPU
 outside_runs    | outside           | count | runs outside the allowed CPUs
 switches        |                   | count | context switches
-episode         |                   | count | rank of the episode
+episode         |                   | count | number of the episode: its rank
 same_cpu        | same CPU          | count | runs on the same CPU as the one before
-same_llc        | same LLC          | count | runs under the same last-level cache as the one before
+same_llc | same LLC | count | runs on a CPU with the same last-level cache as the one before
 picks           |                   | count | times the thread got the CPU
 picks_eligible  | eligible picks    | count | times it got the CPU while eligible
 transitions     | changes           | count | changes between interactive and not
 culprit_threads | culprit's threads | count | threads of the culprit
-agree           |                   | count | reports that agree at their instant
-near            |                   | count | reports that agree within 10 µs
-max_difference  | max difference    | count | largest difference
+agree           |                   | count | reports that agree with the trace at their instant
+near            |                   | count | reports that agree with the trace within 10 µs
+max_difference  | max difference    | count | largest difference in either direction
 depth           |                   | count | threads that wanted the CPU
-waiting_max     | max waiting       | count | most threads that waited
-depth_max       | max depth         | count | most threads that wanted the CPU
+waiting_max     | max waiting       | count | largest number of threads that waited at once
+depth_max       | max depth         | count | largest number of threads that wanted the CPU at once
 run             |                   | count | number of the run
 """
 
 FRACTIONS = """
 share           |                   | share | share of the sum
-time_frac       | time share        | share | share of the wait
-cost_frac       | cost share        | share | share of the CPUs' time
-busy_frac       | busy share        | share | busy share of the known time
-running_frac    | running share     | share | running share of the time
-waiting_frac    | waiting share     | share | waiting share of the time
-idle_frac       | idle share        | share | idle share of the time
-unknown_frac    | unknown share     | share | share of the time that is not known
+time_frac       | time share        | share | time as a share of the wait
+cost_frac       | cost share        | share | cost as a share of the time of all CPUs
+busy_frac       | busy share        | share | busy time as a share of the known time
+running_frac    | running share     | share | running time as a share of the total
+waiting_frac    | waiting share     | share | waiting time as a share of the total
+idle_frac       | idle share        | share | idle time as a share of the total
+unknown_frac | unknown share | share | time that the trace does not show, as a share of the total
 involuntary_frac_min | involuntary min | share | share of switches that were certainly involuntary
 involuntary_frac_max | involuntary max | share | share of switches that may have been involuntary
 lost_frac       | lost share        | share | share of all time lost
 overload_frac | overloaded | share | share of the time with more than one thread wanting the CPU
-avoidable_frac | avoidable share | share | share of the wait while a usable CPU idled
-wasted_frac     | of known time     | share | avoidable idle time over known time
-wasted_idle_frac | of idle time     | share | avoidable idle time over idle time
+avoidable_frac | avoidable share | share | share of the wait in which a usable CPU was idle
+wasted_frac     | of known time     | share | avoidable idle time as a share of the known time
+wasted_idle_frac | of idle time     | share | avoidable idle time as a share of the idle time
 agree_frac      | agreement         | share | share of reports that agree at their instant
 near_frac       | near agreement    | share | share of reports that agree within 10 µs
 moved_frac      | migrated          | share | share of runs that were migrations
-top_frac        | top share         | share | share of the running time on the CPU with most of it
+top_frac | top share | share | share of the running time that was on the CPU with the most of it
 same_cpu_frac   | same CPU share    | share | share of runs on the same CPU as the one before
-same_llc_frac   | same LLC share    | share | share of runs under the same last-level cache
+same_llc_frac | same LLC share | share | share of runs under the same last-level cache as before
 cpu_frac        | CPU share         | share | share of the CPU's time
 culprit_frac    | culprit share     | share | share of the wait in which the culprit ran
 interactive_frac | interactive share | share | share of the time counted as interactive
@@ -280,14 +284,14 @@ NUMBERS = """
 rate_hz         | per second        | number | per second
 switches_hz     | switches/s        | number | context switches per second
 effective_cpus | effective CPUs | number | CPUs that running time was spread over (exp of entropy)
-effective_llcs  | effective LLCs    | number | how many last-level caches it was spread over
+effective_llcs | effective LLCs | number | last-level caches that running time was spread over
 mean_difference | mean difference   | number | mean difference
 slowdown        |                   | number | (CPU time + waiting) / CPU time
 fairness        |                   | number | Jain's index of the fair class
-jain | Jain's index | fixed | 1 if all got what was due, 1/n if one of n got everything
+jain | Jain's index | fixed | 1 if all got the same part of what was due, 1/n if one of n got all
 least           | lowest ratio      | number | lowest ratio of received to due
 most            | highest ratio     | number | highest ratio of received to due
-order           |                   | number | Kendall's tau of the order of matched blocks
+order           |                   | number | Kendall's tau of the order in which threads blocked
 wait_p50_ratio  | p50 ratio         | number | replay over real
 wait_p99_ratio  | p99 ratio         | number | replay over real
 waits_ratio     | waits ratio       | number | replay over real
@@ -303,28 +307,28 @@ score_max       | max score         | right  | highest score
 """
 
 WORDS = """
-configuration   |                   | text  | recorded, replayed as it was, or replayed changed
+configuration | | text | recorded, replayed as it was, or replayed with the change
 cause           |                   | text  | why
-kind            |                   | text  | which kind of row
+kind            |                   | text  | what kind of row it is
 state           |                   | text  | state of the thread
-reason          |                   | text  | wait message, lock or system call, where known
-criterion       |                   | text  | which threshold was exceeded
+reason          |                   | text  | wait message, lock or system call, if known
+criterion       |                   | text  | threshold that was exceeded
 censored        |                   | text  | `right` if unfinished when last observed
-culprit         |                   | text  | who had the CPU for most of the wait
+culprit | | text | name of the threads that had the CPU longest during the wait
 story           | what happened     | text  | the row as a sentence
 text            | finding           | text  | the finding as a sentence
-level           |                   | text  | how serious it is
+level           |                   | text  | how serious the row is
 check           |                   | text  | what was checked
 topic           |                   | text  | what the finding is about
-about           |                   | text  | about `threads` (those selected) or the `machine`
+about | | text | what it concerns: `threads` (those selected) or the `machine`
 command         |                   | text  | command that shows the details
 advice          |                   | text  | what to try
 whatif          | what-if           | text  | command that tests the advice
 found           |                   | count | how much was found
-unit            |                   | text  | unit of the numbers
-trace           |                   | count | number of the trace
+unit            |                   | text  | unit of the numbers in the row
+trace           |                   | count | number of the trace in the list
 setting         |                   | text  | which setting the row is about
-thread          |                   | text  | group of threads by name pattern
+thread          |                   | text  | group of threads, by name pattern
 role            |                   | text  | role within the group
 victim          |                   | text  | thread that waited
 victim_comm     | victim            | text  | name of the thread that waited
@@ -333,10 +337,10 @@ victim_pid      | victim pid        | id    | process id of the victim
 victim_utid     | victim utid       | id    | number of the victim in this trace
 victim_process_name | victim process | text | name of the process of the victim
 victim_cgroup | victim cgroup | text | control group of the victim
-victim_service | victim service | text | units and containers that the victim's control group names
+victim_service | victim service | text | units and containers named in the victim's control group
 ran             |                   | text  | what ran meanwhile
-waker           |                   | text  | who woke it
-woken           |                   | text  | who was woken
+waker           |                   | text  | what woke the thread
+woken           |                   | text  | thread that was woken
 waker_kind      | waker kind        | text  | thread, interrupt, idle or unknown
 waker_comm      | waker             | text  | name of the waker
 waker_tid       | waker tid         | id    | thread id of the waker
@@ -344,33 +348,33 @@ waker_pid       | waker pid         | id    | process id of the waker
 waker_utid      | waker utid        | id    | number of the waker in this trace
 waker_process_name | waker process | text | name of the process of the waker
 waker_cgroup | waker cgroup | text | control group of the waker
-waker_service | waker service | text | units and containers that the waker's control group names
-interrupt       |                   | text  | handler that woke it
+waker_service | waker service | text | units and containers named in the waker's control group
+interrupt       |                   | text  | interrupt handler that woke the thread
 other_comm      | other             | text  | name of the thread at the other end
 other_tid       | other tid         | id    | thread id of the other thread
 other_utid      | other utid        | id    | number of the other thread in this trace
-ended           |                   | text  | what ended it
+ended           |                   | text  | what ended the step or run
 leak            |                   | text  | whether the thread could have run elsewhere
-turn            |                   | text  | what the thread did then
-eligible        |                   | text  | whether the lag was not negative
+turn            |                   | text  | what the thread did at this instant
+eligible        |                   | text  | whether the lag was zero or positive
 settled | | text | whether the unknown history before the trace no longer matters
-is_interactive  | interactive at end | text | whether it counted as interactive at the end
+is_interactive  | interactive at end | text | whether the thread counted as interactive at the end
 comm_least      | lowest            | text  | thread with the lowest ratio
 comm_most       | highest           | text  | thread with the highest ratio
-definition      |                   | text  | tool whose rule it is
+definition      |                   | text  | tool whose rule is applied
 counts          |                   | text  | what the tool counts
 leaves_out      | leaves out        | text  | what the tool leaves out
 against         |                   | text  | what the real trace is compared with
 policy          |                   | text  | scheduling policy
 family          |                   | text  | scheduler family
 summary         |                   | text  | one sentence
-models          |                   | text  | source and release that are modelled
-preset          |                   | text  | policy that it is a setting of
+models          |                   | text  | source and release of the modelled scheduler
+preset          |                   | text  | policy of which this one is a preset
 name            |                   | text  | name
 default         |                   | text  | default value
 choices         |                   | text  | possible values
 doc             | meaning           | text  | what it means
-series          |                   | text  | what is recorded
+series          |                   | text  | name of the recorded quantity
 end             |                   | text  | how the run ended
 """
 
@@ -378,10 +382,10 @@ end             |                   | text  | how the run ended
 QUESTIONS = {
     "latency": "n | waits | count | waits that were measured",
     "latency_histogram": """
-        from  |       | time  | shortest of these waits
-        to    |       | time  | all are shorter than this
+        from  |       | time  | lower end: none of these waits is shorter
+        to    |       | time  | upper end: all of these waits are shorter
         n     | waits | count | waits that were measured
-        waits | share of the most | text | a bar as long as the share of the most frequent range
+        waits | share of the most | text | bar: the count relative to the most frequent range's
     """,
     "definitions": "n | waits | count | waits as the tool counts them",
     "survival": "n | waits | count | waits",
@@ -390,12 +394,12 @@ QUESTIONS = {
     "off_cpu": """
         n | times off CPU | count | times that a thread left the CPU to sleep or block
         evidence | | text | how the cause is known, or why it is not
-        lock | most for lock | text | lock that threads slept for longest, of the sleeps in the row
+        lock | most for lock | text | lock for which threads slept longest in this row
         lock_time | for this lock | time | how long they slept for that lock
-        released_by | released by | text | who released it at the end of most of it; timeout, signal
+        released_by | released by | text | who released it after most of that time; timeout, signal
     """,
     "outliers": """
-        outlier | stands out | text | whether it stands out from the other parts
+        outlier | stands out | text | whether the part stands out from the others
         deviation | | fixed | interquartile ranges beyond the nearer quartile of all parts
         measure | | text | measure that lies farthest from the quartiles
         select | select it with | text | options that select the part
@@ -407,35 +411,35 @@ QUESTIONS = {
     """,
     "requests": """
         n | requests | count | requests that were answered
-        which | | text | all requests of the row, or the slowest 1 % of them
+        which | | text | all requests, or the slowest 1 % of them
         running | | time | time on a CPU
         waiting | | time | time waited for a CPU
         interrupted | | time | time in interrupts while the thread ran or waited for a CPU
         locks | | time | time slept in futex calls: locks, conditions, semaphores
         io | I/O | time | time slept in calls that read, write, poll or sync, or for a page
-        timer | | time | time slept until a time
+        timer | | time | time slept on a timer
         other_sleep | other sleep | time | time slept in other calls, or stopped
-        n_at_least | at least | count | requests whose data was there before the thread asked
+        n_at_least | at least | count | requests whose data was there before the thread asked for it
         n_censored | unfinished | count | requests without an answer when last observed
         n_excluded | excluded | count | requests during which events were lost
         at_least | at least | text | whether the data was there before the thread asked for it
-        fd | | id | descriptor that was read
+        fd | | id | file descriptor that was read
         by_comm | answered by | text | name of the thread that wrote the answer
     """,
     "wakers": "n | wakeups | count | wakeups and forks that started a wait",
     "starvation": "n | episodes | count | episodes of starvation",
     "migrations": "n | migrations | count | migrations",
     "ping_pong": "n | bounces | count | migrations to the other CPU and back",
-    "cpu_returns": "n | returns | count | runs whose thread had run before",
+    "cpu_returns": "n | returns | count | runs of threads that had run before",
     "run_lengths": "n | runs | count | runs that were measured",
     "wake_chain": """
         hops       |              | count | wakeups from the first thread to this one
-        chain_wait | waits so far | time  | waits for a CPU of the wakeups that led here
+        chain_wait | waits so far | time | waits for a CPU after the wakeups that led here, summed
     """,
     "critical_path": "n | steps | count | steps of the path",
     "jain_index": "n | threads | count | threads that something was due to",
     "ministat": """
-        set        |        | text   | which set of numbers
+        set        |        | text   | name of the set of numbers
         n          | values | count  | numbers in the set
         min        |        | number | smallest
         max        |        | number | largest
@@ -444,11 +448,11 @@ QUESTIONS = {
         stddev     |        | number | standard deviation
         different  |        | text   | whether the difference is significant
         margin     |        | number | half of the confidence interval
-        margin_frac |       | share  | margin over the reference
-        margin_frac_old | old margin | share | margin over the reference, as old ministat
+        margin_frac |       | share  | margin as a share of the reference
+        margin_frac_old | old margin | share | margin as a share of the reference, in old ministat
         pooled_stddev | pooled stddev | number | pooled standard deviation
         difference |        | number | difference from the reference
-        difference_frac | change | share | difference over the reference
+        difference_frac | change | share | difference as a share of the reference
         t          |        | number | Student's t
         df         |        | count  | degrees of freedom
     """,
@@ -456,8 +460,8 @@ QUESTIONS = {
     "interactivity_series": "interactive | | text | whether it counts as interactive from then on",
     "preemption_loss": "n | preemptions | count | preemptions",
     "work_conservation": """
-        n       | stretches      | count | stretches of waiting of which a part was avoidable
-        waited | avoidable wait | time | time waited here while a CPU idled that the thread may use
+        n       | stretches      | count | stretches of waiting that were avoidable in part
+        waited | avoidable wait | time | time waited here while a usable CPU was idle
     """,
     "queue_depth_summary": """
         n       | waits | count  | waits on the queue
@@ -474,7 +478,7 @@ QUESTIONS = {
         waiting |       | number | mean number of threads that waited
         depth   |       | number | mean number of threads that wanted the CPU
     """,
-    "queue_load": "n | reports | count | lengths that the kernel reported",
+    "queue_load": "n | reports | count | queue lengths that the kernel reported",
     "agreement": "n | migrations | count | migrations",
     "slowdown": """
         cpu     | CPU time  | time   | time on a CPU
@@ -487,13 +491,13 @@ QUESTIONS = {
         balance  | | count | moved by balancing
         fork     | | count | placed at fork
         exec     | | count | placed at exec
-        affinity | | count | moved because the mask forbids the CPU before
+        affinity | | count | moved because the mask forbids the previous CPU
         unknown  | | count | of unknown cause
     """,
     "starvation_timeline": """
         waited | | text | whether the waiting thread was on the CPU's queue
-        held_back | while it waited there | time | time on a CPU for which the thread waited then
-        drawn | on all CPUs drawn | time | time that ran on the CPUs of the figure
+        held_back | while it waited there | time | CPU time while the thread waited for that CPU
+        drawn | on all CPUs drawn | time | time that ran on any CPU drawn in the figure
     """,
     "migration_list": "waited | | text | whether the thread waited anyway",
     "compare": """
@@ -501,9 +505,9 @@ QUESTIONS = {
         a          |            | right | value of the first setting
         b          |            | right | value of the other setting
         difference |            | right | b - a
-        difference_frac | change | right | difference over a
-        change     |            | right | difference over a
-        noise      | ± noise    | right | smallest difference that these runs can tell from chance
+        difference_frac | change | right | difference as a share of a
+        change     |            | right | difference as a share of a
+        noise | ± noise | right | smallest difference that these runs can distinguish from chance
         verdict    |            | text  | more, less, within noise or untested
         better     |            | text  | setting that is better
         hedges_g   |            | right | effect size, Hedges' g
@@ -511,32 +515,32 @@ QUESTIONS = {
         cliffs_delta | Cliff's delta | number | effect size, Cliff's delta
         p          |            | number | probability of such a difference by chance
         p_adjusted | adjusted p | right | the same, adjusted for the number of comparisons
-        p_mann_whitney | rank p | number | the same by ranks (Mann-Whitney)
+        p_mann_whitney | rank p | number | the same, by ranks (Mann-Whitney)
         runs_a     | runs       | count | runs of the first setting
         runs_b     | runs       | count | runs of the other setting
         threads_a  | threads    | number | threads per run of the first setting
         threads_b  | threads    | number | threads per run of the other setting
         n_a        | values     | count | values of the first setting
         n_b        | values     | count | values of the other setting
-        n_censored_a | unfinished | count | unfinished of the first setting
-        n_censored_b | unfinished | count | unfinished of the other setting
-        n_excluded_a | excluded | count | excluded of the first setting
-        n_excluded_b | excluded | count | excluded of the other setting
+        n_censored_a | unfinished | count | waits unfinished, of the first setting
+        n_censored_b | unfinished | count | waits unfinished, of the other setting
+        n_excluded_a | excluded | count | waits excluded, of the first setting
+        n_excluded_b | excluded | count | waits excluded, of the other setting
     """,
     "whatif": """
-        alive         |          | count | most threads of the service alive at once
+        alive         |          | count | largest number of threads of the service alive at once
         cpu_time      | CPU time | time | CPU time
-        cpu_time_low  | least CPU time | time | its lowest value over the replays
-        cpu_time_high | most CPU time  | time | its highest value over the replays
+        cpu_time_low  | least CPU time | time | lowest CPU time over the replays
+        cpu_time_high | most CPU time  | time | highest CPU time over the replays
         waiting_low   | least waiting  | time | lowest time waited for a CPU over the replays
         waiting_high  | most waiting   | time | highest time waited for a CPU over the replays
-        wait_p99_low  | lowest p99     | time | its lowest value over the replays
-        wait_p99_high | highest p99    | time | its highest value over the replays
-        replay_error | replay off by | fixed | factor by which the replay of the recording is off
-        verdict       |          | text | good, doubtful or refused, by replay_error
+        wait_p99_low  | lowest p99     | time | lowest 99th percentile of the waits over the replays
+        wait_p99_high | highest p99 | time | highest 99th percentile of the waits over the replays
+        replay_error | replay off by | fixed | factor between recording and unchanged replay
+        verdict       |          | text | good, doubtful or refused, according to replay_error
     """,
     "simulate": "ended | | text | why the simulation ended",
-    "capacity": "total | | count | of how much",
+    "capacity": "total | | count | how much was examined",
     "tunables": "kind | | text | type of the value",
     "formats": """
         format  | | text  | name of the format
@@ -545,7 +549,7 @@ QUESTIONS = {
     """,
     "fleet": """
         trace    | | text | name of the trace
-        path     | | text | where it lies: a path or an address
+        path     | | text | where the trace is: a path or an address
         host     | | text | name of the host
         os       | | text | system of the host
         release  | | text | kernel release
@@ -555,23 +559,23 @@ QUESTIONS = {
         hz       | | number | ticks per second
         events   | | count | events of the scheduler
         n        | waits | count | waits that were measured
-        waiting_frac | waiting share | share | time waited over the time of all CPUs
-        level    | | text | how serious the most serious of the checks is
-        verdict  | | text | what the checks say; of hosts and groups, whether they differ
+        waiting_frac | waiting share | share | time waited as a share of the time of all CPUs
+        level    | | text | level of the most serious check
+        verdict  | | text | what the checks say; for hosts and groups, whether they differ
         error    | | text | why there is no summary of the trace
         measure  | | text | what is compared
         n_traces | traces | count | traces that are compared
         n_hosts  | hosts | count | hosts that are compared
-        ratio    | | fixed | value over that of the median host, or of the reference group
+        ratio    | | fixed | value divided by that of the median host or of the reference group
         lower    | | fixed | lower end of the 95 % interval of the ratio
         upper    | | fixed | upper end of the 95 % interval of the ratio
         score    | | number | distance from the median host in robust standard deviations
         column   | | text | column by which the hosts are grouped
         group    | | text | value of that column
-        against  | | text | group that it is compared with
+        against  | | text | group it is compared with
         shown    | value | right | geometric mean of the measure
-        label    | | text | label that was given to the trace, in a column label_NAME
-        setting  | | text | recorded setting of the scheduler, in a column setting_NAME
+        label    | | text | label given to the trace; the column is label_NAME
+        setting  | | text | recorded setting of the scheduler; the column is setting_NAME
     """,
     "info": """
         event   | | text  | kind of event
@@ -592,7 +596,7 @@ QUESTIONS = {
 
 @cache
 def meanings() -> dict[str, Meaning]:
-    """All of them, by name or `question.name`; read when first asked, for help needs none."""
+    """All of them, by name or `question.name`; parsed on first use, since help needs none."""
     tables = (THREADS, PLACES, INSTANTS, TIMES, COUNTS, FRACTIONS, NUMBERS, WORDS)
     declared = [meaning for table in tables for meaning in _parsed(table)]
     declared += [m for question, table in QUESTIONS.items() for m in _parsed(table, question)]

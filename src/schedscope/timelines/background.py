@@ -1,4 +1,4 @@
-"""What a picture does without for the moment is read meanwhile."""
+"""Read in the background what a picture does without for the moment."""
 
 from __future__ import annotations
 

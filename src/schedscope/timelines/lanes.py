@@ -1,7 +1,7 @@
 """What one CPU or one thread did, indexed so that any stretch of time is summed at once.
 
-Of a short trace whole lanes are held. Of a long one, which has an `Overview`, the rows are read
-that a stretch of time needs, if those are not too many; a thread's whole lane is read while the
+For a short trace, whole lanes are held. For a long one, which has an `Overview`, only the rows that
+a stretch of time needs are read, if they are not too many. A thread's whole lane is read while the
 picture shows the overview's sums, as long as there is room for it.
 """
 

@@ -47,17 +47,19 @@ def timeline_html(
 ) -> str:
     """The timeline of a trace as a self-contained fragment of HTML, with its data.
 
-    Holds every interval if they fit into `max_bytes`; else the exact shares of time in a few
-    thousand stretches, and every interval around the worst waits. The picture says at which scale
-    its detail ends, and how to get a page with more. `since` and `until` cut the trace first
-    (`Trace.between`). `show` is the stretch that is shown first, two such times; it is the first
-    to get every interval where not all fit. By default the picture begins with everything. `found`
-    are the findings to step through, by default those of what is shown.
+    It holds every interval if all of them fit into `max_bytes`; otherwise the exact shares of time
+    in a few thousand stretches, and every interval around the worst waits. The picture says at
+    which scale its detail ends, and how to get a page with more.
 
-    `where`, by columns of threads: the page begins with the CPUs and those of these threads that
-    waited longest, 16 at most, and steps through their longest waits, and through the findings
-    that affect them; all others can be searched. With `cpus` it begins with these CPUs only, and
-    steps through the longest waits for them.
+    `since` and `until` cut the trace first (`Trace.between`). `show`, two such times, is the
+    stretch that is shown first, by default everything; where not all intervals fit, this stretch is
+    the first to get them. `found` are the findings to step through, by default those of what is
+    shown.
+
+    `where` selects threads by columns of `threads`. The page then begins with the CPUs and with
+    those of these threads that waited longest, at most 16. It steps through their longest waits and
+    through the findings that affect them; all other threads can be searched. With `cpus` it begins
+    with these CPUs only, and steps through the longest waits for them.
 
     Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """

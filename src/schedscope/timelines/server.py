@@ -1,8 +1,9 @@
 """A viewer in a browser: a server that answers one person's questions about one trace.
 
-It listens on 127.0.0.1 only, and answers whoever knows the token of its address, under a name of
-this machine: a page from elsewhere, which could reach the port, knows no token and brings another
-host or origin. It serves the page and the answers about this trace, and no files.
+It listens on 127.0.0.1 only. It answers only requests that have the token of its address and come
+under a name of this machine: a page from elsewhere could reach the port, but does not know the
+token, and has another host or origin. It serves the page and the answers about this trace, and no
+files.
 """
 
 from __future__ import annotations

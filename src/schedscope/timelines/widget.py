@@ -25,14 +25,14 @@ def timeline(
 ) -> Any:
     """A widget that shows which threads ran and waited, for a notebook's output cell.
 
-    One lane per CPU, and one for each thread of the worst waits; or `lanes`: `cpu:N`, `tid:N`,
-    `utid:N`, `comm:NAME`. `where`, by columns of threads: of these threads are the lanes beside the
-    CPUs, the longest waits and the findings; all others can be searched. `since` and `until` cut
-    the trace first (`Trace.between`). A pixel shows the exact share of its time that was spent in
-    each state; where there is room, the intervals themselves. The browser holds only what it shows,
-    so traces of any length work.
+    There is one lane per CPU, and one for each thread of the worst waits; `lanes` asks for others:
+    `cpu:N`, `tid:N`, `utid:N`, `comm:NAME`. `where` selects threads by columns of `threads`: the
+    lanes in addition to the CPUs, the longest waits and the findings are then those of these
+    threads; all others can be searched. `since` and `until` cut the trace first (`Trace.between`).
+    A pixel shows the exact share of its time that was spent in each state; where there is room, the
+    intervals themselves. The browser holds only what it shows, so traces of any length work.
 
-    Search, select and ask as docs/view.md describes; `?` lists the keys. Raises
+    docs/view.md describes how to search, select and ask; `?` lists the keys. Raises
     `MissingExtraError` without the package anywidget, `UsageError` for lanes the trace does not
     have and for times outside it.
     """
