@@ -50,7 +50,12 @@ impl Checker {
             runs: Vec::new(),
             now: 0,
             work_conserving: spec.work_conserving,
-            strict_classes: spec.strict_classes,
+            // The class of a thread is known as it was at the start.
+            strict_classes: if changes_classes(load) {
+                0
+            } else {
+                spec.strict_classes
+            },
             faults: Vec::new(),
         }
     }
@@ -222,6 +227,29 @@ fn cpu_time(steps: &[Step]) -> i64 {
     total
 }
 
+fn changes_classes(load: &Workload) -> bool {
+    (0..load.threads.len()).any(|t| {
+        let mut steps = load.program(t as Tid).iter();
+        steps.any(|s| matches!(s, Step::SetPriority { class, .. } if *class != Class::Fair))
+    })
+}
+
+/// `t` takes another nice value, and perhaps another of these classes.
+fn change_of_priority(rng: &mut Rng, t: Tid, classes: &[Class]) -> Step {
+    let class = classes[rng.below(classes.len() as u64) as usize];
+    let rt_prio = if class.is_realtime() {
+        rng.between(1, 99)
+    } else {
+        0
+    };
+    Step::SetPriority {
+        of: t,
+        class,
+        nice: rng.between(-20, 19) as i8,
+        rt_prio: rt_prio as u8,
+    }
+}
+
 /// A workload in which every signal waited for is sent: each thread signals only
 /// threads of higher number, before it waits for anything beyond its due.
 fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
@@ -232,6 +260,16 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
             b.mask(ncpu, &cpus);
         }
     }
+    let classes: &[Class] = match rng.below(4) {
+        0 => &[
+            Class::Fair,
+            Class::Fifo,
+            Class::RoundRobin,
+            Class::Batch,
+            Class::Idle,
+        ],
+        _ => &[Class::Fair],
+    };
     let n = 2 + rng.below(9) as u32;
     let mut owed = vec![0u64; n as usize];
     for t in 0..n {
@@ -266,12 +304,7 @@ fn random_load(rng: &mut Rng, ncpu: usize) -> Workload {
                         meet: false,
                     });
                 }
-                4 => steps.push(Step::SetPriority {
-                    of: t,
-                    class: Class::Fair,
-                    nice: rng.between(-20, 19) as i8,
-                    rt_prio: 0,
-                }),
+                4 => steps.push(change_of_priority(rng, t, classes)),
                 5 => steps.extend([
                     Step::Lock { mutex: 0, cost: 0 },
                     Step::Run(rng.between(1, span)),
@@ -446,7 +479,8 @@ fn check_random(spec: &Spec, preset: &str, seed: u64, groups: bool) {
         assert_eq!(k.ran[t], want, "{at}: CPU time of thread {t}");
     }
     for (g, group) in load.groups.iter().enumerate() {
-        if let Some(quota) = group.quota.filter(|_| enforced) {
+        // A quota holds for the fair class alone.
+        if let Some(quota) = group.quota.filter(|_| enforced && !changes_classes(&load)) {
             // A CPU may have kept a slice, and is charged at ticks of 4 ms at the latest.
             let most = ncpu as i64 * (5 + 4) * MS;
             let more = beyond(&load, &k.runs, g as u32, quota);
