@@ -111,10 +111,12 @@ def _tally(grouping: Grouping) -> _Tally:
         if batch.censored.any():
             _add_censored(tally, waits.filter(batch.censored))
             waits = waits.filter(~batch.censored)
-        _keep_longest(tally, waits)
-        tally.counts.add(waits["group"], waits["wait"], groups)
-        sums = waits.group_by("group").agg(pl.col("wait").sum())
-        _add(tally.total, sums["group"], sums["wait"])
+        found = waits.group_by("group").agg(
+            pl.len(), pl.col("wait").sum().alias("total"), pl.col("wait").max().alias("longest")
+        )
+        _add(tally.total, found["group"], found["total"])
+        _keep_longest(tally, waits, found)
+        tally.counts.add(waits["group"], waits["wait"], groups, found)
     return tally
 
 
@@ -131,16 +133,11 @@ def _add_censored(tally: _Tally, waits: pl.DataFrame) -> None:
     tally.max_censored.scatter(group, pl.select(pl.max_horizontal(*so_far)).to_series())
 
 
-def _keep_longest(tally: _Tally, waits: pl.DataFrame) -> None:
+def _keep_longest(tally: _Tally, waits: pl.DataFrame, found: pl.DataFrame) -> None:
     """The longest wait of each group, and the earliest begin of one of that length."""
-    # Few, after the first batch.
-    longest = tally.longest.gather(waits["group"])
-    waits = waits.filter(waits["wait"] >= longest)
-    found = waits.group_by("group").agg(pl.col("wait").max())
-    group = found["group"]
-    beaten = group.filter(found["wait"] > tally.longest.gather(group))
-    tally.longest.scatter(group, found["wait"])
-    tally.ts_longest.scatter(beaten, _NEVER)
+    beaten = found.filter(found["longest"] > tally.longest.gather(found["group"]))
+    tally.longest.scatter(beaten["group"], beaten["longest"])
+    tally.ts_longest.scatter(beaten["group"], _NEVER)
     first = (
         waits.filter(waits["wait"] == tally.longest.gather(waits["group"]))
         .group_by("group")
@@ -156,7 +153,10 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
 
     def complete() -> Iterator[tuple[pl.Series, pl.Series]]:
         for batch in grouping.batches(times=False):
-            yield batch.group.filter(~batch.censored), batch.wait.filter(~batch.censored)
+            if batch.censored.any():
+                yield batch.group.filter(~batch.censored), batch.wait.filter(~batch.censored)
+            else:
+                yield batch.group, batch.wait
 
     quantiles = tally.counts.at(shares, complete)
     return pl.DataFrame(

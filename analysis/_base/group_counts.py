@@ -34,10 +34,20 @@ class GroupCounts:
         self._held: list[tuple[pl.Series, pl.Series]] = []
         self._histograms: GroupHistograms | None = None
 
-    def add(self, group: pl.Series, value: pl.Series, groups: int) -> None:
-        """Some more values, of groups numbered below `groups`; none of them negative."""
+    def add(
+        self,
+        group: pl.Series,
+        value: pl.Series,
+        groups: int,
+        counted: pl.DataFrame | None = None,
+    ) -> None:
+        """Some more values, of groups numbered below `groups`; none of them negative.
+
+        `counted` has the columns `group` and `len`, if somebody has counted them.
+        """
         self.n = longer(self.n, groups, 0)
-        counted = pl.DataFrame({"group": group}).group_by("group").len()
+        if counted is None:
+            counted = pl.DataFrame({"group": group}).group_by("group").len()
         self.n.scatter(counted["group"], self.n.gather(counted["group"]) + counted["len"])
         self._greatest = max(self._greatest, int(value.max() or 0))  # type: ignore[arg-type]
         if self._histograms is None:

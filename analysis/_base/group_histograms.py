@@ -56,8 +56,8 @@ class GroupHistograms:
             return
         if groups > _FEW and self._parts == FINE:
             self._histogram, self._parts = _coarse(self._histogram), COARSE
-        missing = groups - len(self._histogram)
-        self._histogram = np.pad(self._histogram, [(0, max(missing, 0)), (0, 0)])
+        if (missing := groups - len(self._histogram)) > 0:
+            self._histogram = np.pad(self._histogram, [(0, missing), (0, 0)])
         number, size = bucket(value.to_numpy(), self._parts), self._histogram.shape[1]
         if self._histogram.size > 8 * len(value):  # not another histogram of all for few values
             np.add.at(self._histogram, (group.to_numpy(), number), 1)
