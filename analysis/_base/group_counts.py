@@ -6,19 +6,18 @@ would be loaded. Of more, `group_histograms` tells where the quantiles lie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.quantiles import rank
+from schedscope.analysis._base.sorted_groups import in_order
 
 if TYPE_CHECKING:
     from schedscope.analysis._base.group_histograms import GroupHistograms
+    from schedscope.analysis._base.sorted_groups import Pairs
 
-    Pairs = Callable[[], Iterable[tuple[pl.Series, pl.Series]]]
-    """Gives the groups of some values and the values, the same ones each time it is called."""
 
 # Values that are held from the first pass: 50 MB.
 _HELD = 1 << 22
@@ -71,37 +70,6 @@ class GroupCounts:
         if self._histograms is not None:
             return self._histograms.at(self.n, self._greatest, shares, pairs)
         return in_order(self.n, self._greatest, shares, self._held, 0)
-
-
-def in_order(
-    n: pl.Series,
-    greatest: int,
-    shares: Sequence[Fraction],
-    values: Iterable[tuple[pl.Series, pl.Series]],
-    first: int,
-) -> list[pl.Series]:
-    """The quantiles of the groups from `first` on, of which there are `n` values, none of them
-    above `greatest`; all are held and sorted."""
-    bits = greatest.bit_length()
-    if bits + len(n).bit_length() <= 63:
-        # Group and value in one number: sorting it sorts the values of each group.
-        packed = pl.Series(dtype=pl.Int64)
-        for group, value in values:
-            packed.append((group.cast(pl.Int64) - first) * (1 << bits) + value)
-        # On one thread it takes half the CPU time.
-        ordered = packed.sort(multithreaded=False)
-        own = pl.int_range(len(n), eager=True) * (1 << bits)
-    else:
-        rows = pl.DataFrame(schema={"group": pl.Int64, "value": pl.Int64})
-        for group, value in values:
-            rows.vstack(
-                pl.DataFrame({"group": group.cast(pl.Int64), "value": value}), in_place=True
-            )
-        ordered = rows.sort("group", "value")["value"]
-        own = pl.repeat(0, len(n), dtype=pl.Int64, eager=True)
-    start = n.cum_sum() - n
-    places = [(start + rank(n, share)).set(n == 0, None) for share in shares]
-    return [ordered.gather(place) - own for place in places]
 
 
 def longer(column: pl.Series, rows: int, value: int) -> pl.Series:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.group_counts import in_order
 from schedscope.analysis._base.order_statistics import (
     COARSE,
     FINE,
@@ -23,11 +22,12 @@ from schedscope.analysis._base.order_statistics import (
     order_statistics,
 )
 from schedscope.analysis._base.quantiles import rank
+from schedscope.analysis._base.sorted_groups import in_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.analysis._base.group_counts import Pairs
+    from schedscope.analysis._base.sorted_groups import Pairs
 
     Ints = npt.NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from schedscope.analysis._base.quantiles import column_name
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.analysis._base.group_counts import Pairs
+    from schedscope.analysis._base.sorted_groups import Pairs
 
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
