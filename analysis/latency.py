@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By
-from schedscope.analysis._base.group_counts import GroupCounts
+from schedscope.analysis._base.group_counts import GroupCounts, longer
 from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.series import series
-from schedscope.analysis.survival import kaplan_meier_quantiles, wait_lengths
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
-
-    Ints = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
-_NEVER = np.iinfo(np.int64).max
+_NEVER = (1 << 63) - 1
 
 
 @needs("switches", "wakeups")
@@ -79,7 +72,7 @@ def latency(
     tally = _tally(grouping)
     shares = shares_of(quantiles)
     statistics = _statistics(grouping, tally, shares)
-    if censored == "kaplan-meier" and tally.censored.any():
+    if censored == "kaplan-meier" and (tally.censored > 0).any():
         statistics = statistics.with_columns(_estimates(grouping, shares))
     result = pl.concat([grouping.keys(), statistics], how="horizontal")
     if length is not None:
@@ -94,93 +87,96 @@ class _Tally:
     """What one pass over the ledger adds up, per group."""
 
     counts: GroupCounts
-    total: Ints
-    censored: Ints
-    excluded: Ints
-    max_censored: Ints
-    longest: Ints
-    ts_longest: Ints
+    total: pl.Series
+    censored: pl.Series
+    excluded: pl.Series
+    max_censored: pl.Series
+    longest: pl.Series
+    ts_longest: pl.Series
 
 
 def _tally(grouping: Grouping) -> _Tally:
-    tally = _Tally(GroupCounts(), *(np.zeros(0, np.int64) for _ in range(6)))
+    tally = _Tally(GroupCounts(), *(pl.Series(dtype=pl.Int64) for _ in range(6)))
     for batch in grouping.batches():
         groups = len(grouping)
-        _grow(tally, groups)
-        tally.excluded += np.bincount(batch.excluded, minlength=groups)
-        group, wait, ts = batch.group, batch.wait, batch.ts
+        for name in ("total", "censored", "excluded"):
+            setattr(tally, name, longer(getattr(tally, name), groups, 0))
+        for name, value in (("max_censored", -1), ("longest", -1), ("ts_longest", _NEVER)):
+            setattr(tally, name, longer(getattr(tally, name), groups, value))
+        excluded = pl.DataFrame({"group": batch.excluded}).group_by("group").len()
+        _add(tally.excluded, excluded["group"], excluded["len"])
+        waits = pl.DataFrame({"group": batch.group, "wait": batch.wait, "ts": batch.ts})
         if batch.censored.any():
-            cut = batch.censored
-            tally.censored += np.bincount(group[cut], minlength=groups)
-            np.maximum.at(tally.max_censored, group[cut], wait[cut])
-            group, wait, ts = group[~cut], wait[~cut], ts[~cut]
-        _keep_longest(tally, group, wait, ts)
-        tally.counts.add(group, wait, groups)
-        if int(wait.max(initial=0)) * len(wait) < 1 << 53:  # exact in floating point
-            sums = np.bincount(group, weights=wait, minlength=groups)
-            tally.total += sums.astype(np.int64)
-        else:
-            np.add.at(tally.total, group, wait)
+            _add_censored(tally, waits.filter(batch.censored))
+            waits = waits.filter(~batch.censored)
+        found = waits.group_by("group").agg(
+            pl.len(), pl.col("wait").sum().alias("total"), pl.col("wait").max().alias("longest")
+        )
+        _add(tally.total, found["group"], found["total"])
+        _keep_longest(tally, waits, found)
+        tally.counts.add(waits["group"], waits["wait"], groups, found)
     return tally
 
 
-def _keep_longest(tally: _Tally, group: Ints, wait: Ints, ts: Ints) -> None:
+def _add(to: pl.Series, group: pl.Series, numbers: pl.Series) -> None:
+    """Adds to the entries of these groups, each of which is there once."""
+    to.scatter(group, to.gather(group) + numbers)
+
+
+def _add_censored(tally: _Tally, waits: pl.DataFrame) -> None:
+    found = waits.group_by("group").agg(pl.len(), pl.col("wait").max())
+    group = found["group"]
+    _add(tally.censored, group, found["len"])
+    so_far = found["wait"], tally.max_censored.gather(group)
+    tally.max_censored.scatter(group, pl.select(pl.max_horizontal(*so_far)).to_series())
+
+
+def _keep_longest(tally: _Tally, waits: pl.DataFrame, found: pl.DataFrame) -> None:
     """The longest wait of each group, and the earliest begin of one of that length."""
-    candidate = np.flatnonzero(wait >= tally.longest[group])  # few, after the first batch
-    group, wait, ts = group[candidate], wait[candidate], ts[candidate]
-    before = tally.longest.copy()
-    np.maximum.at(tally.longest, group, wait)
-    tally.ts_longest[tally.longest > before] = _NEVER
-    hit = wait == tally.longest[group]
-    np.minimum.at(tally.ts_longest, group[hit], ts[hit])
-
-
-def _grow(tally: _Tally, groups: int) -> None:
-    """Room for groups that have appeared since."""
-    missing = groups - len(tally.total)
-    if missing:
-        for name in ("total", "censored", "excluded"):
-            setattr(tally, name, np.pad(getattr(tally, name), (0, missing)))
-        for name, value in (("max_censored", -1), ("longest", -1), ("ts_longest", _NEVER)):
-            padded = np.pad(getattr(tally, name), (0, missing), constant_values=value)
-            setattr(tally, name, padded)
+    beaten = found.filter(found["longest"] > tally.longest.gather(found["group"]))
+    tally.longest.scatter(beaten["group"], beaten["longest"])
+    tally.ts_longest.scatter(beaten["group"], _NEVER)
+    first = (
+        waits.filter(waits["wait"] == tally.longest.gather(waits["group"]))
+        .group_by("group")
+        .agg(pl.col("ts").min())
+    )
+    so_far = first["ts"], tally.ts_longest.gather(first["group"])
+    earliest = pl.select(pl.min_horizontal(*so_far)).to_series()
+    tally.ts_longest.scatter(first["group"], earliest)
 
 
 def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl.DataFrame:
     n = tally.counts.n
 
-    def complete() -> Iterator[tuple[Ints, Ints]]:
+    def complete() -> Iterator[tuple[pl.Series, pl.Series]]:
         for batch in grouping.batches(times=False):
             if batch.censored.any():
-                ended = ~batch.censored
-                yield batch.group[ended], batch.wait[ended]
+                yield batch.group.filter(~batch.censored), batch.wait.filter(~batch.censored)
             else:
                 yield batch.group, batch.wait
 
-    values = tally.counts.at(shares, complete)
-
-    def column(numbers: npt.NDArray[Any]) -> pl.Series:
-        """Null where there is nothing to take it from."""
-        return series(numbers).set(series(numbers < 0), None)
-
-    total = series(tally.total)
+    quantiles = tally.counts.at(shares, complete)
     return pl.DataFrame(
         {
-            "n": series(n, pl.UInt32),
-            "n_censored": series(tally.censored, pl.UInt32),
-            "n_excluded": series(tally.excluded, pl.UInt32),
-            "total": total,
-            "mean": total / series(n).set(series(n == 0), None),
-            **{column_name(q): column(values[:, i]) for i, q in enumerate(shares)},
-            "max": column(tally.longest),
-            "max_censored": column(tally.max_censored),
-            "ts_max": series(tally.ts_longest).set(series(tally.ts_longest == _NEVER), None),
+            "n": n.cast(pl.UInt32),
+            "n_censored": tally.censored.cast(pl.UInt32),
+            "n_excluded": tally.excluded.cast(pl.UInt32),
+            "total": tally.total,
+            "mean": tally.total / n.set(n == 0, None),
+            **{column_name(q): values for q, values in zip(shares, quantiles, strict=True)},
+            "max": tally.longest.set(n == 0, None),
+            "max_censored": tally.max_censored.set(tally.censored == 0, None),
+            "ts_max": tally.ts_longest.set(n == 0, None),
         }
     )
 
 
 def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
     """The quantiles by the product-limit estimate."""
+    # It loads NumPy, which nothing else of a short trace's answer needs.
+    from schedscope.analysis.survival import kaplan_meier_quantiles, wait_lengths
+
     rows = [
         kaplan_meier_quantiles(lengths, [float(q) for q in shares])
         for lengths in wait_lengths(grouping)

@@ -272,20 +272,19 @@ def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[
                 part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait")
             ).collect()
 
-    def whole(rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    def whole(rows: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
         known = rows.drop_nulls()
-        return known["part"].to_numpy(), known["wait"].to_numpy()
+        return known["part"], known["wait"]
 
     for rows in begun():
         cut = rows.filter(pl.col("wait").is_null())["part"]
         censored += np.bincount(cut, minlength=parts)
         counts.add(*whole(rows), parts)
-    (highest,) = counts.at(shares_of([0.99]), lambda: map(whole, begun())).T
-    enough = pl.Series(counts.n >= _WAITS)
+    (highest,) = counts.at(shares_of([0.99]), lambda: map(whole, begun()))
     return [
-        pl.Series("n", counts.n, pl.UInt32),
+        counts.n.cast(pl.UInt32).alias("n"),
         pl.Series("n_censored", censored, pl.UInt32),
-        pl.Series("wait_p99", highest, pl.Int64).set(~enough, None),
+        highest.alias("wait_p99").set(counts.n < _WAITS, None),
     ]
 
 

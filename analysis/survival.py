@@ -99,9 +99,9 @@ def wait_lengths(grouping: Grouping) -> list[Lengths]:
     seen = waiting = 0
     for batch in grouping.batches(times=False):
         # Whose, and whether it was cut: with its length, 12 bytes for each wait.
-        whose = batch.group.astype(np.uint32) << np.uint32(1)
-        codes.append(whose | batch.censored.astype(np.uint32))
-        waits.append(batch.wait)
+        whose = batch.group.to_numpy().astype(np.uint32) << np.uint32(1)
+        codes.append(whose | batch.censored.to_numpy().astype(np.uint32))
+        waits.append(batch.wait.to_numpy())
         seen += len(batch.wait)
         waiting += len(batch.wait)
         # Not for each few of them: that many steps are put in order again.

@@ -19,7 +19,7 @@ from schedscope.analysis._base.quantiles import column_name
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.analysis._base.order_statistics import Pairs
+    from schedscope.analysis._base.sorted_groups import Pairs
 
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
@@ -42,9 +42,10 @@ def sums_by_code(
         group = numbers.of(times.code)
         sums.add(group, times, len(numbers))
 
-    def whole() -> Iterator[tuple[Ints, Ints]]:
+    def whole() -> Iterator[tuple[pl.Series, pl.Series]]:
         for times in batches():
-            yield numbers.of(times.code[times.whole]), times.time[times.whole]
+            group = numbers.of(times.code[times.whole])
+            yield pl.Series(group), pl.Series(times.time[times.whole])
 
     return numbers.codes(), sums.frame(shares, whole)
 
@@ -130,7 +131,7 @@ class GroupSums:
             counted[: len(before)] += before
             self._marked[name] = counted
         group, time = group[times.whole], times.time[times.whole]
-        self._counts.add(group, time, groups)
+        self._counts.add(pl.Series(group), pl.Series(time), groups)
         if int(time.max(initial=0)) * len(time) < 1 << 53:  # exact in floating point
             sums = np.bincount(group, weights=time, minlength=groups).astype(np.int64)
             sums[: len(self._total)] += self._total
@@ -142,21 +143,15 @@ class GroupSums:
     def frame(self, shares: Sequence[Fraction], pairs: Pairs) -> pl.DataFrame:
         """A row per group; `pairs` gives all whole times again."""
         n = self._counts.n
-        found = self._counts.at([*shares, Fraction(1)], pairs)
-        some = pl.Series(n > 0)
+        *found, most = self._counts.at([*shares, Fraction(1)], pairs)
+        total = pl.Series(self._total)
         return pl.DataFrame(
             {
-                "n": pl.Series(n, dtype=pl.UInt32),
-                "total": pl.Series(self._total),
-                **{column_name(s): pl.Series(found[:, i]) for i, s in enumerate(shares)},
-                "max": pl.Series(found[:, len(shares)]),
+                "n": n.cast(pl.UInt32),
+                "total": total,
+                "mean": total / n.set(n == 0, None),
+                **{column_name(s): values for s, values in zip(shares, found, strict=True)},
+                "max": most,
                 **{name: pl.Series(sums, dtype=pl.UInt32) for name, sums in self._marked.items()},
             }
-        ).select(
-            "n",
-            "total",
-            pl.when(some).then(pl.col("total") / pl.col("n")).alias("mean"),
-            *(pl.when(some).then(pl.col(column_name(s))).alias(column_name(s)) for s in shares),
-            pl.when(some).then(pl.col("max")).alias("max"),
-            *self._marked,
         )

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.series import series
 from schedscope.analysis._base.waits import (
     THREAD_COLUMNS,
     WAIT_COLUMNS,
@@ -21,11 +19,7 @@ from schedscope.analysis._base.waits import (
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
-
-    Ints = npt.NDArray[np.int64]
 
 # Combinations of keys up to which a table, and no search, finds their numbers.
 _TABLE = 1 << 22
@@ -39,11 +33,11 @@ class Batch:
     wait whose start was seen; `excluded` has the group of each of the others.
     """
 
-    group: Ints
-    wait: Ints
-    ts: Ints
-    censored: npt.NDArray[np.bool_]
-    excluded: Ints
+    group: pl.Series
+    wait: pl.Series
+    ts: pl.Series
+    censored: pl.Series
+    excluded: pl.Series
 
 
 @dataclass(frozen=True)
@@ -59,27 +53,27 @@ class _Part:
     step: int = 1
     dtype: pl.DataType | type[pl.DataType] = pl.Int64
     table: pl.DataFrame | None = None
-    lookup: Ints | None = None
+    lookup: pl.Series | None = None
 
-    def codes(self, values: pl.Series) -> Ints:
+    def codes(self, values: pl.Series) -> pl.Series:
         """The code of each row; `values` are utids where there is a `lookup`."""
         if self.lookup is not None:
-            utid = values.to_numpy()
-            numbers: Ints = self.lookup[np.minimum(utid, len(self.lookup) - 1)]
-            return numbers
+            return self.lookup.gather(values.clip(upper_bound=len(self.lookup) - 1))
         if values.dtype == pl.Enum:
             values = values.to_physical()
-        codes = ((values.cast(pl.Int64) - self.low) // self.step).fill_null(self.size).to_numpy()
-        inside = (codes >= 0) & (codes < self.size)
-        return codes if inside.all() else np.where(inside, codes, self.size)
+        codes = values.cast(pl.Int64) - self.low
+        if self.step > 1:
+            codes //= self.step
+        codes = codes.fill_null(self.size)
+        inside = codes.is_between(0, self.size - 1)
+        return codes if inside.all() else codes.set(~inside, self.size)
 
-    def keys(self, codes: Ints) -> pl.DataFrame:
+    def keys(self, codes: pl.Series) -> pl.DataFrame:
         """The key columns of the given codes."""
         if self.table is not None:
-            return self.table[series(codes)]
-        values = series(codes * self.step + self.low).alias(self.columns[0])
-        null = series(codes == self.size)
-        return pl.DataFrame(values.set(null, None).cast(self.dtype))
+            return self.table[codes]
+        values = (codes * self.step + self.low).alias(self.columns[0])
+        return pl.DataFrame(values.set(codes == self.size, None).cast(self.dtype))
 
 
 class Grouping:
@@ -105,11 +99,11 @@ class Grouping:
             size *= part.size + 1
         if size >= 1 << 63:
             raise UsageError(f"by={by} has too many combinations", "fewer columns at once")
-        self._numbers = np.full(size, -1) if size <= _TABLE else None
+        self._numbers = _repeated(_NONE, size) if size <= _TABLE else None
         self._found: dict[int, int] = {}
         self._codes: list[int] = []
         if not self._parts:
-            self._number(np.zeros(1, dtype=np.int64))
+            self._number(_repeated(0, 1))
 
     def __len__(self) -> int:
         """Groups found so far."""
@@ -133,7 +127,7 @@ class Grouping:
 
     def keys(self) -> pl.DataFrame:
         """One row per group in order of its number, with the columns asked for."""
-        rest = np.array(self._codes, dtype=np.int64)
+        rest = pl.Series(self._codes, dtype=pl.Int64)
         frames = []
         for part in reversed(self._parts):
             frames.append(part.keys(rest % (part.size + 1)))
@@ -143,7 +137,7 @@ class Grouping:
         return pl.concat(frames, how="horizontal").select(self._names)
 
     def _batch(self, frame: pl.DataFrame, times: bool) -> Batch:
-        code = np.zeros(frame.height, dtype=np.int64)
+        code = _repeated(0, frame.height)
         for part in self._parts:
             if part.lookup is not None:
                 values = frame["utid"]
@@ -151,54 +145,54 @@ class Grouping:
                 values = frame.select(pl.coalesce("ts_ready", "ts_enqueued", "ts_run"))["ts_ready"]
             else:
                 values = frame[part.columns[0]]
-            code = code * (part.size + 1) + part.codes(values) if len(code) else code
+            code = code * (part.size + 1) + part.codes(values)
         group = self._number(code)
-        excluded = np.zeros(0, dtype=np.int64)
+        excluded = group.clear()
         if frame["wait"].null_count():
             known = frame["wait"].is_not_null()
-            excluded = group[~known.to_numpy()]
-            frame, group = frame.filter(known), group[known.to_numpy()]
-        wait = frame["wait"].to_numpy()
-        if len(wait) and wait.min() < 0:
+            excluded = group.filter(~known)
+            frame, group = frame.filter(known), group.filter(known)
+        wait = frame["wait"]
+        least: int = wait.min() or 0  # type: ignore[assignment]
+        if least < 0:
             raise FormatError(
-                f"there is a wait of {wait.min()} ns",
+                f"there is a wait of {least} ns",
                 "waits of 0 ns or more",
                 "convert the trace again; if it is another tool's, its clocks disagree",
             )
         return Batch(
             group=group,
             wait=wait,
-            ts=frame["ts_ready"].to_numpy() if times else np.zeros(0, dtype=np.int64),
-            censored=(frame["censored"] != "none").to_numpy(),
+            ts=frame["ts_ready"] if times else wait.clear(),
+            censored=frame["censored"] != "none",
             excluded=excluded,
         )
 
-    def _number(self, code: Ints) -> Ints:
+    def _number(self, code: pl.Series) -> pl.Series:
         if self._numbers is None:
-            distinct, inverse = np.unique(code, return_inverse=True)
-            for value in distinct.tolist():
+            distinct = code.unique().sort()
+            for value in distinct.to_list():
                 if value not in self._found:
                     self._found[value] = len(self._codes)
                     self._codes.append(value)
-            numbers = np.array([self._found[value] for value in distinct.tolist()], dtype=np.int64)
-            return numbers[inverse]
-        numbers = self._numbers[code]
-        if numbers.min(initial=0) < 0:
-            fresh = self._distinct(code[numbers < 0])
-            self._numbers[fresh] = np.arange(len(fresh)) + len(self._codes)
-            self._codes += fresh.tolist()
-            numbers = self._numbers[code]
+            new = [self._found[value] for value in distinct.to_list()]
+            return code.replace_strict(distinct, pl.Series(new, dtype=pl.Int64))
+        numbers = self._numbers.gather(code)
+        if numbers.min() == _NONE:
+            fresh = code.filter(numbers == _NONE).unique().sort()
+            before = len(self._codes)
+            self._codes += fresh.to_list()
+            self._numbers.scatter(fresh, pl.int_range(before, len(self._codes), eager=True))
+            numbers = self._numbers.gather(code)
         return numbers
 
-    def _distinct(self, code: Ints) -> Ints:
-        """Each of these codes without a number once, in ascending order.
 
-        As `np.unique`, which first loads NumPy's masked arrays: a part of a short command's time.
-        """
-        assert self._numbers is not None
-        place = np.arange(len(code))
-        self._numbers[code] = place
-        return np.sort(code[self._numbers[code] == place])
+# Of a code that no row had so far.
+_NONE = -1
+
+
+def _repeated(value: int, rows: int) -> pl.Series:
+    return pl.repeat(value, rows, dtype=pl.Int64, eager=True)
 
 
 def _range(trace: Trace, name: str) -> tuple[int, int]:
@@ -220,8 +214,8 @@ def _parts(trace: Trace, by: list[str], every: int | None) -> list[_Part]:
         distinct = threads.select(of_thread).unique(maintain_order=True).with_row_index("#")
         numbered = threads.join(distinct, on=of_thread, how="left", nulls_equal=True)
         # The last entry is for utids that the table does not have.
-        lookup = np.full(top + 2, distinct.height, dtype=np.int64)
-        lookup[numbered["utid"].to_numpy()] = numbered["#"].to_numpy()
+        lookup = _repeated(distinct.height, top + 2)
+        lookup.scatter(numbered["utid"], numbered["#"].cast(pl.Int64))
         table = pl.concat([distinct.drop("#"), distinct.drop("#").clear(1)])
         parts.append(_Part(of_thread, distinct.height, table=table, lookup=lookup))
     schema = trace.waits.collect_schema()

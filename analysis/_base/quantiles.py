@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     # A number, or an array or expression of them: all have //.
-    Count = TypeVar("Count", int, npt.NDArray[np.int64], pl.Expr)
+    Count = TypeVar("Count", int, npt.NDArray[np.int64], pl.Series, pl.Expr)
 
 
 def shares_of(quantiles: Sequence[float]) -> list[Fraction]:

@@ -519,13 +519,13 @@ def _converter(
     """`plain`: as the public tables; else as they take the least space (parsers/derived.py)."""
 
     def convert_into(folder: Path) -> str:
-        from schedscope import _native, overview
+        from schedscope import _native, overview_writer
 
         options_given = dict(options or {})
         about = _native.convert(
             str(source), str(folder), options_given, progress, (None, plain), jobs
         )
-        overview.write(folder, json.loads(about))
+        overview_writer.write(folder, json.loads(about))
         return about
 
     return convert_into

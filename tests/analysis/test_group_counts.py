@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 
-from schedscope.analysis._base import group_counts as module
+from schedscope.analysis._base import group_counts, group_histograms
 
 SHARES = [Fraction(1, 3), Fraction(1, 2), Fraction(99, 100), Fraction(1)]
 
@@ -33,50 +33,49 @@ WAYS = {
 )
 def test_against_sorting(way: str, rows: list[tuple[int, int]]) -> None:
     """In batches of 7; groups are known as they appear, and some have no value."""
-    group = np.array([g for g, _ in rows], dtype=np.int64)
-    value = np.array([v for _, v in rows], dtype=np.int64)
+    group = pl.Series([g for g, _ in rows], dtype=pl.Int64)
+    value = pl.Series([v for _, v in rows], dtype=pl.Int64)
 
-    def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def pairs() -> Iterator[tuple[pl.Series, pl.Series]]:
         for i in range(0, max(len(rows), 1), 7):
             yield group[i : i + 7], value[i : i + 7]
 
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in WAYS[way].items():
-            patch.setattr(module, name, limit)
-        counts = module.GroupCounts()
+            patch.setattr(group_counts if name == "_HELD" else group_histograms, name, limit)
+        counts = group_counts.GroupCounts()
         groups = 0
         for some, values in pairs():
-            groups = max(groups, int(some.max(initial=-1)) + 2)
+            groups = max(groups, (-1 if some.is_empty() else some.max()) + 2)
             counts.add(some, values, groups)
         found = counts.at(SHARES, pairs)
-    assert found.shape == (groups, len(SHARES))
+    assert [len(column) for column in found] == [groups] * len(SHARES)
     for number in range(groups):
-        mine = np.sort(value[group == number])
+        mine = sorted(v for g, v in rows if g == number)
         assert counts.n[number] == len(mine)
-        expected = (
-            [int(mine[-(-len(mine) * s // 1) - 1]) for s in SHARES] if len(mine) else [-1] * 4
-        )
-        assert found[number].tolist() == expected
+        expected = [mine[-(-len(mine) * s // 1) - 1] if mine else None for s in SHARES]
+        assert [column[number] for column in found] == expected
 
 
 def test_no_quantiles_are_none() -> None:
-    counts = module.GroupCounts()
-    counts.add(np.array([0, 1]), np.array([5, 6]), 2)
-    assert counts.at([], lambda: []).shape == (2, 0)
+    counts = group_counts.GroupCounts()
+    counts.add(pl.Series([0, 1]), pl.Series([5, 6]), 2)
+    assert counts.at([], lambda: []) == []
 
 
 def test_a_slice_holds_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 values of 10 groups, 8 at a time: five passes, and one that finds the large group."""
-    for name, limit in {"_HELD": 0, "_HISTOGRAMS": 0, "_SLICE": 8}.items():
-        monkeypatch.setattr(module, name, limit)
-    group = np.repeat(np.arange(10), 4)
+    monkeypatch.setattr(group_counts, "_HELD", 0)
+    for name, limit in {"_HISTOGRAMS": 0, "_SLICE": 8}.items():
+        monkeypatch.setattr(group_histograms, name, limit)
+    value = pl.int_range(40, eager=True)
     passes = []
 
-    def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
+    def pairs() -> list[tuple[pl.Series, pl.Series]]:
         passes.append(1)
-        return [(group, np.arange(40))]
+        return [(value // 4, value)]
 
-    counts = module.GroupCounts()
-    counts.add(group, np.arange(40), 10)
-    assert counts.at([Fraction(1)], pairs)[:, 0].tolist() == list(range(3, 40, 4))
+    counts = group_counts.GroupCounts()
+    counts.add(value // 4, value, 10)
+    assert counts.at([Fraction(1)], pairs)[0].to_list() == list(range(3, 40, 4))
     assert len(passes) == 5

@@ -21,7 +21,7 @@ import pytest
 from view_server import TOKEN, server
 
 import schedscope as ss
-from schedscope import overview
+from schedscope import overview, overview_writer
 from schedscope.analysis.check.check import verdict
 from schedscope.parsers.schema import TABLES
 from schedscope.present.headline import gaps
@@ -963,10 +963,10 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CPUs are exact at every step of the zoom; a thread's lane says that it is being read."""
-    monkeypatch.setattr(overview, "LEAST", 0)
-    monkeypatch.setattr(overview, "_CHUNK", 32)
-    monkeypatch.setattr(overview, "_LEAST_BINS", 1)
-    monkeypatch.setattr(overview, "_ROWS_PER_STRETCH", 1)
+    monkeypatch.setattr(overview_writer, "LEAST", 0)
+    monkeypatch.setattr(overview_writer, "_CHUNK", 32)
+    monkeypatch.setattr(overview_writer, "_LEAST_BINS", 1)
+    monkeypatch.setattr(overview_writer, "_ROWS_PER_STRETCH", 1)
     monkeypatch.setattr(lanes_module, "MOST_ROWS", 7_000)
     may, read = Event(), lanes_module.Lanes._load
     monkeypatch.setattr(
@@ -1022,7 +1022,7 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
 ) -> None:
     for name, value in (("LEAST", 0), ("_CHUNK", 32), ("_LEAST_BINS", 1)):
         monkeypatch.setattr(overview, name, value)
-    monkeypatch.setattr(overview, "_ROWS_PER_STRETCH", 1)
+    monkeypatch.setattr(overview_writer, "_ROWS_PER_STRETCH", 1)
     monkeypatch.setattr(lanes_module, "MOST_ROWS", 3_000)
     names = ("linux-ftrace-mixed", "linux-ftrace-starved")
     one, two = (ss.open(ROOT / f"fixtures/{name}.capture", cache=tmp_path) for name in names)

@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope import overview
+from schedscope import overview, overview_writer
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.parsers.schema import TABLES
 from schedscope.timelines import lanes as lanes_module, level_sums, levels, page, questions
@@ -35,18 +35,18 @@ NAMES = ("linux-ftrace-mixed", "linux-ftrace-lossy")
 def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
     """A short trace that is treated as a long one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overview, "LEAST", 0)
-        patch.setattr(overview, "_CHUNK", 32)
-        patch.setattr(overview, "_LEAST_BINS", 1)
+        patch.setattr(overview_writer, "LEAST", 0)
+        patch.setattr(overview_writer, "_CHUNK", 32)
+        patch.setattr(overview_writer, "_LEAST_BINS", 1)
         cache = tmp_path_factory.mktemp("cache")
         return ss.open(FIXTURES / f"{request.param}.capture", cache=cache)
 
 
 @pytest.fixture
 def long(trace: ss.Trace, monkeypatch: pytest.MonkeyPatch) -> Timeline:
-    monkeypatch.setattr(overview, "LEAST", 0)
-    monkeypatch.setattr(overview, "_CHUNK", 32)
-    monkeypatch.setattr(overview, "_LEAST_BINS", 1)
+    monkeypatch.setattr(overview_writer, "LEAST", 0)
+    monkeypatch.setattr(overview_writer, "_CHUNK", 32)
+    monkeypatch.setattr(overview_writer, "_LEAST_BINS", 1)
     monkeypatch.setattr(lanes_module, "MOST_ROWS", 600)
     found = overview.of(trace)
     assert found is not None
@@ -252,7 +252,7 @@ def test_a_page_is_of_sums_and_holds_no_lane_of_a_cpu(
 
     of_long = _on_page(trace)
     assert not read
-    monkeypatch.setattr(overview, "LEAST", 10**9)
+    monkeypatch.setattr(overview_writer, "LEAST", 10**9)
     of_short = _on_page(trace)
     assert read
     assert not any(row.get("refining") for answer in of_long for row in answer["lanes"])
@@ -330,7 +330,7 @@ def test_tables_of_another_writer_have_none(
     trace: ss.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Polars wrote these: they are shown as short ones are."""
-    monkeypatch.setattr(overview, "LEAST", 0)
+    monkeypatch.setattr(overview_writer, "LEAST", 0)
     copy = trace.to_sched(tmp_path / "copy.sched")
     assert overview.of(copy) is None
     assert not (tmp_path / "copy.sched" / overview.NAME).exists()
@@ -342,7 +342,7 @@ def test_a_short_trace_or_a_part_has_none(trace: ss.Trace, long: Timeline) -> No
     half = trace.between(None, f"{trace.duration // 2}ns")
     assert overview.of(half) is None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overview, "LEAST", 10**9)
+        patch.setattr(overview_writer, "LEAST", 10**9)
         assert overview.of(trace) is None
         assert Questions(trace).about()["grain"] is None
 
@@ -351,7 +351,7 @@ def test_a_trace_of_few_events_in_many_hours_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums of a stretch have 32 bits, that is 4.29 s: long windows need many stretches."""
-    monkeypatch.setattr(overview, "LEAST", 0)
+    monkeypatch.setattr(overview_writer, "LEAST", 0)
     lines = [
         f"  a-{10 + i % 2} [000] d..2. {1000 + 3600 * i}.000000: sched_switch: prev_comm=a "
         f"prev_pid={10 + i % 2} prev_prio=120 prev_state=S ==> next_comm=a next_pid={11 - i % 2}"
@@ -509,7 +509,7 @@ def test_a_long_part_is_shown_in_the_whole_and_a_short_one_by_itself(
     found, view = opened(trace, since, None)
     assert found.timeline.lanes.trace is trace
     assert view == f"view={begin + length // 4}-{begin + length}"
-    monkeypatch.setattr(overview, "LEAST", 1_000_000_000)
+    monkeypatch.setattr(overview_writer, "LEAST", 1_000_000_000)
     part, view = opened(trace, since, None)
     assert (part.timeline.lanes.duration, view) == (length - length // 4, "")
     assert part.timeline.lanes.overview is None

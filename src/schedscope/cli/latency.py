@@ -83,7 +83,6 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.analysis.latency import latency
-    from schedscope.analysis.survival import EXACT, STEP
 
     by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)
@@ -116,8 +115,11 @@ def run(args: argparse.Namespace) -> Answer:
     foot = more(rows - len(frame))
     if frame["n_censored"].sum():
         foot.append("unfinished: waits not over when last observed; >= marks a lower bound")
-    if args.kaplan_meier and totals["n"] + totals["n_censored"] > EXACT:
-        foot.append(f"quantiles: up to {STEP:.1%} too long, since lengths are counted in steps")
+    if args.kaplan_meier:
+        from schedscope.analysis.survival import EXACT, STEP
+
+        if totals["n"] + totals["n_censored"] > EXACT:
+            foot.append(f"quantiles: up to {STEP:.1%} too long, since lengths are counted in steps")
     names = ["ts", *by, "n", "n_censored?", "n_excluded?", "total", "mean", "p*", "max", "ts_max"]
     narrow = "p99.9 n_excluded mean p90 total ts_max"
     shown = _marked(frame)

@@ -18,7 +18,7 @@ from schedscope.analysis._base.many_cpus import (
 )
 from schedscope.analysis._base.topology import cpu_text, places
 from schedscope.errors import UsageError
-from schedscope.overview import worst
+from schedscope.overview_writer import worst
 from schedscope.parsers.schema import TABLES
 from schedscope.timelines import together
 from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope import overview
+from schedscope import overview, overview_writer
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.levels import Levels
@@ -56,7 +56,7 @@ def opened(
         return Questions(whole, chosen=chosen, cpus=cpus), ""
     part = whole.between(since, until)
     begin, end = (ts - whole.window[0] for ts in part.window)
-    if known is not None and known.rows_within(begin, end) > overview.LEAST:
+    if known is not None and known.rows_within(begin, end) > overview_writer.LEAST:
         at = "-".join(str(ts - whole.origin) for ts in part.window)
         return Questions(whole, chosen=chosen, cpus=cpus), f"view={at}"
     if known is None and _rows(part) > MOST_HELD:
