@@ -7,7 +7,7 @@ find_user() {
     run_uid='' run_gid=''
     [ -n "$run_user" ] || return 0
     if ! run_uid=$(id -u "$run_user" 2>/dev/null) || ! run_gid=$(id -g "$run_user" 2>/dev/null); then
-        die "the invoking user $run_user is not known to this host; run capture as root itself"
+        die "the invoking user $run_user is unknown on this host; run capture directly as root"
     fi
     [ "$run_uid" != 0 ] || run_user='' run_uid='' run_gid=''
 }
@@ -23,7 +23,7 @@ check_command() {
     esac
     if [ -z "$check_found" ]; then
         fail_status=127
-        die "there is no command $1 to run; nothing was recorded"
+        die "there is no command $1; nothing was recorded"
     fi
     case $1 in */*) [ -d "$1" ] || [ ! -x "$1" ] || return 0 ;; *) return 0 ;; esac
     fail_status=126
@@ -66,7 +66,7 @@ exec_command() {
         set -- "$(command_tool perl)" -e '$SIG{INT} = $SIG{QUIT} = "DEFAULT"; exec {$ARGV[0]} @ARGV; exit 127' "$@"
     fi
     if [ "$recorder_adopts" = yes ] && ! "${recorder}_adopt"; then
-        printf 'capture: the system calls of the command cannot be recorded alone; --of all records those of every process\n' >&2
+        printf 'capture: the system calls of the command alone cannot be recorded; --of all records those of every process\n' >&2
         exit 125
     fi
     cd -- "$start_dir" || exit 125

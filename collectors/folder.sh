@@ -13,8 +13,8 @@ folder_make() {
     esac
     base=${output##*/}
     partial=$base.partial
-    cd -- "$folder_parent" 2>/dev/null || die "cannot make the folder $output.partial: there is no folder $folder_parent that can be entered"
-    folder_parent=$(folder_now) || die "cannot tell where $output.partial would be; give a whole path with -o"
+    cd -- "$folder_parent" 2>/dev/null || die "cannot make the folder $output.partial: the folder $folder_parent does not exist or cannot be entered"
+    folder_parent=$(folder_now) || die "cannot tell where $output.partial would be; give an absolute path with -o"
     for path in "$base" "$partial"; do
         if [ -e "./$path" ] || [ -h "./$path" ]; then
             die "$path exists; give another name with -o, or remove it with: rm -r $path"
@@ -68,7 +68,7 @@ folder_hand_over() {
         [ ! -e "../$base" ] && [ ! -h "../$base" ] && mv "../$partial" "../$base"
     fi 2>/dev/null
     if [ "$(folder_now)" != "${folder_parent%/}/$base" ]; then
-        tell "the folder could not be named $base; it is: $(folder_now)"
+        tell "the folder could not be renamed to $base; it is: $(folder_now)"
         folder_astray=1
         output=$(folder_now)
     fi

@@ -93,7 +93,7 @@ check_space() {
         [ "$min_free_kb" -le 524288 ] || min_free_kb=524288
     fi
     [ "$2" -gt "$min_free_kb" ] ||
-        die "no space left for $output: $(($2 / 1024)) MiB are free, and recording ends at $((min_free_kb / 1024)) MiB; --min-free changes that"
+        die "not enough space for $output: $(($2 / 1024)) MiB are free, and recording ends at $((min_free_kb / 1024)) MiB; --min-free changes that"
     [ "$min_free_kb" -gt 0 ] || return 0
     [ "${guard_room_kb:-$2}" -le $(($2 - min_free_kb)) ] || guard_room_kb=$(($2 - min_free_kb))
     guard_room_kb=${guard_room_kb:-$(($2 - min_free_kb))}

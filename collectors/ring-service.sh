@@ -26,8 +26,8 @@ ring_ask() {
         ring_found=$ring_pid
         ring_many=$((ring_many + 1))
     done
-    [ "$ring_many" -gt 0 ] || die "no capture --ring is recording here${output:+ into $output}"
-    [ "$ring_many" = 1 ] || die "$ring_many of capture --ring are recording here; say which with -o NAME.ring"
+    [ "$ring_many" -gt 0 ] || die "no flight recorder (capture --ring) is running here${output:+ for $output}"
+    [ "$ring_many" = 1 ] || die "$ring_many flight recorders are running here; say which with -o NAME.ring"
     ring_at=/proc/$ring_found/cwd/.scratch
     ring_before=$(head -n 1 "$ring_at/answer" 2>/dev/null)
     kill -s USR1 "$ring_found" || die "the recorder (pid $ring_found) cannot be reached"
@@ -63,7 +63,7 @@ ring_service() {
     case $output in
     /*) ;;
     '') output=/var/lib/schedscope/flight ;;
-    *) die "--service needs the whole path of a folder: -o /var/lib/schedscope/$output" ;;
+    *) die "--service needs the absolute path of a folder: -o /var/lib/schedscope/$output" ;;
     esac
     ring_words=
     ring_unit_words --ring "$ring" -o "$output" --pause "$ring_pause"

@@ -64,7 +64,7 @@ END_UNTIL
     case "
 $ring_predicates" in
     *"
-exit "*) [ "$words_left" -gt 0 ] || die "--until exit is about a COMMAND; give one at the end, after --" ;;
+exit "*) [ "$words_left" -gt 0 ] || die "--until exit needs a COMMAND; give one at the end, after --" ;;
     esac
     case "
 $ring_predicates" in
@@ -72,24 +72,24 @@ $ring_predicates" in
 wait "* | *"
 quantile "*)
         [ -n "$service" ] || bpftrace_probe ||
-            die "waits are watched in the kernel by bpftrace: $probe_text; other triggers (exit, file, log, a signal) need no tool"
+            die "triggers about waits need bpftrace: $probe_text; the others (exit, file, log, a signal) need no tool"
         ;;
     esac
 }
 
 # One --until, checked, as words that ring-watch.sh and ring_exit read.
 ring_predicate() {
-    ring_bad="--until '$1' is no trigger; try 'exit != 0', 'file /run/alarm', 'log /var/log/app.log ERROR', 'wait > 50ms' or 'p99 > 5ms for 2s'"
+    ring_bad="--until '$1' is not a trigger; try 'exit != 0', 'file /run/alarm', 'log /var/log/app.log ERROR', 'wait > 50ms' or 'p99 > 5ms for 2s'"
     case $1 in
     'file '*)
-        case $1 in 'file /'*) ;; *) die "--until '$1': give the whole path of the file" ;; esac
+        case $1 in 'file /'*) ;; *) die "--until '$1': give the absolute path of the file" ;; esac
         ring_predicates="$ring_predicates$1
 "
         return
         ;;
     'log '*)
         ring_rest=${1#log }
-        case $ring_rest in /*' '?*) ;; *) die "--until '$1': give the whole path of the file, then the text to look for" ;; esac
+        case $ring_rest in /*' '?*) ;; *) die "--until '$1': give the absolute path of the file, then the text to look for" ;; esac
         [ -f "${ring_rest%% *}" ] || die "--until '$1': there is no file ${ring_rest%% *}"
         ring_predicates="$ring_predicates$1
 "
@@ -118,7 +118,7 @@ ring_predicate() {
         [ "$4" = for ] && ring_least=$(ring_ns "$3") && ring_long=$(ring_ns "$5") || die "$ring_bad"
         ring_turns=$((ring_long / 500000000))
         [ $((ring_turns * 500000000)) = "$ring_long" ] && [ "$ring_turns" -gt 0 ] ||
-            die "--until: $5 is not a multiple of 500ms, the step at which $1 is looked at"
+            die "--until: $5 is not a multiple of 500ms, the interval at which $1 is checked"
         case $1 in p50) ring_above=500 ;; p90) ring_above=100 ;; p95) ring_above=50 ;; p99) ring_above=10 ;; *) ring_above=1 ;; esac
         ring_predicates="${ring_predicates}quantile $ring_least $ring_above $ring_turns $1 > $3 for $5
 "
@@ -193,15 +193,15 @@ ring_folder() {
     esac
     base=${output##*/}
     partial=$base
-    cd -- "$folder_parent" 2>/dev/null || die "cannot make the folder $output: there is no folder $folder_parent that can be entered"
-    folder_parent=$(folder_now) || die "cannot tell where $output would be; give a whole path with -o"
+    cd -- "$folder_parent" 2>/dev/null || die "cannot make the folder $output: the folder $folder_parent does not exist or cannot be entered"
+    folder_parent=$(folder_now) || die "cannot tell where $output would be; give an absolute path with -o"
     folder_path=${folder_parent%/}/$base
     ring_new=
     if [ ! -e "./$base" ] && [ ! -h "./$base" ]; then
         mkdir -m 700 "./$base" || die "cannot make the folder $output; give a writable place with -o"
         ring_new=1
     fi
-    [ -d "./$base" ] || die "$folder_path is there, and is no folder; give another name with -o"
+    [ -d "./$base" ] || die "$folder_path exists and is not a folder; give another name with -o"
     if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] || ! ring_is_ours; then
         die "$folder_path is not a folder that only root can write to; give another name with -o"
     fi

@@ -104,7 +104,7 @@ self_one() {
     self_check "the capture ends well" "status 0" "status ${self_status:-unknown}" [ "$self_status" = 0 ]
     self_check "the recording is complete" "true" "$(self_member complete)" [ "$(self_member complete)" = true ]
     self_lost=$(sed -n '/^  "lost": \[/,/\]/p' "$self_capture/capture.json" | grep -c '"reason"')
-    self_check "the recorder tells of no loss" "0 entries" "$self_lost entries" [ "$self_lost" = 0 ]
+    self_check "the recorder reports no loss" "0 entries" "$self_lost entries" [ "$self_lost" = 0 ]
     self_whole=$(grep -c '^whole$' "$self_folder/$self_recorder.account")
     self_check "the load ran to its end" "whole" "$([ "$self_whole" = 1 ] && echo whole || echo cut)" [ "$self_whole" = 1 ]
     self_tab=$(printf '\t')

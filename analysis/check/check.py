@@ -128,7 +128,7 @@ def verdict(findings: pl.DataFrame) -> str:
         return f"{first}: sums do not add up. {violated}."
     if warnings := named("warning"):
         return f"{first}. {warnings}."
-    found = "all checks pass and no gap is found"
+    found = "all checks pass and no gaps were found"
     if named("note"):
         found = "all checks pass; the small gaps are excluded"
     on = findings.filter(pl.col("check") == RESTS_ON)["text"]
@@ -146,8 +146,8 @@ def _off_line(trace: Trace) -> CheckRow:
     each = gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu")
     text = ", ".join(f"CPU {cpu} for {duration(dur)}" for cpu, dur in each.iter_rows())
     return part(
-        "off line", int(gone["dur"].sum()), trace.duration * trace.ncpu,
-        text or "no CPU, as far as the trace tells", unit="ns", warn=None,
+        "offline", int(gone["dur"].sum()), trace.duration * trace.ncpu,
+        text or "no CPU, as far as the trace shows", unit="ns", warn=None,
     )  # fmt: skip
 
 
@@ -180,13 +180,13 @@ def _losses(trace: Trace) -> CheckRow:
     lost = min(int(losses["span"].sum()), total)
     texts = [
         f"{several(n, reason.replace('_', ' '))}"
-        + (f", {several(events, 'event')}" if events else "")
+        + (f" ({several(events, 'event')})" if events else "")
         for reason, n, events, _ in losses.iter_rows()
     ]
     text = "none reported"
     if texts:
         share = percent(lost / total if total else 0)
-        text = f"{'; '.join(texts)}: {duration(lost)} of CPU time ({share})"
+        text = f"{', '.join(texts)}, in {duration(lost)} of CPU time ({share})"
     finding = part("losses", lost, total, text, unit="ns")
     if texts and finding.level == "ok":
         finding.level = "note"
@@ -279,9 +279,9 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
     if not has(trace, "wakeup_events"):
         text = f"no wakeups were recorded: {text}"
     if own:
-        text += f", and {count(own)} of the recorder's own threads, whose wakeups it excludes"
+        text += f"; {count(own)} more in the recorder's own threads, whose wakeups it excludes"
     if taken:
-        text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
+        text += f"; {count(taken)} more in stopper threads, woken by a CPU that came online"
     return part("missing wakeups", found, total, text, warn=WARN_DROPPED)
 
 
@@ -303,14 +303,14 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     found = min(found, _without_waking(trace)) if found else 0
     taken = min(found, woken_by_comers(trace, unseen)) if found else 0
     found -= taken
-    text = of(found, total, "wakeup", " have no `waking`")
-    if taken:
-        text += f", and {count(taken)} of stoppers, woken by a CPU on its way on line"
+    text = of(found, total, "wakeup", " without a `waking`")
     # A hole or an unseen run swallows the first step of what is woken across its end.
     explained = (counter(trace, "unseen_switch_ins") or 0) + number_of(trace.losses)
     if found and explained:
         some = "" if found <= explained else f"{count(explained)} of them "
         text += f", {some}perhaps because a switch-in is missing or events were lost"
+    if taken:
+        text += f"; {count(taken)} more in stopper threads, woken by a CPU that came online"
     row = part("missing wakings", found, total, text)
     if found - explained > WARN_DROPPED * total:
         row.level = "warning"
@@ -330,7 +330,7 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
     if found is None:
         return unanswered("spurious wakeups", "rows", _uncounted(trace))
     total = number_of(trace.wakeups)
-    text = of(found, total, "wakeup row", ", of threads already awake")
+    text = of(found, total, "wakeup event", " for threads already awake")
     return part("spurious wakeups", found, total, text, warn=None)
 
 
@@ -346,11 +346,11 @@ def _missing_migrations(trace: Trace) -> CheckRow:
     if found is None:
         return unanswered("missing migrations", "rows", _uncounted(trace))
     total = number_of(trace.migrations)
-    text = "none is missing"
+    text = "none missing"
     if found:
         text = (
-            f"{several(found, 'wait')} ended on another CPU's queue without one: which CPU these "
-            f"threads waited for is not known"
+            f"{several(found, 'wait')} ended on another CPU's queue without a recorded migration: "
+            f"which CPU these threads waited for is unknown"
         )
     return part("missing migrations", found, total + found, text, warn=0)
 
@@ -371,7 +371,7 @@ def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
         text = "the trace has no `enqueued` wakeups: placement and queue are null"
         return unanswered("unmatched wakeups", "rows", text)
     found, total = once(_woken, trace)
-    text = of(found, total, "wait with a waking", " have no enqueue", plural="waits with a waking")
+    text = of(found, total, "`waking`", " without an enqueue", plural="`waking` events")
     return part("unmatched wakeups", found, total, text, warn=WARN_DROPPED)
 
 
@@ -389,7 +389,7 @@ def _clocks(trace: Trace) -> CheckRow | None:
             threads = several(one["breaks"], "thread")
             texts.append(
                 f"{threads} that other CPUs woke for CPU {one['cpu']} slept again without having "
-                f"run there: its events are of another recording, or its clock is far off; no "
+                f"run there: its events are from another recording, or its clock is far off; no "
                 f"wait is measured"
             )
             continue
@@ -404,8 +404,8 @@ def _clocks(trace: Trace) -> CheckRow | None:
         near, far = sorted((abs(least), abs(most)))
         texts.append(
             f"{clock} was {duration(near)} to {duration(far)} {way} {others}, and its times were "
-            f"moved by the mean of these; waits that begin on one clock and end on another are "
-            f"not measured ({_order(one)})"
+            f"corrected by the mean of these; waits that begin on one clock and end on another "
+            f"are not measured ({_order(one)})"
         )
     found = sum(one["breaks"] for one in offsets[:1])
     text = "; ".join(texts)
@@ -415,10 +415,8 @@ def _clocks(trace: Trace) -> CheckRow | None:
 def _order(offset: dict[str, Any]) -> str:
     left = offset["breaks_left"]
     events = several(offset["breaks"], "event")
-    mended = "none is" if not left else "one is" if left == 1 else f"{count(left)} are"
-    return (
-        f"{events} recorded before an event that must precede them, {mended} after the correction"
-    )
+    rest = count(left) if left else "none"
+    return f"{events} recorded before an event that must precede them, {rest} after the correction"
 
 
 def _enqueued_late(trace: Trace) -> tuple[int, int]:
@@ -459,7 +457,7 @@ def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
     found, most = _enqueued_late(trace) if unqueued else (0, 0)
     text = of(found, total, "wakeup", " enqueued after their switch-in")
     if not trace.info.get("has_waking", True):
-        text = "without `waking` events no order of two is forced"
+        text = "without `waking` events, no event must precede another"
     if found:
         text += f", by up to {duration(most)}: the CPUs' clocks differ"
     elif alike:
@@ -495,7 +493,8 @@ def _rests_on(trace: Trace, alike: str, breaks: CheckRow) -> CheckRow:
             "gap across which every CPU keeps its thread would not show"
         )
     elif breaks.found:
-        text += f" (incomplete: {several(breaks.found, 'broken chain')} of switches)"
+        mismatches = several(breaks.found, "prev/next mismatch", "prev/next mismatches")
+        text += f" (incomplete: {mismatches})"
     if alike and not trace.info.get("clock_offsets"):
         text += f", and on clocks that agree: {alike}"
     if trace.info.get("os") != "FreeBSD" and not trace.info.get("has_waking", True):
@@ -514,7 +513,7 @@ def _start_skew(trace: Trace) -> CheckRow:
     if not first.height:
         text = "no CPU has a switch"
     elif silent:
-        text += f"; {several(silent, 'CPU')} without any switch"
+        text += f"; {several(silent, 'CPU')} without a switch"
     finding = part("start skew", skew, trace.duration, text, unit="ns", warn=None)
     finding.level = "note" if silent or skew > WARN_SHARE * trace.duration else "ok"
     if not first.height:
@@ -545,7 +544,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
         return unanswered("recorder", "ns", text)
     found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)
-    text = f"{duration(found)} of {duration(total)} running time ({share}) is the recorder's own"
+    text = f"the recorder used {duration(found)} of {duration(total)} running time ({share})"
     return part("recorder", found, total, text, unit="ns", warn=WARN_RECORDER_SHARE)
 
 
@@ -554,9 +553,9 @@ def _stored_files(trace: Trace) -> CheckRow:
     stored = trace.info.get("checksums") or {}
     damaged, files = stored.get("damaged") or [], stored.get("files")
     if files is None:
-        text = "not compared: the source has no checksums of them"
+        text = "not compared: the source has no checksums"
         return unanswered("stored files", "rows", text)
-    text = f"{several(files, 'file')}, as the recorder wrote them"
+    text = f"{several(files, 'file')}, unchanged since recorded"
     if damaged:
         text = of(len(damaged), files, "file", " changed since they were recorded")
         text += f": {', '.join(damaged)}"

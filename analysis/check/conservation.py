@@ -83,7 +83,7 @@ def _cpu_time(trace: Trace, tiles: Tiling) -> CheckRow:
         off += abs(cpu["running"] - run) + abs(cpu["idle"] - rest)
     text = "per CPU, running + idle + unknown = window"
     if off:
-        text = f"per CPU, running + idle + unknown misses the window by {duration(off)}"
+        text = f"per CPU, running + idle + unknown differs from the window by {duration(off)}"
     return must_hold("cpu time", off, trace.duration * trace.ncpu, "ns", text)
 
 
@@ -177,7 +177,10 @@ def _wait_parts(trace: Trace) -> CheckRow:
     total = int(both["runnable"].sum())
     several_waits = several(waits.height, "wait")
     scope = f" (the first {count(_PARTED)} rows)" if number_of(trace.states) > _PARTED else ""
-    text = f"parts of {several_waits} add up to {duration(total)} runnable{scope}"
+    text = f"parts of {several_waits} add up to {duration(total)} of runnable time{scope}"
     if off:
-        text = f"parts of {several_waits} miss {duration(total)} runnable by {duration(off)}{scope}"
+        text = (
+            f"parts of {several_waits} differ from {duration(total)} of runnable time by"
+            f" {duration(off)}{scope}"
+        )
     return must_hold("wait parts", off, total, "ns", text)

@@ -20,7 +20,7 @@ from schedscope.units import count, duration, percent, several
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_SIDES = {"left": "without begin", "right": "without end", "both": "without either"}
+_SIDES = {"left": "without a start", "right": "without an end", "both": "without either"}
 """What is not known of a wait that is censored."""
 
 
@@ -54,7 +54,7 @@ def _threads(trace: Trace, utids: pl.Series, mine: pl.Expr, tiles: Tiling) -> Ch
     running = trace.states.filter(mine, pl.col("state") == "running")
     ran = int(running.select(pl.col("dur").sum()).collect(engine="streaming").item())
     total = tiles.of_threads
-    processes = f", of {several(pids, 'process', 'processes')}" if pids else ""
+    processes = f", in {several(pids, 'process', 'processes')}" if pids else ""
     text = (
         f"{count(len(utids))} of {several(every, 'thread')}{processes}, ran {duration(ran)}: "
         f"{percent(ran / total if total else 0)} of the running time of all threads"

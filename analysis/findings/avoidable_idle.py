@@ -35,20 +35,20 @@ def wasted(facts: Facts) -> Iterator[Finding]:
     if facts.where is None:
         cost = row["wasted"]
         text = (
-            f"CPUs were idle for {duration(cost)} while threads {sure}waited elsewhere,"
-            f" {percent(row['wasted_idle_frac'])} of all idle time."
+            f"CPUs were idle for {duration(cost)} ({percent(row['wasted_idle_frac'])} of all idle"
+            f" time) while threads {sure}waited elsewhere."
         )
     else:
         cost = int(every["avoidable"].sum())
         which = "that they may use " if not stayed else ""
         text = (
-            f"{several(every.height, 'selected thread')} waited for {duration(cost)}, all"
-            f" together, while other CPUs {which}were idle."
+            f"{several(every.height, 'selected thread')} waited {duration(cost)} in total while"
+            f" other CPUs {which}were idle."
         )
     worst = facts.ask(work_conservation, by="comm")
     if worst.height and worst["avoidable"][0]:
         name, time = worst.select("comm", "avoidable").row(0)
-        text += f" Threads named {printable(name or '?')} waited most, {duration(time)}."
+        text += f" Threads named {printable(name or '?')} waited most: {duration(time)}."
     if stayed:
         text += (
             f" But {listed(stayed)} ran on one CPU only: if they were pinned there"

@@ -66,11 +66,11 @@ def wakeup_migrations(trace: Trace, where: pl.Expr | None = None) -> Iterator[Fi
     caches = moved.filter(pl.col("utid") == worst["utid"])["distance"].cast(pl.String)
     far = int((caches.is_in(["package", "numa"])).sum())
     text = (
-        f"{several(rows.height, 'thread was', 'threads were')} woken onto another core again and"
-        f" again; most of all {printable(name)}, in {count(worst['n'])} of"
-        f" {several(worst['wakeups'], 'wake-up')} ({percent(worst['n'] / worst['wakeups'])}),"
-        f" {count(far)} of them without a cache in common. It then ran with cold caches for"
-        f" {duration(worst['dur'])} at most."
+        f"{several(rows.height, 'thread was', 'threads were')} often woken on another core than"
+        f" before, most of all {printable(name)}: in {count(worst['n'])} of"
+        f" {several(worst['wakeups'], 'wakeup')} ({percent(worst['n'] / worst['wakeups'])}),"
+        f" {count(far)} of them without a shared cache. It then ran with cold caches for at most"
+        f" {duration(worst['dur'])}."
     )
     yield Finding(
         "wakeup migration", cost, text, "migrations --by comm,cause", level="note", worth=_WORTH,

@@ -50,7 +50,7 @@ def disks(trace: Trace, where: pl.Expr | None = None) -> Iterator[Finding]:
         .sort("dur", descending=True)
         .row(0, named=True)
     )
-    others = f", and {several(threads - 1, 'other thread')} likewise" if threads > 1 else ""
+    others = f"; so did {several(threads - 1, 'other thread')}" if threads > 1 else ""
     text = (
         f"{printable(name or '?')} ({tid}) slept {duration(worst['dur'])} for disk"
         f" {device >> 20}:{device & 0xFFFFF} ({percent(worst['dur'] / trace.duration)} of the"
@@ -67,16 +67,16 @@ def _where(rows: pl.DataFrame) -> str:
     """Whether requests waited in the kernel's queue or in the disk, of those seen all along."""
     seen = rows.filter(pl.col("made").is_not_null() & pl.col("given").is_not_null())
     if seen.is_empty():
-        return "How long requests waited in the kernel's queue was not seen."
+        return "The trace does not show how long requests waited in the kernel's queue."
     queued = int((seen["given"] - seen["made"]).sum())
     served = int((seen["done"] - seen["given"]).sum())
     times = (seen["done"] - seen["made"]).sort().to_list()
     middle = duration(times[(len(times) - 1) // 2])
     text = (
-        f"Its {several(len(seen), 'request')} took {middle} in the median; of all their time"
-        f" {percent(queued / max(queued + served, 1))} was in the kernel's queue and the rest in"
-        " the disk."
+        f"The median of its {several(len(seen), 'request')} is {middle};"
+        f" {percent(queued / max(queued + served, 1))} of their total time was spent in the"
+        " kernel's queue, the rest in the disk."
     )
     if queued > served:
-        return text + " There are more requests at a time than the disk takes."
-    return text + " The disk itself is what takes the time."
+        return text + " More requests are issued at a time than the disk accepts."
+    return text + " It is the disk itself that takes the time."

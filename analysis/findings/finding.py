@@ -59,49 +59,59 @@ MACHINE = frozenset({"sums", "recorder", "data quality", "steal", "interrupts", 
 ADVICE = {
     "sums": "Convert the trace again (--refresh). If that does not help, please report it.",
     "starvation": (
-        "Give the thread a larger weight (nice, cpu.weight) or the one before it a smaller one;"
-        " if that one is real-time, give it less to do at that priority."
+        "Give the thread a larger weight (nice, cpu.weight), or a smaller one to the thread that it"
+        " waited behind; if that one is real-time, let it do less at that priority."
     ),
     "avoidable idle time": (
-        "Let the kernel balance these CPUs (isolcpus, cpuset partitions and sched_load_balance"
-        " prevent it), or pin the threads to CPUs of their own."
+        "Let the kernel balance load between these CPUs (isolcpus, cpuset partitions and"
+        " sched_load_balance=0 prevent it), or pin the threads to CPUs of their own."
     ),
     "mask": "Widen the masks (taskset, cpuset), or give each of these threads a CPU of its own.",
     "crowding": "Keep the other threads off that CPU (cpuset, taskset), or widen the mask.",
-    "weight": "If they are meant to wait less, change their nice or their group's cpu.weight.",
-    "real-time": (
-        "Let that thread compute less at its priority, make it fair (chrt -o 0), or keep it and"
-        " what must not wait on different CPUs (taskset, cpuset); weights do not help."
+    "weight": (
+        "If these threads are meant to wait less, change their nice levels or the cpu.weight of"
+        " their groups."
     ),
-    "fairness": "Compare the weights of their control groups and sessions, then the nice levels.",
+    "real-time": (
+        "Let the real-time thread do less at its priority, make it a fair thread (chrt -o 0), or"
+        " keep it off the CPUs of threads that must not wait (taskset, cpuset); weights do not"
+        " help."
+    ),
+    "fairness": (
+        "Compare the weights of the threads' control groups and sessions, then their nice levels."
+    ),
     "migration": "Pin the threads that wait most (taskset, cpuset).",
-    "ping-pong": "Pin the thread to one of the two CPUs, or move what else runs there.",
+    "ping-pong": "Pin the thread to one of the two CPUs, or move the other threads off them.",
     "wakeup migration": "Pin the thread and those that wake it to CPUs that share a cache.",
-    "affinity": "If nobody was to change the mask, look for who calls sched_setaffinity or cpuset.",
+    "affinity": (
+        "If the mask was not meant to change, find out what calls sched_setaffinity or changes"
+        " cpusets."
+    ),
     "isolation": "Take the isolated CPUs out of the masks of these threads (taskset, cpuset).",
     "lock convoy": (
-        "Hold the lock for less time, or divide what it protects; if its holder waited for a CPU,"
-        " give it a larger weight."
+        "Hold the lock for less time, or use several locks for what it protects; if its holder"
+        " waited for a CPU, give it a larger weight."
     ),
     "disk": (
-        "Read ahead or more at a time (posix_fadvise, readahead, larger reads), keep what is read"
-        " again in memory, or use a faster disk; if requests queue, make fewer at a time."
+        "Read ahead or read more at a time (posix_fadvise, readahead, larger reads), cache what is"
+        " read repeatedly, or use a faster disk; if requests queue, issue fewer at a time."
     ),
     "quota": "Raise cpu.max, or run fewer threads at a time.",
     "steal": (
-        "The physical host is oversold, or this machine is limited: ask for another host or a"
-        " larger limit; fewer busy virtual CPUs may lose less."
+        "The physical host is overcommitted, or this machine has a CPU limit: ask for another host"
+        " or a higher limit; fewer busy virtual CPUs may lose less."
     ),
     "interrupts": (
-        "Spread them: /proc/irq/N/smp_affinity or irqbalance for those of devices, receive packet"
+        "Spread them: /proc/irq/N/smp_affinity or irqbalance for device interrupts, receive packet"
         " steering (rps_cpus) for the network; or keep threads that must not wait off that CPU."
     ),
     "priority inversion": (
-        "Lend the holder the priority of who waits (PTHREAD_PRIO_INHERIT), or raise its own."
+        "Use priority inheritance (PTHREAD_PRIO_INHERIT), or raise the priority of the thread that"
+        " was kept off its CPU."
     ),
     "recorder": "Record with ftrace, for a shorter time, or without --with.",
-    "data quality": "Record again with a larger buffer (-b), or with fewer events (--with).",
-    "overload": "More CPUs, or less work at a time.",
+    "data quality": "Record again with a larger buffer (-b), or fewer events (without --with).",
+    "overload": "Add CPUs, or do less work at a time.",
 }
 """What to try, by topic."""
 

@@ -45,8 +45,8 @@ def interrupts(trace: Trace) -> Iterator[Finding]:
     text = (
         f"Interrupts took {duration(most)} of CPU {cpu} ({percent(most / trace.duration)}), and"
         f" {percent(others / trace.duration)} of each other CPU on average. Most of it was"
-        f" {_name(kind, number)}: {count(times)} times, {duration(time)} in all. What ran or waited"
-        " there was delayed by as much."
+        f" {_name(kind, number)}: {count(times)} times, {duration(time)} in total. Threads that ran"
+        " or waited there were delayed by as much."
     )
     yield Finding("interrupts", most, text, f"wait-breakdown --cpu {cpu} --by comm", ts, cpu=cpu)
 

@@ -148,15 +148,14 @@ def priority_inversion(trace: Trace, where: pl.Expr | None = None) -> Iterator[F
         return
     total = int(rows["time"].sum())
     text = (
-        f"{name(worst['utid'])}, a real-time thread, slept until {name(worst['waker'])} woke it,"
-        f" and in {several(worst['n'], 'of these sleeps', 'of these sleeps')} that thread, of a"
-        f" worse priority, was kept off its CPU by {name(worst['middle'])}, whose priority is"
-        f" between the two: {duration(worst['time'])}, at most {duration(worst['longest'])} at a"
-        " time. Such a sleep is a priority inversion if it"
-        " was for a lock or an answer, not for new work."
+        f"{name(worst['utid'])}, a real-time thread, slept until {name(worst['waker'])}, of worse"
+        f" priority, woke it. In {several(worst['n'], 'of these sleeps', 'of these sleeps')} the"
+        f" waker was kept off its CPU by {name(worst['middle'])}, whose priority is between the"
+        f" two: {duration(worst['time'])} in total, at most {duration(worst['longest'])} at a time."
+        " Such a sleep is a priority inversion if it was for a lock or an answer, not for new work."
     )
     if rows.height > 1:
-        text += f" With other threads it is {duration(total)}."
+        text += f" With other threads, it was {duration(total)} in total."
     # The holder as if it had the priority of who waits, which a lock can lend it.
     own = trace.waits.filter(pl.col("utid") == worst["utid"]).select(pl.col("prio").min())
     lent = option(

@@ -30,8 +30,8 @@ def lock_convoys(facts: Facts) -> Iterator[Finding]:
             lock += f" of process {convoy.pid}"
         text = (
             f"{several(convoy.threads, 'thread')} queued for {lock}:"
-            f" {several(convoy.n, 'wait')}, {duration(convoy.total)} together, the longest"
-            f" {duration(convoy.dur)}. Anyone waited for {duration(convoy.waited)}, two or"
+            f" {several(convoy.n, 'wait')}, {duration(convoy.total)} in total, the longest"
+            f" {duration(convoy.dur)}. At least one waited for {duration(convoy.waited)}, two or"
             f" more for {duration(convoy.queued)}. {_holder(facts, convoy)}"
         )
         if convoy.own != convoy.total:
@@ -48,19 +48,19 @@ def _queues(facts: Facts) -> list[Convoy]:
 
 def _holder(facts: Facts, convoy: Convoy) -> str:
     if convoy.holder is None:
-        return "Who held it is unknown: nobody was seen to release it."
+        return "Who held it is unknown: no release was recorded."
     who = facts.trace.threads.filter(pl.col("utid") == convoy.holder)
     name, tid = who.select("comm", "tid").collect().row(0)
     asleep = convoy.held - convoy.held_running - convoy.held_runnable
-    unknown = f", {duration(convoy.unproved)} unknown" if convoy.unproved else ""
+    unknown = f" (it is unknown for {duration(convoy.unproved)})" if convoy.unproved else ""
     text = (
         f"{printable(name or '?')} ({tid}) released it at the end of"
-        f" {percent(convoy.held / convoy.waited)} of this time{unknown}; in that it ran"
-        f" {duration(convoy.held_running)}, slept {duration(asleep)} and itself waited"
-        f" {duration(convoy.held_runnable)} for a CPU."
+        f" {percent(convoy.held / convoy.waited)} of this time{unknown}; in that part it ran"
+        f" {duration(convoy.held_running)}, slept {duration(asleep)} and waited"
+        f" {duration(convoy.held_runnable)} for a CPU itself."
     )
     if 2 * convoy.held_runnable > convoy.held:
         return text + " The holder lacks a CPU: give it a better priority, or more CPUs."
     if 2 * asleep > convoy.held:
-        return text + " It sleeps with the lock: let it give the lock back before it does."
-    return text + " Hold the lock for less work, or divide what it protects."
+        return text + " It sleeps while it holds the lock: let it release the lock first."
+    return text + " Do less work under the lock, or use several locks for what it protects."

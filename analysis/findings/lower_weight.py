@@ -79,7 +79,7 @@ def lower_weight(
     )
     if len(behind) > 1:
         text += f" So did {several(len(behind) - 1, 'other thread')}."
-    text += " Then a larger part of the CPU is due to the others."
+    text += " Threads of larger weight are due a larger part of the CPU."
     comm = shlex.quote(pair["victim_comm"] or "?")
     options = None
     if found.group is None:

@@ -42,11 +42,11 @@ def masked(facts: Facts) -> Iterator[Finding]:
         return
     cpu = waited["affinity"][0]
     names = [printable(name or "?") for name in waited["comm"].unique(maintain_order=True)]
+    names[0] += f" (CPU {cpu})"
     text = (
-        f"{several(waited.height, 'thread')} whose mask allows one CPU only waited for it"
-        f" {most}{duration(cost)} while another CPU was idle and no other thread could use"
-        " that."
-        f" Most on CPU {cpu}: {listed(names)}."
+        f"{several(waited.height, 'thread')} whose mask allows only one CPU waited"
+        f" {most}{duration(cost)} for it while another CPU was idle that no waiting thread may use."
+        f" Worst affected: {listed(names)}."
     )
     every = option("pin", waited["comm"][0], cpu_text(cpus_of(facts.trace)))
     worst = waited["utid"][0]
@@ -81,12 +81,12 @@ def crowded(facts: Facts) -> Iterator[Finding]:
     worst, total = victims.row(0, named=True), int(victims["time"].sum())
     one, names = victims.height == 1, once(SameNames, facts.trace)
     text = (
-        f"{several(victims.height, 'thread')} that may use only one CPU waited for it"
-        f" {duration(total)} behind threads that also ran elsewhere."
+        f"{several(victims.height, 'thread')} that may use only one CPU waited"
+        f" {duration(total)} for it behind threads that also ran elsewhere."
         f" {'It is' if one else 'Worst affected:'} {printable(worst['victim_comm'] or '?')}"
-        f"{names.whose([worst['victim_utid']])},"
+        f"{names.whose([worst['victim_utid']])}, which waited"
         f" {'' if one else duration(worst['time']) + ', '}"
-        f"most of it behind {printable(worst['by'] or '?')}{names.whose([worst['by_utid']])}."
+        f"mostly behind {printable(worst['by'] or '?')}{names.whose([worst['by_utid']])}."
     )
     command = f"interference --comm '{worst['victim_comm']}'"
     mask = facts.trace.threads.filter(pl.col("utid") == worst["victim_utid"])
@@ -103,11 +103,11 @@ def outside(facts: Facts) -> Iterator[Finding]:
     if frame.is_empty():
         return
     worst, n = frame.row(0, named=True), frame["utid"].n_unique()
-    them, their = ("it", "its") if n == 1 else ("them", "their")
+    masks = "its recorded mask" if n == 1 else "their recorded masks"
     text = (
-        f"{several(n, 'thread')} ran outside the CPUs recorded for {them}, longest"
+        f"{several(n, 'thread')} ran on CPUs outside {masks}, longest"
         f" {printable(worst['comm'] or '?')} on CPU {worst['cpu']}"
-        f" ({duration(worst['running'])}); or {their} mask changed after it was recorded."
+        f" ({duration(worst['running'])}). A mask may have changed after it was recorded."
     )
     cost = int(frame["running"].sum())
     place = (worst["ts_first"], None, worst["utid"], worst["cpu"])

@@ -81,14 +81,14 @@ def outranked(facts: Facts) -> Iterator[Finding]:
     names = once(SameNames, trace)
     victims = pairs.unique("victim_utid")
     name = printable(pair["comm"] or "?")
-    most = "all" if pair["time"] == pair["behind"] else duration(pair["time"])
+    most = "All" if pair["time"] == pair["behind"] else duration(pair["time"])
     text = (
         f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']})"
         f"{names.whose([pair['victim_utid']])} waited"
         f" {duration(pair['behind'])} behind real-time threads, which run before all others"
-        f" whatever their weights, {most} of it behind {name} ({pair['tid']})"
+        f" whatever their weights. {most} of it was behind {name} ({pair['tid']})"
         f"{names.whose([pair['utid']])},"
-        f" {_level(pair['worst'])}, which ran for {percent(on['dur'] / trace.duration)} of the time"
+        f" {_level(pair['worst'])}, which took {percent(on['dur'] / trace.duration)} of the time"
         f" of CPU {on['cpu']}."
     )
     if victims.height > 1:

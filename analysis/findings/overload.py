@@ -19,10 +19,9 @@ def overload(facts: Facts) -> Iterator[Finding]:
     if row is None or facts.phantoms:
         return
     text = (
-        "More threads wanted to run than there are CPUs for"
-        f" {percent(row['overload_frac'])} of the time, on average {row['mean']:.1f} for"
-        f" {several(facts.trace.ncpu, 'CPU')}. No scheduler can avoid waiting then:"
-        f" threads waited {duration(row['waiting'])}."
+        f"For {percent(row['overload_frac'])} of the time, more threads wanted to run than there"
+        f" are CPUs: {row['mean']:.1f} on average for {several(facts.trace.ncpu, 'CPU')}. No"
+        f" scheduler can avoid waiting then: threads waited {duration(row['waiting'])} in total."
     )
     cost = int(row["waiting"])
     now = facts.trace.ncpu

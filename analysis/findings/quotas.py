@@ -29,7 +29,7 @@ def throttled(facts: Facts) -> Iterator[Finding]:
             often = f" in {count(group['n_throttled'])} of {periods}"
         text = (
             f"The CPU quota{limit} of control group {name} held its threads back for"
-            f" {duration(group['throttled'])}{often}, as the kernel counted."
+            f" {duration(group['throttled'])}{often}, by the kernel's count."
             f"{_throttled_waits(facts, group)}"
         )
         command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"

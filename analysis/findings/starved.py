@@ -57,10 +57,10 @@ def starved(facts: Facts) -> Iterator[Finding]:
     )
     name, time, times = behind.row(0) if behind.height > 1 else ("", 0, 0)
     if times > 1 and time > 0.2 * int(rows["wait"].sum()):
-        which = "of them" if rows.height == n else f"of the {rows.height} longest"
+        which = "of these waits" if rows.height == n else f"of the {rows.height} longest"
         text += (
             f" In {count(times)} {which} {printable(name)} had the CPU longest,"
-            f" {duration(time)} together."
+            f" {duration(time)} in total."
         )
     most = (
         rows.group_by("utid")
@@ -73,10 +73,10 @@ def starved(facts: Facts) -> Iterator[Finding]:
             f"{printable(comm or '?')} ({tid}) {duration(wait)}"
             for comm, tid, wait in most.head(_NAMED).select("comm", "tid", "wait").iter_rows()
         ]
-        text += f" In total they waited longest: {', '.join(longest)}."
+        text += f" Longest in total: {', '.join(longest)}."
     inversion = int(rows["inversion"].sum())
     if inversion > 0.01 * int(rows["wait"].sum()):
-        text += f" For {duration(inversion)} it was a thread of a worse priority."
+        text += f" For {duration(inversion)} they waited behind threads of worse priority."
     yield Finding(
         "starvation", total, text, "starvation", first["ts"], first["dur"],
         utid=first["utid"], whatif=heavier(facts.trace, int(first["utid"])),

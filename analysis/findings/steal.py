@@ -25,7 +25,8 @@ def stolen(facts: Facts) -> Iterator[Finding]:
     text = (
         f"The hypervisor took {duration(total)} from this machine's CPUs"
         f" ({percent(total / (facts.trace.duration * facts.trace.ncpu))}; CPU {worst}:"
-        f" {duration(stolen[worst])}), as the kernel counted in steps of 10 ms. Which threads"
-        " it hit is not known: they ran, or waited behind one that did, and made no progress."
+        f" {duration(stolen[worst])}), as the kernel counted in steps of 10 ms. Which threads were"
+        " affected is unknown: they seem to run, or to wait behind one that runs, and make no"
+        " progress."
     )
     yield Finding("steal", total, text, "info", cpu=worst)

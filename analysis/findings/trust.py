@@ -16,7 +16,7 @@ _RECORDER = 0.01
 """Of the running time: what every recorder takes to start and to end is no finding."""
 
 _LEFT_OUT = (
-    "The recorder lost nothing: the kernel left these switches out of its trace events, so that a"
+    "The recorder lost nothing: the kernel left these switches out of its trace events, so a"
     " larger buffer does not help. BPF programs may see them (-t bpftrace, -t dtrace)."
 )
 
@@ -34,7 +34,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
             cost = number if row["unit"] == "ns" else 0
             yield Finding("sums", cost, said, "check", level="violated")
         elif name == "recorder" and number > _RECORDER * total:
-            yield Finding("recorder", number, f"The recorder used CPU time: {text}.", "check")
+            yield Finding("recorder", number, f"{text[0].upper()}{text[1:]}.", "check")
         elif name == "unknown time":
             unknown, share = number if row["level"] == "warning" else 0, text
         elif name == "missing wakeups" and not has(facts.trace, "wakeup_events"):
@@ -43,7 +43,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
             warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
     sentences = []
     if unknown:
-        sentences.append(f"The trace does not show what ran in {share}.")
+        sentences.append(f"The trace does not show what ran during {share}.")
     if without:
         sentences.append(
             "No wakeups were recorded: it is not known when sleeping threads could run again,"
@@ -55,7 +55,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
         idle = duration(facts.machine["dispatch"])
         sentences.append(
             f"CPUs were idle for {idle} with a thread on their own queue: either those threads"
-            " may be throttled by a cgroup quota, or switches to them were not recorded and"
+            " were throttled by a CPU quota, or switches to them were not recorded and"
             " their waits were shorter than shown."
         )
     if not sentences:

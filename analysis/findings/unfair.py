@@ -41,19 +41,19 @@ def unfair(facts: Facts) -> Iterator[Finding]:
     jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
     text = (
         f"{printable(worst['comm'] or '?')} ({worst['tid']}) received"
-        f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due by"
+        f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due to it by"
         " weight."
     )
     if worst["unknown"]:
-        text += f" What it did in {duration(worst['unknown'])} more is unknown."
+        text += f" What it did for another {duration(worst['unknown'])} is unknown."
     if jain["jain"] is not None:
         text += (
             f" Jain's index of the {several(jain['n'], 'thread')} of class"
-            f" {worst['sharing']} is {jain['jain']:.2f}; 1 is even."
+            f" {worst['sharing']} is {jain['jain']:.2f} (1 if all are treated alike)."
         )
     if counted:
-        text += " Weights of control groups and sessions are counted."
+        text += " Weights of control groups and sessions are included."
     else:
-        text += " Weights of groups (cgroups, autogroup) are not counted and may be the reason."
+        text += " Weights of control groups and sessions are not included and may be the reason."
     more = heavier(facts.trace, worst["utid"])
     yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note", whatif=more)

@@ -29,7 +29,7 @@ bpftrace_probe() {
         return 1
     fi
     if ! bpftrace_find_version; then
-        probe_text="'$(bpftrace_tool) --version' does not answer with a version"
+        probe_text="'$(bpftrace_tool) --version' prints no version"
         return 1
     fi
     if [ "$bpftrace_minor" -lt 17 ]; then
@@ -37,10 +37,10 @@ bpftrace_probe() {
         return 1
     fi
     if [ "$(id -u)" = 0 ] && ! bpftrace_events; then
-        probe_text="no tracepoints to be seen; do: mount -t tracefs nodev /sys/kernel/tracing"
+        probe_text="tracepoints are not visible; run: mount -t tracefs nodev /sys/kernel/tracing"
         return 1
     fi
-    probe_text="bpftrace $probe_version; costs more than ftrace"
+    probe_text="bpftrace $probe_version; higher overhead than ftrace"
 }
 
 bpftrace_events() {
@@ -69,7 +69,7 @@ bpftrace_prepare() {
     case $bpftrace_minor in
     17) note "bpftrace before 0.18 is woken for every line: switches cost several times more while it records" ;;
     23 | 27) ;;
-    *) note "bpftrace $probe_version was never tried with this script; 0.17, 0.23 and 0.27 were" ;;
+    *) note "bpftrace $probe_version has not been tested with this script; 0.17, 0.23 and 0.27 have" ;;
     esac
     fail_text="cannot write into $output.partial"
     bpftrace_rename=args-\>pid

@@ -6,7 +6,7 @@
 dtrace_probe() {
     dtrace_program=${DTRACE:-dtrace}
     if ! have "${dtrace_program%% *}"; then
-        probe_text="there is no dtrace here; Debian and Oracle Linux call the package dtrace"
+        probe_text="there is no dtrace here; on Debian and Oracle Linux the package is called dtrace"
         return 1
     fi
     # shellcheck disable=SC2086

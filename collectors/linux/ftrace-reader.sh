@@ -379,7 +379,7 @@ ftrace_why() {
     if [ ! -d "${ftrace_per%/per_cpu/*}" ]; then
         echo "the trace instance ${ftrace_per%/per_cpu/*} was removed while it recorded"
     elif ! ftrace_count "$1"; then
-        echo "the kernel gives no account of CPU ${1#c} any more ($ftrace_per/stats)"
+        echo "the kernel no longer reports counts for CPU ${1#c} ($ftrace_per/stats)"
     else
         echo "no space left for the recording"
     fi

@@ -51,7 +51,7 @@ ftrace_probe() {
         if [ "$(id -u)" != 0 ]; then
             probe_text="tracefs cannot be seen without root; run it with sudo"
         elif grep -q tracefs /proc/filesystems; then
-            probe_text="tracefs is not mounted; do: mount -t tracefs nodev /sys/kernel/tracing"
+            probe_text="tracefs is not mounted; run: mount -t tracefs nodev /sys/kernel/tracing"
         else
             probe_text="this kernel has no tracefs (CONFIG_EVENT_TRACING)"
         fi
@@ -63,9 +63,9 @@ ftrace_probe() {
     fi
     case $(cat "$ftrace_root/trace_clock" 2>/dev/null) in
     *mono*) ;;
-    *) probe_text="the kernel offers no trace clock mono (Linux 4.1 has it)" && return 1 ;;
+    *) probe_text="the kernel has no trace clock mono (Linux 4.1 and later have it)" && return 1 ;;
     esac
-    probe_text="tracefs alone, no tool needed, and the cheapest recorder"
+    probe_text="needs only tracefs, no tool; the recorder with the lowest overhead"
 }
 
 # A storm of switches makes 40 MB/s on a CPU; 32 MiB carry it for as long as the reader may

@@ -40,7 +40,7 @@ perf_probe() {
         return 1
     fi
     if ! perf_find_version; then
-        probe_text="'$(perf_tool) --version' does not answer with a version"
+        probe_text="'$(perf_tool) --version' prints no version"
         return 1
     fi
     if [ "$perf_number" -lt 510 ]; then
@@ -48,10 +48,10 @@ perf_probe() {
         return 1
     fi
     if [ "$(id -u)" = 0 ] && ! perf_events; then
-        probe_text="no tracepoints to be seen; do: mount -t tracefs nodev /sys/kernel/tracing"
+        probe_text="tracepoints are not visible; run: mount -t tracefs nodev /sys/kernel/tracing"
         return 1
     fi
-    probe_text="perf $probe_version; costs more than ftrace"
+    probe_text="perf $probe_version; higher overhead than ftrace"
 }
 
 # Sets perf_pages, a power of two: perf takes no other number, and rounds a size up to one.
@@ -135,7 +135,7 @@ perf_stop() {
     # ("lost 7.31%!") above 5 % only.
     perf_lost=$(sed -n 's/.*lost \([0-9][0-9.]*\)\( chunks\| samples\|%\).*/\1/p' stderr.txt | head -n 1)
     [ -z "$perf_lost" ] || lost null null output
-    none_lost="perf told of no loss"
+    none_lost="perf reported no loss"
     recorder_events=
     if [ -z "$fail_text" ] && { [ -e "$scratch/killed" ] || guard_failed || [ ! -s perf.data ] || ! grep -q '^\[ perf record: Captured' stderr.txt; }; then
         fail_text="perf ended early: $(grep -v -e '^\[ perf record: Woken' -e '^Events ' stderr.txt | tail -n 1)"

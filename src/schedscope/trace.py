@@ -439,7 +439,7 @@ def _refuse_strange(source: Path) -> None:
     """Raises for a folder that is no capture, before all of its files are looked at."""
     if (source / _stored.SELECTION).is_file():
         raise FormatError(
-            f"{source} has the rows about some threads only, as an export with a selection writes",
+            f"{source} has only the rows about some threads, as an export with a selection writes",
             "a whole trace",
             "open the trace that it was exported from",
         )

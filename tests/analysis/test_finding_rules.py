@@ -44,7 +44,7 @@ def row(trace: ss.Trace, topic: str) -> dict[str, Any] | None:
     [
         ("weight-fault-1", "weight", "has weight 50, ", "--set-weight /scene-140/light=500"),
         ("weight1-fault-1", "weight", "its nice level is 10 (weight 110)", "--set-nice small=0"),
-        ("mask-fault-3", "mask", "Most on CPU 0: right, left", "--pin right=0-1"),
+        ("mask-fault-3", "mask", "right (CPU 0), left and seldom.", "--pin right=0-1"),
     ],
 )
 def test_a_load_that_must_produce_it(
@@ -138,8 +138,8 @@ def test_a_thread_behind_one_that_always_runs_first(ran: int, told: bool) -> Non
         assert found[0].cost == 300 * MS
         assert found[0].text.startswith(
             f"clerk ({tid['clerk']}) waited 300 ms behind real-time threads, which run before all"
-            f" others whatever their weights, all of it behind hog ({tid['hog']}), of priority 10,"
-            " which ran for 30.0 % of the time of CPU 0."
+            f" others whatever their weights. All of it was behind hog ({tid['hog']}), of priority"
+            " 10, which took 30.0 % of the time of CPU 0."
         )
         assert found[0].whatif == f"--set-class {tid['hog']}=fair"
         nobody = Facts(trace, "100ms", affected=pl.Series([5], dtype=pl.UInt32))
@@ -204,8 +204,8 @@ def test_a_waker_behind_a_priority_between_the_two() -> None:
     found = row(trace, "priority inversion")
     assert found is not None
     assert found["cost"] == 5 * MS
-    assert "high, a real-time thread, slept until low woke it" in found["text"]
-    assert "kept off its CPU by mid" in found["text"]
+    assert "high, a real-time thread, slept until low, of worse priority, woke it" in found["text"]
+    assert "the waker was kept off its CPU by mid" in found["text"]
     # FIFO 20 is the kernel's priority 79.
     assert found["whatif"] == "whatif --set-class low=fifo:20"
 
@@ -271,7 +271,7 @@ def test_a_thread_that_each_wakeup_moves() -> None:
         found = row(trace, "wakeup migration")
         assert (found is not None) == told
         if found:
-            assert "woken onto another core" in found["text"]
+            assert "often woken on another core" in found["text"]
             assert found["whatif"].startswith("whatif --pin w=")
 
 
@@ -295,7 +295,7 @@ def test_a_thread_that_gets_less_than_an_equal_one(turn: int, told: bool) -> Non
     assert (found is not None) == told
     if found:
         assert found["cost"] == 150 * MS
-        assert "of the 150 ms of CPU time due by weight" in found["text"]
+        assert "of the 150 ms of CPU time due to it by weight" in found["text"]
 
 
 @pytest.mark.parametrize("busy", [True, False])

@@ -103,7 +103,9 @@ def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
 def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
     """`slice_load.py` pins its threads to CPU 1 after their masks were recorded."""
     text = ss.findings(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
-    assert text.startswith("CPUs were idle for 1.17 s while threads waited elsewhere")
+    assert text.startswith(
+        "CPUs were idle for 1.17 s (88.8 % of all idle time) while threads waited elsewhere."
+    )
     assert "hog-1, hog-2 and beat ran on one CPU only" in text
 
 
@@ -144,8 +146,8 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
     assert found["cost"] == 3000
     assert found["command"] == "interference --comm 'pinned'"
     assert found["text"] == (
-        "1 thread that may use only one CPU waited for it 3.00 µs behind threads that also ran"
-        " elsewhere. It is pinned, most of it behind hog2."
+        "1 thread that may use only one CPU waited 3.00 µs for it behind threads that also ran"
+        " elsewhere. It is pinned, which waited mostly behind hog2."
     )
     # Programs of one name, told apart by their groups.
     path = {"pinned": "/system.slice/web.service", "hog2": "/batch", "hog": "/batch"}
@@ -155,7 +157,9 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
     )
     trace = ss.Trace.from_tables({**tables, "threads": threads}, trace.info)
     text = ss.findings(trace).filter(pl.col("topic") == "crowding")["text"].item()
-    assert text.endswith("It is python3 of web.service, most of it behind python3 of /batch.")
+    assert text.endswith(
+        "It is python3 of web.service, which waited mostly behind python3 of /batch."
+    )
 
 
 def test_a_trace_that_contradicts_itself_says_so_first() -> None:

@@ -72,7 +72,7 @@ def test_what_a_groups_weight_gives_is_due() -> None:
     trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 100})
     assert lags(trace) == {"t0": 250, "t1": -250}
     [text] = unfair(trace)
-    assert "Weights of control groups and sessions are counted" in text
+    assert "Weights of control groups and sessions are included" in text
 
 
 def test_a_group_is_due_the_same_however_many_threads_it_has() -> None:
@@ -150,7 +150,7 @@ def test_without_any_groups_the_threads_weights_decide() -> None:
     trace = world([25, 75], ["/", "/"], {"/": 1024})
     assert not GroupWeights(trace).undecided()
     [text] = unfair(trace)
-    assert "are not counted and may be the reason" in text
+    assert "are not included and may be the reason" in text
 
 
 def test_the_machines_queue_has_no_groups() -> None:

@@ -85,9 +85,9 @@ def texts(trace: Trace) -> dict[str, str]:
 def test_a_stopper_that_was_the_last_to_run_took_its_cpu_off_line() -> None:
     trace = traced(GONE)
     assert off_line(trace).rows() == [(1, 30, 70, False)]
-    assert texts(trace)["off line"] == "CPU 1 for 70 ns"
+    assert texts(trace)["offline"] == "CPU 1 for 70 ns"
     assert texts(trace)["unknown time"] == "0 ns of CPU time (0 %)"
-    assert gaps(trace) == ["CPU 1 off line for 70 ns"]
+    assert gaps(trace) == ["CPU 1 offline for 70 ns"]
 
 
 def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
@@ -95,7 +95,7 @@ def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
     assert off_line(trace).rows() == [(1, 30, 50, True)]
     assert texts(trace)["chain breaks"] == "none of 6 switches"
     assert not [gap for gap in gaps(trace) if "mismatch" in gap or "unknown" in gap]
-    assert "CPU 1 off line for 50 ns" in gaps(trace)
+    assert "CPU 1 offline for 50 ns" in gaps(trace)
 
 
 COMING = """
@@ -115,7 +115,7 @@ ENQUEUED = """
 
 def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
     """Linux tells of nothing that it does before it is on line; of the others' part it does."""
-    text = ", and 1 of stoppers, woken by a CPU on its way on line"
+    text = "; 1 more in stopper threads, woken by a CPU that came online"
     facts = [*COMING.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
     trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
     assert texts(trace)["missing wakeups"].endswith(text)
@@ -140,7 +140,7 @@ def test_another_thread_that_leaves_unseen_breaks_the_chain() -> None:
 def test_a_stopper_that_leaves_its_cpu_took_nothing_off_line() -> None:
     trace = traced(GONE + "35 cpu1: stopper S -> idle")
     assert off_line(trace).is_empty()
-    assert texts(trace)["off line"] == "no CPU, as far as the trace tells"
+    assert texts(trace)["offline"] == "no CPU, as far as the trace shows"
 
 
 def test_nothing_is_concluded_where_events_are_lost() -> None:
@@ -157,9 +157,9 @@ QUIET = """
 def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
     trace = traced(QUIET, online=False)
     assert off_line(trace).rows() == [(1, 0, 100, False)]
-    assert gaps(trace) == ["CPU 1 off line"]
+    assert gaps(trace) == ["CPU 1 offline"]
     levels = dict(check(trace).select("check", "level").iter_rows())
-    assert (levels["off line"], levels["unknown time"]) == ("note", "ok")
+    assert (levels["offline"], levels["unknown time"]) == ("note", "ok")
 
 
 def test_a_cpu_that_was_used_or_of_which_nobody_knows_is_missing() -> None:

@@ -256,8 +256,8 @@ def test_no_request_of_threads_whose_calls_were_not_recorded(
 ) -> None:
     assert cli.main(["requests", str(FIXTURES / "linux-requests.capture"), "--tid", "15"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "no request of this selection" in said
-    assert "the system calls of the command were recorded, and of what it started" in said
+    assert "no requests for this selection" in said
+    assert "only the system calls of the command and of what it started were recorded" in said
 
 
 def test_the_figure_divides_the_mean_request() -> None:

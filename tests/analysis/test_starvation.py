@@ -691,7 +691,7 @@ def folder(trace: ss.Trace, tmp_path: Path) -> str:
 def test_stories_come_first(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder) == 0
     out = capsys.readouterr().out
-    assert "1 episode of 100ms or more of 1 thread, 300 ms waited in them" in out
+    assert "1 episode of 100ms or more in 1 thread, 300 ms of waiting in total" in out
     assert out.index("clerk (prio 120) waited 300 ms") < out.index("idle elsewhere")
 
 

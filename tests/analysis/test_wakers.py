@@ -138,7 +138,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["wakers", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
-        "5 waits started with a wakeup, 1 of them of a new thread; 1 unfinished when last observed",
+        "5 waits started with a wakeup, 1 of them of new threads; 1 unfinished when last observed",
         "",
         "waker woken wakeups mean p50 p99 max total forks unfinished",
         "a b 2 20 ns 10 ns 30 ns 30 ns 40 ns 0 0",

@@ -24,5 +24,5 @@ def test_what_is_counted_only(
     name: str, named: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["info", str(FIXTURES / name), "--cache", str(tmp_path)]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "counted only" in line]
-    assert lines == ([f"counted only, since no answer is read from them: {named}"] if named else [])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "counted, but" in line]
+    assert lines == ([f"counted, but not used by any question: {named}"] if named else [])

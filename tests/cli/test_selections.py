@@ -185,7 +185,7 @@ def test_tables_get_the_rows_about_the_selection_and_are_no_trace(
     assert set(about["selected_utids"]) == mine
     # A CPU without the other threads would look idle: nobody reads that as a trace by accident.
     assert cli.main(["latency", str(path)]) == 1
-    with pytest.raises(ss.FormatError, match="rows about some threads only"):
+    with pytest.raises(ss.FormatError, match="only the rows about some threads"):
         ss.open(path)
     # The same folder again, and then a whole one in its place.
     exported(run, to, path, *PYTHON, "--force")
@@ -352,7 +352,8 @@ def test_what_no_cpu_has_says_so_alike(
     monkeypatch.chdir(tmp_path)
     name, *more = command.split()
     err = run(name, CAPTURE, *more, "--cpu", "0", code=2)
-    assert f"{'a report' if name == 'report' else name} with --cpu; expected threads. Hint: " in err
+    who = "a report" if name == "report" else name
+    assert f"{who} with --cpu; expected a selection of threads, or none. Hint: " in err
     assert not list(tmp_path.iterdir())
 
 

@@ -414,7 +414,7 @@ def test_additions_come_before_the_script_that_ends_the_file(host: Host) -> None
         "sched.d",
     ]
     done = host.capture(["dash"], "--with", "disk", "-o", "y.capture", "--", "true", status=125)
-    assert "nothing called disk to add; it has: prio irq callout" in done.stderr
+    assert "--with disk is unknown to dtrace; it knows: prio irq callout" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_real_cpus_off_line_are_found(unpacked: Path, back: list[bool]) -> None:
     levels = dict(ss.check(trace).select("check", "level").iter_rows())
     unharmed = ("unknown time", "chain breaks", "missing wakeups", "missing wakings")
     assert {levels[name] for name in unharmed} <= {"ok", "note"}
-    assert levels["off line"] == ("note" if back else "ok")
+    assert levels["offline"] == ("note" if back else "ok")
     # The stopper that stopped it ran for a moment, not for the rest of the recording.
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")
     ran = trace.states.filter(pl.col("state") == "running").join(stoppers, on="utid", how="semi")

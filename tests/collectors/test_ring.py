@@ -210,7 +210,7 @@ def test_asking_by_command(tmp_path: Path) -> None:
     assert run.wait() == 0
     answer = subprocess.run(words, capture_output=True, text=True, check=False)
     assert answer.returncode == 125
-    assert "no capture --ring is recording here" in answer.stderr
+    assert "no flight recorder (capture --ring) is running here" in answer.stderr
 
 
 @needs_ftrace
@@ -230,7 +230,7 @@ def test_the_one_meant_is_asked(tmp_path: Path) -> None:
     words = ["sh", str(CAPTURE), "--snapshot", "-o", "x"]
     answer = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert answer.returncode == 125
-    assert "no capture --ring is recording here into x" in answer.stderr
+    assert "no flight recorder (capture --ring) is running here for x" in answer.stderr
 
 
 @needs_ftrace
@@ -354,7 +354,7 @@ def test_a_file_in_the_folders_place_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "x.ring").write_text("mine")
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     assert run.wait() == 125
-    assert run.said.endswith("is there, and is no folder; give another name with -o\n")
+    assert run.said.endswith("exists and is not a folder; give another name with -o\n")
     assert run.said.count("\n") == 1
     assert (tmp_path / "x.ring").read_text() == "mine"
 
@@ -383,17 +383,17 @@ def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
     [
         (["--ring", "20x"], "--ring 20x is neither a time nor a size; try --ring 20s"),
         (["--ring", "0s"], "--ring 0s is neither"),
-        (["--ring", "5s", "--until", "wait 50ms"], "--until 'wait 50ms' is no trigger"),
-        (["--ring", "5s", "--until", "p99 > 5ms"], "--until 'p99 > 5ms' is no trigger"),
+        (["--ring", "5s", "--until", "wait 50ms"], "--until 'wait 50ms' is not a trigger"),
+        (["--ring", "5s", "--until", "p99 > 5ms"], "--until 'p99 > 5ms' is not a trigger"),
         (["--ring", "5s", "--until", "p99 > 5ms for 700ms"], "700ms is not a multiple of 500ms"),
-        (["--ring", "5s", "--until", "file x"], "give the whole path"),
+        (["--ring", "5s", "--until", "file x"], "give the absolute path"),
         (["--ring", "5s", "--until", "log /nowhere x"], "there is no file /nowhere"),
         (["--ring", "64M", "-b", "100"], "both say how much memory"),
         (["--ring", "5s", "--max-size", "1G"], "--keep limits all snapshots"),
         (["--ring", "5s", "-t", "perf"], "perf cannot record into a ring"),
         (["--ring", "5s", "--pause", "x"], "--pause x is not a number"),
         (["--until", "exit"], "are for a flight recorder"),
-        (["--ring", "5s", "--until", "exit != 0"], "--until exit is about a COMMAND"),
+        (["--ring", "5s", "--until", "exit != 0"], "--until exit needs a COMMAND"),
         (["--service", "--ring", "5s", "-d", "5"], "leave out COMMAND and -d"),
         (["--service", "--ring", "5s", "--", "true"], "leave out COMMAND and -d"),
     ],

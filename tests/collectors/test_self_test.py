@@ -206,7 +206,7 @@ def test_what_the_capture_says_of_itself_counts(tmp_path: Path) -> None:
     expected = {
         "the capture ends well",
         "the recording is complete",
-        "the recorder tells of no loss",
+        "the recorder reports no loss",
     }
     assert (done.returncode, failed(done.stdout)) == (1, expected)
 

@@ -218,7 +218,7 @@ def test_ctrl_c_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None
     assert (run.returncode, out) == (130, ""), err
     sentence = re.fullmatch(
         r"schedscope: interrupted after (\d+) of 40 traces: the summaries are kept in (\S+),"
-        r" and the next run goes on from there\n",
+        r" and the next run continues from there\n",
         err,
     )
     assert sentence, err
@@ -443,10 +443,10 @@ def test_labels_come_from_the_trace_a_table_and_the_command(
     assert table["label_rack"].to_list() == ["r<1>", "b7", "r<3>"]
     assert table["label_team"].to_list() == ["a", None, None]
     assert set(table["label_site"]) == {"x"}
-    assert "names no trace" not in capsys.readouterr().err
+    assert "not among these" not in capsys.readouterr().err
     labels.write_text("trace,rack\nh-1,b1\nh-9,b9\nh-8,b8\n")
     assert cli.main(words) == 0
-    told = f"{labels} names no trace here in 2 lines: h-9, h-8"
+    told = f"{labels} labels traces that are not among these in 2 lines: h-9, h-8"
     assert told in capsys.readouterr().err
     for text, wrong in (
         ("path;x\n", "has no column `trace`"),

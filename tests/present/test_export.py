@@ -219,7 +219,7 @@ def test_an_export_never_overwrites_or_leaves_parts(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
     ss.export(trace, path, "perfetto", force=True)
     (tmp_path / "other").mkdir()
-    with pytest.raises(UsageError, match="folder not made by an export"):
+    with pytest.raises(UsageError, match="folder that no export made"):
         ss.export(trace, tmp_path / "other", "csv", force=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "x.pftrace"]
     with pytest.raises(UsageError, match="one of perfetto"):

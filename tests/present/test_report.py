@@ -313,7 +313,7 @@ def test_summary_of_a_whole_trace() -> None:
         " waits lasted at most 100 µs, the longest 300 µs.",
         "The longest wait, 300 µs, was that of web; it started 0.000100 s into the trace.",
         "Threads named web waited most: 75.0 % of all waiting time in 1 wait, the longest 300 µs.",
-        "Of the waiting time threads spent 75.0 % after they had been woken and 25.0 % after they"
+        "Of the waiting time, threads spent 75.0 % after they had been woken and 25.0 % after they"
         " had been preempted.",
         "The CPUs ran threads 100 % of the time and were idle 0 %.",
         "The start of 1 wait was not recorded; it is not in the numbers above.",

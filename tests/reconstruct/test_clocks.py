@@ -131,7 +131,7 @@ def test_a_constant_offset_is_found_and_taken_out(
 ) -> None:
     trace = reported(tmp_path, lambda ts: offset)
     (found,) = trace.info["clock_offsets"]
-    assert "clocks of CPUs disagree" in headline(trace)[1]
+    assert "CPU clocks disagree" in headline(trace)[1]
     least, most = found["ahead"]
     assert found["cpu"] == 1
     assert least <= offset <= most
@@ -232,7 +232,7 @@ def test_a_cpu_of_another_recording_is_told_apart(tmp_path: Path) -> None:
     assert not measured(trace)
     row = check(trace).row(by_predicate=pl.col("check") == "clocks", named=True)
     assert row["level"] == "warning"
-    assert "its events are of another recording" in row["text"]
+    assert "its events are from another recording" in row["text"]
 
 
 @pytest.mark.parametrize("recorded", [slice(0, 30), slice(70, ROUNDS)])

@@ -118,8 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         _trace_if_asked()
         complain(
-            "there is not enough memory for this. Hint: check that the files named are what they "
-            "should be; if so, ask about a part of the trace"
+            "there is not enough memory for this. Hint: check that the input files are the right "
+            "ones; if they are, ask about a part of the trace (--since, --until)"
         )
         return 1
     except BaseException as error:  # a Rust panic in Polars is not an Exception

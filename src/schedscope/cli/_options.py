@@ -237,7 +237,7 @@ def where_no_cpu(args: argparse.Namespace, trace: Trace, answer: str, why: str) 
 def refuse_cpu(args: argparse.Namespace, answer: str, why: str) -> None:
     """Raises `UsageError` for `--cpu`, before a trace is opened."""
     if args.cpu:
-        raise UsageError(f"{answer} with --cpu", "threads", why)
+        raise UsageError(f"{answer} with --cpu", "a selection of threads, or none", why)
 
 
 def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> list[str]:
@@ -512,7 +512,9 @@ def one_thread(args: argparse.Namespace, trace: Trace) -> int:
     """The utid that --utid or --tid names."""
     if selects_threads(_without_tid(args)):
         given = _said(_without_tid(args))
-        raise UsageError(f"{given} with one thread", "--worst N", "they say whose waits count")
+        raise UsageError(
+            f"{given} with one thread", "--worst N", "they select whose waits --worst counts"
+        )
     return args.utid if args.utid is not None else _utid_of(trace, args.tid)
 
 
@@ -556,5 +558,5 @@ def worst_wait(args: argparse.Namespace, trace: Trace) -> dict[str, Any]:
     measured = pl.col("censored") == "none"
     found = worst_waits(trace, n, where=measured if whose is None else measured & whose)
     if len(found) < n:
-        raise UsageError(f"--worst {n}", f"at most {len(found)}: the waits that were measured")
+        raise UsageError(f"--worst {n}", f"at most {len(found)}, the number of measured waits")
     return found.row(n - 1, named=True)

@@ -62,16 +62,16 @@ def run(args: argparse.Namespace) -> Answer:
     chosen = where is not None
     lines = [""]
     if chosen and "threads" not in frame["about"]:
-        nothing = "nothing that costs the selected threads 1 % of the time of that many CPUs"
+        nothing = "nothing costs the selected threads 1 % of the time of that many CPUs"
         lines = ["", nothing, ""]
     elif not chosen and trace.metadata("workload", "pid") is not None:
-        lines = ["", "recorded around a command: --workload shows what affects that one", ""]
+        lines = ["", "recorded while a command ran: --workload shows what affects it", ""]
     for number, (row, place) in enumerate(
         zip(shown.iter_rows(named=True), places(trace, shown), strict=True), 1
     ):
         lines += _lines(number, row, args.input, place.view(trace), chosen)
     if not chosen and not len(frame):
-        lines.append("nothing that costs 1 % of the machine's time")
+        lines.append("nothing costs 1 % of the machine's time")
     return Answer(
         shown,
         [],

@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> Answer | int:
         done, total = state
         complain(
             f"interrupted after {done} of {units.several(total, 'trace')}: the summaries are kept"
-            f" in {args.output}, and the next run goes on from there"
+            f" in {args.output}, and the next run continues from there"
         )
         return 130
     from schedscope.fleets import groups, hosts, page, store
@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> Answer | int:
     if args.scheduler and not found.computed and not found.failed:
         complain(f"every trace has a summary already: no connection to {args.scheduler} was made")
     if strange := labels.about_none(found.table["path"]):
-        complain(f"{args.labels} names no trace here in {_some(strange)}")
+        complain(f"{args.labels} labels traces that are not among these in {_some(strange)}")
     for path, error in found.failed:
         complain(error if path in error else f"{path}: {error}")
     if found.failed:

@@ -243,7 +243,7 @@ def _unread(trace: Trace) -> list[str]:
     if not found:
         return []
     listed = units.printable(", ".join(sorted(set(found))))
-    return [f"counted only, since no answer is read from them: {listed}"]
+    return [f"counted, but not used by any question: {listed}"]
 
 
 def _event_table(trace: Trace, chosen: list[int]) -> list[str]:

@@ -161,7 +161,7 @@ def _agreement(row: dict[str, int]) -> str:
     words = {
         "n_reported": "are these migrations",
         "n_repeated": "moved a thread again before it ran",
-        "n_returned": "were undone before it ran",
+        "n_returned": "were undone before the thread ran",
         "n_open": "were not followed by a run",
         "n_early": "had no recorded run before",
         "n_idle": "were of idle threads",

@@ -70,15 +70,15 @@ def run(args: argparse.Namespace) -> Answer:
     notes = more(len(frame) - len(shown), "more row", " of less time")
     if not len(frame):
         notes.append(
-            "no request of this selection: a request is read from a descriptor and answered by a"
+            "no requests for this selection: a request is read from a descriptor and answered by a"
             " write to the same one (--reply any: to any)"
         )
         recorded = trace.metadata("ftrace", "calls_of")
         if recorded not in (None, "all"):
             whose = "the command" if recorded == "command" else f"process {recorded}"
             notes.append(
-                f"the system calls of {whose} were recorded, and of what it started: for a server"
-                " elsewhere, capture with --of PID, or --of all"
+                f"only the system calls of {whose} and of what it started were recorded: for"
+                " another server, capture with --of PID, or --of all"
             )
     seen = [part for part in PARTS if frame[part].sum()]
     if single:

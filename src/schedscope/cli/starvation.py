@@ -175,7 +175,7 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
     if n:
         threads = f"{units.count(total['threads'])} thread{'s' * (total['threads'] != 1)}"
         bound = "at least " if total["n_censored"] else ""
-        parts[0] += f" of {threads}, {bound}{units.duration(total['total'])} waited in them"
+        parts[0] += f" in {threads}, {bound}{units.duration(total['total'])} of waiting in total"
     if total["n_censored"]:
         parts.append(f"{units.count(total['n_censored'])} unfinished when last observed")
     if total["n_excluded"]:
@@ -186,7 +186,9 @@ def _totals(total: dict[str, int], limits: dict[str, Any]) -> str:
 def _notes(frame: pl.DataFrame) -> list[str]:
     lines = []
     if frame["affinity"].null_count():
-        lines.append("affinity was not recorded for all: an idle CPU may not be allowed for them")
+        lines.append(
+            "the affinity of some threads was not recorded: an idle CPU may not be allowed for them"
+        )
     own = int(((frame["idle"] > frame["wait"] // 2) & (frame["idle"] > _DISPATCH)).sum())
     if own:
         lines.append(

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             address += "#" + at.lstrip("#")
         _output.say(f"{address}", "Ctrl-C ends it.")
         if any(views):
-            _output.say("That part is long: the whole trace is shown, at that stretch.")
+            _output.say("That part is long: the whole trace is shown, zoomed to that part.")
         sys.stdout.flush()
         if not args.no_browser:
             _open(address)

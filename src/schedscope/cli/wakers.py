@@ -77,7 +77,7 @@ def _totals(frame: pl.DataFrame) -> str:
         int(frame[name].sum()) for name in ("n", "n_censored", "n_excluded", "n_new")
     )
     parts = [f"{units.several(n + open_ + unseen, 'wait')} started with a wakeup"]
-    parts[0] += f", {units.count(new)} of them of a new thread"
+    parts[0] += f", {units.count(new)} of them of new threads"
     if open_:
         parts.append(f"{units.count(open_)} unfinished when last observed")
     if unseen:

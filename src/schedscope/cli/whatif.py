@@ -145,7 +145,7 @@ def _about(way: Replay) -> list[str]:
     under = (
         f"recorded under a scheduler modelled by {way.policy}"
         if named
-        else f"the kernel is not recorded: taken as {way.policy}"
+        else f"the kernel was not recorded: {way.policy} is assumed"
     )
     cpus = units.several(trace.ncpu, "CPU")
     text = f"{trace.name}: {cpus}, {units.duration(trace.duration)}, {under}"

@@ -247,7 +247,7 @@ def _folder(trace: Trace, path: Path, suffix: str, chosen: pl.Series | None) -> 
 def _replace_folder(target: Path, partial: Path) -> None:
     if not any((target / name).is_file() for name in (stored.METADATA, stored.SELECTION)):
         raise UsageError(
-            f"{target} is a folder not made by an export", "a free name", "choose another name"
+            f"{target} is a folder that no export made", "a free name", "choose another name"
         )
     shutil.rmtree(target)
     os.replace(partial, target)

@@ -128,11 +128,11 @@ def _order(table: pl.DataFrame, out: pl.DataFrame) -> pl.DataFrame:
 def _hosts(table: pl.DataFrame, out: pl.DataFrame, first: Mapping[str, int]) -> Section:
     n = out["host"].n_unique()
     intro = (
-        f"Each host's traces beside those of the median host. A host stands out if it is more than"
-        f" {hosts.CUT} robust standard deviations away, its ratio to the median host is above"
-        f" {hosts.LEAST_RATIO} or below {1 / hosts.LEAST_RATIO:.2f}, and its 95&nbsp;% interval is"
-        " beyond both; if the interval reaches back, or there are too few traces for one, it does"
-        " so <em>perhaps</em>."
+        f"Each host's traces compared with those of the median host. A host stands out if it is"
+        f" more than {hosts.CUT} robust standard deviations away, and its ratio to the median host"
+        f" is above {hosts.LEAST_RATIO} or below {1 / hosts.LEAST_RATIO:.2f}. If the 95&nbsp;%"
+        " interval of the ratio reaches back inside these limits, or there are too few traces for"
+        " an interval, the verdict says <em>perhaps</em>."
     )
     if out.is_empty():
         body = (
@@ -155,8 +155,8 @@ def _hosts(table: pl.DataFrame, out: pl.DataFrame, first: Mapping[str, int]) -> 
         if bad.height > frame.height:
             listed += f"<p>{bad.height - frame.height} more rows, which stand out less.</p>"
     listed += (
-        f"<p>If all hosts were alike and their logarithms normal, at most {chance:.1g} of {3 * n}"
-        " rows would be listed by chance.</p>"
+        f"<p>If all hosts were alike and the logarithms of their values normally distributed, at"
+        f" most {chance:.1g} of {3 * n} rows would be listed by chance.</p>"
     )
     drawn = figure(plot.fleet_hosts(out), "p99 of each host over the median host's", "hosts")
     return Section("hosts", "Which hosts stand out?", intro, drawn + listed + _not_compared(table))
@@ -196,11 +196,11 @@ def _not_compared(table: pl.DataFrame) -> str:
 
 def _groups(divided: pl.DataFrame, resamples: int) -> Section:
     intro = (
-        "Hosts grouped by kernel, recorded setting or label. A value is the geometric mean of the"
-        " hosts', a ratio is that over the largest group's, with a 95&nbsp;% interval from"
-        f" {resamples:,} resamples of the hosts and of the traces of each (seed {SEED})."
-        " <em>more</em> and <em>less</em> stand where an interval that holds for all rows at once"
-        " excludes 1. Groups differ in other ways, too: this shows that they differ, not why."
+        "Hosts grouped by kernel, recorded setting or label. A value is the geometric mean over"
+        " the hosts; a ratio compares it with that of the largest group, with a 95&nbsp;% interval"
+        f" from {resamples:,} resamples of the hosts and of the traces of each (seed {SEED})."
+        " <em>more</em> and <em>less</em> mark rows where an interval that holds for all rows at"
+        " once excludes 1. Groups differ in other ways, too: this shows that they differ, not why."
     )
     title = "Does it depend on the kernel, a setting or a label?"
     if divided.is_empty():
@@ -229,7 +229,7 @@ def _failed(table: pl.DataFrame) -> list[Section]:
         Section(
             "failed",
             "Which traces could not be summarised?",
-            "They are in no number of this page. The next run tries them again.",
+            "No number on this page includes them. The next run tries them again.",
             f"<ol class=wrong>{items}</ol>",
         )
     ]

@@ -183,9 +183,9 @@ def _written(child: subprocess.Popen[str], ring: Path) -> Path:
         if found := sorted(ring.glob("*.capture")):
             return found[0]
         if child.poll() is not None:
-            raise StorageError("the recorder ended: somebody else ended it, or its disk is full")
+            raise StorageError("the recorder ended: someone stopped it, or the disk is full")
         time.sleep(0.01)
-    raise StorageError(f"the recorder gave nothing for {PATIENCE} s")
+    raise StorageError(f"the recorder wrote nothing for {PATIENCE} s")
 
 
 def _begins_at_once(part: Path) -> bool:

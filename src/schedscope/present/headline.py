@@ -98,7 +98,7 @@ def _gaps(trace: Trace) -> list[str]:
     if offsets := trace.info.get("clock_offsets"):
         unsure = any(one.get("ahead") is None for one in offsets)
         what = ": no wait is measured" if unsure else ""
-        found.append(f"clocks of CPUs disagree{what} (schedscope check has more)")
+        found.append(f"CPU clocks disagree{what} (schedscope check has more)")
     unknown = sum(cpu.get("unknown", 0) for cpu in trace.info.get("per_cpu") or [])
     unknown -= int(gone["dur"].sum())
     known_of = trace.duration * trace.ncpu - int(gone["dur"].sum())
@@ -118,17 +118,17 @@ def _off_line(gone: pl.DataFrame, whole: int) -> list[str]:
 
     always = gone.filter(pl.col("dur") >= whole)["cpu"].to_list()
     for_a_time = [
-        f"CPU {cpu} off line for {units.duration(dur)}"
+        f"CPU {cpu} offline for {units.duration(dur)}"
         for cpu, dur in gone.filter(pl.col("dur") < whole).iter_rows()
     ]
-    cpus = f"CPU{'s' * (len(always) != 1)} {cpu_text(always)} off line"
+    cpus = f"CPU{'s' * (len(always) != 1)} {cpu_text(always)} offline"
     return [*([cpus] if always else []), *for_a_time]
 
 
 def _lost(reason: str, intervals: int, count: int) -> str:
     """One kind of loss: how much, and why."""
     if reason == "absent":
-        return f"{several(intervals, 'CPU')} without events where there must have been some"
+        return f"no events from {several(intervals, 'CPU')}, where there must have been some"
     if reason == "truncated":
         where = several(intervals, "place")
         return f"{_events(count)} lost where the file is cut or damaged, in {where}"

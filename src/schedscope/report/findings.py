@@ -81,7 +81,7 @@ def wrong(subject: Subject, anchors: set[str], shown: tuple[int, int] | None) ->
     return Section(
         "wrong",
         "Findings",
-        "The worst first, by the thread or CPU time that they concern (with its share of the CPUs'"
+        "The worst first, by the thread or CPU time that is affected (and its share of the CPUs'"
         " time). Findings below 1 % are excluded. Topics overlap, so their times do not add up.",
         body,
     )

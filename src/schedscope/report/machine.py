@@ -98,7 +98,7 @@ def _by_place(trace: Trace, frame: pl.DataFrame, names: list[str], most: str, qu
     columns = choose(rows, [over, "cpus", *names], question=question)
     table = html_table(rows.head(SHOWN_CPUS), columns)
     left = rows.height - SHOWN_CPUS
-    return table + (f"<p>{left:,} more groups of CPUs with less.</p>" if left > 0 else "")
+    return table + (f"<p>{left:,} more groups of CPUs with lower values.</p>" if left > 0 else "")
 
 
 def depth(trace: Trace) -> Axes:

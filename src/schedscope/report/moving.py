@@ -25,8 +25,8 @@ def moved(subject: Subject) -> Section:
     trace, where = subject.trace, subject.where
     frame = migration_summary(trace, by="comm", where=where).filter(pl.col("n") > 0).head(_ROWS)
     intro = (
-        "A migration is a run on another CPU than the one before. The thread loses what it had in"
-        " its caches; that pays off if it would have waited longer where it was."
+        "A migration is a run on another CPU than the run before. The thread loses its cached data,"
+        " which pays off if it would have waited longer where it was."
     )
     title = "Who moved between CPUs?"
     if frame.is_empty():

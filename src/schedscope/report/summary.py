@@ -109,7 +109,7 @@ def _causes(subject: Subject, total: int) -> list[str]:
         f"{units.percent(row['total'] / total)} {_CAUSES[row['cause']]}"
         for row in by_cause.iter_rows(named=True)
     ]
-    return [f"Of the waiting time threads spent {_listed(parts)}."]
+    return [f"Of the waiting time, threads spent {_listed(parts)}."]
 
 
 def _busy(trace: Trace) -> list[str]:
