@@ -75,7 +75,7 @@ class Oracle:
     # (cpu, begin, end): any event, or switches alone, may be missing there.
     lost: list[tuple[int, int, int]] = field(default_factory=list)
     broken: list[tuple[int, int, int]] = field(default_factory=list)
-    # Threads that take CPUs off line.
+    # Threads that take CPUs offline.
     stoppers: set[int] = field(default_factory=set)
     has_waking: bool = False
     has_enqueued: bool = False

@@ -12,7 +12,7 @@ from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import has, needs
-from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis._base.offline import offline
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.counts import counter, number_of, recorders
 from schedscope.analysis.check.missing_wakeups import missing_wakeups, woken_by_comers
@@ -84,7 +84,7 @@ def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     breaks = _chain_breaks(trace)
     findings = [
         *conservation(trace, tiles),
-        _off_line(trace),
+        _offline(trace),
         _unknown_time(trace, tiles),
         _losses(trace),
         _unplaced_losses(trace),
@@ -140,9 +140,9 @@ def _uncounted(trace: Trace) -> str:
     return "counted only for the whole trace" if cut else "the trace does not count them"
 
 
-def _off_line(trace: Trace) -> CheckRow:
+def _offline(trace: Trace) -> CheckRow:
     """CPUs that the host does not use: they raise no events and run nothing."""
-    gone = off_line(trace)
+    gone = offline(trace)
     each = gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu")
     text = ", ".join(f"CPU {cpu} for {duration(dur)}" for cpu, dur in each.iter_rows())
     return part(
@@ -152,8 +152,8 @@ def _off_line(trace: Trace) -> CheckRow:
 
 
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
-    """CPU time of which it is unknown who ran, but for that of CPUs off line."""
-    total = trace.duration * trace.ncpu - int(off_line(trace)["dur"].sum())
+    """CPU time of which it is unknown who ran, but for that of CPUs offline."""
+    total = trace.duration * trace.ncpu - int(offline(trace)["dur"].sum())
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
     return part("unknown time", unknown, total, text, unit="ns")
@@ -206,9 +206,9 @@ def _unplaced_losses(trace: Trace) -> CheckRow:
 def _chain_breaks(trace: Trace) -> CheckRow:
     """Switches whose outgoing thread is not the one that came in before.
 
-    A CPU that comes back after it was off line begins a new chain: that is no break.
+    A CPU that comes back after it was offline begins a new chain: that is no break.
     """
-    back = off_line(trace).filter("broken").select("cpu", ts_begin="ts")
+    back = offline(trace).filter("broken").select("cpu", ts_begin="ts")
     breaks = trace.losses.filter(IS_BREAK).join(back.lazy(), on=["cpu", "ts_begin"], how="anti")
     per_cpu = (
         breaks.group_by("cpu")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis._base.offline import offline
 from schedscope.analysis.check.counts import counter, number_of, recorders
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
     """Switch-ins that nobody was seen to wake: of others, of the recorder's threads, of stoppers.
 
     The recorders' scripts may leave out their own wakeups (bpftrace's does), and a CPU that comes
-    on line stops the others before it raises events: that is nothing lost.
+    online stops the others before it raises events: that is nothing lost.
     None where the trace does not count them.
     """
     found = counter(trace, "missing_wakeups")
@@ -57,11 +57,11 @@ def _unseen_births(trace: Trace) -> int:
 
 
 def woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:
-    """How many of those waits are of stoppers that a CPU coming on line woke.
+    """How many of those waits are of stoppers that a CPU coming online woke.
 
-    It stops all others, and Linux tells of nothing that a CPU does before it is on line.
+    It stops all others, and Linux tells of nothing that a CPU does before it is online.
     """
-    coming = off_line(trace).filter("broken").select("ts", "dur")
+    coming = offline(trace).filter("broken").select("ts", "dur")
     if coming.is_empty():
         return 0
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")

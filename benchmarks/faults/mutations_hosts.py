@@ -77,13 +77,13 @@ _reused("tid reused, exit and fork missing", False)
 _reused("tid reused, exit, fork and last switch missing", True)
 
 
-@kind("CPU taken off line")
+@kind("CPU taken offline")
 def taken_off(whole: Recording, rng: Draw) -> Mutant:
     """Its records end, and the host counts it no more."""
     return _unplugged(whole, rng, first=False)
 
 
-@kind("CPU brought on line")
+@kind("CPU brought online")
 def brought_on(whole: Recording, rng: Draw) -> Mutant:
     """Its records begin late, and the host did not count it at the start."""
     return _unplugged(whole, rng, first=True)

@@ -19,7 +19,7 @@ from archives import unpack
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis._base.offline import offline
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -128,10 +128,10 @@ def test_the_judge_of_quotas_sees_what_is_wrong(unpacked: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
     indirect=["unpacked"],
 )
-def test_real_cpus_off_line_are_found(unpacked: Path, back: list[bool]) -> None:
-    """CPU 2 of four was taken off line in some, and came back in two."""
+def test_real_cpus_offline_are_found(unpacked: Path, back: list[bool]) -> None:
+    """CPU 2 of four was taken offline in some, and came back in two."""
     trace = ss.open(unpacked / "lab.capture")
-    found = off_line(trace)
+    found = offline(trace)
     assert found["cpu"].to_list() == [2] * len(back)
     assert found["broken"].to_list() == back
     levels = dict(ss.check(trace).select("check", "level").iter_rows())

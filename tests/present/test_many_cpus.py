@@ -134,7 +134,7 @@ def test_above_them_stand_how_busy_each_node_is_and_how_many_threads_wait_there(
     assert [key for key in carried if "node" in key] == lanes, "once each"
 
 
-def test_a_node_that_is_off_line_has_no_lanes() -> None:
+def test_a_node_that_is_offline_has_no_lanes() -> None:
     """The host lists its CPUs, and none of them was recorded."""
     trace = machine(80)
     trace.info["per_cpu"] = [{"cpu": cpu} for cpu in range(70)]

@@ -1,4 +1,4 @@
-"""A CPU that is taken off line shows nothing more: what ran there last did not run on.
+"""A CPU that is taken offline shows nothing more: what ran there last did not run on.
 
 Rule Taken down of docs/trace-model.md; both engines give the written answer.
 """

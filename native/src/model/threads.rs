@@ -354,7 +354,7 @@ impl Identity {
         }
     }
 
-    /// Threads of the class that takes CPUs off line, as `finish` will name it.
+    /// Threads of the class that takes CPUs offline, as `finish` will name it.
     pub fn stoppers(&self, linux: bool) -> Vec<u32> {
         let stops = |(utid, (sight, record)): (usize, (&Sight, &Record))| {
             (class(sight, record, linux) == Some(SchedClass::Stop)).then_some(utid as u32)

@@ -381,7 +381,7 @@ pub fn affinities(threads: &TableIn<'_>) -> Result<Vec<(u32, String)>> {
     Ok(known)
 }
 
-/// Threads of the class that takes CPUs off line.
+/// Threads of the class that takes CPUs offline.
 pub fn stoppers(threads: &TableIn<'_>) -> Result<Vec<u32>> {
     let classes = threads.codes("sched_class", SchedClass::TEXTS)?;
     let stop = SchedClass::Stop as i64;

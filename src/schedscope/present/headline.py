@@ -62,7 +62,7 @@ def _gaps(trace: Trace) -> list[str]:
 
     from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
     from schedscope.analysis._base.needs import has
-    from schedscope.analysis._base.off_line import off_line
+    from schedscope.analysis._base.offline import offline
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
 
     found = [] if trace.events else ["no events"]
@@ -70,8 +70,8 @@ def _gaps(trace: Trace) -> list[str]:
     counts = pl.col("count").cast(pl.Float64).sum()
     rows = pl.when(IS_BREAK).then(BROKEN_CHAINS).otherwise(1)
     losses = trace.losses.group_by("reason").agg(rows.sum().alias("rows"), counts).collect()
-    gone = off_line(trace)
-    found += _off_line(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
+    gone = offline(trace)
+    found += _offline(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
     for reason, intervals, count in sorted(losses.iter_rows()):
         if reason == "chain_break":
             intervals -= gone["broken"].sum()
@@ -110,7 +110,7 @@ def _gaps(trace: Trace) -> list[str]:
     return found
 
 
-def _off_line(gone: pl.DataFrame, whole: int) -> list[str]:
+def _offline(gone: pl.DataFrame, whole: int) -> list[str]:
     """CPUs that the host did not use: what is missing from them is not lost."""
     import polars as pl
 

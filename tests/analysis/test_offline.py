@@ -1,4 +1,4 @@
-"""A CPU that is off line raises no events: that is said, and is no gap in the recording."""
+"""A CPU that is offline raises no events: that is said, and is no gap in the recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engines import by_native
 from worlds import world
 
 from schedscope import Trace
-from schedscope.analysis._base.off_line import off_line
+from schedscope.analysis._base.offline import offline
 from schedscope.analysis.check.check import check
 from schedscope.parsers import schema
 from schedscope.present.headline import gaps
@@ -82,9 +82,9 @@ def texts(trace: Trace) -> dict[str, str]:
     return dict(check(trace).select("check", "text").iter_rows())
 
 
-def test_a_stopper_that_was_the_last_to_run_took_its_cpu_off_line() -> None:
+def test_a_stopper_that_was_the_last_to_run_took_its_cpu_offline() -> None:
     trace = traced(GONE)
-    assert off_line(trace).rows() == [(1, 30, 70, False)]
+    assert offline(trace).rows() == [(1, 30, 70, False)]
     assert texts(trace)["offline"] == "CPU 1 for 70 ns"
     assert texts(trace)["unknown time"] == "0 ns of CPU time (0 %)"
     assert gaps(trace) == ["CPU 1 offline for 70 ns"]
@@ -92,7 +92,7 @@ def test_a_stopper_that_was_the_last_to_run_took_its_cpu_off_line() -> None:
 
 def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
     trace = traced(GONE + BACK)
-    assert off_line(trace).rows() == [(1, 30, 50, True)]
+    assert offline(trace).rows() == [(1, 30, 50, True)]
     assert texts(trace)["chain breaks"] == "none of 6 switches"
     assert not [gap for gap in gaps(trace) if "mismatch" in gap or "unknown" in gap]
     assert "CPU 1 offline for 50 ns" in gaps(trace)
@@ -114,7 +114,7 @@ ENQUEUED = """
 
 
 def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
-    """Linux tells of nothing that it does before it is on line; of the others' part it does."""
+    """Linux tells of nothing that it does before it is online; of the others' part it does."""
     text = "; 1 more in stopper threads, woken by a CPU that came online"
     facts = [*COMING.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
     trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
@@ -132,20 +132,20 @@ def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
 
 def test_another_thread_that_leaves_unseen_breaks_the_chain() -> None:
     trace = traced(GONE + BACK, stop="realtime")
-    assert off_line(trace).is_empty()
+    assert offline(trace).is_empty()
     assert texts(trace)["chain breaks"].startswith("1 of 6 switches")
     assert "1 prev/next mismatch" in gaps(trace)
 
 
-def test_a_stopper_that_leaves_its_cpu_took_nothing_off_line() -> None:
+def test_a_stopper_that_leaves_its_cpu_took_nothing_offline() -> None:
     trace = traced(GONE + "35 cpu1: stopper S -> idle")
-    assert off_line(trace).is_empty()
+    assert offline(trace).is_empty()
     assert texts(trace)["offline"] == "no CPU, as far as the trace shows"
 
 
 def test_nothing_is_concluded_where_events_are_lost() -> None:
     trace = traced(GONE + "40 loss cpu1 until 60 overrun")
-    assert off_line(trace).is_empty()
+    assert offline(trace).is_empty()
 
 
 QUIET = """
@@ -156,7 +156,7 @@ QUIET = """
 
 def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
     trace = traced(QUIET, online=False)
-    assert off_line(trace).rows() == [(1, 0, 100, False)]
+    assert offline(trace).rows() == [(1, 0, 100, False)]
     assert gaps(trace) == ["CPU 1 offline"]
     levels = dict(check(trace).select("check", "level").iter_rows())
     assert (levels["offline"], levels["unknown time"]) == ("note", "ok")
@@ -165,5 +165,5 @@ def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
 def test_a_cpu_that_was_used_or_of_which_nobody_knows_is_missing() -> None:
     for online in (True, None):
         trace = traced(QUIET, online=online)
-        assert off_line(trace).is_empty()
+        assert offline(trace).is_empty()
         assert gaps(trace) == ["50.0 % of CPU time unknown"]

@@ -1,4 +1,4 @@
-"""Which CPUs were off line, and when?"""
+"""Which CPUs were offline, and when?"""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _SCHEMA = {"cpu": pl.UInt16, "ts": pl.Int64, "dur": pl.Int64, "broken": pl.Boolean}
 
 
-def off_line(trace: Trace) -> pl.DataFrame:
-    """One row per stretch of time in which a CPU was off line, as far as the trace tells.
+def offline(trace: Trace) -> pl.DataFrame:
+    """One row per stretch of time in which a CPU was offline, as far as the trace tells.
 
     * `cpu`, `ts`, `dur`: which, and when within the window;
     * `broken`: the CPU came back, and its chain of switches is broken there.
 
     It was so all along if the host said so when the recording began and the CPU has no switch. And
     a switch to a CPU's stopper that is the last thing it did before it is found idle, or before
-    the window ends, took it off line (docs/trace-model.md, Taken down). Where events of a CPU are
+    the window ends, took it offline (docs/trace-model.md, Taken down). Where events of a CPU are
     lost, nothing is concluded.
     """
     return once(_found, trace)
