@@ -63,7 +63,7 @@ def _policy(case: str, cpus: str, policy: str, rows: pl.DataFrame) -> str:
         *(f"{n} of {of.height}" for n, of in ((good, waits), (_inside(waits), waits))),
         f"{_inside(rows)} of {rows.height}",
     ]
-    day = rows["recorded_on"].max()
+    day = rows.select(pl.col("recorded_on").max()).item()
     return f"| {case} | {cpus} | {policy} | {' | '.join(cells)} | {works} | {day} |"
 
 
