@@ -150,7 +150,9 @@ def test_a_sleeps_function_has_the_name_that_its_sequence_gives_its_number(
     def packet(sequence: int, ts: int, *names: tuple[int, str], cleared: bool = False) -> bytes:
         asleep = event(ts, 11, 18, field(1, 22) + field(2, 1) + field(3, 0))
         symbols = (field(26, field(1, number) + field(2, name)) for number, name in names)
-        parts = field(1, field(1, 0) + asleep) + field(10, sequence) + field(13, int(cleared))
+        # Another data source at work at once, on another CPU.
+        cpu = int(sequence == 6)
+        parts = field(1, field(1, cpu) + asleep) + field(10, sequence) + field(13, int(cleared))
         return field(1, parts + (field(12, b"".join(symbols)) if names else b""))
 
     path = tmp_path / "x.pftrace"
