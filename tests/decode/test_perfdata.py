@@ -417,15 +417,18 @@ def test_samples_that_stand_for_several_events_tell_what_is_missing(tmp_path: Pa
 
 
 def test_a_recording_that_perf_inject_wrote_again_is_of_all_cpus(tmp_path: Path) -> None:
-    """Its command line has no -a, but idle threads switch in it."""
-    data = (FIXTURES / "perf-sched.data").read_bytes()
-    # A word of the command line, which takes 64 bytes.
-    word = struct.pack("<I", 64) + b"sched\0"
-    assert data.count(word) == 1
+    """Its command line has no -a, but idle threads switch in it, and kernel threads are listed."""
+    data = (FIXTURES / "perf-iowait.data").read_bytes()
+    words = [(b"record", b"inject"), (b"-a", b"-b")]
+    for old, new in words:
+        # A word of the command line takes 64 bytes.
+        word = struct.pack("<I", 64) + old + b"\0"
+        assert data.count(word) == 1
+        data = data.replace(word, word.replace(old, new))
     path = tmp_path / "injected.data"
-    path.write_bytes(data.replace(word, word.replace(b"sched", b"injec")))
+    path.write_bytes(data)
     trace = decode(path)
-    assert " injec " in trace.info["recorder"]["command"]
+    assert " inject " in trace.info["recorder"]["command"]
     assert not any("one program only" in warning for warning in trace.info["warnings"])
 
 
