@@ -389,8 +389,9 @@ def _clocks(trace: Trace) -> CheckRow | None:
             threads = several(one["breaks"], "thread")
             texts.append(
                 f"{threads} that other CPUs woke for CPU {one['cpu']} slept again without having "
-                f"run there: its events are from another recording, or its clock is far off; no "
-                f"wait is measured"
+                f"run there: its events are from another recording, or a filter left them out (as "
+                f"that of `trace-cmd record -F` or -P does), or its clock is far off; no wait is "
+                f"measured"
             )
             continue
         if ahead is None:

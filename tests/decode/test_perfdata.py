@@ -377,3 +377,75 @@ def test_a_file_that_perf_could_not_finish_is_read_with_the_formats_beside_it(
     for (cpu,), got in trace.switches.collect().group_by("cpu"):
         true = all_of_them.filter(cpu=cpu)["ts"].to_list()
         assert got["ts"].to_list() == true[: got.height]
+
+
+def with_period(data: bytes, period: int, every: int) -> tuple[bytes, int]:
+    """perf.data whose samples, one in `every`, stand for `period` events; and how many do."""
+    out = bytearray(data)
+    (attrs, _, begin, size) = struct.unpack_from("<QQQQ", data, 24)
+    sample_type = struct.unpack_from("<Q", data, attrs + 24)[0]
+    assert sample_type >> 8 & 1
+    # IDENTIFIER, IP, TID, TIME, ADDR, ID, CPU, PERIOD: in this order, with STREAM_ID before CPU.
+    at = 8 + 8 * sum(sample_type >> bit & 1 for bit in (16, 0, 1, 2, 3, 6, 9, 7))
+    place, seen, changed = begin, 0, 0
+    while place < begin + size:
+        kind, _, length = struct.unpack_from("<IHH", data, place)
+        if kind == 9:
+            seen += 1
+            if seen % every == 0:
+                struct.pack_into("<Q", out, place + at, period)
+                changed += 1
+        place += length
+    return bytes(out), changed
+
+
+def test_samples_that_stand_for_several_events_tell_what_is_missing(tmp_path: Path) -> None:
+    """`perf record -F 1000 -e sched:...`: nothing is measured where events may be missing."""
+    data, changed = with_period((FIXTURES / "perf-sched.data").read_bytes(), 3, 50)
+    assert changed > 10
+    path = tmp_path / "sampled.data"
+    path.write_bytes(data)
+    trace = ss.open(path)
+    warning = "".join(trace.info["warnings"])
+    said = re.search(r"samples of its events, not every one: (\d+) switches", warning)
+    missing = sum(loss["count"] for loss in trace.info["unplaced_losses"])
+    assert said
+    assert 0 < int(said[1]) == missing <= 2 * changed
+    measured = trace.waits.filter(pl.col("censored") == "none").collect().height
+    whole = ss.open(FIXTURES / "perf-sched.data")
+    assert measured < whole.waits.filter(pl.col("censored") == "none").collect().height
+
+
+def test_a_recording_that_perf_inject_wrote_again_is_of_all_cpus(tmp_path: Path) -> None:
+    """Its command line has no -a, but idle threads switch in it, and kernel threads are listed."""
+    data = (FIXTURES / "perf-iowait.data").read_bytes()
+    words = [(b"record", b"inject"), (b"-a", b"-b")]
+    for old, new in words:
+        # A word of the command line takes 64 bytes.
+        word = struct.pack("<I", 64) + old + b"\0"
+        assert data.count(word) == 1
+        data = data.replace(word, word.replace(old, new))
+    path = tmp_path / "injected.data"
+    path.write_bytes(data)
+    trace = decode(path)
+    assert " inject " in trace.info["recorder"]["command"]
+    assert not any("one program only" in warning for warning in trace.info["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("files", "found", "hint"),
+    [
+        (["data", "data.0", "data.1"], "whose records are in several files", "without --threads"),
+        (["data", "kcore_dir/kcore"], "is a folder of perf record", "open .*/data$"),
+    ],
+)
+def test_a_folder_of_perf_says_what_to_open(
+    tmp_path: Path, files: list[str], found: str, hint: str
+) -> None:
+    """`perf record --threads` and `--kcore`."""
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"PERFILE2" if name.startswith("data") else b"")
+    with pytest.raises(FormatError, match=found) as caught:
+        decode(tmp_path)
+    assert re.search(hint, caught.value.hint or "")

@@ -150,7 +150,9 @@ def test_a_sleeps_function_has_the_name_that_its_sequence_gives_its_number(
     def packet(sequence: int, ts: int, *names: tuple[int, str], cleared: bool = False) -> bytes:
         asleep = event(ts, 11, 18, field(1, 22) + field(2, 1) + field(3, 0))
         symbols = (field(26, field(1, number) + field(2, name)) for number, name in names)
-        parts = field(1, field(1, 0) + asleep) + field(10, sequence) + field(13, int(cleared))
+        # Another data source at work at once, on another CPU.
+        cpu = int(sequence == 6)
+        parts = field(1, field(1, cpu) + asleep) + field(10, sequence) + field(13, int(cleared))
         return field(1, parts + (field(12, b"".join(symbols)) if names else b""))
 
     path = tmp_path / "x.pftrace"
@@ -665,3 +667,49 @@ def test_a_trace_without_ftrace_says_how_to_record_it(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no ftrace events") as caught:
         decode(path)
     assert "sched/sched_switch" in caught.value.hint
+
+
+def packets(data: bytes) -> list[bytes]:
+    """The packets of a trace, without their tags."""
+    found, at = [], 0
+    while at < len(data):
+        assert data[at] == 0x0A
+        size, shift, at = 0, 0, at + 1
+        while True:
+            byte = data[at]
+            size |= (byte & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if byte < 0x80:
+                break
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+def test_of_two_data_sources_with_the_same_cpus_one_is_read(tmp_path: Path) -> None:
+    """Each event stands twice in the file; a warning says that one source was left out."""
+    data = COMPACT.read_bytes()
+    # A later field of the same number counts: trusted_packet_sequence_id.
+    again = b"".join(field(1, packet + field(10, 4711)) for packet in packets(data))
+    path = tmp_path / "twice.pftrace"
+    for text in (data + again, again + data):
+        path.write_bytes(text)
+        both, one = decode(path), decode(COMPACT)
+        assert switches(both).equals(switches(one), null_equal=True)
+        assert wakeups(both).equals(wakeups(one), null_equal=True)
+        assert migrations(both).equals(migrations(one), null_equal=True)
+        (warning,) = set(both.info["warnings"]) - set(one.info["warnings"])
+        assert "several data sources of ftrace" in warning
+
+
+def test_a_writer_that_follows_on_another_is_read(tmp_path: Path) -> None:
+    """traced_probes was started anew: the second half has a sequence of its own."""
+    (first, second) = (
+        field(1, field(1, field(1, 0) + switch(ts, ("a", 7, 120), 1, ("b", 8, 120))) + field(10, n))
+        for ts, n in ((1000, 3), (9000, 4))
+    )
+    path = tmp_path / "restarted.pftrace"
+    path.write_bytes(first + second)
+    trace = decode(path)
+    assert switches(trace)["ts"].to_list() == [1000, 9000]
+    assert not any("data sources" in warning for warning in trace.info["warnings"])

@@ -89,15 +89,21 @@ ROUND = """
 ROUNDS = 100
 
 
-def reported(folder: Path, ahead: Callable[[int], int]) -> ss.Trace:
-    """Two CPUs in the words of `trace-cmd report -t`; CPU 1's clock is ahead by some ns."""
+def reported(
+    folder: Path, ahead: Callable[[int], int], unit: int = US, rounded: int = 1
+) -> ss.Trace:
+    """Two CPUs in the words of `trace-cmd report -t`; CPU 1's clock is ahead by some ns.
+
+    `unit`: the length of a round's µs, ns; `rounded`: what stamps are multiples of.
+    """
     lines = []
     for number in range(ROUNDS):
         begin = 10**12 + number * 700 * US + number * number * 3 * US
         for line in ROUND.strip().splitlines():
             cpu, after, who, event = line.split(maxsplit=3)
-            ts = begin + int(after) * US
+            ts = begin + int(after) * unit
             ts += ahead(ts) if cpu == "1" else 0
+            ts = (ts + rounded // 2) // rounded * rounded
             lines.append((ts, f"  {who} [00{cpu}] {ts}: {event}\n"))
     path = folder / "report.txt"
     path.write_text("cpus=2\n" + "".join(line for _, line in sorted(lines, key=itemgetter(0))))
@@ -145,6 +151,28 @@ def test_a_constant_offset_is_found_and_taken_out(
     assert "the clock of CPU 1 was" in row["text"]
     assert ("ahead of" if offset > 0 else "behind") in row["text"]
     assert not verdict(check(trace)).startswith("Trustworthy")
+
+
+@pytest.mark.parametrize("offset", [100_300, -999_700, 10_000_500])
+def test_a_constant_offset_is_found_where_stamps_are_microseconds(
+    tmp_path: Path, offset: int
+) -> None:
+    """Rounding puts events of two clocks in another order, which is no sign of a step or drift."""
+    trace = reported(tmp_path, lambda ts: offset, unit=37, rounded=US)
+    (found,) = trace.info["clock_offsets"]
+    least, most = found["ahead"]
+    assert least <= offset <= most
+    assert found["breaks_left"] == 0
+    row = check(trace).row(by_predicate=pl.col("check") == "clocks", named=True)
+    assert "by an amount that changes" not in row["text"]
+
+
+def test_a_step_is_no_rounding(tmp_path: Path) -> None:
+    """Half of the trace has another offset: nothing is moved."""
+    half = 10**12 + ROUNDS * 350 * US
+    trace = reported(tmp_path, lambda ts: 100 * US if ts < half else 300 * US, unit=37, rounded=US)
+    (found,) = trace.info["clock_offsets"]
+    assert found["ahead"] is None
 
 
 def ring(folder: Path, ncpu: int, ahead: dict[int, int]) -> ss.Trace:

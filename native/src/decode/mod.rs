@@ -235,7 +235,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// What was done to a file since its recorder wrote it, by its first bytes: it was compressed, or
 /// an editor saved it.
-fn rewritten(name: &str, head: &[u8]) -> Option<Error> {
+pub fn rewritten(name: &str, head: &[u8]) -> Option<Error> {
     let expected = "a trace as its recorder wrote it";
     if let Some((_, packer, expand)) = PACKED.iter().find(|one| head.starts_with(one.0)) {
         let found = format!("{name} is compressed with {packer}");
@@ -252,6 +252,32 @@ fn rewritten(name: &str, head: &[u8]) -> Option<Error> {
         let found = format!("{name} is text in UTF-16");
         let hint = "convert it first, as in `iconv -f UTF-16 -t UTF-8 FILE`";
         Error::format(found, expected, hint)
+    })
+}
+
+/// A folder that perf record made: with `--kcore`, one file is the recording; with `--threads`,
+/// it is spread over several.
+fn perf_folder(path: &Path) -> Option<Error> {
+    let data = path.join("data");
+    let head = read_head(&data).ok()?;
+    if !perfdata::is_perf_data(&head) {
+        return None;
+    }
+    let shown = path.display();
+    Some(if path.join("data.0").exists() {
+        Error::format(
+            format!(
+                "{shown} is a folder of `perf record --threads`, whose records are in several files"
+            ),
+            "a recording in one file",
+            "record without --threads",
+        )
+    } else {
+        Error::format(
+            format!("{shown} is a folder of perf record"),
+            "the file in it that is the recording",
+            format!("open {}", data.display()),
+        )
     })
 }
 
@@ -273,6 +299,9 @@ fn find(path: &Path) -> Result<&'static Format> {
             }
             let shown = path.display();
             if let Some(error) = rewritten(&shown.to_string(), &head) {
+                return error;
+            }
+            if let Some(error) = perf_folder(path) {
                 return error;
             }
             let found = if path.is_dir() {

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::decode::Options;
 use crate::decode::capture_folder::{self, CaptureFolder};
 use crate::decode::input::Input;
 use crate::decode::merge::merge;
+use crate::decode::{Options, rewritten};
 use crate::error::{Error, Result};
 use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
 use freebsd::FreeBsd;
@@ -82,13 +82,18 @@ pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
 }
 
 fn need_header(scan: &Scan, input: &Input) -> Result<Header> {
-    scan.header.ok_or_else(|| {
+    if let Some(header) = scan.header {
+        return Ok(header);
+    }
+    let mut head = [0; 3];
+    let len = input.read_at(&mut head, 0)?;
+    Err(rewritten(input.name(), &head[..len]).unwrap_or_else(|| {
         Error::format(
             format!("{} has no #sched line", input.name()),
             "the first line of the collectors' DTrace scripts",
             "dtrace may have failed at once: look at its messages (stderr.txt in a capture)",
         )
-    })
+    }))
 }
 
 /// trace.json's facts where no capture.json tells them.

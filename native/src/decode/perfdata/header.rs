@@ -48,6 +48,8 @@ pub struct Attr {
     pub config: u64,
     pub sample_type: u64,
     pub read_format: u64,
+    /// After so many events comes a sample; of a frequency, so many samples a second.
+    sample_period: u64,
     flags: u64,
     clockid: i32,
     pub ids: Vec<u64>,
@@ -61,6 +63,7 @@ impl Attr {
         Some(Self {
             kind: bytes.u32_at(0)?,
             config: bytes.u64_at(8)?,
+            sample_period: bytes.u64_at(16)?,
             sample_type: bytes.u64_at(24)?,
             read_format: bytes.u64_at(32)?,
             // Compilers give the first bit field the lowest bit, or on big-endian machines the
@@ -81,6 +84,11 @@ impl Attr {
     /// For the threads of one program, not for all that CPUs do.
     pub fn inherit(&self) -> bool {
         self.kind == TYPE_TRACEPOINT && self.flags & 1 << 1 != 0
+    }
+
+    /// After how many events a sample comes, where that is the same for all of them.
+    pub fn fixed_period(&self) -> Option<u64> {
+        (self.flags & 1 << 10 == 0).then_some(self.sample_period)
     }
 
     /// COMM records are written.

@@ -131,13 +131,23 @@ impl PerfData {
                 scan.filtered
             ));
         }
+        if scan.skipped > 0 {
+            warnings.push(format!(
+                "perf took samples of its events, not every one: {} switches, wakeups and \
+                 migrations are not in the file (record with -c 1)",
+                scan.skipped
+            ));
+        }
         if header.unfinished {
             warnings.push(
                 "perf record was killed, or its disk was full, before it could finish the file: \
                  what it had not written is missing"
                     .into(),
             );
-        } else if attrs.iter().any(header::Attr::inherit) && !features.system_wide() {
+        } else if (attrs.iter().any(header::Attr::inherit) || !features.command.is_empty())
+            && !features.system_wide()
+            && !scan.is_of_all()
+        {
             warnings.push(
                 "recorded for one program only (perf record without -a): other threads are missing, \
                  and what the CPUs did in between is not known"

@@ -206,6 +206,9 @@ pub struct Layout {
     tid_at: Option<usize>,
     time_at: Option<usize>,
     cpu_at: Option<usize>,
+    period_at: Option<usize>,
+    /// How many events each sample stands for, where it does not say so itself.
+    period: u64,
     /// How far behind the raw data the number of the control group lies. None: nowhere, or behind
     /// parts whose size is not known.
     group_after: Option<usize>,
@@ -238,7 +241,8 @@ impl Layout {
         layout.id_at = identifier.or(id);
         place(SAMPLE_STREAM_ID);
         layout.cpu_at = place(SAMPLE_CPU);
-        place(SAMPLE_PERIOD);
+        layout.period_at = place(SAMPLE_PERIOD);
+        layout.period = attr.fixed_period().unwrap_or(1);
         layout.fixed_end = at;
         let has = |bits: u64| attr.sample_type & bits != 0;
         let sized =
@@ -277,6 +281,20 @@ impl Layout {
     #[inline]
     pub fn cpu(&self, record: Record<'_>) -> Option<u32> {
         record.0.u32_at(self.cpu_at?)
+    }
+
+    /// The thread that ran.
+    #[inline]
+    pub fn tid(&self, record: Record<'_>) -> Option<u32> {
+        record.0.u32_at(self.tid_at? + 4)
+    }
+
+    /// How many events of its kind came since the sample before and have none. (The kernel
+    /// ignores `-c N` for tracepoints whose samples say their period: each has one.)
+    #[inline]
+    pub fn skipped(&self, record: Record<'_>) -> u64 {
+        let told = self.period_at.and_then(|at| record.0.u64_at(at));
+        told.unwrap_or(self.period).saturating_sub(1)
     }
 
     /// The tracepoint's own bytes.

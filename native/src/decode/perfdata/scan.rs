@@ -72,6 +72,10 @@ pub struct Scan {
     pub unknown_ids: u64,
     /// Samples that a BPF filter left out.
     pub filtered: u64,
+    /// Events of threads that have no sample, because not every one was to be sampled.
+    pub skipped: u64,
+    /// Did an idle thread switch? It does so in no recording of one program.
+    pub saw_idle: bool,
     pub malformed: u64,
 }
 
@@ -79,6 +83,17 @@ pub enum Scanned {
     Done(Box<Scan>),
     /// Compressed records turned up: expand the stream first.
     Compressed,
+}
+
+/// The first kernel thread, parent of all others.
+const KTHREADD: u32 = 2;
+
+impl Scan {
+    /// Do the records show that all threads were recorded, whatever the command line says (that of
+    /// perf inject names no CPUs)? Then perf lists kernel threads among those that already ran.
+    pub fn is_of_all(&self) -> bool {
+        self.saw_idle || self.threads.iter().any(|thread| thread.tid == KTHREADD)
+    }
 }
 
 /// Bytes that follow a record outside its own size.
@@ -224,6 +239,9 @@ struct State {
     /// The same as the counters in samples told last.
     lost_counted: FxHashMap<u64, u64>,
     filtered: u64,
+    /// Events without a sample, by CPU.
+    skipped: FxHashMap<u32, u64>,
+    saw_idle: bool,
     threads: Vec<KnownThread>,
     groups: Groups,
     /// Threads forked before the first sample seen so far.
@@ -250,6 +268,8 @@ impl State {
             lost_samples: Vec::new(),
             lost_counted: FxHashMap::default(),
             filtered: 0,
+            skipped: FxHashMap::default(),
+            saw_idle: false,
             threads: Vec::new(),
             groups: Groups::default(),
             early: Vec::new(),
@@ -329,6 +349,16 @@ impl State {
         if cpu >= CPU_MAX {
             self.malformed += 1;
             return place;
+        }
+        if plan.places {
+            let skipped = plan.layout.skipped(record);
+            if skipped > 0 {
+                let sum = self.skipped.entry(cpu).or_default();
+                *sum = sum.saturating_add(skipped);
+            }
+            if !self.saw_idle {
+                self.saw_idle = plan.switches() && plan.layout.tid(record) == Some(0);
+            }
         }
         if plan.tracepoint.is_some() {
             self.first_sample = self.first_sample.min(ts);
@@ -462,6 +492,13 @@ impl State {
                 lost_unplaced.push((cpu, count));
             }
         }
+        let skipped = self.skipped.values().copied().fold(0, u64::saturating_add);
+        let by_cpu = self
+            .skipped
+            .iter()
+            .map(|(&cpu, &count)| (u16::try_from(cpu).ok(), count));
+        lost_unplaced.extend(by_cpu);
+        lost_unplaced.sort_unstable();
         let first_sample = self.first_sample;
         // What was lost before a CPU's first sample, or of one without any, may
         // have been anywhere from the beginning on.
@@ -493,6 +530,8 @@ impl State {
             truncated_at,
             unknown_ids: self.unknown_ids,
             filtered: self.filtered,
+            skipped,
+            saw_idle: self.saw_idle,
             malformed: self.malformed,
         }
     }

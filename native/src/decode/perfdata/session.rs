@@ -16,6 +16,8 @@ pub struct EventPlan {
     pub layout: Layout,
     /// None: counted, not decoded.
     pub tracepoint: Option<Plan>,
+    /// Does it say where a thread is?
+    pub places: bool,
 }
 
 /// Everything that is needed to read a record.
@@ -91,6 +93,7 @@ impl Session {
                 name: String::new(),
                 layout: Layout::new(attr),
                 tracepoint: None,
+                places: false,
             };
             if attr.kind == TYPE_TRACEPOINT {
                 match formats.get(&attr.config) {
@@ -98,6 +101,10 @@ impl Session {
                         plan.name = format!("{system}:{}", format.name);
                         let compiled = Plan::compile(system, format, &features.release)?;
                         let wanted = !matches!(compiled.action, Action::Ignore);
+                        plan.places = matches!(
+                            compiled.action,
+                            Action::Switch(_) | Action::Wake { .. } | Action::Migrate { .. }
+                        );
                         plan.tracepoint = wanted.then_some(compiled);
                     }
                     None => unnamed += 1,
@@ -243,6 +250,11 @@ impl RecordPosition {
 }
 
 impl EventPlan {
+    pub fn switches(&self) -> bool {
+        let plan = self.tracepoint.as_ref();
+        plan.is_some_and(|plan| matches!(plan.action, Action::Switch(_)))
+    }
+
     /// The place of a sample of this event, which is number `event`.
     #[inline]
     pub fn place(&self, record: Record<'_>, event: usize) -> Option<RecordPosition> {

@@ -223,6 +223,21 @@ impl Bundle {
         (self.full_at, self.compact_at, self.next) = (0, 0, None);
     }
 
+    /// Does a full event say that there is such a thread?
+    #[cold]
+    fn names_in_full(&self, tid: u32) -> bool {
+        self.full.iter().any(|row| match row.form {
+            Form::Wake { current, .. } => row.tid == tid || current == Some(tid),
+            Form::Other(number) => match self.others.get(number as usize) {
+                Some(Event::Fork { parent, child, .. }) => parent.tid == tid || child.tid == tid,
+                Some(Event::Exit { who, .. } | Event::Migrate { who, .. }) => who.tid == tid,
+                Some(Event::Rename { tid: renamed, .. }) => *renamed == tid,
+                _ => false,
+            },
+            Form::Switch { .. } => false,
+        })
+    }
+
     /// `ts`: its place among the others, which is not its own of what is told at its end.
     fn push_other(&mut self, ts: i64, event: Event) {
         let form = Form::Other(self.others.len() as u32);
@@ -1112,7 +1127,8 @@ impl Decoder<'_> {
             Form::Switch { state, .. } => Some((row.ts, state)),
             _ => None,
         });
-        // A child that ends soon has its parent's name to the end.
+        // A child that ends soon has its parent's name to the end, and the full events name it.
+        let damaged = damaged && !self.out.names_in_full(row.tid);
         if damaged && next.is_none_or(|(_, state)| state != State::Dead) {
             self.state.malformed += 1;
             match next {

@@ -12,6 +12,7 @@ mod damage;
 mod expand;
 mod input;
 mod scan;
+mod sources;
 mod wire;
 
 use std::fs::File;
@@ -159,6 +160,7 @@ impl Perfetto {
             warnings,
             hierarchy: None,
         };
+        perfetto.one_source()?;
         perfetto.which_wakes()?;
         Ok(perfetto)
     }

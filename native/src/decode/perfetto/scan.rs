@@ -48,6 +48,8 @@ pub struct Place {
     pub span: Span,
     /// When the CPU's bundle before it ended, on the clock of its events.
     pub previous_end: Option<u64>,
+    /// The writer of its packet: each data source has its own.
+    pub sequence: u64,
     /// How often packets of its sequence had been lost before it.
     pub drops: u32,
     /// Its names of functions: number in `Scan::symbols`.
@@ -254,6 +256,7 @@ impl Scan {
         self.bundles[cpu].push(Place {
             span,
             previous_end,
+            sequence,
             symbols: self.symbols_of.get(&sequence).copied(),
             drops: self.drops.get(&sequence).copied().unwrap_or(0),
         });

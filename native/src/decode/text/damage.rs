@@ -16,7 +16,10 @@ pub fn is_cut(text: &[u8]) -> bool {
     let Some(after) = after_head(text) else {
         return false;
     };
-    find(text, b" <-").is_none() && !after.contains(&b'|')
+    // The option `stacktrace` writes "<stack trace>" behind each event, in a line of its own.
+    // perf script --show-task-events has records of its own.
+    let names_no_event = after.starts_with(b"<") || after.starts_with(b"PERF_RECORD_");
+    find(text, b" <-").is_none() && !after.contains(&b'|') && !names_no_event
 }
 
 /// What follows `[001] d..2. 4836.436159: `.
@@ -78,7 +81,8 @@ mod tests {
 
     #[test]
     fn lines_of_other_kinds_are_not() {
-        let whole: [&[u8]; 6] = [
+        let whole: [&[u8]; 7] = [
+            b"            bash-1977  [000] d..2. 17284.993652: <stack trace>",
             b"            bash-1977  [000] .... 17284.993652: sys_close <-system_call_fastpath",
             b" 0)   0.633 us    |  fput();",
             b" => futex_wait_queue",

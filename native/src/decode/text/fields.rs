@@ -11,6 +11,9 @@ use crate::model::event::{
 use super::kind::Kind;
 use super::line::Line;
 
+/// The last field of an event begins no farther from its end.
+const NEAR_END: usize = 40;
+
 /// What a line says.
 #[derive(Debug, Clone)]
 pub enum Said {
@@ -64,13 +67,10 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
         }
         Kind::Migrate => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
-            let prio = number(rest)?;
+            let prio = prio(rest)?;
             let from_cpu = u16::try_from(value(rest, b"orig_cpu=")?).ok();
             let to_cpu = u16::try_from(value(rest, b"dest_cpu=")?).ok();
-            let who = Party {
-                prio: i16::try_from(prio).ok(),
-                ..who
-            };
+            let who = Party { prio, ..who };
             Some(Event::Migrate {
                 ts,
                 cpu,
@@ -112,7 +112,7 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
             Some(Event::Exit {
                 ts,
                 who: Party {
-                    prio: i16::try_from(number(rest)?).ok(),
+                    prio: prio(rest)?,
                     ..who
                 },
             })
@@ -238,7 +238,7 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
         }
         Kind::PiSetprio => {
             let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" oldprio=")?;
-            let prio = i16::try_from(value(rest, b"newprio=")?).ok()?;
+            let prio = signed(value(rest, b"newprio=")?)?;
             Some(Event::Priority {
                 ts,
                 who,
@@ -252,38 +252,20 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
 }
 
 fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> {
-    let (prev, state, next) = if text.starts_with(b"prev_comm=") {
-        let (prev, rest) = comm_pid(text, b"prev_comm=", b" prev_pid=", b" prev_prio=")?;
-        let prev = Party {
-            prio: i16::try_from(number(rest)?).ok(),
-            ..prev
-        };
-        let at = find(rest, b"prev_state=")? + 11;
-        let rest = &rest[at..];
-        let end = rest.iter().position(|&byte| byte == b' ')?;
-        let state = &rest[..end];
-        let rest = rest[end..].trim_ascii_start();
-        let rest = rest.strip_prefix(b"==>").unwrap_or(rest).trim_ascii_start();
-        let (next, rest) = comm_pid(rest, b"next_comm=", b" next_pid=", b" next_prio=")?;
-        (
-            prev,
-            state,
-            Party {
-                prio: i16::try_from(number(rest)?).ok(),
-                ..next
-            },
-        )
-    } else {
-        let (prev, state, next) = plugin_switch(text)?;
-        // libtraceevent before 1.8 has the letters of Linux 3.9 for the bits of
-        // every kernel: x is 0x40 (P since 4.14), W is 0x80 (I). It prints R+
-        // as R.
-        let state: &[u8] = match state {
-            b"x" => b"64",
-            b"W" => b"128",
-            other => other,
-        };
-        (prev, state, next)
+    let (prev, state, next) = match named_switch(text) {
+        Some(found) => found,
+        None => {
+            let (prev, state, next) = plugin_switch(text)?;
+            // libtraceevent before 1.8 has the letters of Linux 3.9 for the bits of
+            // every kernel: x is 0x40 (P since 4.14), W is 0x80 (I). It prints R+
+            // as R.
+            let state: &[u8] = match state {
+                b"x" => b"64",
+                b"W" => b"128",
+                other => other,
+            };
+            (prev, state, next)
+        }
     };
     let (prev_state, preempted) = decode_state(state, states)?;
     Some(Event::Switch {
@@ -294,6 +276,26 @@ fn switch(ts: i64, cpu: u16, text: &[u8], states: &StateTable) -> Option<Event> 
         preempted,
         next,
     })
+}
+/// `prev_comm=x prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=y next_pid=2 next_prio=120`.
+fn named_switch(text: &[u8]) -> Option<(Party, &[u8], Party)> {
+    let (prev, rest) = comm_pid(text, b"prev_comm=", b" prev_pid=", b" prev_prio=")?;
+    let prev = Party {
+        prio: prio(rest)?,
+        ..prev
+    };
+    let at = find(rest, b"prev_state=")? + 11;
+    let rest = &rest[at..];
+    let end = rest.iter().position(|&byte| byte == b' ')?;
+    let state = &rest[..end];
+    let rest = rest[end..].trim_ascii_start();
+    let rest = rest.strip_prefix(b"==>").unwrap_or(rest).trim_ascii_start();
+    let (next, rest) = comm_pid(rest, b"next_comm=", b" next_pid=", b" next_prio=")?;
+    let next = Party {
+        prio: prio(rest)?,
+        ..next
+    };
+    Some((prev, state, next))
 }
 
 /// `perf:22888 [120] D ==> migration/0:18 [0]`; a name may hold the arrow.
@@ -323,7 +325,7 @@ fn name_pid_prio(text: &[u8]) -> Option<(Party, &[u8])> {
     let close = open + text[open..].iter().position(|&byte| byte == b']')?;
     let colon = text[..open].iter().rposition(|&byte| byte == b':')?;
     let tid = u32::try_from(whole(&text[colon + 1..open])?).ok()?;
-    let prio = i16::try_from(whole(&text[open + 2..close])?).ok();
+    let prio = whole(&text[open + 2..close]).map(signed)?;
     if too_long(&text[..colon]) {
         return None;
     }
@@ -340,17 +342,33 @@ fn name_pid_prio(text: &[u8]) -> Option<(Party, &[u8])> {
 
 /// `comm=x pid=1 prio=120 target_cpu=000` or `x:1 [120] CPU:000`.
 fn wakeup(text: &[u8]) -> Option<(Party, Option<u16>)> {
-    if text.starts_with(b"comm=") {
-        let (who, rest) = comm_pid(text, b"comm=", b" pid=", b" prio=")?;
-        let prio = i16::try_from(number(rest)?).ok();
+    let named = comm_pid(text, b"comm=", b" pid=", b" prio=");
+    if let Some((who, rest)) = named {
+        let prio = prio(rest)?;
         let target = value(rest, b"target_cpu=").and_then(|cpu| u16::try_from(cpu).ok());
         return Some((Party { prio, ..who }, target));
     }
+    // A name may begin with "comm=".
     let (who, rest) = name_pid_prio(text)?;
     Some((
         who,
         value(rest, b"CPU:").and_then(|cpu| u16::try_from(cpu).ok()),
     ))
+}
+
+/// Does the event end before its last fields? Then a thread's name holds the end of a line.
+pub fn is_unfinished(kind: Kind, text: &[u8]) -> bool {
+    let near = |key: &[u8]| find(&text[text.len().saturating_sub(NEAR_END)..], key).is_some();
+    match kind {
+        Kind::Switch => !near(b" next_prio=") && !text.ends_with(b"]"),
+        Kind::Waking | Kind::Wakeup | Kind::WakeupNew => !near(b" target_cpu=") && !near(b" CPU:"),
+        Kind::Migrate => !near(b" dest_cpu="),
+        Kind::Fork => !near(b" child_pid="),
+        Kind::NewTask | Kind::Rename => !near(b" oom_score_adj="),
+        Kind::PiSetprio => !near(b" newprio="),
+        Kind::Exit => !near(b" prio="),
+        _ => false,
+    }
 }
 
 /// CPUs that the fields of a wakeup or a migration name, below the most there are.
@@ -369,7 +387,7 @@ pub fn cpus_named(kind: Kind, text: &[u8]) -> impl Iterator<Item = u16> {
 
 /// The state in the fields of a switch, as it is printed.
 pub fn prev_state(text: &[u8]) -> Option<&[u8]> {
-    if !text.starts_with(b"prev_comm=") {
+    if !text.starts_with(b"prev_comm=") || find(text, b" prev_state=").is_none() {
         return plugin_switch(text).map(|(_, state, _)| state);
     }
     let rest = &text[find(text, b" prev_state=")? + 12..];
@@ -451,7 +469,9 @@ fn split_comm<'a>(text: &'a [u8], end: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
 /// Longer than any name of a thread in the kernel: parts of two lines. (A viewer's page or
 /// another program may write one byte as several.)
 fn too_long(name: &[u8]) -> bool {
-    name.len() > 15 && !name.iter().any(|byte| matches!(byte, b'&' | b'\\'))
+    name.len() > 15
+        && array(name).is_none()
+        && !name.iter().any(|byte| matches!(byte, b'&' | b'\\'))
 }
 
 fn comm(name: &[u8]) -> Comm {
@@ -459,8 +479,19 @@ fn comm(name: &[u8]) -> Comm {
     if name == b"<...>" {
         Comm::default()
     } else {
-        Comm::new(name)
+        array(name).map_or_else(|| Comm::new(name), |bytes| Comm::new(&bytes))
     }
+}
+
+/// `ARRAY[c3, a9, 00, 00, ...]`: trace-cmd -R prints all names so once one was not ASCII.
+fn array(name: &[u8]) -> Option<Vec<u8>> {
+    let list = name.strip_prefix(b"ARRAY[")?.strip_suffix(b"]")?;
+    let byte = |part: &[u8]| match part.trim_ascii() {
+        digits @ [_, _] => u8::try_from(hex(digits)?).ok(),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = list.split(|&byte| byte == b',').map(byte).collect();
+    bytes.filter(|bytes| bytes.len() == 16)
 }
 
 pub fn find(text: &[u8], what: &[u8]) -> Option<usize> {
@@ -536,6 +567,18 @@ fn arguments(text: &[u8]) -> Option<[u64; 3]> {
         .split(|&byte| byte == b',')
         .map(|part| hex(part.trim_ascii()));
     Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+/// The priority at the beginning; within, None where it is none of Linux's.
+fn prio(text: &[u8]) -> Option<Option<i16>> {
+    number(text).map(signed)
+}
+
+/// A priority as it is printed: -1, of deadline threads, is 4294967295 in libtraceevent's
+/// print-out of wakeups, and 0xffffffff with -R.
+fn signed(prio: i64) -> Option<i16> {
+    let wrapped = u32::try_from(prio).map(u32::cast_signed);
+    i16::try_from(wrapped.map_or(prio, i64::from)).ok()
 }
 
 /// The number at the beginning.

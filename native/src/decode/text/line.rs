@@ -187,6 +187,11 @@ fn nanoseconds(digits: &[u8]) -> Option<i64> {
         .checked_add(number(fraction)? * scale)
 }
 
+/// Seconds, as a header has them.
+pub fn seconds(text: &str) -> Option<i64> {
+    nanoseconds(text.as_bytes()).filter(|_| text.contains('.'))
+}
+
 fn place<'a>(
     head: &'a [u8],
     stamp: Stamp<'a>,
@@ -270,8 +275,11 @@ fn tid(text: &[u8]) -> Option<u32> {
         text = text[..open].trim_ascii_end();
     }
     let begin = text.iter().rposition(|b| !b.is_ascii_digit())? + 1;
-    if !matches!(text[begin - 1], b'-' | b' ' | b'/') {
-        return None;
+    match text[begin - 1] {
+        b'-' | b' ' => {}
+        // "ksoftirqd/0" without a tid is a name.
+        b'/' if begin > 1 && text[begin - 2].is_ascii_digit() => {}
+        _ => return None,
     }
     std::str::from_utf8(&text[begin..]).ok()?.parse().ok()
 }

@@ -47,6 +47,8 @@ pub struct FtraceText {
     /// (line of the report, cpu, begin, end, count), in order of begin.
     losses: Vec<Lost>,
     header: Option<Counted>,
+    /// What lies outside the lines, by the header's times of first and last event.
+    outside: Option<String>,
     /// Of the control groups, if it was chosen.
     hierarchy: Option<i64>,
 }
@@ -222,6 +224,7 @@ impl FtraceText {
         };
         let states = StateTable::for_text(&scan.release, &scan.states);
         Ok(Self {
+            outside: scan.outside(),
             path: path.to_owned(),
             info,
             bytes,
@@ -257,6 +260,9 @@ struct Scan {
     entries: Vec<(u64, u64)>,
     /// Lines that are an event, or may be one.
     rows: u64,
+    /// Times of the first and the last event: as `perf script --header` says, and of the lines.
+    sampled: Option<(i64, i64)>,
+    stamped: Option<(i64, i64)>,
     states: SeenStates,
     release: String,
     hostname: String,
@@ -287,6 +293,8 @@ impl Scan {
         match line::parse(text) {
             Some(Ok(line)) => {
                 self.cpus = self.cpus.max(line.cpu + 1);
+                let (first, last) = self.stamped.unwrap_or((line.ts, line.ts));
+                self.stamped = Some((first.min(line.ts), last.max(line.ts)));
                 if let Some(kind) = Kind::named(line.event) {
                     self.kinds[kind as usize] = true;
                     // A clone or a new name is rare: a CPU that shows nothing else is silent.
@@ -353,6 +361,18 @@ impl Scan {
                 *field = rest.chars().take(LONGEST_FACT).collect();
             }
         }
+        // "# time of first sample : 931.077961"
+        let time = |key| {
+            after(key)?
+                .strip_prefix(':')
+                .map(str::trim)
+                .and_then(line::seconds)
+        };
+        if let Some(first) = time("time of first sample") {
+            self.sampled = Some((first, first));
+        } else if let (Some((first, _)), Some(last)) = (self.sampled, time("time of last sample")) {
+            self.sampled = Some((first, last));
+        }
         let counts = after("# entries-in-buffer/entries-written:");
         if let Some((entries, written)) = counts.and_then(|rest| rest.split_once('/'))
             && let Ok(entries) = entries.trim().parse()
@@ -379,6 +399,28 @@ impl Scan {
             entries,
             missing,
             overwritten,
+        })
+    }
+
+    /// Does the header name an earlier or a later event than there is in the file?
+    fn outside(&self) -> Option<String> {
+        // The header has microseconds.
+        const ROUNDED: i64 = 1000;
+        let ((begin, end), (first, last)) = (self.sampled?, self.stamped?);
+        let before = first.checked_sub(begin).filter(|&ns| ns > ROUNDED);
+        let behind = end.checked_sub(last).filter(|&ns| ns > ROUNDED);
+        let parts: Vec<String> = [(before, "before the first"), (behind, "behind the last")]
+            .into_iter()
+            .filter_map(|(ns, place)| {
+                let ms = ns? as f64 / 1e6;
+                Some(format!("{ms:.3} ms {place} line"))
+            })
+            .collect();
+        (!parts.is_empty()).then(|| {
+            format!(
+                "by its header the recording has events up to {}: they are not in the file",
+                parts.join(" and ")
+            )
         })
     }
 
@@ -600,11 +642,24 @@ impl Source for FtraceText {
                 "print the trace without options that change the fields, or open the binary file itself",
             ));
         }
+        // Two traces in one file go back once for each CPU.
+        if back > 10 + good / 100 {
+            return Err(Error::format(
+                format!(
+                    "{}: in {back} of {good} scheduler events time goes back within one CPU, first \
+                     at line {first_back}: its time stamps may be differences",
+                    self.path.display()
+                ),
+                "the times of events",
+                "print it without --deltatime or --ts-diff",
+            ));
+        }
         let mut end = SourceEnd::default();
         moves.finish(self.hierarchy, &mut end);
         if let Some(counted) = self.header {
             counted.told(&mut end);
         }
+        end.warnings.extend(self.outside.clone());
         if bad > 0 {
             let (lines, were) = if bad == 1 {
                 ("line", "was")

@@ -119,6 +119,8 @@ pub struct Examiner<'a> {
     leaves: FxHashMap<(u16, u32), Leaves>,
     losses: usize,
     handed: Handed,
+    /// As text has them.
+    stamps_in_microseconds: bool,
 }
 
 impl EventSink for Examiner<'_> {
@@ -201,6 +203,7 @@ impl<'a> Examiner<'a> {
             leaves: FxHashMap::default(),
             losses: 0,
             handed: Handed::default(),
+            stamps_in_microseconds: false,
         }
     }
 

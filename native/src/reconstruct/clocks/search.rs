@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::order::{Kind, Seen, Sides};
+use super::order::{Kind, Seen, Sides, Thread};
 use super::{Examiner, LEFT, MENDED, Offset, THEIRS};
 
 /// Width of the classes that differences of times are sorted into, ns.
@@ -109,6 +109,7 @@ impl Examiner<'_> {
         with_events.dedup();
         let spare = usize::from(with_events.len() == 2);
         let movable = with_events.split_off(spare);
+        self.stamps_in_microseconds = self.seen.iter().all(|seen| seen.ts % 1000 == 0);
         let as_stamped = self.seen.clone();
         let breaks = self.breaks(&self.seen);
         // An offset of a clock mends none of these, and explains nothing where they are many.
@@ -120,7 +121,7 @@ impl Examiner<'_> {
         };
         // Are they constant, as was assumed? Then they explain every break, but for those of threads
         // that the kernel hides.
-        let left = self.breaks(&self.seen);
+        let left = self.left(&found);
         if found.is_empty() || left.saturating_mul(LEFT) > breaks {
             if let Some((cpu, not)) = self.handed.stranger() {
                 return vec![Offset {
@@ -148,7 +149,56 @@ impl Examiner<'_> {
             };
             found = vec![changing];
         }
+        let coarse = self.resolution();
+        for one in found.iter_mut().filter(|_| coarse > 1) {
+            one.left = left;
+            one.ahead = one
+                .ahead
+                .map(|(least, most)| (least - coarse, most + coarse));
+        }
         found
+    }
+
+    /// The breaks of order that are left. Where stamps are rounded, two clocks that are moved
+    /// against each other round differently: what is in order if either is moved by one more or
+    /// one less is not broken.
+    fn left(&self, found: &[Offset]) -> u32 {
+        let coarse = self.resolution();
+        if coarse <= 1 || found.is_empty() {
+            return self.breaks(&self.seen);
+        }
+        let moves = found
+            .iter()
+            .flat_map(|one| [(one.cpu, -coarse), (one.cpu, coarse)]);
+        let broken = moves.map(|(cpu, by)| self.broken(cpu, by));
+        let always = broken.reduce(|one, other| one.intersection(&other).copied().collect());
+        always.map_or(0, |always| always.len() as u32)
+    }
+
+    /// Stamps are multiples of it: 1000 ns in text that gives microseconds.
+    fn resolution(&self) -> i64 {
+        let coarse = self.stamps_in_microseconds;
+        if coarse { 1000 } else { 1 }
+    }
+
+    /// The events that cannot follow on those before if the stamps of `cpu` are moved, by their
+    /// numbers; threads that end in doubt by theirs, from the greatest number down.
+    fn broken(&self, cpu: u16, by: i64) -> FxHashSet<usize> {
+        let moved = |&(_, event): &(usize, &Seen)| event.ts + if event.cpu == cpu { by } else { 0 };
+        let mut order: Vec<(usize, &Seen)> = self.seen.iter().enumerate().collect();
+        order.sort_by_key(moved);
+        let mut threads = vec![Thread::default(); self.threads.len()];
+        let mut broken = FxHashSet::default();
+        for (number, event) in order {
+            if self.step(&mut threads, event) > 0 {
+                broken.insert(number);
+            }
+        }
+        let doubtful = (0..)
+            .zip(&threads)
+            .filter(|(_, thread)| thread.doubtful > 0);
+        broken.extend(doubtful.map(|(thread, _): (usize, _)| usize::MAX - thread));
+        broken
     }
 
     /// Takes the offset of one CPU after the other out of the stamps, as long as that mends
