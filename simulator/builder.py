@@ -258,6 +258,13 @@ class Program:
         """Sleep until an instant; no sleep if it has passed."""
         return self._add("wait_until", ns=nanoseconds(time))
 
+    def read_clock(self, time: Time) -> Program:
+        """Read the clock, from which the thread counts the instants of its later `wait_until`.
+
+        They move by as much as it is then later than `time`, or earlier.
+        """
+        return self._add("read_clock", ns=nanoseconds(time))
+
     def wait_for(self, sender: Program | int | None = None, count: int | None = None) -> Program:
         """Wait for the next signal not yet taken, or for the `count`-th.
 

@@ -68,7 +68,10 @@ The rules, each counted in the extraction report:
 * If a thread wakes at regular intervals, however long it ran or waited, its sleeps
   are those of a periodic timer: a `wait_until` (`periodic_threads`,
   `periodic_waits`). At least 8 sleeps must show it: nine in ten distances within
-  1/20 of whole periods, and twice as steady as the sleeps' lengths.
+  1/20 of whole periods, and twice as steady as the sleeps' lengths. Where its instants
+  are, taken back by whole periods, 100 us at most behind the moment at which it came onto
+  a CPU out of an earlier sleep, it has fixed them there: a `read_clock`, and they move
+  with that moment (`clocks_read`).
 * Threads of which three wakes or more, and three quarters of all, come within 50 us of a clock
   tick sleep on timers that count ticks, as the kernel's own threads do: a `sleep_ticks` of as
   many (`ticking_threads`, `ticking_sleeps`).

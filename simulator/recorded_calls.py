@@ -20,6 +20,7 @@ _CALLS = pl.Schema(
         "ts": pl.Int64(),
         "utid": pl.UInt32(),
         "process": pl.UInt32(),
+        "parent": pl.UInt32(),
         "enters": pl.Boolean(),
         "writes": pl.Boolean(),
         "value": pl.Int64(),
@@ -90,7 +91,8 @@ def futexes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """The ends of such calls in time order; `process` tells tables of descriptors apart.
+    """The ends of such calls in time order; `process` tells tables of descriptors apart, `parent`
+    is the process that forked it, itself if that was not seen.
 
     Empty if none were recorded, or not with their descriptors.
     """
@@ -103,6 +105,20 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
         process=pl.coalesce(pl.col("pid").cast(pl.Int64), -1 - pl.col("utid").cast(pl.Int64))
         .rank("dense")
         .cast(pl.UInt32),
+        forked_by="parent_utid",
+    )
+    families = (
+        of_process.join(
+            of_process.select("utid", parent="process"),
+            left_on="forked_by",
+            right_on="utid",
+        )
+        .filter(pl.col("parent") != pl.col("process"))
+        .unique("process", keep="first", maintain_order=True)
+        .select("process", "parent")
+    )
+    of_process = of_process.join(families, on="process", how="left", maintain_order="left").select(
+        "utid", "process", parent=pl.coalesce("parent", "process")
     )
     calls = (
         trace.system_calls.filter(pl.col("number").is_in(list(numbers)))
@@ -110,7 +126,7 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
         .select(
             "ts",
             "utid",
-            pl.col("process").fill_null(0),
+            pl.col("process", "parent").fill_null(0),
             enters=pl.col("step") == "enter",
             writes=pl.col("number").replace_strict(numbers, return_dtype=pl.Boolean),
             value=pl.when(pl.col("step") == "enter")

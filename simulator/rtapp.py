@@ -22,7 +22,7 @@ Linux host from a JSON file; its times are microseconds. What is translated:
 | start | `delay` |
 | fork | the child's `delay` is not known: it is written as `fork` |
 
-Not expressed: wait_until, set_affinity, set_priority, absolute signal counts
+Not expressed: wait_until, read_clock, set_affinity, set_priority, absolute signal counts
 (rt-app's `resume` of a thread that does not wait is lost), repeats inside a
 program, disk sleeps (become plain ones). `to_rtapp` names what it left out.
 """
@@ -164,7 +164,8 @@ def _phase(
 
 def _cost(step: Mapping[str, Any]) -> dict[str, int]:
     """What a wake or a wait takes beside, as rt-app can say it: always."""
-    if step["op"] in ("run", "sleep", "sleep_ticks", "wait_until", "put", "take") or not step["ns"]:
+    times = ("run", "sleep", "sleep_ticks", "wait_until", "read_clock", "put", "take")
+    if step["op"] in times or not step["ns"]:
         return {}
     return {"runtime": max(1, round(step["ns"] / 1000))}
 

@@ -122,7 +122,7 @@ def whatif(
       recordings should lie: wider by the factor by which the replay of the recorded configuration
       is off in that very figure (a time below 20 us counts as that), and by that by which
       recordings of one workload lie apart (`APART`), as the root of the sum of squares of both
-      logarithms;
+      logarithms; of waits in a doubtful answer by `replay_error` if that is more;
     * `replay_error`: the larger of the factors of `cpu_time` and `waiting`: replayed over recorded,
       or its inverse; quantities below 0.1 % of the machine's time count as that;
     * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else
@@ -135,7 +135,7 @@ def whatif(
     would lie in 90 % of cases (Student's t on the logarithms): recordings with the change are
     taken to lie as far apart as those without it, or as the replays with it, whichever is more,
     and the error of the replays of the recorded configuration, if it is there again, to be on the
-    same side.
+    same side; in a doubtful answer waits may be off by `replay_error` in either direction.
 
     Services are in order of waiting and CPU time, the largest first. `whatif_notes` says what the
     recording does not show.
@@ -325,7 +325,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         second |= extremes([run for one in said for run in one["replays"]])
         last = {**head, "configuration": "changed", "replay_error": off, "verdict": verdict}
         if verdict != "refused":
-            last |= {**then, **of_change(said, errors)}
+            last |= {**then, **of_change(said, errors, off if off > BOUND else 1)}
         rows += [first, second, last]
     rows.sort(
         key=lambda row: (

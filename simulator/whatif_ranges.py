@@ -6,7 +6,10 @@ which one more recording would lie, if recordings with the change lie as far apa
 it do, or as replays with it do, whichever is further. A few captures tell that roughly, so the
 usual figure counts for `USUAL` more. By the factor by which the replays of the recorded
 configuration are too small or too large the range reaches further, on that side only: that error
-may or may not be there with the change, too.
+may or may not be there with the change, too. Where it makes the answer doubtful, the ranges of both
+figures of waiting reach further by it on both sides: in the campaign (docs/whatif-campaign.md) such
+replays were as often too small with a change as too large, and wrong in the tail where they were
+wrong in the sum.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Student's t below which 95 % lie, for 1 to 9 degrees of freedom."""
 
 RANGES = tuple(APART)
+WAITS = ("waiting", "wait_p99")
 
 
 def extremes(
@@ -53,15 +57,18 @@ def extremes(
     return found
 
 
-def of_change(captures: Sequence[Mapping[str, Any]], errors: Mapping[str, float]) -> dict[str, Any]:
+def of_change(
+    captures: Sequence[Mapping[str, Any]], errors: Mapping[str, float], doubt: float = 1
+) -> dict[str, Any]:
     """The range of the change: of each capture what was `recorded`, and all replays with it.
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
-    are, times below `BRIEF` taken as that.
+    are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
+    it is not.
     """
     if len(captures) < ENOUGH:
         runs = [run for one in captures for run in one["changes"]]
-        off = {key: abs(math.log(errors[key])) for key in RANGES}
+        off = {key: max(abs(math.log(errors[key])), _doubt(key, doubt)) for key in RANGES}
         widths = {key: math.exp(math.hypot(off[key], INTERVAL * APART[key])) for key in RANGES}
         found = extremes(runs, widths)
         for key in RANGES:
@@ -70,15 +77,23 @@ def of_change(captures: Sequence[Mapping[str, Any]], errors: Mapping[str, float]
         return found
     found = {}
     for key in RANGES:
-        low, high = _of_next(key, captures, math.log(errors[key]))
+        error, either = math.log(errors[key]), _doubt(key, doubt)
+        low, high = _of_next(key, captures, (max(-error, either), max(error, either)))
         found |= {f"{key}_low": low, f"{key}_high": high}
     return found
 
 
+def _doubt(key: str, doubt: float) -> float:
+    """By how much, as a logarithm, a doubtful answer may be off in either direction."""
+    return math.log(doubt) if key in WAITS else 0.0
+
+
 def _of_next(
-    key: str, captures: Sequence[Mapping[str, Any]], error: float
+    key: str, captures: Sequence[Mapping[str, Any]], further: tuple[float, float]
 ) -> tuple[int | None, int | None]:
-    """Where the next recording with the change should lie, 9 times in 10."""
+    """Where the next recording with the change should lie, 9 times in 10; so much `further` down
+    and up for the errors of the replays.
+    """
     changed = [_logs(one["changes"], key) for one in captures]
     middles = [statistics.median(logs) for logs in changed if logs]
     recorded = _logs([one["recorded"] for one in captures], key)
@@ -93,8 +108,8 @@ def _of_next(
     variance = (USUAL * APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
     half = _T95[min(free, len(_T95)) - 1] * math.sqrt(variance * (1 + 1 / n))
     middle = statistics.mean(middles)
-    low = math.exp(middle + min(0, error) - half)
-    high = math.exp(middle + max(0, error) + half)
+    low = math.exp(middle - max(0, further[0]) - half)
+    high = math.exp(middle + max(0, further[1]) + half)
     return (0 if low <= BRIEF else math.floor(low)), math.ceil(high)
 
 

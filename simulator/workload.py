@@ -54,6 +54,7 @@ OPS = (
     "post",
     "serve",
     "sleep_ticks",
+    "read_clock",
 )
 CLASSES = ("fifo", "rr", "fair", "batch", "idle", "deadline")
 
@@ -179,7 +180,7 @@ class Workload:
         Steps inside a `repeat` count once. What a signal or wait takes only if it wakes or sleeps
         is included.
         """
-        timed = pl.col("op").is_in(["sleep", "sleep_ticks", "wait_until"])
+        timed = pl.col("op").is_in(["sleep", "sleep_ticks", "wait_until", "read_clock"])
         per_program = self.steps.filter(~timed).group_by("program").agg(pl.col("ns").sum())
         joined = self.threads.join(per_program, on="program", how="left")
         return int(joined["ns"].fill_null(0).sum())

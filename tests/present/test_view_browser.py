@@ -21,7 +21,7 @@ import pytest
 from view_server import TOKEN, server
 
 import schedscope as ss
-from schedscope import overview, overview_writer
+from schedscope import overview_writer
 from schedscope.analysis.check.check import verdict
 from schedscope.parsers.schema import TABLES
 from schedscope.present.headline import gaps
@@ -1021,7 +1021,7 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LEAST", 0), ("_CHUNK", 32), ("_LEAST_BINS", 1)):
-        monkeypatch.setattr(overview, name, value)
+        monkeypatch.setattr(overview_writer, name, value)
     monkeypatch.setattr(overview_writer, "_ROWS_PER_STRETCH", 1)
     monkeypatch.setattr(lanes_module, "MOST_ROWS", 3_000)
     names = ("linux-ftrace-mixed", "linux-ftrace-starved")

@@ -216,3 +216,31 @@ def test_a_real_host_fits_on_fewer_cpus(capsys: pytest.CaptureFixture[str]) -> N
     pinned = str(FIXTURES / "linux-slice-default-1.capture")
     assert main(["simulate", pinned, "--cpus", "1"]) == 2
     assert "hog-1 may run only on CPUs 1" in capsys.readouterr().err
+
+
+def self_timed() -> Workload:
+    """Three threads that sleep, look at the clock, and from then on run every 10 ms; two hogs."""
+    b = Builder()
+    for n in range(3):
+        thread = b.thread(f"beat-{n}").sleep(f"{7 + 2 * n}ms").run("60us").read_clock("0ms")
+        for k in range(20):
+            thread.run(f"{400 + 97 * ((7 * k + 3 * n) % 8)}us").wait_until(f"{10 * (k + 1)}ms")
+    b.threads("hog", 2).run("120ms")
+    return b.workload()
+
+
+def test_a_timer_that_a_thread_sets_when_it_runs_moves_with_it() -> None:
+    def woken(trace: Trace) -> list[int]:
+        beats = pl.col("comm").str.starts_with("beat")
+        wakes = trace.wakeups.filter(kind="waking").join(trace.threads.filter(beats), on="utid")
+        return sorted(wakes.select("ts").collect()["ts"].to_list())
+
+    load = self_timed()
+    recorded = simulate(load, policy="rr", cpus=1, set={"quantum": "2ms"})
+    found = extract(recorded)
+    assert report(found)["clocks_read"] == 3
+    # Whoever needs least runs first: no thread waits for the hogs before it reads the clock.
+    truth = woken(simulate(load, policy="srtf", cpus=1))
+    predicted = woken(simulate(found, policy="srtf", cpus=1))
+    assert predicted == pytest.approx(truth, abs=1000)
+    assert max(abs(a - b) for a, b in zip(woken(recorded), truth, strict=True)) > 1_000_000

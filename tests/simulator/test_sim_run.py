@@ -266,3 +266,19 @@ def test_tunables_are_listed_with_their_defaults() -> None:
     for name in policies()["name"].to_list():
         frame = tunables(name)
         assert frame["doc"].str.len_chars().min() is None or frame["doc"].str.len_chars().min() > 0
+
+
+def test_who_wakes_another_as_its_last_deed_ends_first() -> None:
+    """do_exit tells the parent and then ends, whatever the parent's class is."""
+    b = Builder()
+    child = b.thread("child").run("1ms")
+    parent = b.thread("parent", sched="fifo", rt_prio=50, asleep=True).wait_for(child).run("1ms")
+    child.signal(parent).exit()
+    b.thread("hog").run("5ms")
+    trace = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    ends = trace.threads.filter(pl.col("comm") == "child").select("exit_ts").collect().item()
+    switched = trace.switches.filter(prev_state="dead").sort("ts").collect()
+    child_utid = trace.threads.filter(comm="child").collect()["utid"].item()
+    assert switched["prev_utid"][0] == child_utid
+    woken = trace.wakeups.filter(pl.col("kind") == "waking").collect()["ts"].item()
+    assert ends == woken

@@ -337,6 +337,24 @@ def test_recordings_further_apart_than_predictions_make_the_range_wider() -> Non
     )
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_doubtful_answer_may_be_off_in_either_direction_also_in_the_tail(n: int) -> None:
+    captures = captures_of(*[100.0] * n, recorded=90)
+    for one in captures:
+        one["recorded"]["wait_p99"] = one["changes"][0]["wait_p99"] = 5 * MS
+    errors = {"cpu_time": 1.0, "waiting": 1.5, "wait_p99": 1.0}
+    good, doubtful = of_change(captures, errors), of_change(captures, errors, doubt=1.5)
+    for side, way in (("low", -1), ("high", 1)):
+        further = way * math.log(doubtful[f"wait_p99_{side}"] / good[f"wait_p99_{side}"])
+        if n > 1:
+            assert further == pytest.approx(math.log(1.5), abs=1e-6)
+        assert 0.1 < further < math.log(1.5) + 1e-6
+    if n > 1:
+        assert doubtful["waiting_low"] == pytest.approx(good["waiting_low"] / 1.5, abs=1)
+    assert doubtful["waiting_high"] == good["waiting_high"]
+    assert doubtful["cpu_time_high"] == good["cpu_time_high"]
+
+
 def test_a_replay_without_waits_has_a_range_from_0_on() -> None:
     found = of_change(captures_of(0, 0, 0, recorded=0), dict.fromkeys(APART, 1.0))
     assert found["waiting_low"] == 0

@@ -15,7 +15,7 @@ type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>
 /// A workload's steps and threads out of a trace's fact tables.
 ///
 /// `facts`: switches, wakeups and, where recorded, yields, `calls`, the ends of reads and
-/// writes: `ts, utid, process, enters, writes, value`, and `futexes`, those of futex calls
+/// writes: `ts, utid, process, parent, enters, writes, value`, and `futexes`, those of futex calls
 /// on the words of mutexes: `ts, utid, process, enters, waits, address`. Answers (steps, threads by
 /// column, pipes, report): steps in order of `program`, which is the thread's row; of
 /// each pipe its capacity, the level at which writers are woken, what is in it, and the

@@ -91,6 +91,8 @@ pub struct Engine<'a> {
     /// Each thread's next step, a place in the workload's steps: apart from `Thread`,
     /// so that one need not have come near for the other.
     pub(super) next_step: Vec<u32>,
+    /// By how much each thread read the clock later than its program says.
+    pub(super) clock_shift: Vec<i64>,
     /// The first of the workload's moves between groups that is still to come.
     pub(super) next_move: usize,
     /// Threads that run, are queued, or have a timer.
@@ -233,6 +235,7 @@ impl<'a> Engine<'a> {
             counters: vec![0; counters as usize],
             counter_base,
             next_step: load.threads.iter().map(|spec| spec.first).collect(),
+            clock_shift: vec![0; n],
             next_move: 0,
             live: 0,
             standstill: 0,

@@ -200,6 +200,7 @@ pub mod op {
     pub const POST: u8 = 20;
     pub const SERVE: u8 = 21;
     pub const SLEEP_TICKS: u8 = 22;
+    pub const READ_CLOCK: u8 = 23;
 }
 
 /// The channel from one thread to another.
@@ -413,6 +414,7 @@ impl Input {
             },
             op::SLEEP_TICKS => Step::SleepTicks(ns()?),
             op::WAIT_UNTIL => Step::WaitUntil(ns()?),
+            op::READ_CLOCK => Step::ReadClock(ns()?),
             op::WAIT_FOR => {
                 let channel = match s.get(Col::Thread, row) {
                     None => INBOX,

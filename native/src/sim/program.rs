@@ -72,7 +72,9 @@ impl Engine<'_> {
                         return;
                     }
                 }
+                Step::ReadClock(at) => self.clock_shift[t as usize] = now - at,
                 Step::WaitUntil(at) => {
+                    let at = at + self.clock_shift[t as usize];
                     if at > now {
                         self.live += 1;
                         self.arm_thread(t, at);
@@ -257,13 +259,21 @@ impl Engine<'_> {
                     return;
                 }
             }
-            if self.world.cpus[c as usize].resched.is_some() {
+            if self.world.cpus[c as usize].resched.is_some() && !self.only_ends(t) {
                 // It will be put back with its next step still to come.
                 self.fetch_run(t);
                 break;
             }
         }
         self.arm_completion(c);
+    }
+
+    /// `t` has nothing to do but to end, which whom it has woken does not keep it from: between
+    /// exit_notify and do_task_dead (do_exit, kernel/exit.c) nothing takes the CPU from it.
+    fn only_ends(&self, t: Tid) -> bool {
+        let next = self.next_step[t as usize];
+        next < self.world.threads[t as usize].end
+            && matches!(self.load.steps[next as usize], Step::Exit)
     }
 
     /// `t`, on `c`, goes to sleep, which costs it CPU time once it is back.

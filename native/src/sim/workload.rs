@@ -20,6 +20,9 @@ pub enum Step {
     SleepTicks(i64),
     /// Sleep until this instant; nothing if it has passed.
     WaitUntil(i64),
+    /// Read the clock, from which the thread counts the instants until which it sleeps later on:
+    /// they move by as much as it is later than this now, or earlier.
+    ReadClock(i64),
     /// Wait until `channel` has carried its `count`-th signal (from 1), or, with
     /// count 0, one signal that this thread has not yet taken. `cost`: CPU time of
     /// going to sleep and coming back, used only if it does sleep.
@@ -495,7 +498,11 @@ impl Workload {
     fn check_step(&self, t: Tid, at: usize, step: &Step) -> Result<()> {
         let n = self.threads.len() as u32;
         let good = match *step {
-            Step::Run(ns) | Step::Sleep { ns, .. } | Step::SleepTicks(ns) | Step::WaitUntil(ns) => {
+            Step::Run(ns)
+            | Step::Sleep { ns, .. }
+            | Step::SleepTicks(ns)
+            | Step::WaitUntil(ns)
+            | Step::ReadClock(ns) => {
                 if !(0..MAX_TIME).contains(&ns) {
                     return Err(bad_time(&self.who(t), Some(at)));
                 }

@@ -565,6 +565,9 @@ impl Extractor {
             th.prio = Some(prio);
         }
         th.came = Some((th.steps.len(), th.ran));
+        if let Some(last) = th.outside.last_mut() {
+            last.came = last.came.or(Some(t));
+        }
     }
 
     fn wakeup(&mut self, row: &Wakeup) {
@@ -625,6 +628,7 @@ impl Extractor {
                                 step: th.steps.len() as u32 - 1,
                                 since,
                                 woken: row.ts,
+                                came: None,
                             });
                         }
                     }

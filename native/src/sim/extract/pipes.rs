@@ -3,17 +3,21 @@
 //! A system call names a file descriptor, not the pipe behind it. But a thread that
 //! is woken inside a read by a thread inside a write reads what that one wrote: each
 //! such wake ties the two descriptors (of their processes, which have a table of
-//! them each) together. Descriptors without any such wake are those of a process that
-//! agrees with another one on all that both are known of, as children that share what
-//! their parent opened do.
-use rustc_hash::FxHashMap;
+//! them each) together. Descriptors without any such wake are those of a process that has
+//! the same parent, or is it, since what a parent opened its children have by the same
+//! numbers; or of one that agrees with another process on all that both are known of.
+//!
+//! Who sleeps without being interruptible waits for the pipe's lock (pipe_lock, a mutex),
+//! not for content or room (wait_event_interruptible_exclusive in pipe_read and pipe_write,
+//! sock_wait_for_wmem): that wake tells of no message, and not that the pipe was full.
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::load::op;
 use super::charges::UNPAID;
 use super::{Enters, Extractor, Now, ThreadOut, median, push};
 use crate::error::Result;
-use crate::model::event::WakeKind;
-use crate::model::tables::Wakeup;
+use crate::model::event::{State, WakeKind};
+use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::{Facts, TableIn};
 
 /// One end of a read or write, as recorded; in time order.
@@ -23,6 +27,8 @@ pub struct CallRow {
     pub utid: u32,
     /// Threads of one process share their descriptors.
     pub process: u32,
+    /// The process that forked it, itself if that was not seen.
+    pub parent: u32,
     pub enters: bool,
     pub writes: bool,
     /// The descriptor on entry, what was moved on return.
@@ -93,9 +99,13 @@ struct Open {
 struct Finder {
     keys: FxHashMap<End, u32>,
     ends: Vec<End>,
+    /// Of each process the one that forked it.
+    parents: FxHashMap<u32, u32>,
     calls: Vec<Open>,
     /// For each thread the call it is in.
     inside: FxHashMap<u32, u32>,
+    /// Threads that sleep and cannot be interrupted.
+    blocked: FxHashSet<u32>,
     /// How often a write end woke a reader of a read end.
     ties: FxHashMap<(u32, u32), u32>,
 }
@@ -113,6 +123,7 @@ impl Finder {
     fn row(&mut self, row: &CallRow) {
         if row.enters {
             let key = self.key((row.process, row.value, row.writes));
+            self.parents.insert(row.process, row.parent);
             self.inside.insert(row.utid, self.calls.len() as u32);
             self.calls.push(Open {
                 begin: row.ts,
@@ -134,8 +145,19 @@ impl Finder {
         }
     }
 
+    fn switch(&mut self, row: &Switch) {
+        if row.prev_state == State::Blocked {
+            self.blocked.insert(row.prev_utid);
+        } else {
+            self.blocked.remove(&row.prev_utid);
+        }
+    }
+
     fn wake(&mut self, row: &Wakeup) {
         let Some(waker) = row.waker_utid else { return };
+        if self.blocked.contains(&row.utid) {
+            return;
+        }
         let (Some(&a), Some(&b)) = (self.inside.get(&waker), self.inside.get(&row.utid)) else {
             return;
         };
@@ -183,6 +205,7 @@ impl Finder {
                 }
             })
             .collect();
+        self.share(&mut pipe);
         self.inherit(&mut pipe);
         self.adopt(&mut pipe);
         let mut number = FxHashMap::default();
@@ -193,9 +216,9 @@ impl Finder {
         pipe
     }
 
-    /// Writing processes none of whose ends was ever tied: as those of one whose
-    /// pipes lack just what they wrote.
-    fn adopt(&self, pipe: &mut [u32]) {
+    /// What was written by each end, and what each pipe lacks: was read from it, and not
+    /// written by ends that are known to be its.
+    fn sums(&self, pipe: &[u32]) -> (Vec<i64>, FxHashMap<u32, i64>) {
         let mut wrote = vec![0i64; self.ends.len()];
         let mut lacks: FxHashMap<u32, i64> = FxHashMap::default();
         for call in self
@@ -210,6 +233,51 @@ impl Finder {
                 *lacks.entry(pipe[call.key as usize]).or_default() += signed;
             }
         }
+        (wrote, lacks)
+    }
+
+    /// Writing ends that were never tied: as those of the same number that the parent of
+    /// their process or its other children have, if these are of one pipe, and it lacks
+    /// what they wrote. A child that opened something else by that number wrote that
+    /// elsewhere.
+    fn share(&self, pipe: &mut [u32]) {
+        let (wrote, mut lacks) = self.sums(pipe);
+        let mut same: FxHashMap<(u32, i64), Vec<u32>> = FxHashMap::default();
+        for (key, (process, number, writes)) in (0u32..).zip(&self.ends) {
+            if !writes {
+                continue;
+            }
+            let parent = self.parents.get(process).unwrap_or(process);
+            same.entry((*parent, *number)).or_default().push(key);
+            if parent != process {
+                same.entry((*process, *number)).or_default().push(key);
+            }
+        }
+        let mut same: Vec<_> = same.into_iter().collect();
+        same.sort_unstable();
+        for (_, keys) in same {
+            let mut known = keys
+                .iter()
+                .map(|k| pipe[*k as usize])
+                .filter(|p| *p != NONE);
+            let Some(p) = known.next() else { continue };
+            if known.any(|other| other != p) {
+                continue;
+            }
+            for key in keys {
+                let lacking = lacks.entry(p).or_default();
+                if pipe[key as usize] == NONE && wrote[key as usize] <= *lacking {
+                    pipe[key as usize] = p;
+                    *lacking -= wrote[key as usize];
+                }
+            }
+        }
+    }
+
+    /// Writing processes none of whose ends was ever tied: as those of one whose
+    /// pipes lack just what they wrote.
+    fn adopt(&self, pipe: &mut [u32]) {
+        let (wrote, mut lacks) = self.sums(pipe);
         let mut by_process: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
         for (key, end) in self.ends.iter().enumerate().filter(|(_, end)| end.2) {
             by_process.entry(end.0).or_default().push(key as u32);
@@ -299,9 +367,10 @@ fn find(root: &mut [u32], mut at: u32) -> u32 {
     at
 }
 
-/// The rows of a table `ts, utid, process, enters, writes, value`.
+/// The rows of a table `ts, utid, process, parent, enters, writes, value`.
 pub fn call_rows(table: &TableIn<'_>) -> Result<Vec<CallRow>> {
     let (utid, process) = (table.whole("utid")?, table.whole("process")?);
+    let parent = table.whole("parent")?;
     let (enters, writes) = (table.whole("enters")?, table.whole("writes")?);
     let value = table.whole("value")?;
     let rows = table.whole("ts")?.into_iter().enumerate();
@@ -310,6 +379,7 @@ pub fn call_rows(table: &TableIn<'_>) -> Result<Vec<CallRow>> {
             ts,
             utid: utid[i] as u32,
             process: process[i] as u32,
+            parent: parent[i] as u32,
             enters: enters[i] != 0,
             writes: writes[i] != 0,
             value: value[i],
@@ -320,7 +390,7 @@ pub fn call_rows(table: &TableIn<'_>) -> Result<Vec<CallRow>> {
 /// The calls through pipes. `counts`: whether a thread belongs to the workload.
 pub(super) fn pipes(
     rows: &[CallRow],
-    wakeups: &[Wakeup],
+    (switches, wakeups): (&[Switch], &[Wakeup]),
     first_kind: WakeKind,
     begin: i64,
     page: u64,
@@ -332,8 +402,12 @@ pub(super) fn pipes(
     let mut finder = Finder::default();
     let begun = begun_before(rows, begin);
     begun.iter().for_each(|row| finder.row(row));
-    let mut next = 0;
+    let (mut next, mut switched) = (0, 0);
     for wake in wakeups.iter().filter(|w| w.kind == first_kind) {
+        while switched < switches.len() && switches[switched].ts <= wake.ts {
+            finder.switch(&switches[switched]);
+            switched += 1;
+        }
         while next < rows.len() && rows[next].ts <= wake.ts {
             finder.row(&rows[next]);
             next += 1;
@@ -582,7 +656,8 @@ impl Extractor {
     pub(super) fn find_pipes(&mut self, facts: &Facts, rows: &[CallRow]) -> Vec<(i64, u32, bool)> {
         let (kind, begin) = (self.first_kind, self.begin);
         let page = self.rules.page;
-        let found = pipes(rows, &facts.wakeups, kind, begin, page, |u| self.counts(u));
+        let events = (&facts.switches[..], &facts.wakeups[..]);
+        let found = pipes(rows, events, kind, begin, page, |u| self.counts(u));
         self.report.pipes = found.pipes.len() as u64;
         self.report.pipes_left_out = found.left_out;
         let sent = || found.calls.iter().filter(|c| c.writes);
@@ -689,4 +764,87 @@ pub(super) fn push_call(th: &mut ThreadOut, call: &Call, ns: i64, disk: bool) {
     let code = if call.writes { op::PUT } else { op::TAKE };
     let ns = if call.writes { UNPAID } else { ns };
     push(th, code, call.pipe, ns, u64::from(call.amount), disk);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: u32 = 9;
+
+    /// A call of the only thread of `process`, which `PARENT` has forked.
+    fn call(finder: &mut Finder, process: u32, writes: bool, number: i64, amount: i64) -> u32 {
+        for (enters, value) in [(true, number), (false, amount)] {
+            finder.row(&CallRow {
+                ts: 0,
+                utid: process,
+                process,
+                parent: PARENT,
+                enters,
+                writes,
+                value,
+            });
+        }
+        finder.keys[&(process, number, writes)]
+    }
+
+    /// Processes 1 and 2 write 100 to what they have by the number 7; 3 reads `read`, and is woken
+    /// by 1 alone, while 2 wakes 4 by another number. Whether 2 writes to the pipe of 1.
+    fn is_shared(read: i64) -> bool {
+        let mut finder = Finder::default();
+        let (one, two) = (
+            call(&mut finder, 1, true, 7, 100),
+            call(&mut finder, 2, true, 7, 100),
+        );
+        let reader = call(&mut finder, 3, false, 5, read);
+        finder.ties.insert((one, reader), 1);
+        let other = call(&mut finder, 2, true, 8, 100);
+        let its_reader = call(&mut finder, 4, false, 6, 100);
+        finder.ties.insert((other, its_reader), 1);
+        let pipe = finder.tied();
+        assert_eq!(pipe[one as usize], pipe[reader as usize]);
+        pipe[two as usize] == pipe[one as usize]
+    }
+
+    #[test]
+    fn children_of_one_parent_have_its_pipe_by_one_number() {
+        assert!(is_shared(200));
+    }
+
+    #[test]
+    fn what_the_pipe_does_not_lack_went_elsewhere() {
+        assert!(!is_shared(100));
+    }
+
+    #[test]
+    fn a_wake_of_who_waits_for_the_lock_ties_nothing() {
+        for blocked in [false, true] {
+            let mut finder = Finder::default();
+            for (process, writes) in [(1, true), (2, false)] {
+                finder.row(&CallRow {
+                    ts: 0,
+                    utid: process,
+                    process,
+                    parent: process,
+                    enters: true,
+                    writes,
+                    value: 7,
+                });
+            }
+            if blocked {
+                finder.blocked.insert(2);
+            }
+            finder.wake(&Wakeup {
+                ts: 0,
+                cpu: 0,
+                waker_utid: Some(1),
+                current_utid: None,
+                utid: 2,
+                kind: WakeKind::Waking,
+                target_cpu: None,
+                prio: None,
+            });
+            assert_eq!(finder.ties.is_empty(), blocked);
+        }
+    }
 }

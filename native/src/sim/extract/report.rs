@@ -36,6 +36,8 @@ pub struct Report {
     /// Threads with a periodic timer, and the sleeps that it ended.
     pub periodic_threads: u64,
     pub periodic_waits: u64,
+    /// Threads whose timer counts from where they read the clock.
+    pub clocks_read: u64,
     /// Threads whose timers count clock ticks, and the sleeps that those ended.
     pub ticking_threads: u64,
     pub ticking_sleeps: u64,
@@ -92,6 +94,7 @@ impl Report {
             ("wakes_external", n(self.wakes_external)),
             ("periodic_threads", n(self.periodic_threads)),
             ("periodic_waits", n(self.periodic_waits)),
+            ("clocks_read", n(self.clocks_read)),
             ("ticking_threads", n(self.ticking_threads)),
             ("ticking_sleeps", n(self.ticking_sleeps)),
             ("wakes_unknown_waker", n(self.wakes_unknown_waker)),

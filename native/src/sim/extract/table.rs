@@ -71,7 +71,10 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
             let costs =
                 piped || locks || meets || queued || matches!(s.op, op::SIGNAL | op::WAIT_FOR);
             let timed = (costs && s.ns > 0)
-                || matches!(s.op, op::RUN | op::SLEEP | op::SLEEP_TICKS | op::WAIT_UNTIL);
+                || matches!(
+                    s.op,
+                    op::RUN | op::SLEEP | op::SLEEP_TICKS | op::WAIT_UNTIL | op::READ_CLOCK
+                );
             let named = (named && s.thread != u32::MAX).then_some(s.thread);
             let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
             program.push(i as u32);

@@ -8,11 +8,16 @@
 //! round. If both are as steady the thread took the same time in each period, and
 //! nothing tells: it stays with sleeps of the length seen.
 //!
+//! A thread that is its own clock fixes these instants by a look at the time, which it takes when
+//! it gets a CPU for the first of its rounds. Under another policy it gets it at another moment,
+//! and all its wakes move along. The trace shows this, too: the instants, taken back by whole
+//! periods, are just behind the moment at which the thread came onto a CPU out of an earlier sleep.
+//!
 //! Timers of the kernel's own count clock ticks, and a thread that sleeps on one wakes
 //! at a tick, when a thread's slice may end, too: one that is said to sleep so long
 //! that it wakes between two takes the CPU from somebody in the middle of a slice.
 use super::super::load::op;
-use super::{Extractor, ThreadOut, median};
+use super::{Extractor, Made, NOBODY, ThreadOut, median};
 
 /// A sleep that something outside ended.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +26,8 @@ pub(super) struct OutsideSleep {
     pub step: u32,
     pub since: i64,
     pub woken: i64,
+    /// When the thread came onto a CPU after it.
+    pub came: Option<i64>,
 }
 
 /// Fewer sleeps tell nothing.
@@ -31,6 +38,11 @@ const ENOUGH_AT_TICKS: usize = 3;
 
 /// What a tick wakes is woken within this time of it, ns (`LATE` of `tick_phase.py`).
 const LATE: i64 = 50_000;
+
+/// A thread that reads the clock as the first thing that it does is woken at the latest so long after
+/// the same moment of a later period, ns: as late as any timer, and 50 us more, by which Linux puts
+/// off timers of fair threads (`timer_slack_ns`).
+const READ_LATE: i64 = LATE + 50_000;
 
 /// A wake belongs to the timer if it is off by at most this fraction of the period
 /// (1 in so many).
@@ -44,7 +56,11 @@ impl Extractor {
     /// that count ticks last for as many.
     pub(super) fn find_timers(&mut self) {
         for th in &mut self.threads {
-            let timed = periodic(&th.outside);
+            let mut timed = periodic(&th.outside);
+            let read = clock_read(&th.outside, &timed).filter(|_| !self.rules.absolute);
+            if let Some(read) = &read {
+                timed.clone_from(&read.timed);
+            }
             self.report.periodic_threads += u64::from(!timed.is_empty());
             self.report.periodic_waits += timed.len() as u64;
             if timed.is_empty()
@@ -60,6 +76,19 @@ impl Extractor {
             for sleep in timed {
                 becomes(th, sleep, op::WAIT_UNTIL, sleep.woken - self.begin);
             }
+            if let Some(read) = read {
+                self.report.clocks_read += 1;
+                let at = (read.after.step as usize + 1).min(th.steps.len());
+                let made = Made {
+                    op: op::READ_CLOCK,
+                    disk: false,
+                    meet: false,
+                    thread: NOBODY,
+                    ns: read.came - self.begin,
+                    count: 0,
+                };
+                th.steps.insert(at, made);
+            }
             th.outside = Vec::new();
         }
     }
@@ -71,6 +100,47 @@ fn becomes(th: &mut ThreadOut, sleep: OutsideSleep, op: u8, ns: i64) {
     {
         (step.op, step.ns, step.disk) = (op, ns, false);
     }
+}
+
+/// Where a thread read the clock that its periodic timer counts from.
+struct ClockRead {
+    /// It came onto a CPU for it after this sleep.
+    after: OutsideSleep,
+    came: i64,
+    /// The sleeps that its timer ended.
+    timed: Vec<OutsideSleep>,
+}
+
+/// Of sleeps of which a periodic timer ended those that are `timed`.
+fn clock_read(sleeps: &[OutsideSleep], timed: &[OutsideSleep]) -> Option<ClockRead> {
+    let distances: Vec<i64> = timed.windows(2).map(|w| w[1].woken - w[0].woken).collect();
+    let period = median(&distances)?.max(1);
+    // How long after an instant of the timer that follows it by whole periods, or before (< 0).
+    let first = timed[0];
+    let after = |at: i64| {
+        let off = (at - first.woken).rem_euclid(period);
+        if 2 * off > period { off - period } else { off }
+    };
+    let offs: Vec<i64> = timed.iter().map(|s| after(s.woken)).collect();
+    let phase = median(&offs)?;
+    let apart: Vec<i64> = offs.iter().map(|off| (off - phase).abs()).collect();
+    let steady = STEADIER * median(&apart)?;
+    let (at, came) = sleeps
+        .iter()
+        .take_while(|s| s.woken < first.woken)
+        .enumerate()
+        .find_map(|(i, s)| {
+            let late = (first.woken + phase - s.came?).rem_euclid(period);
+            (late > steady && late <= READ_LATE).then_some((i, s.came?))
+        })?;
+    let timed = sleeps[at + 1..].iter().copied();
+    Some(ClockRead {
+        after: sleeps[at],
+        came,
+        timed: timed
+            .filter(|s| (after(s.woken) - phase).abs() * CLOSE <= period)
+            .collect(),
+    })
 }
 
 /// The sleeps that ended at ticks and how long they were in whole periods, if most did; ticks come
@@ -145,6 +215,7 @@ mod tests {
                     step,
                     since,
                     woken: now,
+                    came: Some(now),
                 }
             })
             .collect()
@@ -166,6 +237,50 @@ mod tests {
     fn with_runs_of_one_length_nothing_tells() {
         assert!(periodic(&sleeps(&[500; 10], true)).is_empty());
         assert!(periodic(&sleeps(&[500; 10], false)).is_empty());
+    }
+
+    /// A sleep of 3 ms that the thread comes out of 2 ms late, then those of a timer of 10 ms that
+    /// counts from `look` ns after that.
+    fn after_a_look_at_the_clock(look: i64) -> Vec<OutsideSleep> {
+        let came = 5_000_000;
+        let mut all = vec![OutsideSleep {
+            step: 0,
+            since: 0,
+            woken: 3_000_000,
+            came: Some(came),
+        }];
+        let at = |us: i64| came + look + 1000 * us;
+        all.extend(sleeps(&RUNS, true).into_iter().map(|s| OutsideSleep {
+            step: s.step + 1,
+            since: at(s.since),
+            woken: at(s.woken),
+            came: s.came.map(at),
+        }));
+        all
+    }
+
+    #[test]
+    fn instants_count_from_where_the_thread_came_onto_a_cpu_before() {
+        // It came so late that the distance to the first timed wake is not the period.
+        let all = after_a_look_at_the_clock(70_000);
+        let timed = periodic(&all);
+        assert_eq!(timed.len(), RUNS.len() - 1);
+        let read = clock_read(&all, &timed).unwrap();
+        assert_eq!((read.after.step, read.came), (0, 5_000_000));
+        assert_eq!(read.timed.len(), RUNS.len());
+    }
+
+    #[test]
+    fn instants_that_nothing_fixed_there_are_the_timers_own() {
+        // Before it came, as if it had read the clock while it waited; and long after.
+        for look in [-1_000_000, READ_LATE + 1] {
+            let all = after_a_look_at_the_clock(look);
+            let timed = periodic(&all);
+            assert!(!timed.is_empty() && clock_read(&all, &timed).is_none());
+        }
+        // A timer set before: the thread comes in time.
+        let all = sleeps(&RUNS, true);
+        assert!(clock_read(&all, &periodic(&all)).is_none());
     }
 
     #[test]
