@@ -282,7 +282,7 @@ def test_a_tool_that_dies_on_the_way(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["-o"], "needs a value"),
-        (["--colour"], "no option --colour"),
+        (["--colour"], "unknown option --colour"),
         (["-d", "soon"], "not a number of seconds"),
         (["-b", "0"], "not a number of KiB"),
     ],

@@ -194,7 +194,7 @@ def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
     words = ["--ring", "5s", "-o", "x", "--until", "wait > 50ms"]
     run = Run(*words, cwd=tmp_path, environment=environment)
     assert run.wait() == 125
-    assert "waits are watched in the kernel by bpftrace: there is no no-such-bpftrace" in run.said
+    assert "triggers about waits need bpftrace: there is no no-such-bpftrace" in run.said
 
 
 @needs_ftrace
