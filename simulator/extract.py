@@ -1,117 +1,136 @@
 """A workload from a trace: what the threads did, without what the scheduler did.
 
-The rules, each counted in the extraction report:
+Each rule has a counter in the extraction report, named in parentheses.
 
-* Running time between two waits is one `run`. Switches of a thread that stayed
-  runnable are dropped, because the policy decides them (`involuntary_dropped`). A
-  recorded yield stays.
-* A wake raised by a thread is a `signal` after as much of the waker's CPU time
-  as it had used then, and in the wakee a `wait_for` that very signal
-  (`wakes_by_threads`): under another policy the wakee waits until the waker
-  gets that far.
-* Two threads that wake each other, and almost no others (at most 1 wake in 20 is by
-  a third), are taken to converse: the sender of a signal waits until its reader
-  waits for it (`meetings`). A sender preempted by the thread it just
-  woke finds the answer there when it continues, and the trace shows neither its
-  need for it nor a wake; without this rule it would run ahead of its answers under
-  any policy that does not preempt it. Where more threads take part any of them may answer.
-* Any other thread that several threads wake waits for any of them (`waits_for_anyone`),
-  because the scheduler decides which child ends first and which writer writes. It waits
-  as often as it was woken.
-* Where system calls were recorded with their file descriptors (`calls_recorded`), a write into a
-  pipe or socket is a `put` and a read a `take` of as many bytes (`messages`): also a message that
-  found its reader awake, which leaves no wakeup (`messages_unnoticed`). The reader takes
-  whatever comes, and a writer sleeps while the pipe is full. Which descriptors belong to one pipe
-  (`pipes`) is told by wakes of threads inside reads by threads inside writes; one
-  that was never seen in such a wake is taken to be that of a process that agrees on all
-  others. What a pipe holds is what writers that slept
-  in it found there; no limit is known if none did in any. Where writers are woken above half of
-  that, its content lies in pages of memory, of which one holds as many messages of the usual size
-  as fit whole; else it is a socket. A pipe is left out (`pipes_left_out`) if more than a tenth of
-  what was read from it was not seen to be written. Two threads that converse by a pipe each
-  way follow the rule for conversations instead. All other wakes, and all where no calls were
-  recorded, follow the rules above and below.
-* Where calls were recorded, a wake, a sleep and a switch cost as much as calls in which one
-  happened took longer, from the beginning of the call to that of the thread's next, than its
-  median call in which nothing did: the lower quartile, since interrupts and cold caches only add.
-  A switch costs what being preempted by one's own wakee adds to a wake. It is taken out of all
-  running times (`switch_cost`, `switch_time`), and replays charge it for each switch. At least
-  20 calls of each kind must show it, of threads whose calls take about the same time.
-* Where futex calls were recorded (`capture --with locks` or `syscalls`), a mutex that threads
-  waited for is a mutex (`mutexes`): `lock` where a thread began to want it, `unlock` where it
-  released it (`holds`, of which `holds_waited_for` found it held). Who took it without a call,
-  because it was free, and was then waited for, is taken to have had it for as long as it usually
-  has, but since no later than the first that found it held. What was taken and released with nobody
-  waiting is not seen. A mutex is left out (`mutexes_left_out`) if more than 1 in 20 of its holds
-  contain a wait for another thread, or have no place. What a thread did to find a mutex held, and
-  to come back, is what its sleep costs. Only words of memory that all who wait for expect to hold 2
-  are taken for mutexes: those of glibc, musl and Rust while somebody waits.
-* Threads of one service (names that differ in digits only) that wait on the same other word, and on
-  none more often, are a pool (`queues`): each wake `post`s a job (`jobs`), which is what the woken
-  thread did until it waited there again, and whoever is free does it. That is the condition or the
-  semaphore of a thread pool; glibc's condition has two words side by side. Other words that several
-  threads wait for are not (`queues_left_out`): their waits are for named threads. What a thread of
-  a pool waits for otherwise, or others wait for of it, is a queue with one job of no steps.
-* A word that is called for by the same number of different threads between two wakes, in 9 of 10
-  cases, and whose wakers also sleep there, is a barrier (`barriers`, `barrier_waits`).
-* A thread that makes a call runs, also where the recording lacks its coming onto a CPU
+Running, waking, sleeping:
+
+* Running time between two waits is one `run`. Switches of a thread that stayed runnable are
+  dropped, because the policy decides them (`involuntary_dropped`). A recorded yield stays.
+* A wake raised by a thread is a `signal`, after as much of the waker's CPU time as it had used by
+  then. In the wakee it is a `wait_for` that very signal (`wakes_by_threads`): under another policy
+  the wakee waits until the waker gets that far.
+* Two threads that wake each other, and almost no others (at most 1 wake in 20 is by a third), are
+  taken to converse: the sender of a signal waits until its reader waits for it (`meetings`). A
+  sender that is preempted by the thread it just woke finds the answer there when it continues, and
+  the trace shows neither that it needed the answer nor a wake. Without this rule it would run ahead
+  of its answers under any policy that does not preempt it. Where more threads take part, any of
+  them may answer.
+* Any other thread that several threads wake waits for any of them (`waits_for_anyone`), because the
+  scheduler decides which child ends first and which writer writes. It waits as often as it was
+  woken.
+* A wake from an idle CPU or an interrupt is a `sleep` of the length seen (`wakes_external`), or
+  with `external="absolute"` a `wait_until` its instant.
+* A wake whose waker cannot have been running there counts as external (`wakes_unknown_waker`). So
+  does a switch-in of a sleeper whose wake is not in the trace (`wakes_missing`): it slept until it
+  ran.
+* Only a thread that has decided to sleep is woken. If the wake comes while it is still on its way
+  off the CPU, its wait began before the wake, and the rest of its burst is what the sleep costs
+  (`wakes_before_sleep`). If it did not sleep at all, the wake is spurious (`wakes_spurious`).
+* A wake that a thread raises within 100 us of its end, as of its parent, is its last step: no
+  thread takes the CPU from it before it has ended (`do_exit`, kernel/exit.c).
+
+Timers:
+
+* If a thread wakes at regular intervals, however long it ran or waited, its sleeps are those of a
+  periodic timer: a `wait_until` (`periodic_threads`, `periodic_waits`). At least 8 sleeps must show
+  it: nine in ten distances are within 1/20 of whole periods, and twice as steady as the lengths of
+  the sleeps. If these instants, taken back by whole periods, lie at most 100 us after the thread
+  came onto a CPU out of an earlier sleep, it set the timer then: a `read_clock`, and the instants
+  move with that moment (`clocks_read`).
+* A thread with at least three wakes, and three quarters of all, within 50 us of a clock tick sleeps
+  on timers that count ticks, as the kernel's own threads do: a `sleep_ticks` of as many
+  (`ticking_threads`, `ticking_sleeps`).
+
+Pipes and sockets, where system calls were recorded with their file descriptors (`calls_recorded`):
+
+* A write is a `put` and a read a `take` of as many bytes (`messages`). This includes messages that
+  found their reader awake, which leave no wakeup (`messages_unnoticed`). The reader takes whatever
+  comes, and a writer sleeps while the pipe is full.
+* Wakes of threads inside reads by threads inside writes show which descriptors belong to one pipe
+  (`pipes`). A descriptor that was never seen in such a wake belongs to the same pipe as that of the
+  same number in a process with the same parent, or in the parent, because children have what their
+  parent opened; or in a process that agrees with this one on all descriptors known of both. A sleep
+  that cannot be interrupted is for the pipe's lock, and its wake says nothing about messages.
+* A pipe holds what writers that slept in it found there; if none slept in any, no limit is known.
+  If writers are woken above half of it, its content lies in pages of memory, each of which holds as
+  many messages of the usual size as fit whole; otherwise it is a socket.
+* A pipe is left out (`pipes_left_out`) if more than a tenth of what was read from it was not seen
+  to be written. Two threads that converse by a pipe each way follow the rule for conversations
+  instead. All other wakes, and all wakes where no calls were recorded, follow the other rules.
+
+Mutexes, pools and barriers, where futex calls were recorded (`capture --with locks` or `syscalls`):
+
+* A mutex that threads waited for (`mutexes`) is a `lock` where a thread began to want it and an
+  `unlock` where it released it (`holds`, of which `holds_waited_for` found it held). A thread that
+  took it without a call, because it was free, and was then waited for, is taken to have had it for
+  as long as it usually has, but at the latest since the first thread found it held. Mutexes taken
+  and released while no thread waited are not seen. A mutex is left out (`mutexes_left_out`) if more
+  than 1 in 20 of its holds contain a wait for another thread, or have no place. What a thread did
+  to find a mutex held, and to come back, is what its sleep costs. Only words of memory that all
+  waiters expect to hold 2 are taken for mutexes: those of glibc, musl and Rust while a thread
+  waits.
+* Threads of one service (their names differ in digits only) that wait on the same other word, and
+  on none more often, are a pool (`queues`), as with the condition or the semaphore of a thread
+  pool. Each wake `post`s a job (`jobs`): what the woken thread did until it waited there again. Any
+  free thread does it. glibc's condition has two words next to each other. Other words that several
+  threads wait for are not pools (`queues_left_out`): their waits are for named threads. Whatever
+  else a thread of a pool waits for, or others wait for from it, is a queue with one job of no
+  steps.
+* A word is a barrier (`barriers`, `barrier_waits`) if, in 9 of 10 cases, the same number of
+  different threads call for it between two wakes, and the threads that wake also sleep there.
+* A thread that makes a call runs, even if the recording does not show that it came onto a CPU
   (`comes_missing`).
+
+What wakes, sleeps and switches cost:
+
 * CPU time that a wake took (from `waking` to `enqueued` on the waker's CPU) is part of the
-  `signal`, and what a sleep costs is part of the `wait_for`: used only if a thread is woken, or
-  does sleep (`wake_time`, `sleep_time`). Wakes with less time between them than half of what the
-  former took are of one call, as of all that sleep for the end of a pipe: replays let nobody
-  take the CPU before the last of them. A sleep costs twice what a wake does in the median, since
-  it goes through the scheduler twice, but no more than the shortest bursts took in all
+  `signal`, and what a sleep costs is part of the `wait_for`: they are used only if a thread is
+  woken, or does sleep (`wake_time`, `sleep_time`). A sleep costs twice the median of a wake, since
+  it goes through the scheduler twice, but no more than the shortest bursts took as a whole
   (`sleep_cost`).
-* A wake from an idle CPU or an interrupt is a `sleep` of the length seen
-  (`wakes_external`), or with `external="absolute"` a `wait_until` its instant.
-* If a thread wakes at regular intervals, however long it ran or waited, its sleeps
-  are those of a periodic timer: a `wait_until` (`periodic_threads`,
-  `periodic_waits`). At least 8 sleeps must show it: nine in ten distances within
-  1/20 of whole periods, and twice as steady as the sleeps' lengths. Where its instants
-  are, taken back by whole periods, 100 us at most behind the moment at which it came onto
-  a CPU out of an earlier sleep, it has fixed them there: a `read_clock`, and they move
-  with that moment (`clocks_read`).
-* Threads of which three wakes or more, and three quarters of all, come within 50 us of a clock
-  tick sleep on timers that count ticks, as the kernel's own threads do: a `sleep_ticks` of as
-  many (`ticking_threads`, `ticking_sleeps`).
-* What a thread wakes within 100 us of its end, as its parent, it wakes with its last step: nobody
-  takes the CPU from it before it has ended (`do_exit`, kernel/exit.c).
-* A wake whose waker cannot have been running there counts as external
-  (`wakes_unknown_waker`). So does a switch-in of a sleeper whose wake is not in
-  the trace (`wakes_missing`): it slept until it ran.
-* A thread that the recorder found with a slice of its own keeps it, and so do the threads that
-  it starts (`own_slices`); asking for one during the recording, and a reset on fork, are not seen.
-* Only a thread that has decided to sleep is woken. If the wake comes while it is
-  still on its way off the CPU, its wait began before the wake, and the rest of its
-  burst is what the sleep costs (`wakes_before_sleep`); if it did not sleep at all
-  the wake is spurious (`wakes_spurious`).
-* A thread already running when the window begins has run since its start; one
-  first seen waking was asleep since. One that lives at the end of the window
-  sleeps from there on (`cut_at_end`); with `cut="extend"` one that wanted a CPU
-  then still has as much to run as the time for which it has not slept: how long a burst
-  would have been is not known, and this is as likely too much as too little.
-* After a break in a CPU's chain of switches the running time of the thread believed to run there
-  is dropped (`cpu_time_lost`), and the time until it is seen again counts as a sleep (`gaps`).
-* A changed Linux priority is a `set_priority` of the thread itself: where it leaves its
-  CPU with another one than it came with, from then on when it came. A trace that
-  was simulated under a policy which computes priorities from nice and use (4BSD,
-  ULE, O(1), Staircase) shows those; class and nice are the ones that its threads
-  began with, and changes of them are not seen.
-* A real-time thread that lost the CPU to another of its priority is SCHED_RR
-  (`round_robin`), every other one SCHED_FIFO. One with a priority below 0 is of SCHED_DEADLINE,
-  with the runtime, deadline and period that the recorder found; where they are unknown
-  (`deadlines_unknown`) it has no limit.
-* Masks are those of the trace. A kernel thread without one, whose name ends in
-  `/N` and which ran on CPU N alone, is bound to it (`bound_by_name`). So is one
-  that waited for the only CPU it ran on while another idled (`bound_by_waiting`,
-  see `schedscope.simulator.inferred_affinity`).
-* Clock ticks come when those of the host came, where its preemptions show them
-  (`clock_hz`, `tick_phase`, see `schedscope.simulator.tick_phase`).
-* Threads are in the control groups and sessions that the recorder found them in, with their weights
-  and quotas (`groups`, see `schedscope.simulator.recorded_groups`), and move to others when they
-  did (`group_moves`); background load is in none.
-  What the recording does not say of them is told (`groups_lacking`).
+* Wakes belong to one call, like those of all threads that sleep for the end of a pipe, if less time
+  passes between two than half of what the former took. Replays let no thread take the CPU before
+  the last of them.
+* Where calls were recorded, a wake, a sleep and a switch cost as much more as calls in which one
+  happened took, from the beginning of the call to that of the thread's next, compared with its
+  median call in which nothing happened. The lower quartile counts, since interrupts and cold caches
+  only add. A switch costs what being preempted by one's own wakee adds to a wake. It is taken out
+  of all running times (`switch_cost`, `switch_time`), and replays charge it for each switch. At
+  least 20 calls of each kind must show it, of threads whose calls take about the same time.
+
+Beginning, end and gaps:
+
+* A thread that runs when the window begins has run since its start; one that is first seen waking
+  was asleep until then. One that lives at the end of the window sleeps from there on
+  (`cut_at_end`). With `cut="extend"`, one that wanted a CPU then still has as much to run as the
+  time for which it has not slept: the length of its burst is not known, and this is as likely too
+  much as too little.
+* After a break in a CPU's chain of switches the running time of the thread believed to run there is
+  dropped (`cpu_time_lost`), and the time until it is seen again counts as a sleep (`gaps`).
+
+Priorities, masks, groups and ticks:
+
+* A changed Linux priority is a `set_priority` of the thread itself. If it leaves its CPU with
+  another priority than it came with, the change happened when it came. A trace that was simulated
+  under a policy which computes priorities from nice and use (4BSD, ULE, O(1), Staircase) shows
+  those; class and nice are then those that its threads began with, and changes are not seen.
+* A real-time thread that lost the CPU to another of its priority is SCHED_RR (`round_robin`), every
+  other one SCHED_FIFO. A thread with a priority below 0 is SCHED_DEADLINE, with the runtime,
+  deadline and period that the recorder found; where they are unknown (`deadlines_unknown`) it has
+  no limit.
+* A thread that the recorder found with a slice of its own keeps it, and so do the threads that it
+  starts (`own_slices`). Requests for a slice during the recording, and a reset on fork, are not
+  seen.
+* Masks are those of the trace. A kernel thread without one, whose name ends in `/N` and which ran
+  only on CPU N, is bound to it (`bound_by_name`). So is a thread that waited for the only CPU it
+  ran on while another one idled (`bound_by_waiting`, see
+  `schedscope.simulator.inferred_affinity`).
+* Clock ticks come when those of the host came, where its preemptions show them (`clock_hz`,
+  `tick_phase`, see `schedscope.simulator.tick_phase`).
+* Threads are in the control groups and sessions in which the recorder found them, with their
+  weights and quotas (`groups`, see `schedscope.simulator.recorded_groups`), and move to others when
+  they did (`group_moves`). Background load is in none. What the recording does not say about groups
+  is reported (`groups_lacking`).
 """
 
 from __future__ import annotations

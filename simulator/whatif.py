@@ -28,13 +28,13 @@ BOUND = 1.25
 """The answer is doubtful if the replay of the recorded configuration is off by a larger factor."""
 
 REFUSED = 2.0
-"""One that is off by a larger factor refuses it: replays say nothing of that service."""
+"""If it is off by a larger factor, the answer is refused: replays say nothing of that service."""
 
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
 
 LONGER = 4
-"""What ended in the recording is given so many times the recording's length to end in a replay."""
+"""What ended in the recording may take this many times its length to end in a replay."""
 
 REPLAYS = 5
 
@@ -89,28 +89,33 @@ def whatif(
 
     `trace` may be several captures of the same workload, at best five.
 
-    The change: another `policy` (of a family its newest preset), another number of `cpus`, other
-    nice values by name of thread (`set_nice={"nginx": -5}`; `*` and `?` stand for any text; a
-    number is a thread id), other scheduling classes (`set_class={"web": "rr:50"}`: fair, batch,
-    idle, fifo:N or rr:N), slices of their own (`set_slice={"web": "500us"}`, EEVDF from 6.12 on),
-    other masks (`pin={"web": "0-1"}`), other weights of control groups
-    (`set_weight={"/web": 200}`, as in `cpu.weight`), quotas of CPU time (`quota={"/web": "50%"}` of
-    one CPU, "20ms/100ms" in each period, "none"; threads by name get a group of their own),
-    another `slice`, other tunables (`set`), and `add_load`: so many more threads that want a CPU
-    all the time, load-0, load-1 and so on, which the other changes may name. With `where`, an
-    expression by columns of `threads` or a function of a trace that makes one, only these threads
-    are replayed; the others take the CPU time that they took; `others`:
-    "occupy" before all fair threads, "compete" as one of them, None whichever comes closer to the
-    recording when the recorded configuration is replayed. `by`: what a service is, one of comm,
-    name (worker-12 is worker-*), process_name, cgroup and service (the unit or container that the
-    control group names).
+    The change is one or more of these:
 
-    Each configuration is replayed `replays` times: with the seeds from `seed` on, and clock ticks
-    that fall at evenly spaced instants of their period, the first as in the recording.
+    * another `policy` (of a family, its newest preset), another number of `cpus`, another `slice`,
+      other tunables (`set`);
+    * other nice values by thread name (`set_nice={"nginx": -5}`; `*` and `?` stand for any text
+      and one character; a number is a thread id), other scheduling classes
+      (`set_class={"web": "rr:50"}`: fair, batch, idle, fifo:N or rr:N), slices of their own
+      (`set_slice={"web": "500us"}`, EEVDF from 6.12 on), other masks (`pin={"web": "0-1"}`);
+    * other weights of control groups (`set_weight={"/web": 200}`, as in `cpu.weight`) and quotas
+      of CPU time (`quota={"/web": "50%"}` of one CPU, "20ms/100ms" in each period, "none"; threads
+      given by name get a group of their own);
+    * `add_load`: this many more threads that want a CPU all the time, load-0, load-1 and so on,
+      which the other changes may name.
 
-    A service of which all threads ended in the recording is followed to its end, for up to four
-    times as long as the recording lasted; of another the figures are those of a window as long as
-    the recording. Columns:
+    With `where`, an expression over columns of `threads` or a function of a trace that makes one,
+    only these threads are replayed, and the others take the CPU time that they took. `others` says
+    how: "occupy" before all fair threads, "compete" as one of them, None as whichever comes closer
+    to the recording when the recorded configuration is replayed. `by` says what a service is: one
+    of comm, name (worker-12 is worker-*), process_name, cgroup and service (the unit or container
+    that the control group names).
+
+    Each configuration is replayed `replays` times, with the seeds from `seed` on and with clock
+    ticks at evenly spaced instants of their period, the first as in the recording.
+
+    If all threads of a service ended in the recording, it is followed to its end, for up to four
+    times the length of the recording. The figures of any other service are those of a window as
+    long as the recording. Columns:
 
     * the service; `configuration`: recorded, replayed or changed; `threads`, and how many of them
       were `alive` at once;
@@ -118,23 +123,24 @@ def whatif(
     * `n_waits`, `waiting`, `wait_mean`, `wait_p99`: waits for a CPU that ended, all time spent
       waiting for one, the mean and the 99th percentile of the waits;
     * `completion`: when the service's last thread ended; null if not all did;
-    * `*_low`, `*_high`: the extremes over the replays; of `changed` the range in which 90 % of
-      recordings should lie: wider by the factor by which the replay of the recorded configuration
-      is off in that very figure (a time below 20 us counts as that), and by that by which
-      recordings of one workload lie apart (`APART`), as the root of the sum of squares of both
-      logarithms; of waits in a doubtful answer by `replay_error` if that is more;
-    * `replay_error`: the larger of the factors of `cpu_time` and `waiting`: replayed over recorded,
-      or its inverse; quantities below 0.1 % of the machine's time count as that;
-    * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else
-      `refused`: then the figures of `changed` are null. The same if by such a factor more threads
+    * `*_low`, `*_high`: the extremes over the replays. For `changed` they are the range in which
+      90 % of recordings should lie, which is wider by two factors: the one by which the replay of
+      the recorded configuration is off in that very figure (times below 20 us count as that), and
+      the one by which recordings of one workload lie apart (`APART`). They are combined as the
+      root of the sum of the squared logarithms. In a doubtful answer the ranges of waiting are
+      wider by `replay_error`, if that is more;
+    * `replay_error`: replayed over recorded, or its inverse, for `cpu_time` or `waiting`, whichever
+      factor is larger; quantities below 0.1 % of the machine's time count as that;
+    * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else `refused`; then
+      the figures of `changed` are null. The verdict is as bad if, by such a factor, more threads
       are alive at once than ever in the recording: whatever limited them is not in the trace.
 
-    Figures of replays are medians; of several captures each figure is the median of theirs, and
+    Figures of replays are medians. With several captures each figure is the median of theirs, and
     `replay_error` compares these medians. `*_low` and `*_high` of `recorded` are the captures'
-    extremes, and from three captures on the range of `changed` is that in which one more recording
-    would lie in 90 % of cases (Student's t on the logarithms): recordings with the change are
-    taken to lie as far apart as those without it, or as the replays with it, whichever is more,
-    and the error of the replays of the recorded configuration, if it is there again, to be on the
+    extremes. From three captures on, the range of `changed` is the one in which one more recording
+    would lie in 90 % of cases (Student's t on the logarithms). Recordings with the change are
+    taken to lie as far apart as those without it, or as the replays with it, whichever is more. If
+    the error of the replays of the recorded configuration is there again, it is taken to be on the
     same side; in a doubtful answer waits may be off by `replay_error` in either direction.
 
     Services are in order of waiting and CPU time, the largest first. `whatif_notes` says what the
@@ -163,10 +169,10 @@ def whatif(
 
 
 def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) -> Replay:
-    """How `trace` is replayed, with those that are left out as `others` says.
+    """How `trace` is replayed, with the threads that are left out as `others` says.
 
-    Of None the one whose replay of the recorded configuration is closer to the recording: by the
-    sum over services of the difference in waiting, and in CPU time.
+    With None it is the way whose replay of the recorded configuration is closer to the recording,
+    by the sum over services of the differences in waiting and in CPU time.
     """
     if where is None:
         if others is not None:

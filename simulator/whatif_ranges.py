@@ -1,15 +1,16 @@
-"""Ranges of `whatif`: in which 90 % of recordings should lie, from one capture or from several.
+"""Ranges of `whatif`, from one capture or from several: 90 % of recordings should lie in them.
 
-One capture does not show how far recordings of its workload lie apart, so a usual figure
-(`APART`) stands for it. From `ENOUGH` captures on they show it themselves: the range is that in
-which one more recording would lie, if recordings with the change lie as far apart as those without
-it do, or as replays with it do, whichever is further. A few captures tell that roughly, so the
-usual figure counts for `USUAL` more. By the factor by which the replays of the recorded
-configuration are too small or too large the range reaches further, on that side only: that error
-may or may not be there with the change, too. Where it makes the answer doubtful, the ranges of both
-figures of waiting reach further by it on both sides: in the campaign (docs/whatif-campaign.md) such
-replays were as often too small with a change as too large, and wrong in the tail where they were
-wrong in the sum.
+One capture does not show how far apart recordings of its workload lie, so a usual figure (`APART`)
+stands for it. `ENOUGH` captures or more show it themselves. The range is then the one in which one
+more recording would lie, if recordings with the change lie as far apart as those without it, or as
+replays with it, whichever is further. As a few captures show this only roughly, the usual figure
+counts as `USUAL` further ones.
+
+The replays of the recorded configuration are too small or too large by some factor. That error may
+or may not be there with the change as well, so the range reaches further by that factor, on that
+side only. Where the error makes the answer doubtful, the ranges of both figures of waiting reach
+further on both sides. In the campaign (docs/whatif-campaign.md) such replays were as often too
+small with a change as too large, and wrong in the tail where they were wrong in the sum.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
-"""How far recordings of one workload lie apart, which one of them cannot tell: the standard
-deviation of the logarithm of each figure, in the quadratic mean over 9 services, each recorded
+"""How far apart recordings of one workload lie, which a single one cannot show: the standard
+deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
 three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
 
 BRIEF = 20_000
-"""Times below this count as this where two are compared, ns."""
+"""Times below this count as this when two are compared, ns."""
 
 INTERVAL = 1.645
-"""So many standard deviations hold 90 % of outcomes."""
+"""The number of standard deviations that hold 90 % of outcomes."""
 
 ENOUGH = 3
-"""So many captures tell how far recordings lie apart."""
+"""The number of captures that show how far apart recordings lie."""
 
 USUAL = 2
-"""The usual figure counts as much as so many captures in how far recordings lie apart. Set, as all
-of this, on the half of the campaign that may be tuned on (docs/simulator-fidelity.md)."""
+"""The number of captures for which the usual figure counts. Like everything here, it was set on the
+half of the campaign that may be tuned on (docs/simulator-fidelity.md)."""
 
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Student's t below which 95 % lie, for 1 to 9 degrees of freedom."""
@@ -47,7 +48,7 @@ WAITS = ("waiting", "wait_p99")
 def extremes(
     runs: Sequence[Mapping[str, Any]], factors: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """The lowest and the highest of each figure, further apart by its factor on both sides."""
+    """The lowest and the highest of each figure, moved apart by its factor on both sides."""
     found: dict[str, Any] = {}
     for key in RANGES:
         factor = (factors or {}).get(key, 1)

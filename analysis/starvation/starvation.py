@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
-"""By which threshold an episode is one."""
+"""The threshold that makes an episode one."""
 
 _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
     "utid": pl.UInt32,
@@ -49,7 +49,7 @@ _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
 _KEYS = {**THREADS, "thread": ("utid", "comm", "tid")}
 _TURN = "3ms"
 _ASKED = 4_000_000
-"""Waits whose due time is asked for in one sweep: 0.5 GB."""
+"""Waits whose due time one sweep finds: 0.5 GB."""
 
 
 @needs("switches", "wakeups")
@@ -65,11 +65,16 @@ def starvation(
 ) -> pl.DataFrame:
     """One row per episode of starvation, the longest waiting first.
 
-    An episode is a wait of at least `threshold` (None: no such limit). It is also a wait in which,
-    by weight among those of its class that wanted the CPU, `share` turns of `turn` each were due
-    to the thread: `share` times as long as a fair scheduler lets it wait. And it is a window in
-    which the thread got less than was due to it by at least `lag`, however cut into waits.
-    Those still open at the end count, as long as they were.
+    There are three criteria for an episode:
+
+    * a wait of at least `threshold` (None: no such limit);
+    * a wait in which `share` turns of `turn` each were due to the thread, by its weight among the
+      threads of its class that wanted the CPU: `share` times as long as a fair scheduler lets it
+      wait;
+    * a window in which the thread got less service than was due to it, by at least `lag`, however
+      many waits it consists of.
+
+    Episodes that are still open at the end count with the length that was seen. Columns:
 
     * `episode`: its number; `utid`, `comm`, `tid`, `pid`, `prio`, `sched_class`: the thread;
     * `criterion`: the threshold it is over: "wait", "share", "wait, share", or "lag";
