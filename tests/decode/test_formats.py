@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,19 @@ def test_of_a_compressed_file_it_is_said_how_to_expand_it(
     with pytest.raises(ss.FormatError, match=f"is compressed with {packer};") as caught:
         ss.open(path, cache=tmp_path)
     assert f"`{expand} FILE`" in str(caught.value)
+
+
+def test_a_byte_order_mark_before_dtrace_lines_is_named(tmp_path: Path) -> None:
+    """An editor saved the file; the capture folder and the lone file name the cause alike."""
+    folder = tmp_path / "marked.capture"
+    shutil.copytree(FIXTURES / "freebsd-ule-synthetic.capture", folder)
+    lines = folder / "events.txt"
+    lines.write_bytes(b"\xef\xbb\xbf" + lines.read_bytes())
+    alone = tmp_path / "marked.txt"
+    shutil.copy(lines, alone)
+    for path in (folder, alone):
+        with pytest.raises(ss.FormatError, match=r"txt begins with a byte-order mark"):
+            ss.read_tables(path, "switches")
 
 
 def test_a_hint_names_the_real_option(tmp_path: Path) -> None:
