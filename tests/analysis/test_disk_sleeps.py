@@ -123,14 +123,20 @@ def test_who_woke_it_and_what_lies_between() -> None:
 @pytest.mark.parametrize(
     ("requests", "said"),
     [
-        ([START, ISSUE, DONE], "0.92 % was in the kernel's queue and the rest in the disk. The"),
+        (
+            [START, ISSUE, DONE],
+            "0.92 % of their total time was spent in the kernel's queue, the rest in the disk.",
+        ),
         # Made at 90, given to the disk at 190: of 109 ns 9 are the disk's.
-        ([START, (190, 1, OTHER, "issue", 1, 8), DONE], "91.7 % was in the kernel's queue"),
-        ([ISSUE, DONE], "How long requests waited in the kernel's queue was not seen."),
+        (
+            [START, (190, 1, OTHER, "issue", 1, 8), DONE],
+            "91.7 % of their total time was spent in the kernel's queue",
+        ),
+        ([ISSUE, DONE], "The trace does not show how long requests waited in the kernel's queue."),
         # A beginning before the last request to that sector was done is that one's.
         (
             [(80, 1, S, "start", 1, 8), (85, 0, None, "complete", 1, 8), ISSUE, DONE],
-            "How long requests waited in the kernel's queue was not seen.",
+            "The trace does not show how long requests waited in the kernel's queue.",
         ),
     ],
 )
