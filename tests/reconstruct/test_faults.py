@@ -38,7 +38,6 @@ FAILING = {
     for reason, kinds in {
         "nothing says that events are missing, and what is left fits together": (
             "end of a CPU missing, unmarked",
-            "CPU taken offline",
         ),
         "two switches that are missing together leave a chain that fits": (
             "10% of switch dropped",
