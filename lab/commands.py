@@ -15,6 +15,7 @@ import schedscope as ss
 from lab.__main__ import default_cache, matrix
 from lab.boots import Run, earlier
 from lab.page import date
+from schedscope.analysis._base.needs import QUESTIONS, has
 from schedscope.cli import by_group
 
 BEGIN = "<!-- table: python -m lab.commands CELL --write docs/lab.md -->"
@@ -50,23 +51,28 @@ class Cost:
     """The most memory that it held, in bytes."""
 
 
-_NEEDS_CALLS = {"requests"}
-"""Refused for the recordings of cells, which have no system calls."""
-
-
 def questions() -> list[str]:
     """Commands that take a recording and no more, and those that write a file of it."""
     known = by_group()
-    asked = [name for group in _ASKED for name in known[group] if name not in _NEEDS_CALLS]
-    return [*asked, "report", "timeline", "export"]
+    return [name for group in _ASKED for name in known[group]] + ["report", "timeline", "export"]
+
+
+def _is_answered(name: str, trace: ss.Trace) -> bool:
+    """Does the trace have what the question of this command is declared to need?"""
+    question = name.replace("-", "_")
+    getattr(ss, question, None)  # loads its module, with the declaration
+    return all(has(trace, need) for need in QUESTIONS.get(question, ()))
 
 
 def measure(capture: Path, out: Path) -> list[Cost]:
-    """Decode the recording, then ask all there is to ask; each in a process of its own."""
+    """Decode the recording, then ask all that it can answer; each in a process of its own."""
     cache = ["--cache", str(out / "cache")]
     first = ["info", str(capture), *cache]
     costs = [_run("decoding, then info", first)]
+    trace = ss.open(capture, cache=out / "cache")
     for name in questions():
+        if not _is_answered(name, trace):
+            continue
         words = [name, str(capture), *cache]
         words += [word.format(out=out) for word in _MORE.get(name, [])]
         costs.append(_run(name, words))

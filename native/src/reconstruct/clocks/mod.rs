@@ -101,8 +101,13 @@ struct Leaves {
 
 impl Leaves {
     fn hidden(&self) -> bool {
-        self.unseen > HIDDEN && self.unseen / OFTEN > self.seen
+        mostly_unseen(self.unseen, self.seen)
     }
+}
+
+/// Is it the rule and no accident that something of a thread is not recorded?
+fn mostly_unseen(unseen: u32, seen: u32) -> bool {
+    unseen > HIDDEN && unseen / OFTEN > seen
 }
 
 /// Gathers what threads did, and where.
@@ -119,8 +124,8 @@ pub struct Examiner<'a> {
     leaves: FxHashMap<(u16, u32), Leaves>,
     losses: usize,
     handed: Handed,
-    /// As text has them.
-    stamps_in_microseconds: bool,
+    /// Stamps are multiples of so many ns: 1000 in text that gives microseconds.
+    resolution: i64,
 }
 
 impl EventSink for Examiner<'_> {
@@ -203,7 +208,7 @@ impl<'a> Examiner<'a> {
             leaves: FxHashMap::default(),
             losses: 0,
             handed: Handed::default(),
-            stamps_in_microseconds: false,
+            resolution: 1,
         }
     }
 
@@ -237,7 +242,7 @@ impl<'a> Examiner<'a> {
                 *wakes += u32::from(matches!(seen.kind, Kind::Waking | Kind::Enqueued));
             }
         }
-        let unwoken = |&(rests, wakes): &(u32, u32)| rests > HIDDEN && rests / OFTEN > wakes;
+        let unwoken = |&(rests, wakes): &(u32, u32)| mostly_unseen(rests, wakes);
         self.seen.retain(|seen| {
             let counts = rests.get(seen.thread as usize);
             seen.kind == Kind::Lost || !counts.is_some_and(unwoken)

@@ -109,7 +109,9 @@ impl Examiner<'_> {
         with_events.dedup();
         let spare = usize::from(with_events.len() == 2);
         let movable = with_events.split_off(spare);
-        self.stamps_in_microseconds = self.seen.iter().all(|seen| seen.ts % 1000 == 0);
+        if self.seen.iter().all(|seen| seen.ts % 1000 == 0) {
+            self.resolution = 1000;
+        }
         let as_stamped = self.seen.clone();
         let breaks = self.breaks(&self.seen);
         // An offset of a clock mends none of these, and explains nothing where they are many.
@@ -149,7 +151,7 @@ impl Examiner<'_> {
             };
             found = vec![changing];
         }
-        let coarse = self.resolution();
+        let coarse = self.resolution;
         for one in found.iter_mut().filter(|_| coarse > 1) {
             one.left = left;
             one.ahead = one
@@ -163,7 +165,7 @@ impl Examiner<'_> {
     /// against each other round differently: what is in order if either is moved by one more or
     /// one less is not broken.
     fn left(&self, found: &[Offset]) -> u32 {
-        let coarse = self.resolution();
+        let coarse = self.resolution;
         if coarse <= 1 || found.is_empty() {
             return self.breaks(&self.seen);
         }
@@ -173,12 +175,6 @@ impl Examiner<'_> {
         let broken = moves.map(|(cpu, by)| self.broken(cpu, by));
         let always = broken.reduce(|one, other| one.intersection(&other).copied().collect());
         always.map_or(0, |always| always.len() as u32)
-    }
-
-    /// Stamps are multiples of it: 1000 ns in text that gives microseconds.
-    fn resolution(&self) -> i64 {
-        let coarse = self.stamps_in_microseconds;
-        if coarse { 1000 } else { 1 }
     }
 
     /// The events that cannot follow on those before if the stamps of `cpu` are moved, by their
