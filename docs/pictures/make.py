@@ -20,6 +20,7 @@ from browser import Browser
 import schedscope as ss
 from schedscope.report.focus import focus
 from schedscope.report.page import page
+from schedscope.report.subject import Subject
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parents[1] / "fixtures"
@@ -51,7 +52,8 @@ def report(folder: Path) -> None:
     """Findings in the light, waits and the timeline in the dark, and a printed page."""
     trace = ss.open(FIXTURES / "linux-ftrace-starved.capture", cache=folder)
     path = folder / "report.html"
-    path.write_text(page(trace, focus(trace)), encoding="utf-8")
+    subject = Subject(trace)
+    path.write_text(page(subject, focus(subject)), encoding="utf-8")
     with Browser() as browser:
         opened(browser, path)
         browser.screenshot(HERE / "report-light.png", box(browser, "header", "#wrong"))
