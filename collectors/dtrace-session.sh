@@ -49,6 +49,7 @@ dtrace_start() {
 }
 
 dtrace_stop() {
+    take_counts
     guard_end || fail_text="the process that watches dtrace was killed"
     dtrace_losses
     recorder_events=$(grep -c '^[A-Z]	' events.txt)

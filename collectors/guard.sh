@@ -142,12 +142,14 @@ guard_end() {
     return 1
 }
 
-# Sets window_end: now, or when the watchdog says that recording ended.
+# Sets window_end: now, or when the watchdog says that recording ended.  Takes what is counted up to
+# it.
 guard_window_end() {
     host_clock
     window_end=$clock_ns
     guard_ended=$(cat "$scratch/ended_at" 2>/dev/null)
     [ -z "$guard_ended" ] || window_end=$guard_ended
+    take_counts
 }
 
 # For a tool whose watchdog was killed: it is in no one's care any more.

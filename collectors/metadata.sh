@@ -49,6 +49,18 @@ json_string_or_null() {
 json_list() { json_strings | awk '{ printf "%s%s", (NR == 1 ? "" : ", "), $0 }'; }
 json_pairs() { json_strings | awk '{ printf "%s%s", (NR == 1 ? "" : NR % 2 ? ", " : ": "), $0 }'; }
 
+# What the kernel counted up to the end of the window, before all is drained: on a full disk there
+# is no space for it yet.
+take_counts() {
+    end_cpu_time=$(host_cpu_time end)
+    end_groups=$(host_groups end all)
+}
+
+write_counts() {
+    [ -z "$end_cpu_time" ] || printf '%s\n' "$end_cpu_time" >>cputime.tsv
+    [ -z "$end_groups" ] || printf '%s\n' "$end_groups" >>groups.tsv
+}
+
 # One (recorder's clock, wall clock) pair.  Where the host can read both at one moment, it does;
 # else the recorder's clock is read on both sides of the wall clock's, and half the distance is
 # how wrong the pair can be.  A date that knows only seconds is wrong by up to half a second more.

@@ -13,11 +13,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import schedscope as ss
-from lab import guests, machines, schedulers
+from lab import guests, machines, schedulers, xen
 from lab.guests import Kernel
 
 _DISK = 512 << 20
@@ -43,6 +43,10 @@ class Cell:
     """Packages of the kernel's suite with programs that the recorder needs."""
     ci: bool = False
     note: str = ""
+    neighbour: str = ""
+    """What another machine runs on the same CPUs, below a hypervisor: a shell script (arm64)."""
+    alone: str = ""
+    """The cell that does the same beside an idle neighbour."""
     settings: str = ""
     """How threads of the workload are configured: SETTINGS of guest/work.c."""
     bpf: str = ""
@@ -109,9 +113,9 @@ def boot(
     if cell.tools:
         more += machines.second_disk(kernel.arch, guests.tools(cache, kernel, cell.tools.split()))
     words = machines.command(
-        called, kernel.arch, kernel=guests.image(guests.unpacked(cache, kernel)), initrd=packed,
-        disk=disk, console=console, smp=cell.smp, counted=cell.counted, append=cell.append,
-        more=more,
+        called, kernel.arch, start=_start(called, cache, cell, kernel, packed), disk=disk,
+        console=console, smp=cell.smp, counted=cell.counted, more=more,
+        machine=xen.MACHINE if cell.neighbour else "",
     )  # fmt: skip
     run = Run(cell.name, folder)
     begin, used = time.monotonic(), _children()
@@ -128,7 +132,7 @@ def boot(
     run.wall, run.cpu = time.monotonic() - begin, _children() - used
     if not run.failed:
         run.failed = _unpacked(disk, folder) or _job(folder)
-    for path in (disk, packed):
+    for path in (disk, packed, *folder.glob("neighbour"), *folder.glob("kernel")):
         path.unlink()
     about = {**_asked(cell), "wall": run.wall, "cpu": run.cpu, "failed": run.failed}
     (folder / "run.json").write_text(json.dumps(about, indent=1) + "\n")
@@ -142,7 +146,10 @@ def earlier(cache: Path, cell: Cell) -> Run | None:
         about = json.loads((folder / "run.json").read_text())
     except (OSError, ValueError):
         return None
-    if about.get("failed") or any(about.get(key) != x for key, x in _asked(cell).items()):
+    # What a cell could not say then, it did not ask for.
+    if about.get("failed") or any(
+        about.get(k, _UNASKED.get(k)) != x for k, x in _asked(cell).items()
+    ):
         return None
     return Run(cell.name, folder, about["wall"], about["cpu"])
 
@@ -182,6 +189,25 @@ def _asked(cell: Cell) -> dict[str, str | bool]:
     for name in names:
         digest.update((guests.HERE / "guest" / name).read_bytes())
     return {**asdict(cell), "programs": digest.hexdigest()[:16]}
+
+
+_UNASKED = {field.name: field.default for field in fields(Cell)}
+
+
+def _start(called: list[str], cache: Path, cell: Cell, kernel: Kernel, initrd: Path) -> list[str]:
+    """What QEMU is told to boot: the kernel, or a hypervisor and two of it."""
+    image = guests.image(guests.unpacked(cache, kernel))
+    line = machines.kernel_line(
+        kernel.arch, smp=cell.smp, counted=cell.counted, append=cell.append,
+        console=xen.KERNEL_LINE if cell.neighbour else "",
+    )  # fmt: skip
+    if not cell.neighbour:
+        return ["-kernel", str(image), "-initrd", str(initrd), "-append", line]
+    return xen.start(
+        called, cache, cpu=machines.ARCHITECTURES[kernel.arch].cpu,
+        cpus=int(cell.smp), image=image, initrd=initrd, line=line,
+        neighbour=guests.neighbour(cache, kernel, cell.neighbour, initrd.parent),
+    )  # fmt: skip
 
 
 def _script(cell: Cell) -> str:

@@ -105,7 +105,23 @@ def initrd(
     (root / "job.sh").write_text(job)
     drivers = ARCHITECTURES[kernel.arch].modules + (_FILESYSTEM if tools else ())
     _modules(unpacked(cache, kernel), drivers, root / "modules")
-    packed = out / "initrd"
+    return _packed(root, out / "initrd")
+
+
+def neighbour(cache: Path, kernel: Kernel, script: str, out: Path) -> Path:
+    """The root of a machine that only runs this shell script, as an archive in `out`."""
+    root = out / "neighbour-root"
+    for folder in ("bin", "proc", "dev"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(_busybox(cache, kernel.arch), root / "bin/busybox")
+    head = "#!/bin/busybox sh\n/bin/busybox --install -s /bin\nexport PATH=/bin\n"
+    (root / "init").write_text(f"{head}{script}\n")
+    (root / "init").chmod(0o755)
+    return _packed(root, out / "neighbour")
+
+
+def _packed(root: Path, packed: Path) -> Path:
+    """The folder as a compressed archive; the folder is gone then."""
     with packed.open("wb") as file:
         names = subprocess.Popen(["find", ".", "-mindepth", "1"], cwd=root, stdout=subprocess.PIPE)
         archived = subprocess.Popen(

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ import polars as pl
 
 import schedscope as ss
 from lab.quota import Quota, quota
+from lab.steal import Steal, steal
 
 _LINE = re.compile(r"^\s*(.+)-(\d+)\s+\[(\d+)\]\s+(?:\S+\s+)?(\d+)\.(\d+): (\w+): (.*)$")
 _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|\s+==>|$)")
@@ -60,6 +62,8 @@ class Verdict:
     """The verdict of `schedscope check`."""
     quota: Quota | None = None
     """Of a cell whose kernel told when it throttled."""
+    steal: Steal | None = None
+    """Of a cell below a hypervisor, if the one to compare it with has run."""
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -77,6 +81,9 @@ def judge(folder: Path) -> Verdict:
     _accounts(trace, folder / "truth.tsv", verdict)
     if (folder / "quota.txt").exists():
         verdict.quota = quota(trace, folder / "quota.txt")
+    alone = json.loads((folder / "run.json").read_text()).get("alone")
+    if alone and (folder.parent / alone / "truth.tsv").exists():
+        verdict.steal = steal(trace, folder, folder.parent / alone)
     return verdict
 
 

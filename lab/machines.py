@@ -122,44 +122,42 @@ def second_disk(arch: str, image: Path) -> list[str]:
     return ["-drive", drive, "-device", f"{ARCHITECTURES[arch].disk},drive=tools"]
 
 
+def kernel_line(arch: str, *, smp: str, counted: bool, append: str, console: str = "") -> str:
+    """The command line of a kernel; `console` names another one than the architecture's."""
+    known = ARCHITECTURES[arch]
+    words = [console or f"console={known.console}", _QUIET, known.append, append]
+    if counted:
+        words.append("tsc_early_khz=1000000" if arch == "amd64" else "")
+        words.append(_TURNS_APPEND if takes_turns(arch, smp, counted=counted) else "")
+    return " ".join(word for word in words if word)
+
+
 def command(
     called: list[str],
     arch: str,
     *,
-    kernel: Path,
-    initrd: Path,
+    start: list[str],
     disk: Path,
     console: Path,
     smp: str,
     counted: bool,
-    append: str,
     more: list[str],
+    machine: str = "",
 ) -> list[str]:
-    """The command line of one machine; time `counted` in instructions is 4 ns for each."""
+    """The command line of one machine; time `counted` in instructions is 4 ns for each.
+
+    `start` are the words for what it boots, and `machine` is another one than the architecture's.
+    """
     known = ARCHITECTURES[arch]
-    kernel_words = [f"console={known.console}", _QUIET, known.append, append]
-    words = [*called, "-M", known.machine, "-cpu", known.cpu, "-smp", smp, "-m", "1024"]
+    words = [*called, "-M", machine or known.machine, "-cpu", known.cpu, "-smp", smp, "-m", "1024"]
     if counted:
         words += ["-accel", "tcg", "-icount", "shift=2,sleep=off", "-seed", "1"]
         words += ["-rtc", "base=2024-01-01T00:00:00,clock=vm"]
-        kernel_words.append("tsc_early_khz=1000000" if arch == "amd64" else "")
-        if takes_turns(arch, smp, counted=counted):
-            kernel_words.append(_TURNS_APPEND)
-            words += _TURNS_QEMU
+        words += _TURNS_QEMU if takes_turns(arch, smp, counted=counted) else []
     else:
         words += ["-accel", "tcg,thread=multi"]
-    words += ["-kernel", str(kernel), "-initrd", str(initrd)]
-    words += ["-append", " ".join(word for word in kernel_words if word)]
-    words += [
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-monitor",
-        "none",
-        "-no-reboot",
-    ]
-    words += ["-drive", f"if=none,id=d,file={disk},format=raw,cache=unsafe"]
+    words += [*start, "-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none"]
+    words += ["-no-reboot", "-drive", f"if=none,id=d,file={disk},format=raw,cache=unsafe"]
     words += ["-device", f"{known.disk},drive=d"]
     if arch in ("s390x", "ppc64el"):
         device = "sclpconsole" if arch == "s390x" else "spapr-vty"

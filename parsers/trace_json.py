@@ -129,6 +129,7 @@ _SHAPE: Mapping[str, Any] = {
         {
             "cpu": _cpu,
             **dict.fromkeys(("user", "system", "idle", "irq", "softirq", "steal"), _count),
+            "elapsed": _count,
         },
         needed=("cpu",),
     ),

@@ -159,12 +159,14 @@ host_groups() {
 }
 
 # The kernel's own account of each CPU's time since boot, in ms: it counts in ticks of USER_HZ.
+# `at` is the recorder's clock at that moment, in ns.
 host_cpu_time() {
     host_user_hz=$(getconf CLK_TCK 2>/dev/null)
-    awk -v seen="$1" -v hz="${host_user_hz:-100}" '
+    host_clock
+    awk -v seen="$1" -v hz="${host_user_hz:-100}" -v at="$clock_ns" '
         function ms(ticks) { return sprintf("%.0f", ticks * 1000 / hz) }
         BEGIN { OFS = "\t" }
         $1 ~ /^cpu[0-9]+$/ {
-            print seen, substr($1, 4), ms($2 + $3), ms($4), ms($5 + $6), ms($7), ms($8), ms($9)
+            print seen, substr($1, 4), ms($2 + $3), ms($4), ms($5 + $6), ms($7), ms($8), ms($9), at
         }' /proc/stat 2>/dev/null
 }

@@ -11,8 +11,9 @@ from archives import unpack
 from ledgers import played
 
 import schedscope as ss
+from schedscope.analysis._base.stolen_time import stolen_shares
 from schedscope.analysis.findings.findings import LEVELS, SCHEMA
-from schedscope.present.headline import headline
+from schedscope.present.headline import gaps, headline
 from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
 
@@ -42,17 +43,44 @@ def test_costs_are_what_a_person_works_out() -> None:
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
+def with_steal(trace: ss.Trace, stolen: int, counted: int) -> None:
+    """Of CPU 1, of what the kernel counted of each CPU, ns."""
+    trace.info["cpu_time"] = [
+        {"cpu": 0, "idle": counted, "steal": 0},
+        {"cpu": 1, "user": counted - stolen, "steal": stolen},
+    ]
+
+
 @pytest.mark.parametrize(("stolen", "told"), [(9, False), (40, False), (60, True)])
 def test_time_that_the_hypervisor_took(stolen: int, told: bool) -> None:
     """Of two seconds of CPU time, ms; below a hundredth, or five of the kernel's steps, nothing."""
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
-    rows = [{"cpu": 0, "steal": 0}, {"cpu": 1, "steal": stolen * 1_000_000}]
-    trace.info["cpu_time"] = rows
+    with_steal(trace, stolen * 1_000_000, SECOND)
     found = {row["topic"]: row for row in ss.findings(trace).iter_rows(named=True)}
     assert ("steal" in found) == told
     if told:
         assert found["steal"]["cost"] == 60_000_000
-        assert "CPU 1: 60.0 ms" in found["steal"]["text"]
+        assert "took 3.0 % of this machine's CPU time (CPU 1: 6.0 %)" in found["steal"]["text"]
+
+
+def test_what_was_stolen_while_nothing_was_recorded_is_not_the_recording_s() -> None:
+    """Before and after the recording, too, half of a CPU's time was taken: no more of it."""
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    with_steal(trace, 2 * SECOND, 4 * SECOND)
+    found = ss.findings(trace).filter(pl.col("topic") == "steal").row(0, named=True)
+    assert found["cost"] == SECOND // 2
+    assert "about 500 ms of the recording" in found["text"]
+    assert "the kernel counted 2.00 s of 8.00 s" in found["text"]
+    assert "the hypervisor took 25.0 % of CPU time" in gaps(trace)
+
+
+def test_the_clock_says_how_long_the_kernel_counted() -> None:
+    """Ticks may be counted twice: the kernel's times add up to more than passed."""
+    trace = played(STARVED, ncpu=2, window=(0, SECOND))
+    with_steal(trace, 2 * SECOND, 5 * SECOND)
+    for row in trace.info["cpu_time"]:
+        row["elapsed"] = 4 * SECOND
+    assert stolen_shares(trace) == {0: 0.0, 1: 0.5}
 
 
 def topics(name: str) -> list[str]:
@@ -260,7 +288,7 @@ def test_a_selected_thread_that_did_not_wait_has_no_findings() -> None:
 
 def test_what_is_about_the_machine_stays_and_comes_last() -> None:
     trace = played(BESIDE.format(ran=3 * SECOND // 10), ncpu=2, window=(0, SECOND))
-    trace.info["cpu_time"] = [{"cpu": 0, "steal": 0}, {"cpu": 1, "steal": SECOND}]
+    with_steal(trace, SECOND, SECOND)
     of_machine = pl.col("about") == "machine"
     mine = affecting(trace, "service")
     # Half of the machine's time was stolen: the worst of all, but not the service's own.

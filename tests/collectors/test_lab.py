@@ -116,6 +116,23 @@ def test_the_judge_of_quotas_sees_what_is_wrong(unpacked: Path) -> None:
     assert abs(found.probed / found.counted - 1) > 0.01
 
 
+@pytest.mark.parametrize(("name", "share"), [("busy-neighbour", 0.5), ("neighbour-at-times", 0.3)])
+def test_stolen_time_is_by_how_much_longer_the_work_took(
+    name: str, share: float, tmp_path: Path
+) -> None:
+    """Two machines below Xen on one CPU: the other one computes all along, or at times."""
+    for one in (f"arm64-6.12-{name}", "arm64-6.12-idle-neighbour"):
+        with tarfile.open(FIXTURES / f"{one}.tar.xz") as archive:
+            unpack(archive, tmp_path / one)
+    found = judge(tmp_path / f"arm64-6.12-{name}").steal
+    assert found is not None
+    assert found.worked == pytest.approx(share, abs=0.02)
+    assert found.told == pytest.approx(found.worked, abs=0.02)
+    assert judge(tmp_path / "arm64-6.12-idle-neighbour").steal is None
+    quiet = ss.findings(ss.open(tmp_path / "arm64-6.12-idle-neighbour/lab.capture"))
+    assert "steal" not in quiet["topic"]
+
+
 @pytest.mark.parametrize(
     ("unpacked", "back"),
     [

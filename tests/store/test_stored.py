@@ -245,7 +245,7 @@ RICH: dict[str, Any] = {
     "autogroups": [{"pid": 7, "session": 3, "nice": 0}],
     "checksums": {"files": 2, "damaged": ["cpus.tsv"]},
     "clock_offsets": [{"cpu": 1, "ahead": [10, 20], "breaks": 3, "breaks_left": 0}],
-    "cpu_time": [{"cpu": 0, "user": 10, "system": 0, "idle": 5, "irq": 0, "steal": 1}],
+    "cpu_time": [{"cpu": 0, "user": 10, "system": 0, "idle": 5, "steal": 1, "elapsed": 16}],
     "group_moves": [{"ts": 5, "tid": 7, "from": None, "cgroup": "/a"}],
     "groups": [{"cgroup": "/a", "weight": 100, "quota": None, "throttled": 30, "n_throttled": 2}],
     "reservations": [{"tid": 7, "runtime": 3, "deadline": 10, "period": 10}],

@@ -221,7 +221,7 @@ impl CaptureFolder {
     }
 
     /// How each CPU spent the time from just before the recording to just after it, as the kernel
-    /// counted, in ns; of CPUs that were there both times.
+    /// counted, and how long that was, in ns; of CPUs that were there both times.
     fn cpu_time(&self) -> Result<Vec<Value>> {
         let rows = self.table("cputime.tsv")?;
         let (first, last) = first_and_last(&rows);
@@ -238,6 +238,10 @@ impl CaptureFolder {
                     let (start, end) = (start.number::<u64>(name)?, row.number::<u64>(name)?);
                     Some(end.saturating_sub(start).saturating_mul(1_000_000))
                 };
+                let elapsed = || {
+                    let (start, end) = (start.number::<u64>("at")?, row.number::<u64>("at")?);
+                    end.checked_sub(start)
+                };
                 Some(serde_json::json!({
                     "cpu": cpu,
                     "user": spent("user"),
@@ -246,6 +250,7 @@ impl CaptureFolder {
                     "irq": spent("irq"),
                     "softirq": spent("softirq"),
                     "steal": spent("steal"),
+                    "elapsed": elapsed(),
                 }))
             })
             .collect())

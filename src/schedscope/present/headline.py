@@ -51,7 +51,7 @@ def about(trace: Trace) -> dict[str, Any]:
 
 
 def gaps(trace: Trace) -> list[str]:
-    """What is missing from the trace, each in a few words; empty if nothing is."""
+    """What the trace lacks or cannot tell, each in a few words; empty if nothing is missing."""
     from schedscope.analysis._base.memo import once
 
     return list(once(_gaps, trace))
@@ -63,6 +63,7 @@ def _gaps(trace: Trace) -> list[str]:
     from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.offline import offline
+    from schedscope.analysis._base.stolen_time import stolen_shares
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
 
     found = [] if trace.events else ["no events"]
@@ -105,6 +106,9 @@ def _gaps(trace: Trace) -> list[str]:
     if unknown > 0 and known_of:
         share = unknown / known_of
         found.append(f"{units.percent(share)} of CPU time unknown")
+    if shares := stolen_shares(trace):
+        share = units.percent(sum(shares.values()) / len(shares))
+        found.append(f"the hypervisor took {share} of CPU time")
     if warnings := trace.info.get("warnings"):
         found.append(f"{several(len(warnings), 'warning')} (schedscope check shows them)")
     return found
