@@ -34,8 +34,8 @@ class Steal:
 def steal(trace: ss.Trace, folder: Path, alone: Path) -> Steal:
     """Compare what is said of one run's recording with that run and the one beside nobody."""
     found = ss.findings(trace)
-    told = found.filter(topic="steal")["cost"].sum() / (trace.duration * trace.ncpu)
-    return Steal(told, 1 - _ran(alone) / _ran(folder))
+    told = int(found.filter(topic="steal")["cost"].sum())
+    return Steal(told / (trace.duration * trace.ncpu), 1 - _ran(alone) / _ran(folder))
 
 
 def _ran(folder: Path) -> int:
