@@ -209,8 +209,12 @@ def _is_period(fired: pl.Series, period: int) -> bool:
 
 
 def _edges(trace: Trace, fired: pl.Series) -> pl.DataFrame:
+    """The periods, from `ts` to `refill`; the last one, not `whole`, to the window's end."""
     _, end = trace.window
-    edges = pl.DataFrame({"ts": fired, "refill": fired.shift(-1).fill_null(end)})
+    refill = fired.shift(-1)
+    edges = pl.DataFrame(
+        {"ts": fired, "refill": refill.fill_null(end), "whole": refill.is_not_null()}
+    )
     return edges.with_row_index("period").filter(pl.col("ts") < pl.col("refill"))
 
 
@@ -305,7 +309,8 @@ class _Seen:
         That is the last run of one there, or the last moment that one left its queue for another:
         a CPU that is throttled gives none away. A period is one if the group used its quota up but
         for what CPUs may keep of their slices, and no more are than the kernel counted: those in
-        which the group used most.
+        which the group used most. It counts a period when that ends, so the last one, which lasts
+        beyond the recording, is none of those.
         """
         slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
             "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
@@ -316,9 +321,9 @@ class _Seen:
             .group_by("period")
             .agg(used=pl.col("ran").sum(), last=pl.col("last").max())
             .filter(pl.col("used") >= max(group["quota"] - slack, group["quota"] // 2))
-            .sort("used", "period", descending=[True, False])
-            .head(group["n_throttled"])
             .join(self._edges, on="period")
+            .sort("used", "period", descending=[True, False])
+            .filter(~pl.col("whole") | (pl.col("whole").cum_sum() <= group["n_throttled"]))
         )
         cpus = pl.DataFrame({"cpu": sorted(self._cpus)}, {"cpu": pl.UInt16})
         here = pl.concat(self._here).group_by("period", "cpu").agg(pl.col("last_here").max())
