@@ -58,6 +58,7 @@ lint: $(VENV)/python.stamp
 
 types: $(VENV)/python.stamp
 	$(RUN) -m mypy
+	MYPYPATH=tests $(RUN) -m mypy benchmarks/*.py docs/*.py docs/pictures/*.py notebooks/*.py
 
 clippy:
 	cd native && cargo clippy -q --locked --all-targets -- -D warnings

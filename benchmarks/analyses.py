@@ -163,7 +163,9 @@ def main() -> int:
             import schedscope as ss
 
             opened = ss.open(args.trace, cache=scratch)
-            folder = opened.path or opened.to_sched(Path(scratch) / "trace.sched").path
+            made = opened.path or opened.to_sched(Path(scratch) / "trace.sched").path
+            assert made is not None
+            folder = made
         about = json.loads((folder / "trace.json").read_text())
         rows = about.get("rows", {})
         sizes = ", ".join(

@@ -22,6 +22,7 @@ import platform
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -59,7 +60,7 @@ def main() -> int:
     for case in cases:
         case.recording.others = [other.recording for other in cases if other is not case]
     if args.again:
-        print(story.again(cases, *args.again, seed=args.seed, work=work))
+        print(story.again(cases, tuple(args.again), args.seed, work))
         return 0
     kinds = [name for name in KINDS if not args.kinds or any(word in name for word in args.kinds)]
     results = campaign.run(
@@ -104,7 +105,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _progress(began: float) -> object:
+def _progress(began: float) -> Callable[[int, int, campaign.Result], None]:
     def show(done: int, total: int, result: campaign.Result) -> None:
         if sys.stderr.isatty() or done % 50 == 0 or done == total:
             spent = time.monotonic() - began

@@ -81,7 +81,7 @@ def dask(stack: ExitStack, jobs: int, scratch: Path) -> Callable[[list[str]], fl
     def spent() -> float:
         # With this process, in which the scheduler runs.
         theirs = [process.cpu_times() for process in processes]
-        return sum(cpu.user + cpu.system for cpu in theirs) + time.process_time()
+        return float(sum(cpu.user + cpu.system for cpu in theirs)) + time.process_time()
 
     def work(traces: list[str]) -> float:
         before = spent()

@@ -33,7 +33,7 @@ SUFFIXES = (".capture", ".dat", ".data", ".pftrace", ".txt")
 def plain_questions() -> list[str]:
     """The public analyses that need nothing but a trace and return a frame."""
     found = []
-    for name in ss.__all__:
+    for name in dir(ss):
         public = getattr(ss, name)
         if not getattr(public, "__module__", "").startswith("schedscope.analysis."):
             continue

@@ -82,7 +82,7 @@ def generated(folder: Path, waits: int) -> Path:
     threads = [{"utid": i, "tid": i, "comm": f"worker-{i // 4}"} for i in range(2008)]
     columns = TABLES["threads"].schema
     tables = {
-        "waits": frame.select(list(schema)).cast(dict(schema)),
+        "waits": frame.select(list(schema)).cast(schema),
         "threads": pl.DataFrame([{c: row.get(c) for c in columns} for row in threads], columns),
     }
     events = {"generated": {"0": round(waits * EVENTS_PER_WAIT)}}
@@ -97,7 +97,8 @@ def measure(sched: Path, by: list[str]) -> dict[str, float]:
     runs = []
     for _ in range(3):
         words = [sys.executable, "-c", _RUN, str(sched), json.dumps(by)]
-        runs.append(json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout))
+        told = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
+        runs.append(dict[str, float](json.loads(told)))
     return sorted(runs, key=lambda run: run["cpu"])[1]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from schedscope import open as open_trace
@@ -45,13 +46,10 @@ def main() -> None:
     for path in args.captures:
         trace = open_trace(path)
         lasted = trace.duration / 1e9
-        load, extracting = timed(lambda trace=trace: extract(trace, cut="extend"))
+        load, extracting = timed(partial(extract, trace, cut="extend"))
         for policy in args.policies.split(","):
-            _, simulating = timed(
-                lambda load=load, policy=policy, trace=trace: simulate(
-                    load, policy=policy, until=f"{trace.duration + 1}ns"
-                )
-            )
+            until = f"{trace.duration + 1}ns"
+            _, simulating = timed(partial(simulate, load, policy=policy, until=until))
             # In parts of the wall time of the trace: 1/N.
             engine, both = lasted / simulating, lasted / (extracting + simulating)
             print(

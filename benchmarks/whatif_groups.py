@@ -181,12 +181,11 @@ def asked(before: Setting, after: Setting) -> dict[str, Any]:
     return {"set_weight": weights, "quota": quotas}
 
 
-def figures(way: Replay, frame: pl.DataFrame, configuration: str) -> dict[str, str]:
+def figures(frame: pl.DataFrame, length: int, configuration: str) -> dict[str, str]:
     """Of each group the part of a CPU in `configuration`, with its range if it has one."""
     found = {}
     for row in frame.filter(configuration=configuration).iter_rows(named=True):
         group = str(row["cgroup"]).rpartition("schedscope-")[2]
-        length = way.trace.duration
         if row["cpu_time"] is None:
             found[group] = "refused"
             continue
@@ -210,17 +209,17 @@ def direction(
         frame = answer(way, change(way, **change_to), by="cgroup")
         bare = without_groups(way)
         plain = answer(bare, change_of_nothing(bare), by="cgroup", replays=1)
-        said.append((way, frame, plain))
+        said.append(({"groups": frame, "none": plain}, way.trace.duration))
     for group in sorted(was[0]):
         print(f"{title:24} {group}")
         real = [one[group] for one in was]
         print(f"    recorded              {' '.join(f'{x:.3f}' for x in real)}")
-        for label, which, at in (
-            ("replayed", "replayed", 1),
-            ("replayed, no groups", "replayed", 2),
-            ("predicted", "changed", 1),
+        for label, which, of in (
+            ("replayed", "replayed", "groups"),
+            ("replayed, no groups", "replayed", "none"),
+            ("predicted", "changed", "groups"),
         ):
-            texts = [figures(one[0], one[at], which).get(group, "-") for one in said]
+            texts = [figures(one[of], length, which).get(group, "-") for one, length in said]
             print(f"    {label:21} {'  '.join(texts)}")
         goal = [one[group] for one in then]
         middle = statistics.median(goal)

@@ -25,7 +25,7 @@ COLOURS = 64
 
 def executed(path: Path) -> Any:
     """The chapter with the outputs of a fresh run, in the form in which they are stored."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as cache:
         before = os.environ.get("SCHEDSCOPE_CACHE")
         os.environ["SCHEDSCOPE_CACHE"] = cache
@@ -102,7 +102,7 @@ def main() -> None:
     """Run these chapters, or all, and store them."""
     named = [Path(name) for name in sys.argv[1:]]
     for path in named or sorted(FOLDER.glob("*.ipynb")):
-        nbformat.write(executed(path), path)
+        nbformat.write(executed(path), path)  # type: ignore[no-untyped-call]
         print(f"{path.name:<40}{path.stat().st_size / 1000:>8.1f} kB")
 
 

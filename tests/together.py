@@ -102,15 +102,17 @@ def matched(a: pl.DataFrame, b: pl.DataFrame) -> list[tuple[int, int]]:
     for row, key in enumerate(b.select("cpu", "prev", "next").iter_rows()):
         places.setdefault(key, []).append(row)
     times, taken, pairs = b["ts"].to_list(), dict.fromkeys(places, 0), []
-    for row, (ts, *key) in enumerate(a.select("ts", "cpu", "prev", "next").iter_rows()):
-        rows, at = places.get(tuple(key), []), taken.get(tuple(key), 0)
+    for row, (ts, *where) in enumerate(a.select("ts", "cpu", "prev", "next").iter_rows()):
+        cpu, prev, after = where
+        key = (cpu, prev, after)
+        rows, at = places.get(key, []), taken.get(key, 0)
         while at < len(rows) and times[rows[at]] < ts - NEAR:
             at += 1
         if at < len(rows) and times[rows[at]] <= ts + NEAR:
             pairs.append((row, rows[at]))
             at += 1
         if rows:
-            taken[tuple(key)] = at
+            taken[key] = at
     return pairs
 
 
@@ -174,7 +176,7 @@ def compare(traces: dict[str, ss.Trace]) -> pl.DataFrame:
                 f"only {reference}": len(alone[0]),
                 "only here": len(alone[1]),
                 "in breaks": _missed(alone[0], traces[name]) + _missed(alone[1], traces[reference]),
-                "stamps apart p50": int(apart.median() or 0),
+                "stamps apart p50": int(apart.median() or 0),  # type: ignore[arg-type]
                 "stamps apart p99": int(apart.quantile(0.99) or 0),
                 "waits in both": len(off),
                 "> 1 µs apart": int((off > FAR).sum()),

@@ -165,8 +165,8 @@ def write(recording: Recording, folder: Path) -> Path:
         (folder / "stats" / f"cpu{cpu}").write_text(text)
     (folder / "capture.json").write_text(json.dumps(recording.about))
     if recording.listed:
-        lines = [_cksum(content, f"raw/cpu{cpu}") for cpu, content in recording.listed.items()]
-        (folder / "checksums").write_text("".join(lines))
+        sums = [_cksum(content, f"raw/cpu{cpu}") for cpu, content in recording.listed.items()]
+        (folder / "checksums").write_text("".join(sums))
     return folder
 
 

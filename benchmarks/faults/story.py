@@ -35,10 +35,11 @@ def failure(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def again(cases: list[Case], name: str, kind: str, number: str, seed: int, work: Path) -> str:
-    """Judge one input once more and show each failure with its events."""
+def again(cases: list[Case], which: tuple[str, str, str], seed: int, work: Path) -> str:
+    """Judge one input (capture, kind, number) once more; show each failure with its events."""
     from faults import campaign
 
+    name, kind, number = which
     case = next(case for case in cases if case.name == name)
     result = campaign.judge(case, kind, int(number), seed, work)
     mutant = campaign.draw(case, kind, int(number), seed)
