@@ -46,6 +46,7 @@ guard_start() {
         [ -n "$lifeline" ] || exec 4<&-
         trap - EXIT
         watch_capture=$capture_pid watch_owner=${run_uid:+$run_uid:$run_gid} watch_name=$partial
+        watch_recorder=$recorder
         watch_min_kb=$min_free_kb watch_max_kb=$max_size_kb watch_lifeline=$lifeline
         watch_output=${guard_output:-/dev/null} watch_growing=${guard_growing:-${guard_output:-/dev/null}}
         watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
@@ -53,7 +54,7 @@ guard_start() {
         [ -z "$ring" ] || watch_min_kb=0
         watch_ring=${ring:+1} watch_wake=${ring:+USR2} watch_full=${guard_full:-} watch_reserve_kb=$guard_reserve_kb
         # shellcheck disable=SC2086
-        export watch_capture watch_owner watch_name watch_min_kb watch_max_kb watch_lifeline \
+        export watch_capture watch_owner watch_name watch_recorder watch_min_kb watch_max_kb watch_lifeline \
             watch_output watch_growing watch_input watch_signal watch_last watch_ring watch_wake watch_full watch_reserve_kb ${guard_settings:-}
         SCHEDSCOPE_RECORDER=$capture_pid
         export SCHEDSCOPE_RECORDER

@@ -17,6 +17,7 @@
 #   watch_reserve_kb  what may still be written once the end is decided: the buffers' content
 #   watch_owner     uid:gid that gets a folder finished here; empty = nobody
 #   watch_name      the folder's name in its parent
+#   watch_recorder  the recorder's name, for sentences
 #   watch_output    the tool's stdout; watch_growing: the file that shows that it still writes
 #   watch_input     the tool's stdin: a file, `pipe` for descriptor 6, or empty
 #   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
@@ -108,9 +109,16 @@ watch_tool() {
         watch_post
         exit 0
     fi
-    watch_failed "${1##*/} ended by itself with status $watch_status: $(
-        sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | tail -n 1
-    )"
+    watch_failed "$watch_recorder ended by itself with status $watch_status: $(watch_reason)"
+}
+
+# The line in which a tool says why it ended: its last error, which may be followed by the words
+# that it is about and a line of marks below them; else its last line.
+watch_reason() {
+    sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | awk '
+        tolower($0) ~ /error|cannot|failed/ { why = $0 }
+        { last = $0 }
+        END { print why != "" ? why : last }'
 }
 
 tracer_signal() {

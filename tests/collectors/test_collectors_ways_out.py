@@ -364,3 +364,25 @@ def test_top_level_tracing_is_not_touched(tmp_path: Path) -> None:
     before = {name: (root / name).read_text() for name in watched}
     assert Run("-o", "x", "--", "true", cwd=tmp_path).wait() == 0
     assert {name: (root / name).read_text() for name in watched} == before
+
+
+@needs_ftrace
+def test_why_a_tool_ended_is_its_error_not_the_marks_below(tmp_path: Path) -> None:
+    """bpftrace shows the words of the script that it could not compile, and underlines them."""
+    fake = tmp_path / "bpftrace"
+    fake.write_text(
+        "#!/bin/sh\n"
+        'case $1 in --version) echo "bpftrace v0.23.0"; exit ;; esac\n'
+        "cat >/dev/null\n"
+        'echo "stdin:3:1-20: ERROR: unknown field" >&2\n'
+        'echo "    $x = curtask.nothing" >&2\n'
+        'echo "    ~~~~~~~~~~~~~~~~~~~~" >&2\n'
+        "exit 1\n"
+    )
+    fake.chmod(0o755)
+    env = {"SCHEDSCOPE_BPFTRACE": str(fake)}
+    run = Run("-t", "bpftrace", "-o", "x", "-d", "1", cwd=tmp_path, environment=env)
+    assert run.wait() == 125
+    said = "bpftrace ended by itself with status 1: stdin:3:1-20: ERROR: unknown field"
+    assert said in run.said
+    nothing_left(run)
