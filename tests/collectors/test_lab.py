@@ -74,7 +74,7 @@ def test_a_kept_recording_is_what_its_kernel_says(
     # Before Linux 5.18 each trace instance read a thread's state anew (docs/lab.md).
     assert verdict.differing <= ("5.10" in run["kernel"]), verdict.examples
     if "bpftrace" in run["options"]:  # it misses what is raised while its programs run
-        assert verdict.missing <= verdict.events // 150, verdict.examples
+        assert verdict.missing <= verdict.events // 100, verdict.examples
     else:
         assert verdict.missing == verdict.differing, verdict.examples
     assert verdict.threads >= 3
