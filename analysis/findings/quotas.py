@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.throttling import throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.wait_breakdown import wait_breakdown
@@ -43,7 +44,7 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     """How much of its threads' waiting that was."""
     own = _held_by(facts, group)
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    waited, seen = int(found["wait"].sum()), int(found["throttled"].sum() or 0)
+    waited, seen = int(found["wait"].sum()), _seen(facts, group, own, found)
     if not seen:
         return " This trace does not show when; the waits of these threads include it."
     least = "at least " if facts.throttling.held[own[0]] else ""
@@ -56,21 +57,31 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
 def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
     """What the kernel counted; of a part of the group's threads at most what they waited."""
     counted, own = int(group["throttled"]), _held_by(facts, group)
-    if len(own) == list(facts.throttling.quota_of.values()).count(group["cgroup"]):
+    every = [
+        utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas
+    ]
+    if len(own) == len(every):
         return counted
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    seen = int(found["throttled"].sum() or 0)
-    return min(counted, seen or int(found["wait"].sum()))
+    return min(counted, _seen(facts, group, own, found) or int(found["wait"].sum()))
+
+
+def _seen(facts: Facts, group: dict[str, Any], own: list[int], found: pl.DataFrame) -> int:
+    """How much of their waiting this group's quota explains, as far as the trace shows it."""
+    held = facts.throttling
+    if all(len(held.quotas_of[utid]) == 1 for utid in own):
+        return int(found["throttled"].sum() or 0)
+    seen = throttled_by(facts.trace, held, str(group["cgroup"]), own)
+    return min(seen, int(group["throttled"]) * len(own))
 
 
 def _held_by(facts: Facts, group: dict[str, Any]) -> list[int]:
     """The affected threads that this group's quota held back."""
-    quota_of = facts.throttling.quota_of
     kept = None if facts.affected is None else set(facts.affected)
     return [
         utid
-        for utid, quota in quota_of.items()
-        if quota == group["cgroup"] and (kept is None or utid in kept)
+        for utid, quotas in facts.throttling.quotas_of.items()
+        if group["cgroup"] in quotas and (kept is None or utid in kept)
     ]
 
 
@@ -84,7 +95,8 @@ def _held_longest(
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
     utid = found.sort("wait")["utid"][-1] if found.height else None
     numbers = {facts.throttling.group[utid] for utid in own} - {None}
-    stretches = facts.throttling.stretches.filter(pl.col("group").is_in(list(numbers)))
+    every = facts.throttling.by_quota[str(group["cgroup"])]
+    stretches = every.filter(pl.col("group").is_in(list(numbers)))
     if stretches.is_empty():
         return None, None, utid, None
     ts, dur, cpu = stretches.top_k(1, by="dur").select("ts", "dur", "cpu").row(0)

@@ -326,3 +326,21 @@ def test_starvation_and_findings_name_the_quota_and_no_bystander() -> None:
     assert "starvation" not in texts
     assert "fairness" not in texts
     assert "Throttling accounts for 150 ms of the 160 ms that they waited" in texts["quota"]
+
+
+def test_of_nested_quotas_the_one_that_held_a_thread_longest_is_named() -> None:
+    """/web/one, in which `web` is, was throttled for 4 ms, and /web around it for 150."""
+    trace = throttled_world()
+    inner = {"cgroup": "/web/one", "quota": 25 * MS, "period": 100 * MS, "n_periods": 3}
+    trace.info["groups"].append(inner | {"n_throttled": 1, "throttled": 4 * MS})
+    story = ss.starvation(trace, threshold="50ms")["story"][0]
+    assert story.endswith("throttled by the CPU quota of /web")
+    assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
+    # The findings of the thread alone name both, each with what is due to it.
+    about = Facts(trace, "50ms", affected=pl.Series([2], dtype=pl.UInt32))
+    first, second = (one for one in found(about) if one.topic == "quota")
+    assert "of control group /web held" in first.text
+    assert "Throttling accounts for 150 ms of the 160 ms" in first.text
+    assert (first.cost, second.cost) == (150 * MS, 4 * MS)
+    assert "of control group /web/one held" in second.text
+    assert "Throttling accounts for 4.00 ms of the 160 ms" in second.text
