@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from schedscope.analysis._base.levels import LINUX_WEIGHTS
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.memberships import unsettled
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -150,7 +150,7 @@ class GroupWeights:
 
     def _doubtful(self, paths: dict[int, tuple[str, ...] | None]) -> bool:
         """Do threads of an unknown group, or that moved, want more than a little CPU time?"""
-        moved = set(memberships(self.trace)["utid"].to_list())
+        moved = set(unsettled(self.trace).to_list())
         doubtful = [utid for utid, path in paths.items() if path is None or utid in moved]
         if not doubtful:
             return False

@@ -15,6 +15,9 @@ from schedscope import _native
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
+_BEFORE = 0.01
+"""Of the CPU time that a thread wanted: less before its last move changes nothing."""
+
 SCHEMA = {"utid": pl.UInt32, "since": pl.Int64, "until": pl.Int64, "cgroup": pl.String}
 
 
@@ -49,3 +52,27 @@ def memberships(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("until") > pl.col("since"))
         .select(*SCHEMA)
     )
+
+
+def unsettled(trace: Trace) -> pl.Series:
+    """`utid` of threads that moved, but those for which their last group counts nearly all along.
+
+    A program that is started in a container or a unit moves there first, and runs then.
+    """
+    last = memberships(trace).sort("since").unique("utid", keep="last", maintain_order=True)
+    if last.is_empty():
+        return last["utid"]
+    end = pl.col("ts") + pl.col("dur")
+    wanted = (
+        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
+        .select("ts", "dur", utid=pl.col("utid").cast(pl.UInt32))
+        .join(last.lazy().select("utid", "since"), on="utid")
+        .group_by("utid")
+        .agg(
+            pl.col("dur").sum(),
+            before=(pl.min_horizontal(end, "since") - pl.col("ts")).clip(lower_bound=0).sum(),
+        )
+        .filter(pl.col("before") <= _BEFORE * pl.col("dur"))
+        .collect()
+    )
+    return last.join(wanted, on="utid", how="anti", maintain_order="left")["utid"]
