@@ -76,3 +76,13 @@ def unsettled(trace: Trace) -> pl.Series:
         .collect()
     )
     return last.join(wanted, on="utid", how="anti", maintain_order="left")["utid"]
+
+
+def gone(trace: Trace) -> set[str]:
+    """Control groups that threads moved to, but that were not there when recording ended.
+
+    The recorder lists those that were there at the start or at the end.
+    """
+    listed = {str(one["cgroup"]) for one in trace.info.get("groups") or []}
+    moves = trace.info.get("group_moves") or []
+    return {str(move["cgroup"]) for move in moves if listed and move.get("cgroup")} - listed - {"/"}

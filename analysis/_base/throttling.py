@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.memberships import gone, memberships
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -53,6 +53,9 @@ class Throttling:
     """Of those the one that held it back longest."""
     by_quota: dict[str, pl.DataFrame]
     """By control group the part of `stretches` that is due to its own quota."""
+    gone: dict[str, list[int]]
+    """The threads, not held back by any of `quotas_of`, of control groups that did not exist when
+    recording ended: the kernel's counters of these were not read."""
     dispatch: int = _DISPATCH
 
     def evidence(self, utid: int) -> str | None:
@@ -77,7 +80,7 @@ def throttling(trace: Trace) -> Throttling:
     throttled = [one for one in groups or [] if one.get("n_throttled")]
     throttled.sort(key=lambda one: str(one["cgroup"]).rstrip("/").count("/"))
     paths = threads.drop_nulls()["cgroup"].unique().sort().to_list()
-    timers = _timers(trace) if throttled else {}
+    timers = period_timers(trace) if throttled else {}
     for one in throttled:
         quota = str(one["cgroup"])
         found = [_STRETCHES.to_frame()]
@@ -107,8 +110,30 @@ def throttling(trace: Trace) -> Throttling:
     stretches = _once(pl.concat([_STRETCHES.to_frame(), *by_quota.values()]))
     counted = {str(one["cgroup"]): int(one.get("throttled") or 0) for one in throttled}
     quota_of = _longest(quotas_of, by_quota, group, counted)
+    unread = _unread(trace, groups or [], quotas_of)
     known = groups is not None
-    return Throttling(known, stretches, group, held, quotas_of, quota_of, by_quota)
+    return Throttling(known, stretches, group, held, quotas_of, quota_of, by_quota, unread)
+
+
+def _unread(
+    trace: Trace, groups: list[dict[str, Any]], quotas_of: dict[int, list[str]]
+) -> dict[str, list[int]]:
+    """See `Throttling.gone`. Where timers that refill quotas are recorded, and no more fired than
+    groups are known that have one, none of the others had a quota."""
+    timers = len(period_timers(trace))
+    if timers or trace.metadata("recorder", "name") == "ftrace":
+        limited = sum(1 for one in groups if one.get("n_periods"))
+        if timers <= limited:
+            return {}
+    unread = gone(trace) | {
+        str(one["cgroup"]) for one in groups if one.get("quota") and one.get("n_throttled") is None
+    }
+    found: dict[str, list[int]] = {}
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").drop_nulls()
+    for utid, path in threads.sort("utid").collect().iter_rows():
+        if path in unread and utid not in quotas_of:
+            found.setdefault(path, []).append(utid)
+    return found
 
 
 def _longest(
@@ -218,7 +243,7 @@ def within(path: str, group: str) -> bool:
     return path == group or path.startswith(group.rstrip("/") + "/")
 
 
-def _timers(trace: Trace) -> dict[int, pl.Series]:
+def period_timers(trace: Trace) -> dict[int, pl.Series]:
     """When each period timer fired."""
     refills = trace.quota_refills.select("ts", "timer").collect()
     return {

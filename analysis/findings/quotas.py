@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.throttling import throttled_by
+from schedscope.analysis._base.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.wait_breakdown import wait_breakdown
@@ -101,3 +101,69 @@ def _held_longest(
         return None, None, utid, None
     ts, dur, cpu = stretches.top_k(1, by="dur").select("ts", "dur", "cpu").row(0)
     return ts, dur, utid, cpu
+
+
+_LONG = 0.1
+"""Of the period: waits of this length count, and end this soon after a refill."""
+_FEW = 3
+"""Fewer such waits may be chance."""
+
+
+def unread_quotas(facts: Facts) -> Iterator[Finding]:
+    """Groups that were gone before anybody read their counters, whose waits end with refills.
+
+    A thread that waits for a CPU, and no quota, gets it at any time: a tenth of such waits end in
+    the tenth of a period that follows a refill.
+    """
+    gone = facts.throttling.gone
+    if not gone:
+        return
+    timers = period_timers(facts.trace)
+    for path, utids in gone.items():
+        waits = facts.mine(
+            facts.trace.waits.filter(
+                pl.col("utid").is_in(utids), pl.col("ts_run").is_not_null(), pl.col("wait") > 0
+            )
+            .select(pl.col("utid").cast(pl.UInt32), "wait", "cpu", "ts_ready", ts="ts_run")
+            .sort("ts")
+            .collect()
+        )
+        known = [found for fired in timers.values() if (found := _after(waits, fired))]
+        if not known:
+            continue
+        period, n, rows = max(known, key=lambda found: int(found[2]["wait"].sum()))
+        cost = int(rows["wait"].sum())
+        name, soon = printable(path), duration(period * _LONG)
+        text = (
+            f"Control group {name} was gone when the recording ended: its CPU quota, that of a"
+            " group around it, and what the kernel counted are unknown. But of"
+            f" {several(n, 'wait')} of {soon} or more of its"
+            f" threads, {count(rows.height)} ended within {soon} after a timer that refills a quota"
+            f" every {duration(period)}: {duration(cost)} in total, in which it was probably used"
+            " up."
+        )
+        worst = rows.sort("wait", "ts", descending=[True, False]).row(0, named=True)
+        place = (worst["ts_ready"], worst["wait"], worst["utid"], worst["cpu"])
+        command = f"wait-breakdown --cgroup '{name.rstrip('/')}' --by comm"
+        yield Finding("quota", cost, text, command, *place, level="note", advice=_UNREAD)
+
+
+_UNREAD = (
+    "Record again so that the group still exists when the recording ends, or read cpu.max and"
+    " cpu.stat in it meanwhile. If nr_throttled grows, raise cpu.max, or run fewer threads at a"
+    " time."
+)
+
+
+def _after(waits: pl.DataFrame, fired: pl.Series) -> tuple[int, int, pl.DataFrame] | None:
+    """A timer's period, how many waits are long, and those of them that end soon after it fired;
+    None if these are not most of the time waited."""
+    period = int(fired.diff().median() or 0)  # type: ignore[arg-type]
+    long = waits.filter(pl.col("wait") >= _LONG * period)
+    edges = pl.DataFrame({"ts": fired, "fired": fired})
+    soon = long.join_asof(edges, on="ts", strategy="backward").filter(
+        pl.col("ts") - pl.col("fired") <= _LONG * period
+    )
+    if soon.height < _FEW or 2 * soon["wait"].sum() < long["wait"].sum():
+        return None
+    return period, long.height, soon

@@ -344,3 +344,47 @@ def test_of_nested_quotas_the_one_that_held_a_thread_longest_is_named() -> None:
     assert (first.cost, second.cost) == (150 * MS, 4 * MS)
     assert "of control group /web/one held" in second.text
     assert "Throttling accounts for 4.00 ms of the 160 ms" in second.text
+
+
+MOVED = (("parent_utid", pl.UInt32), ("start_ts", pl.Int64), ("exit_ts", pl.Int64))
+
+
+def test_a_group_that_was_gone_at_the_end_is_not_said_to_have_had_no_quota() -> None:
+    """`web` entered /run/1 before the recording's end, where that group was gone."""
+    plain = throttled_world()
+    names = ("states", "threads", "quota_refills")
+    tables: dict[str, Any] = {name: getattr(plain, name).collect() for name in names}
+    tables["threads"] = tables["threads"].with_columns(
+        *(pl.lit(None, kind).alias(name) for name, kind in MOVED),
+        cgroup=pl.when(pl.col("comm") == "web").then(pl.lit("/run/1")).otherwise("cgroup"),
+    )
+    ends = [100, 201, 305, 402, 503]
+    tables["waits"] = conform(
+        "waits",
+        pl.DataFrame(
+            {"utid": [2] * 5, "cause": ["preempt"] * 5, "cpu": [0] * 5, "censored": ["none"] * 5},
+        ).with_columns(
+            ts_ready=pl.Series(ends) * MS - 70 * MS, ts_run=pl.Series(ends) * MS, wait=70 * MS
+        ),
+    )
+    fired = [100 * MS * n for n in range(6)]
+    tables["quota_refills"] = pl.DataFrame(
+        {"ts": fired, "cpu": [0] * 6, "timer": [0] * 6}, plain.quota_refills.collect_schema()
+    )
+    move = {"ts": 0, "tid": 2, "from": "/", "cgroup": "/run/1"}
+    about = {**plain.info, "groups": [{"cgroup": "/", "n_periods": 0}], "group_moves": [move]}
+    trace = ss.Trace.from_tables(tables, about)
+    assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] is None
+    assert parts(ss.wait_breakdown(trace, by="comm"), "hog")["throttled"] == 0
+    [told] = [one for one in found(Facts(trace, "500ms")) if one.topic == "quota"]
+    assert told.text.startswith("Control group /run/1 was gone when the recording ended")
+    assert "of 5 waits of 10.0 ms or more of its threads, 5 ended within 10.0 ms" in told.text
+    assert told.cost == 5 * 70 * MS
+    # A thread that waits for a CPU gets it at any time.
+    tables["waits"] = tables["waits"].with_columns(pl.col("ts_run") + 30 * MS)
+    later = ss.Trace.from_tables(tables, about)
+    assert not [one for one in found(Facts(later, "500ms")) if one.topic == "quota"]
+    # Without a timer that fires there is no quota.
+    del tables["quota_refills"]
+    none = ss.Trace.from_tables(tables, {**about, "recorder": {"name": "ftrace"}})
+    assert parts(ss.wait_breakdown(none, by="comm"))["throttled"] == 0

@@ -9,11 +9,18 @@ to the wait exactly. `--by wait` shows the longest waits one by one.
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
+from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
 
 NAME = "wait-breakdown"
 GROUP = "who waited, and why?"
@@ -56,6 +63,7 @@ def run(args: argparse.Namespace) -> Answer:
             "throttled: time in which CPUs idled although threads of a group that the kernel"
             " counted as throttled were runnable; a lower bound, as no event says when"
         )
+    notes += _gone(trace, _options.where_threads(args, trace))
     # A part that nothing was ever in says nothing.
     parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")
     seen = [part for part in (*parts, "cpu_idle", "unknown") if frame[part].sum()]
@@ -68,3 +76,24 @@ def run(args: argparse.Namespace) -> Answer:
         head=[*headline.headline(trace), ""],
         notes=notes,
     )
+
+
+def _gone(trace: Trace, where: pl.Expr | None) -> list[str]:
+    """Control groups of these threads whose quotas nobody could read any more."""
+    from schedscope.analysis._base.memo import once
+    from schedscope.analysis._base.of_threads import chosen_threads
+    from schedscope.analysis._base.throttling import throttling
+    from schedscope.analysis.findings.finding import listed
+
+    gone = once(throttling, trace).gone
+    if where is not None:
+        keep = set(chosen_threads(trace, where))
+        gone = {path: utids for path, utids in gone.items() if keep.intersection(utids)}
+    if not gone:
+        return []
+    names = listed([units.printable(path) for path in gone])
+    was = "was" if len(gone) == 1 else "were"
+    return [
+        f"{names} {was} gone when the recording ended: whether a CPU quota held their threads back"
+        " is unknown, and such time would be in the other columns"
+    ]
