@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from schedscope.analysis._base.levels import LINUX_WEIGHTS
-from schedscope.analysis._base.memberships import gone, unsettled
+from schedscope.analysis._base.memberships import gone, guessed, unsettled
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -48,7 +48,7 @@ class GroupWeights:
         }
         tunables = trace.metadata("scheduler", "tunables") or {}
         self.known = bool(groups)
-        self.gone = gone(trace)
+        self.gone, self.guessed = gone(trace), guessed(trace) if self.known else set()
         self.autogroup = tunables.get(AUTOGROUP) == "1"
         # Only version 1 has a weight of the root, as which nobody competes, and the kernel's scale.
         self.version_1 = bool(found.pop("/", None))
@@ -82,7 +82,7 @@ class GroupWeights:
     def path(self, cgroup: str | None, utid: int | None = None) -> tuple[str, ...] | None:
         """The groups with a weight of their own that a thread's control group lies in, outermost
         first; None if it is not known where CPU time is shared first, as of a group that was gone
-        when recording ended.
+        when recording ended, or if the thread may have entered another one unseen.
 
         Where autogroup is on, threads outside of all groups share by session.
         """
@@ -90,7 +90,7 @@ class GroupWeights:
             return None
         parts = cgroup.strip("/").split("/")
         above = ["/" + "/".join(parts[: n + 1]) for n in range(len(parts))]
-        if cgroup in self.gone:
+        if cgroup in self.gone or utid in self.guessed:
             return None
         found = tuple(path for path in above if path in self.weight)
         if found or not self.autogroup:

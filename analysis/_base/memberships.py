@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _BEFORE = 0.01
 """Of the CPU time that a thread wanted: less before its last move changes nothing."""
 
+BLIND_TO_MOVES = ("perf", "bpftrace", "dtrace")
+"""Our recorders that do not see processes enter a group."""
+
 SCHEMA = {"utid": pl.UInt32, "since": pl.Int64, "until": pl.Int64, "cgroup": pl.String}
 
 
@@ -86,3 +89,14 @@ def gone(trace: Trace) -> set[str]:
     listed = {str(one["cgroup"]) for one in trace.info.get("groups") or []}
     moves = trace.info.get("group_moves") or []
     return {str(move["cgroup"]) for move in moves if listed and move.get("cgroup")} - listed - {"/"}
+
+
+def guessed(trace: Trace) -> set[int]:
+    """`utid` of threads that began while it was recorded, and were gone at the end, where the
+    recorder does not see who enters a group: it may not be their parent's."""
+    if trace.metadata("recorder", "name") not in BLIND_TO_MOVES:
+        return set()
+    listed = [row["pid"] for row in trace.info.get("autogroups") or []]
+    seen = pl.col("pid").is_in(listed) | pl.col("cmdline").is_not_null()
+    born = trace.threads.filter(pl.col("start_ts").is_not_null(), ~seen.fill_null(value=False))
+    return set(born.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"])

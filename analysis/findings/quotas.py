@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.memberships import BLIND_TO_MOVES
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
@@ -19,7 +20,8 @@ def throttled(facts: Facts) -> Iterator[Finding]:
     """What the kernel counted of quotas, and the waits that they explain."""
     held = [group for group in facts.trace.info.get("groups") or [] if group.get("throttled")]
     for group in sorted(held, key=lambda group: -group["throttled"]):
-        if facts.where is not None and not _held_by(facts, group):
+        entered = _known_to_enter(facts, group)
+        if facts.where is not None and entered and not _held_by(facts, group):
             continue
         name = printable(group["cgroup"])
         quota, period = group.get("quota"), group.get("period")
@@ -31,13 +33,30 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         text = (
             f"The CPU quota{limit} of control group {name} held its threads back for"
             f" {duration(group['throttled'])}{often}, by the kernel's count."
-            f"{_throttled_waits(facts, group)}"
+            f"{_throttled_waits(facts, group) if entered else _nobody(facts)}"
         )
-        command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
+        command = "info"
+        whatif = None
+        if entered:
+            command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
+            whatif = option("quota", group["cgroup"], "none")
         place = _held_longest(facts, group)
-        whatif = option("quota", group["cgroup"], "none")
         cost = _throttled_cost(facts, group)
         yield Finding("quota", cost, text, command, *place, whatif=whatif)
+
+
+_NOBODY = " The trace does not show which threads were in it; their waits include that time."
+_RECORD = " The ftrace recorder sees threads enter a group."
+
+
+def _nobody(facts: Facts) -> str:
+    other = facts.trace.metadata("recorder", "name") in BLIND_TO_MOVES
+    return _NOBODY + (_RECORD if other else "")
+
+
+def _known_to_enter(facts: Facts, group: dict[str, Any]) -> bool:
+    """Whether any thread of the trace is known to have been in the group."""
+    return any(group["cgroup"] in quotas for quotas in facts.throttling.quotas_of.values())
 
 
 def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:

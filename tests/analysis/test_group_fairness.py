@@ -164,6 +164,23 @@ def test_a_program_that_moved_before_it_ran_counts_in_its_group() -> None:
         assert not said or "its control group /a has weight 50, /b has 300" in said[0]
 
 
+@pytest.mark.parametrize(("recorder", "known"), [("ftrace", True), ("perf", False)])
+def test_a_thread_that_may_have_entered_a_group_unseen(recorder: str, known: bool) -> None:
+    """t1 began while it was recorded, and no list at the end has it."""
+    plain = world([25, 75], ["/a", "/b"], {"/a": 50, "/b": 300})
+    tables = {name: getattr(plain, name).collect() for name in ("states", "threads")}
+    tables["threads"] = tables["threads"].with_columns(
+        start_ts=pl.when(pl.col("utid") == 2).then(5).cast(pl.Int64),
+        cmdline=pl.lit(None, pl.String),
+    )
+    trace = ss.Trace.from_tables(tables, dict(plain.info) | {"recorder": {"name": recorder}})
+    groups = GroupWeights(trace)
+    assert (groups.path("/b", 2) == ("/b",)) == known
+    assert groups.path("/a", 1) == ("/a",)
+    assert groups.undecided() != known
+    assert bool(list(lower_weight(trace, ()))) == known
+
+
 @pytest.mark.parametrize(
     ("cgroups", "option"),
     [

@@ -388,3 +388,22 @@ def test_a_group_that_was_gone_at_the_end_is_not_said_to_have_had_no_quota() -> 
     del tables["quota_refills"]
     none = ss.Trace.from_tables(tables, {**about, "recorder": {"name": "ftrace"}})
     assert parts(ss.wait_breakdown(none, by="comm"))["throttled"] == 0
+
+
+@pytest.mark.parametrize("recorder", ["ftrace", "perf"])
+def test_a_quota_of_unknown_threads_is_told_to_all(recorder: str) -> None:
+    """The kernel counted /web as throttled, but nobody is known to have been in it."""
+    plain = throttled_world()
+    tables: dict[str, Any] = {
+        name: getattr(plain, name).collect() for name in ("states", "threads", "waits")
+    }
+    tables["threads"] = tables["threads"].with_columns(
+        *(pl.lit(None, kind).alias(name) for name, kind in (*MOVED, ("cmdline", pl.String))),
+        cgroup=pl.lit("/"),
+    )
+    trace = ss.Trace.from_tables(tables, {**plain.info, "recorder": {"name": recorder}})
+    about = Facts(trace, "50ms", affected=pl.Series([2], dtype=pl.UInt32))
+    [told] = [one for one in found(about) if one.topic == "quota"]
+    assert "does not show which threads were in it; their waits include that time." in told.text
+    assert ("The ftrace recorder sees threads enter" in told.text) == (recorder == "perf")
+    assert (told.command, told.whatif) == ("info", None)
