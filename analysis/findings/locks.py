@@ -18,7 +18,7 @@ _QUEUED = 0.1
 """Of the time in which anyone waited for a lock: below this there was no queue for it."""
 _HELD = 0.1
 """Of the window: a thread that had a lock for so long while another wanted it, and lacked a CPU for
-most of that, is told of even without a queue."""
+most of that, is reported even without a queue."""
 
 
 def lock_convoys(facts: Facts) -> Iterator[Finding]:

@@ -7,12 +7,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from scenes import scene
 
 import schedscope as ss
 from schedscope.analysis._base import batches, throttling as throttling_module
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
 from schedscope.analysis.wait_breakdown import PARTS
+from schedscope.cli.wait_breakdown import _limited
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES, conform
 
@@ -407,3 +409,22 @@ def test_a_quota_of_unknown_threads_is_told_to_all(recorder: str) -> None:
     assert "does not show which threads were in it; their waits include that time." in told.text
     assert ("The ftrace recorder sees threads enter" in told.text) == (recorder == "perf")
     assert (told.command, told.whatif) == ("info", None)
+
+
+@pytest.mark.parametrize(("waited", "told"), [(50, True), (0, False)])
+def test_why_a_real_time_thread_waits_for_a_fair_one(waited: int, told: bool) -> None:
+    """`pump` waits behind `clerk`, which is fair; `clerk` waits behind `pump` as it must."""
+    lines = f"pump running@0 0..100\nclerk runnable@0 0..100\nclerk running@0 100..{150 + waited}"
+    if waited:
+        lines += f"\npump runnable@0 150..{150 + waited}\npump running@0 200..210"
+    known = {
+        "pump": {"prio": 89, "sched_class": "realtime"},
+        "clerk": {"prio": 120, "sched_class": "fair"},
+    }
+    trace = scene(lines, known, os="Linux")
+    notes = _limited(trace, None)
+    assert bool(notes) == told
+    if told:
+        assert "is a real-time thread, and waited 50.0 ms while threads of worse" in notes[0]
+        assert "sched_rt_runtime_us" in notes[0]
+    assert _limited(trace, pl.col("comm") == "clerk") == []
