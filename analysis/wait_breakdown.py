@@ -38,11 +38,12 @@ def wait_breakdown(
       better than that of the waiting thread, the same, or worse;
     * `interrupted`: the CPU handled interrupts or softirqs; null if none were recorded;
     * `throttled`: the quota of the thread's control group was used up on that CPU; null if nothing
-      is known about quotas. `evidence` says how it is known: "recorded": the trace shows when the
-      kernel throttled the group; "idle CPU": the CPU idled for more than 1 ms although a thread of
-      the group was runnable on it, and the kernel counted the group as throttled, but no event says
-      when. In the latter case, time in which other threads ran cannot be distinguished from
-      ordinary waiting, and `throttled` is a lower bound;
+      is known about quotas, and for threads of control groups that were gone when the recorder read
+      the kernel's counts at the end. `evidence` says how it is known: "recorded": the trace shows
+      when the kernel throttled the group; "idle CPU": the CPU idled for more than 1 ms although a
+      thread of the group was runnable on it, and the kernel counted the group as throttled, but no
+      event says when. In the latter case, time in which other threads ran cannot be distinguished
+      from ordinary waiting, and `throttled` is a lower bound;
     * `cpu_idle`: the CPU idled and could have run the thread: it was waking up, or an event is
       missing;
     * `unknown`: the trace does not show what the CPU did, on which queue the thread was, or at
@@ -90,6 +91,7 @@ def wait_breakdown(
         asked, threads.height, _obstacles(trace, held), top if per_wait else 0
     )
     evidence = _evidence(threads, held)
+    gone = [utid for utids in held.gone.values() for utid in utids]
     if per_wait:
         names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
         found = pl.DataFrame(longest).join(names, on="utid", how="left", maintain_order="left")
@@ -101,12 +103,14 @@ def wait_breakdown(
         found = found.sort("wait", *keys, descending=[True, *[False] * len(keys)])
         columns = [*keys, "n", "wait"]
     found = found.join(evidence, on="victim", how="left", maintain_order="left")
+    unread = threads.filter(pl.col("utid").is_in(gone))["victim"].unique()
+    counted = pl.when(~pl.col("victim").is_in(unread.implode()) | (pl.col("throttled") > 0))
     has_irqs = trace.irqs.head(1).collect().height > 0
     return found.select(
         *columns,
         *BEHIND,
         _if(has_irqs, "interrupted"),
-        _if(held.known, "throttled"),
+        counted.then("throttled") if held.known else _if(held.known, "throttled"),
         "cpu_idle",
         "unknown",
         evidence=pl.when(pl.col("throttled") > 0).then("evidence"),

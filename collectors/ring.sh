@@ -421,9 +421,19 @@ ring_main() {
     exit_status=${work_status:-0}
     ring_summary="$ring_made snapshots in $output"
     [ "$ring_made" != 1 ] || ring_summary="1 snapshot in $output"
-    [ "$ring_made" != 0 ] || ring_summary="no trigger came, and nothing was written"
-    [ "$ring_skipped" = 0 ] || ring_summary="$ring_summary; $ring_skipped triggers came within --pause $ring_pause of one before"
-    [ "$ring_failed" = 0 ] || { ring_summary="$ring_summary; $ring_failed snapshots FAILED" && exit_status=125; }
+    case $ring_made:$ring_failed in
+        0:0) ring_summary="no trigger came, and nothing was written" ;;
+        0:*) ring_summary="nothing was written" ;;
+    esac
+    ring_many="$ring_skipped triggers"
+    [ "$ring_skipped" != 1 ] || ring_many="1 trigger"
+    [ "$ring_skipped" = 0 ] || ring_summary="$ring_summary; $ring_many came within --pause $ring_pause of one before"
+    case $ring_failed in
+        0) ;;
+        1) ring_summary="$ring_summary; 1 snapshot FAILED" ;;
+        *) ring_summary="$ring_summary; $ring_failed snapshots FAILED" ;;
+    esac
+    [ "$ring_failed" = 0 ] || exit_status=125
     if [ -n "$fail_text" ]; then
         tell "$fail_text ($ring_summary)"
         exit_status=125

@@ -142,18 +142,11 @@ def _inside(cgroup: str | None, listed: set[str]) -> str | None:
 def _refills(trace: Trace) -> dict[str, int]:
     """Of each group that was held back, when a refill first let it run again."""
     held = throttling(trace)
-    ends = (
-        held.stretches.group_by("group")
-        .agg(end=(pl.col("ts") + pl.col("dur")).min())
-        .filter(pl.col("end") < trace.window[1])
-    )
-    first = dict(ends.iter_rows())
-    found: dict[str, int] = {}
-    for utid, path in held.quota_of.items():
-        end = first.get(held.group[utid])
-        if end is not None:
-            found[path] = min(end, found.get(path, end))
-    return found
+    ends = {
+        path: stretches.select((pl.col("ts") + pl.col("dur")).min()).item()
+        for path, stretches in held.by_quota.items()
+    }
+    return {path: end for path, end in ends.items() if end is not None and end < trace.window[1]}
 
 
 def _phase(

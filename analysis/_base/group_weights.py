@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from schedscope.analysis._base.levels import LINUX_WEIGHTS
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.memberships import gone, guessed, unsettled
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -48,6 +48,7 @@ class GroupWeights:
         }
         tunables = trace.metadata("scheduler", "tunables") or {}
         self.known = bool(groups)
+        self.gone, self.guessed = gone(trace), guessed(trace) if self.known else set()
         self.autogroup = tunables.get(AUTOGROUP) == "1"
         # Only version 1 has a weight of the root, as which nobody competes, and the kernel's scale.
         self.version_1 = bool(found.pop("/", None))
@@ -80,7 +81,8 @@ class GroupWeights:
 
     def path(self, cgroup: str | None, utid: int | None = None) -> tuple[str, ...] | None:
         """The groups with a weight of their own that a thread's control group lies in, outermost
-        first; None if it is not known where CPU time is shared first.
+        first; None if it is not known where CPU time is shared first, as of a group that was gone
+        when recording ended, or if the thread may have entered another one unseen.
 
         Where autogroup is on, threads outside of all groups share by session.
         """
@@ -88,6 +90,8 @@ class GroupWeights:
             return None
         parts = cgroup.strip("/").split("/")
         above = ["/" + "/".join(parts[: n + 1]) for n in range(len(parts))]
+        if cgroup in self.gone or utid in self.guessed:
+            return None
         found = tuple(path for path in above if path in self.weight)
         if found or not self.autogroup:
             return found
@@ -150,7 +154,7 @@ class GroupWeights:
 
     def _doubtful(self, paths: dict[int, tuple[str, ...] | None]) -> bool:
         """Do threads of an unknown group, or that moved, want more than a little CPU time?"""
-        moved = set(memberships(self.trace)["utid"].to_list())
+        moved = set(unsettled(self.trace).to_list())
         doubtful = [utid for utid, path in paths.items() if path is None or utid in moved]
         if not doubtful:
             return False

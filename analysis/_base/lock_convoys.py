@@ -1,4 +1,4 @@
-"""Locks that several threads waited for at once, and who had them meanwhile."""
+"""Locks that threads waited for, how many at once, and who had them meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Convoy:
-    """A lock that several threads waited for at once."""
+    """A lock that threads waited for."""
 
     kind: str
     address: int
@@ -53,7 +53,7 @@ class Convoy:
 
 
 def convoys(trace: Trace, *, top: int = 3, affected: pl.Series | None = None) -> list[Convoy]:
-    """The locks that threads queued for, the most waiting first.
+    """The locks that threads waited for, the most waiting first.
 
     `affected`: only those for which these threads (utids) waited, by how long these did.
 
@@ -68,8 +68,8 @@ def convoys(trace: Trace, *, top: int = 3, affected: pl.Series | None = None) ->
     heads = (
         waits.with_columns(dur=pl.when(own).then("dur").otherwise(0), own=own)
         .group_by(_KEY)
-        .agg(pl.col("utid").n_unique().alias("threads"), pl.col("dur").sum(), pl.col("own").any())
-        .filter((pl.col("threads") > 1) & pl.col("own"))
+        .agg(pl.col("dur").sum(), pl.col("own").any())
+        .filter("own")
         .sort("dur", *_KEY, descending=[True, False, False, False], nulls_last=True)
         .head(top)
     )

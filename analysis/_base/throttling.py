@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.memberships import gone, memberships
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -47,8 +47,15 @@ class Throttling:
     """The number of each thread in `stretches`; threads of one control group share it."""
     held: list[bool]
     """Threads of a group that was throttled, with nothing that tells when."""
+    quotas_of: dict[int, list[str]]
+    """The control groups, each within the one before, whose quotas held a thread back."""
     quota_of: dict[int, str]
-    """The control group whose quota held a thread back."""
+    """Of those the one that held it back longest."""
+    by_quota: dict[str, pl.DataFrame]
+    """By control group the part of `stretches` that is due to its own quota."""
+    gone: dict[str, list[int]]
+    """The threads, not held back by any of `quotas_of`, of control groups that did not exist when
+    recording ended: the kernel's counters of these were not read."""
     dispatch: int = _DISPATCH
 
     def evidence(self, utid: int) -> str | None:
@@ -67,26 +74,30 @@ def throttling(trace: Trace) -> Throttling:
     moved = memberships(trace)
     movers = moved["utid"].unique(maintain_order=True).to_list()
     threads = threads.filter(~pl.col("utid").is_in(movers))
-    quota_of: dict[int, str] = {}
+    quotas_of: dict[int, list[str]] = {}
+    by_quota: dict[str, pl.DataFrame] = {}
     groups = trace.info.get("groups")
     throttled = [one for one in groups or [] if one.get("n_throttled")]
+    throttled.sort(key=lambda one: str(one["cgroup"]).rstrip("/").count("/"))
     paths = threads.drop_nulls()["cgroup"].unique().sort().to_list()
-    found = [_STRETCHES.to_frame()]
-    timers = _timers(trace) if throttled else {}
+    timers = period_timers(trace) if throttled else {}
     for one in throttled:
-        inside = [path for path in paths if within(path, str(one["cgroup"]))]
+        quota = str(one["cgroup"])
+        found = [_STRETCHES.to_frame()]
+        inside = [path for path in paths if within(path, quota)]
         members = threads.filter(pl.col("cgroup").is_in(inside))
-        there = [within(path or "", str(one["cgroup"])) for path in moved["cgroup"]]
+        there = [within(path or "", quota) for path in moved["cgroup"]]
         spans = moved.filter(pl.Series(there, dtype=pl.Boolean))
         of_group = _stretches(trace, one, members, spans, timers)
         if of_group is not None:
             # Of a thread that moved only what lies in its time there, under a number of its own.
             for utid, since, until, _ in spans.iter_rows():
-                quota_of[utid] = str(one["cgroup"])
+                if quota not in quotas_of.setdefault(utid, []):
+                    quotas_of[utid].append(quota)
                 group[utid] = len(paths) + movers.index(utid)
                 found.append(_cut(of_group, since, until, group[utid]))
         for utid, path in members.iter_rows():
-            quota_of[utid] = str(one["cgroup"])
+            quotas_of.setdefault(utid, []).append(quota)
             if of_group is None:
                 held[utid] = True
             else:
@@ -95,7 +106,52 @@ def throttling(trace: Trace) -> Throttling:
             found += [
                 of_group.with_columns(group=pl.lit(paths.index(path), pl.UInt32)) for path in inside
             ]
-    return Throttling(groups is not None, _once(pl.concat(found)), group, held, quota_of)
+        by_quota[quota] = pl.concat(found)
+    stretches = _once(pl.concat([_STRETCHES.to_frame(), *by_quota.values()]))
+    counted = {str(one["cgroup"]): int(one.get("throttled") or 0) for one in throttled}
+    quota_of = _longest(quotas_of, by_quota, group, counted)
+    unread = _unread(trace, groups or [], quotas_of)
+    known = groups is not None
+    return Throttling(known, stretches, group, held, quotas_of, quota_of, by_quota, unread)
+
+
+def _unread(
+    trace: Trace, groups: list[dict[str, Any]], quotas_of: dict[int, list[str]]
+) -> dict[str, list[int]]:
+    """See `Throttling.gone`. Where timers that refill quotas are recorded, and no more fired than
+    groups are known that have one, none of the others had a quota."""
+    timers = len(period_timers(trace))
+    if timers or trace.metadata("recorder", "name") == "ftrace":
+        limited = sum(1 for one in groups if one.get("n_periods"))
+        if timers <= limited:
+            return {}
+    unread = gone(trace) | {
+        str(one["cgroup"]) for one in groups if one.get("quota") and one.get("n_throttled") is None
+    }
+    found: dict[str, list[int]] = {}
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").drop_nulls()
+    for utid, path in threads.sort("utid").collect().iter_rows():
+        if path in unread and utid not in quotas_of:
+            found.setdefault(path, []).append(utid)
+    return found
+
+
+def _longest(
+    quotas_of: dict[int, list[str]],
+    by_quota: dict[str, pl.DataFrame],
+    group: list[int | None],
+    counted: dict[str, int],
+) -> dict[int, str]:
+    """Of each thread the quota that held it back longest; by the kernel's count if nothing tells
+    when that was."""
+    lengths = {
+        quota: dict(rows.group_by("group").agg(pl.col("dur").sum()).iter_rows())
+        for quota, rows in by_quota.items()
+    }
+    return {
+        utid: max(quotas, key=lambda one: (lengths[one].get(group[utid], 0), counted[one]))
+        for utid, quotas in quotas_of.items()
+    }
 
 
 def _once(stretches: pl.DataFrame) -> pl.DataFrame:
@@ -157,6 +213,27 @@ def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Seri
     return joined.select(throttled.alias("throttled")).to_series()
 
 
+def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -> int:
+    """For how long some threads waited while this one group's quota was used up, ns."""
+    numbers = {utid: held.group[utid] for utid in utids if held.group[utid] is not None}
+    if not numbers:
+        return 0
+    of = pl.DataFrame(
+        {"utid": list(numbers), "group": list(numbers.values())},
+        {"utid": pl.UInt32, "group": pl.UInt32},
+    )
+    queued = (
+        trace.states.filter(pl.col("state") == "runnable")
+        .select(
+            "cpu", begin="ts", end=pl.col("ts") + pl.col("dur"), utid=pl.col("utid").cast(pl.UInt32)
+        )
+        .join(of.lazy(), on="utid")
+        .collect()
+    )
+    both = _both(queued, _once(held.by_quota[quota]), pl.col("group") == pl.col("of"))
+    return int(both["both"].sum())
+
+
 def within(path: str, group: str) -> bool:
     """Whether a control group is another one or lies in it.
 
@@ -166,7 +243,7 @@ def within(path: str, group: str) -> bool:
     return path == group or path.startswith(group.rstrip("/") + "/")
 
 
-def _timers(trace: Trace) -> dict[int, pl.Series]:
+def period_timers(trace: Trace) -> dict[int, pl.Series]:
     """When each period timer fired."""
     refills = trace.quota_refills.select("ts", "timer").collect()
     return {

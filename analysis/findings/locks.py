@@ -16,20 +16,24 @@ _CONVOY = 0.01
 """Of the window: nobody misses less time, and a lock that is wanted at all is taken at times."""
 _QUEUED = 0.1
 """Of the time in which anyone waited for a lock: below this there was no queue for it."""
+_HELD = 0.1
+"""Of the window: a thread that had a lock for so long while another wanted it, and lacked a CPU for
+most of that, is reported even without a queue."""
 
 
 def lock_convoys(facts: Facts) -> Iterator[Finding]:
-    """Locks that threads queued for."""
+    """Locks that threads queued for, or whose holder lacked a CPU."""
     for convoy in _queues(facts):
         if convoy.waited < _CONVOY * facts.trace.duration:
             continue
-        if convoy.queued < _QUEUED * convoy.waited:
+        queue = convoy.queued >= _QUEUED * convoy.waited
+        if not queue and not _lacks(convoy, _HELD * facts.trace.duration):
             continue
         lock = f"the {convoy.kind} {convoy.address:#x}"
         if convoy.pid is not None:
             lock += f" of process {convoy.pid}"
         text = (
-            f"{several(convoy.threads, 'thread')} queued for {lock}:"
+            f"{several(convoy.threads, 'thread')} {'queued' if queue else 'waited'} for {lock}:"
             f" {several(convoy.n, 'wait')}, {duration(convoy.total)} in total, the longest"
             f" {duration(convoy.dur)}. At least one waited for {duration(convoy.waited)}, two or"
             f" more for {duration(convoy.queued)}. {_holder(facts, convoy)}"
@@ -38,6 +42,11 @@ def lock_convoys(facts: Facts) -> Iterator[Finding]:
             text += f" The selected threads waited {duration(convoy.own)} of that."
         place = (convoy.ts, convoy.dur, convoy.utid)
         yield Finding("lock convoy", convoy.own, text, "off-cpu", *place)
+
+
+def _lacks(convoy: Convoy, least: float) -> bool:
+    """Whether the holder lacked a CPU for most of the time, of at least this length."""
+    return convoy.held >= least and 2 * convoy.held_runnable > convoy.held
 
 
 def _queues(facts: Facts) -> list[Convoy]:
@@ -59,7 +68,7 @@ def _holder(facts: Facts, convoy: Convoy) -> str:
         f" {duration(convoy.held_running)}, slept {duration(asleep)} and waited"
         f" {duration(convoy.held_runnable)} for a CPU itself."
     )
-    if 2 * convoy.held_runnable > convoy.held:
+    if _lacks(convoy, 0):
         return text + " The holder lacks a CPU: give it a better priority, or more CPUs."
     if 2 * asleep > convoy.held:
         return text + " It sleeps while it holds the lock: let it release the lock first."

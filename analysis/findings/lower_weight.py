@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.group_weights import Deciding, GroupWeights
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis._base.memberships import unsettled
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
@@ -37,7 +37,7 @@ def lower_weight(
         return
     cgroups = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
     # Of threads that changed their group meanwhile it is not said whose weight counted when.
-    cgroups = cgroups.join(memberships(trace), on="utid", how="anti")
+    cgroups = cgroups.filter(~pl.col("utid").is_in(unsettled(trace).implode()))
     known = known.select(pl.col("utid").cast(pl.UInt32), "prio", "weight", "sharing").join(
         cgroups, on="utid", how="left"
     )

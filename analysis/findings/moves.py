@@ -25,11 +25,7 @@ def moved(facts: Facts) -> Iterator[Finding]:
     if facts.overloaded or facts.phantoms:
         return
     # What records is not there when nobody does.
-    others = (
-        facts.trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm")
-        .collect()
-        .join(once(of_recorder, facts.trace), on="utid", how="anti")
-    )
+    others = _movable(facts).join(once(of_recorder, facts.trace), on="utid", how="anti")
     number, held = 0, []
     for part in moves(facts.trace, None):
         mine = facts.mine(part).join(others, on="utid")
@@ -62,6 +58,17 @@ def moved(facts: Facts) -> Iterator[Finding]:
     yield Finding("migration", cost, text, "migrations", *place, whatif=whatif)
 
 
+def _movable(facts: Facts) -> pl.DataFrame:
+    """Threads, but those of class deadline: they wait for their next period wherever they are, and
+    the kernel refuses to pin them (EBUSY or EPERM of `sched_setaffinity`)."""
+    deadline = (pl.col("sched_class").cast(pl.String) == "deadline").fill_null(value=False)
+    return (
+        facts.trace.threads.filter(~deadline)
+        .select(pl.col("utid").cast(pl.UInt32), "comm")
+        .collect()
+    )
+
+
 def _behind_others(facts: Facts, waited: pl.DataFrame) -> pl.DataFrame:
     """Those moves after which somebody ran on the CPU when the thread came to its queue.
 
@@ -91,6 +98,7 @@ def _behind_others(facts: Facts, waited: pl.DataFrame) -> pl.DataFrame:
 def bounced(facts: Facts) -> Iterator[Finding]:
     """Threads that go back and forth between two CPUs."""
     frame = facts.mine(once(ping_pong, facts.trace)).filter(pl.col("n") >= _BOUNCES)
+    frame = frame.join(_movable(facts), on="utid", how="semi", maintain_order="left")
     if frame.is_empty():
         return
     worst = frame.row(0, named=True)

@@ -18,6 +18,8 @@ _WAITED = 0.1
 """Of the window: real-time threads are meant to run first, and most of them do so for little."""
 _VICTIMS = 50
 """Threads that are looked at: those that waited longest."""
+_STRICT = 0.9
+"""Of its running time: a thread that is real-time for less is lent a priority, or changes often."""
 _PRIO = pl.col("prio")
 
 
@@ -38,12 +40,21 @@ def outranked(facts: Facts) -> Iterator[Finding]:
     )
     if first["dur"].sum() < _WAITED * trace.duration:
         return  # nobody can have waited that long for them
-    # A thread that is lent a priority, or changes its class, is not one of these.
+    # A thread that is lent a priority is not one of these, but one that starts as a fair thread,
+    # as all do that `chrt` starts, is.
     strict = (
         running.filter(pl.col("utid").is_in(first["utid"].implode()))
+        .group_by("utid", "prio")
+        .agg(pl.col("dur").sum())
+        .with_columns(all=pl.col("dur").sum().over("utid"))
+        .filter(pl.col("prio") < FAIR_PRIOS[0])
         .group_by("utid")
-        .agg(worst=_PRIO.max(), unknown=_PRIO.is_null().any())
-        .filter(pl.col("worst") < FAIR_PRIOS[0], ~pl.col("unknown"))
+        .agg(
+            ranked=pl.col("dur").sum() / pl.col("all").first(),
+            worst=_PRIO.sort_by("dur", "prio").last(),
+        )
+        .filter(pl.col("ranked") >= _STRICT)
+        .drop("ranked")
         .collect()
     )
     waited = (
@@ -81,7 +92,9 @@ def outranked(facts: Facts) -> Iterator[Finding]:
     names = once(SameNames, trace)
     victims = pairs.unique("victim_utid")
     name = printable(pair["comm"] or "?")
-    most = "All" if pair["time"] == pair["behind"] else duration(pair["time"])
+    most = duration(pair["time"])
+    if most == duration(pair["behind"]):
+        most = "All" if pair["time"] == pair["behind"] else "Nearly all"
     text = (
         f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']})"
         f"{names.whose([pair['victim_utid']])} waited"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.facts import Facts, wanted
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import duration, percent, several
 
@@ -23,6 +23,9 @@ def overload(facts: Facts) -> Iterator[Finding]:
         f" are CPUs: {row['mean']:.1f} on average for {several(facts.trace.ncpu, 'CPU')}. No"
         f" scheduler can avoid waiting then: threads waited {duration(row['waiting'])} in total."
     )
+    if facts.affected is not None:
+        _, own = wanted(facts.trace, facts.affected)
+        text += f" The selected threads waited {duration(own)} of that."
     cost = int(row["waiting"])
     now = facts.trace.ncpu
     # So many CPUs that nobody has them are no advice.

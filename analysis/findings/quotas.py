@@ -7,7 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.memberships import BLIND_TO_MOVES
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.wait_breakdown import wait_breakdown
@@ -18,7 +20,8 @@ def throttled(facts: Facts) -> Iterator[Finding]:
     """What the kernel counted of quotas, and the waits that they explain."""
     held = [group for group in facts.trace.info.get("groups") or [] if group.get("throttled")]
     for group in sorted(held, key=lambda group: -group["throttled"]):
-        if facts.where is not None and not _held_by(facts, group):
+        entered = _known_to_enter(facts, group)
+        if facts.where is not None and entered and not _held_by(facts, group):
             continue
         name = printable(group["cgroup"])
         quota, period = group.get("quota"), group.get("period")
@@ -30,20 +33,37 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         text = (
             f"The CPU quota{limit} of control group {name} held its threads back for"
             f" {duration(group['throttled'])}{often}, by the kernel's count."
-            f"{_throttled_waits(facts, group)}"
+            f"{_throttled_waits(facts, group) if entered else _nobody(facts)}"
         )
-        command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
+        command = "info"
+        whatif = None
+        if entered:
+            command = f"wait-breakdown --cgroup '{name.rstrip('/')}*' --by comm"
+            whatif = option("quota", group["cgroup"], "none")
         place = _held_longest(facts, group)
-        whatif = option("quota", group["cgroup"], "none")
         cost = _throttled_cost(facts, group)
         yield Finding("quota", cost, text, command, *place, whatif=whatif)
+
+
+_NOBODY = " The trace does not show which threads were in it; their waits include that time."
+_RECORD = " The ftrace recorder sees threads enter a group."
+
+
+def _nobody(facts: Facts) -> str:
+    other = facts.trace.metadata("recorder", "name") in BLIND_TO_MOVES
+    return _NOBODY + (_RECORD if other else "")
+
+
+def _known_to_enter(facts: Facts, group: dict[str, Any]) -> bool:
+    """Whether any thread of the trace is known to have been in the group."""
+    return any(group["cgroup"] in quotas for quotas in facts.throttling.quotas_of.values())
 
 
 def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     """How much of its threads' waiting that was."""
     own = _held_by(facts, group)
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    waited, seen = int(found["wait"].sum()), int(found["throttled"].sum() or 0)
+    waited, seen = int(found["wait"].sum()), _seen(facts, group, own, found)
     if not seen:
         return " This trace does not show when; the waits of these threads include it."
     least = "at least " if facts.throttling.held[own[0]] else ""
@@ -56,21 +76,31 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
 def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
     """What the kernel counted; of a part of the group's threads at most what they waited."""
     counted, own = int(group["throttled"]), _held_by(facts, group)
-    if len(own) == list(facts.throttling.quota_of.values()).count(group["cgroup"]):
+    every = [
+        utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas
+    ]
+    if len(own) == len(every):
         return counted
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    seen = int(found["throttled"].sum() or 0)
-    return min(counted, seen or int(found["wait"].sum()))
+    return min(counted, _seen(facts, group, own, found) or int(found["wait"].sum()))
+
+
+def _seen(facts: Facts, group: dict[str, Any], own: list[int], found: pl.DataFrame) -> int:
+    """How much of their waiting this group's quota explains, as far as the trace shows it."""
+    held = facts.throttling
+    if all(len(held.quotas_of[utid]) == 1 for utid in own):
+        return int(found["throttled"].sum() or 0)
+    seen = throttled_by(facts.trace, held, str(group["cgroup"]), own)
+    return min(seen, int(group["throttled"]) * len(own))
 
 
 def _held_by(facts: Facts, group: dict[str, Any]) -> list[int]:
     """The affected threads that this group's quota held back."""
-    quota_of = facts.throttling.quota_of
     kept = None if facts.affected is None else set(facts.affected)
     return [
         utid
-        for utid, quota in quota_of.items()
-        if quota == group["cgroup"] and (kept is None or utid in kept)
+        for utid, quotas in facts.throttling.quotas_of.items()
+        if group["cgroup"] in quotas and (kept is None or utid in kept)
     ]
 
 
@@ -84,8 +114,75 @@ def _held_longest(
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
     utid = found.sort("wait")["utid"][-1] if found.height else None
     numbers = {facts.throttling.group[utid] for utid in own} - {None}
-    stretches = facts.throttling.stretches.filter(pl.col("group").is_in(list(numbers)))
+    every = facts.throttling.by_quota[str(group["cgroup"])]
+    stretches = every.filter(pl.col("group").is_in(list(numbers)))
     if stretches.is_empty():
         return None, None, utid, None
     ts, dur, cpu = stretches.top_k(1, by="dur").select("ts", "dur", "cpu").row(0)
     return ts, dur, utid, cpu
+
+
+_LONG = 0.1
+"""Of the period: waits of this length count, and end this soon after a refill."""
+_FEW = 3
+"""Fewer such waits may be chance."""
+
+
+def unread_quotas(facts: Facts) -> Iterator[Finding]:
+    """Groups that were gone before anybody read their counters, whose waits end with refills.
+
+    A thread that waits for a CPU, and no quota, gets it at any time: a tenth of such waits end in
+    the tenth of a period that follows a refill.
+    """
+    gone = facts.throttling.gone
+    if not gone:
+        return
+    timers = period_timers(facts.trace)
+    for path, utids in gone.items():
+        waits = facts.mine(
+            facts.trace.waits.filter(
+                pl.col("utid").is_in(utids), pl.col("ts_run").is_not_null(), pl.col("wait") > 0
+            )
+            .select(pl.col("utid").cast(pl.UInt32), "wait", "cpu", "ts_ready", ts="ts_run")
+            .sort("ts")
+            .collect()
+        )
+        known = [found for fired in timers.values() if (found := _after(waits, fired))]
+        if not known:
+            continue
+        period, n, rows = max(known, key=lambda found: int(found[2]["wait"].sum()))
+        cost = int(rows["wait"].sum())
+        name, soon = printable(path), duration(period * _LONG)
+        text = (
+            f"Control group {name} was gone when the recording ended: its CPU quota, that of a"
+            " group around it, and what the kernel counted are unknown. But of"
+            f" {several(n, 'wait')} of {soon} or more of its"
+            f" threads, {count(rows.height)} ended within {soon} after a timer that refills a quota"
+            f" every {duration(period)}: {duration(cost)} in total, in which it was probably used"
+            " up."
+        )
+        worst = rows.sort("wait", "ts", descending=[True, False]).row(0, named=True)
+        place = (worst["ts_ready"], worst["wait"], worst["utid"], worst["cpu"])
+        command = f"wait-breakdown --cgroup '{name.rstrip('/')}' --by comm"
+        yield Finding("quota", cost, text, command, *place, level="note", advice=_UNREAD)
+
+
+_UNREAD = (
+    "Record again so that the group still exists when the recording ends, or read cpu.max and"
+    " cpu.stat in it meanwhile. If nr_throttled grows, raise cpu.max, or run fewer threads at a"
+    " time."
+)
+
+
+def _after(waits: pl.DataFrame, fired: pl.Series) -> tuple[int, int, pl.DataFrame] | None:
+    """A timer's period, how many waits are long, and those of them that end soon after it fired;
+    None if these are not most of the time waited."""
+    period = int(fired.diff().median() or 0)  # type: ignore[arg-type]
+    long = waits.filter(pl.col("wait") >= _LONG * period)
+    edges = pl.DataFrame({"ts": fired, "fired": fired})
+    soon = long.join_asof(edges, on="ts", strategy="backward").filter(
+        pl.col("ts") - pl.col("fired") <= _LONG * period
+    )
+    if soon.height < _FEW or 2 * soon["wait"].sum() < long["wait"].sum():
+        return None
+    return period, long.height, soon

@@ -18,7 +18,7 @@ from schedscope.analysis.findings.masks import crowded, leaks, masked, outside
 from schedscope.analysis.findings.moves import bounced, moved
 from schedscope.analysis.findings.outranked import outranked
 from schedscope.analysis.findings.overload import overload
-from schedscope.analysis.findings.quotas import throttled
+from schedscope.analysis.findings.quotas import throttled, unread_quotas
 from schedscope.analysis.findings.starved import starved
 from schedscope.analysis.findings.steal import stolen
 from schedscope.analysis.findings.trust import trust
@@ -45,6 +45,7 @@ def found(facts: Facts) -> Iterator[Finding]:
     yield from outside(facts)
     yield from leaks(facts)
     yield from throttled(facts)
+    yield from unread_quotas(facts)
     yield from stolen(facts)
     yield from lock_convoys(facts)
     yield from interrupts(facts.trace)

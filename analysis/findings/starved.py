@@ -79,5 +79,6 @@ def starved(facts: Facts) -> Iterator[Finding]:
         text += f" For {duration(inversion)} they waited behind threads of worse priority."
     yield Finding(
         "starvation", total, text, "starvation", first["ts"], first["dur"],
-        utid=first["utid"], whatif=heavier(facts.trace, int(first["utid"])),
+        utid=first["utid"],
+        whatif=heavier(facts.trace, int(first["utid"]), first["culprit"]),
     )  # fmt: skip

@@ -24,8 +24,10 @@ def unfair(facts: Facts) -> Iterator[Finding]:
     nothing is due by them."""
     frame = once(fairness, facts.trace)
     known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
-    # What is due by weight is due below the quota.
-    known = known.filter(~pl.col("utid").is_in(list(facts.throttling.quota_of)))
+    # What is due by weight is due below the quota, which may not be known.
+    held = facts.throttling
+    limited = [*held.quota_of, *(utid for utids in held.gone.values() for utid in utids)]
+    known = known.filter(~pl.col("utid").is_in(limited))
     mine = facts.mine(known)
     if mine.is_empty():
         return

@@ -146,6 +146,19 @@ def test_a_thread_behind_one_that_always_runs_first(ran: int, told: bool) -> Non
         assert not list(outranked(nobody))
 
 
+def test_a_thread_that_chrt_starts_is_real_time_from_then_on() -> None:
+    """`hog` is a fair thread for its first millisecond: the program `chrt`."""
+    lines = "hog running@0 0..1\nhog running@0 1..500\nclerk runnable@0 0..500\n"
+    trace = scene(lines + "clerk running@0 500..600", RANKED, os="Linux")
+    prio = pl.when((pl.col("ts") == 0) & (pl.col("state") == "running")).then(120)
+    states = trace.states.with_columns(prio=prio.otherwise("prio").cast(pl.Int16)).collect()
+    tables = {"states": states, "waits": trace.waits, "threads": trace.threads}
+    found = list(outranked(Facts(ss.Trace.from_tables(tables, trace.info), "100ms")))
+    assert len(found) == 1
+    assert "behind hog" in found[0].text
+    assert "of priority 10, which took" in found[0].text
+
+
 def test_a_thread_that_was_lent_a_priority_is_not_one_that_always_runs_first() -> None:
     lines = "hog running@0 0..500\nclerk runnable@0 0..500\nclerk running@0 500..600"
     for lent, told in ((89, True), (120, False)):
@@ -317,6 +330,30 @@ def test_a_move_to_a_cpu_that_idles_led_to_no_queue(busy: bool) -> None:
     if found:
         assert found["cost"] == 29 * MS
         assert "w 29.0 ms" in found["text"]
+
+
+@pytest.mark.parametrize(("sched_class", "told"), [("fair", True), ("deadline", False)])
+def test_a_deadline_thread_cannot_be_pinned_and_plays_no_ping_pong(
+    sched_class: str, told: bool
+) -> None:
+    """w is woken on CPU 0 and CPU 1 in turn, and waits 1 ms for b each time."""
+    lines = []
+    for n in range(30):
+        at, cpu = (10 * n + 5) * MS, n % 2
+        lines += [
+            f"{at - MS} cpu{cpu}: idle -> b",
+            f"{at} cpu{cpu}: waking w on {cpu} by b",
+            f"{at} cpu{cpu}: enqueued w on {cpu} by b",
+            f"{at + MS} cpu{cpu}: b S -> w",
+            f"{at + 2 * MS} cpu{cpu}: w S -> idle",
+        ]
+    plain = played("\n".join(lines), ncpu=2, window=(0, 300 * MS))
+    names = ("switches", "wakeups", "states", "waits", "migrations", "losses", "threads")
+    tables = {name: getattr(plain, name).collect() for name in names}
+    tables["threads"] = tables["threads"].with_columns(sched_class=pl.lit(sched_class))
+    trace = ss.Trace.from_tables(tables, plain.info)
+    for topic in ("ping-pong", "migration"):
+        assert (row(trace, topic) is not None) == told
 
 
 def test_weights_decide_where_paths_differ() -> None:

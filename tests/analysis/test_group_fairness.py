@@ -12,6 +12,8 @@ import schedscope as ss
 from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
 from schedscope.analysis.findings import unfair as rule
 from schedscope.analysis.findings.facts import Facts
+from schedscope.analysis.findings.heavier import heavier
+from schedscope.analysis.findings.lower_weight import lower_weight
 
 SECOND = 1000
 
@@ -144,6 +146,53 @@ def test_what_is_unknown_or_moved_is_not_counted_and_said() -> None:
     assert GroupWeights(moved).undecided()
     assert not GroupWeights(trace).undecided()
     assert unfair(moved) == []
+
+
+def test_a_program_that_moved_before_it_ran_counts_in_its_group() -> None:
+    """As in a container: 5 of the 1,000 ms that it wants a CPU are before the move."""
+    trace = world([25, 75], ["/a", "/b"], {"/a": 50, "/b": 300})
+    tables = {name: getattr(trace, name).collect() for name in ("states", "threads")}
+    tables["threads"] = tables["threads"].with_columns(
+        exit_ts=pl.lit(None, pl.Int64), tid=pl.col("utid")
+    )
+    for at, settled in ((5, True), (20, False)):
+        move = {"ts": at * MS, "tid": 1, "from": "/", "cgroup": "/a"}
+        moved = ss.Trace.from_tables(tables, dict(trace.info) | {"group_moves": [move]})
+        assert GroupWeights(moved).undecided() != settled
+        said = [one.text for one in lower_weight(moved, ())]
+        assert bool(said) == settled
+        assert not said or "its control group /a has weight 50, /b has 300" in said[0]
+
+
+@pytest.mark.parametrize(("recorder", "known"), [("ftrace", True), ("perf", False)])
+def test_a_thread_that_may_have_entered_a_group_unseen(recorder: str, known: bool) -> None:
+    """t1 began while it was recorded, and no list at the end has it."""
+    plain = world([25, 75], ["/a", "/b"], {"/a": 50, "/b": 300})
+    tables = {name: getattr(plain, name).collect() for name in ("states", "threads")}
+    tables["threads"] = tables["threads"].with_columns(
+        start_ts=pl.when(pl.col("utid") == 2).then(5).cast(pl.Int64),
+        cmdline=pl.lit(None, pl.String),
+    )
+    trace = ss.Trace.from_tables(tables, dict(plain.info) | {"recorder": {"name": recorder}})
+    groups = GroupWeights(trace)
+    assert (groups.path("/b", 2) == ("/b",)) == known
+    assert groups.path("/a", 1) == ("/a",)
+    assert groups.undecided() != known
+    assert bool(list(lower_weight(trace, ()))) == known
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "option"),
+    [
+        (["/a", "/b"], "--set-weight /a=300"),
+        (["/b", "/a"], "--set-weight /b=600"),  # though it has the larger weight
+        (["/a", "/a"], "--set-nice t0=-5"),
+    ],
+)
+def test_what_helps_against_another_group_is_no_nice_level(cgroups: list[str], option: str) -> None:
+    trace = world([25, 75], cgroups, {"/a": 100, "/b": 300})  # type: ignore[arg-type]
+    assert heavier(trace, 1, "t1") == option
+    assert heavier(trace, 1) == "--set-nice t0=-5"
 
 
 def test_without_any_groups_the_threads_weights_decide() -> None:

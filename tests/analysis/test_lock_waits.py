@@ -46,8 +46,9 @@ def traced(
     calls: list[Call] = USUAL,
     locks: list[tuple[int, int, str, int, str | None]] = [],  # noqa: B006
     losses: list[tuple[int, int]] = [],  # noqa: B006
+    world: str = WORLD,
 ) -> ss.Trace:
-    made = played(WORLD, ncpu=2, window=(0, 100))
+    made = played(world, ncpu=2, window=(0, 100))
     tables = {name: getattr(made, name) for name in ("switches", "wakeups", "states", "waits")}
     tables["threads"] = made.threads.with_columns(pid=pl.lit(77, pl.UInt32))
     cpu_of = {A: 0, B: 1, C: 1}
@@ -235,4 +236,20 @@ def test_a_lock_of_the_kernel_that_is_first_spun_for() -> None:
     ]
     row = ss.off_cpu(trace, by="all").row(by_predicate=pl.col("lock").is_not_null(), named=True)
     assert row["lock_time"] == 40
-    assert convoys(trace) == []
+    [convoy] = convoys(trace)
+    assert (convoy.threads, convoy.queued) == (1, 0)
+    assert "lock convoy" not in ss.findings(trace)["topic"]
+
+
+@pytest.mark.parametrize(("preempted", "told"), [(15, True), (30, False)])
+def test_a_lock_whose_holder_lacks_a_cpu_needs_no_queue(preempted: int, told: bool) -> None:
+    """b alone waits from 10 to 50 for a, which itself waits from `preempted` to 40 for a CPU."""
+    world = WORLD.replace("30  cpu0: a R", f"{preempted}  cpu0: a R")
+    lines = sorted(filter(str.strip, world.splitlines()), key=lambda line: int(line.split()[0]))
+    calls = [call for call in USUAL if call[1] != C]
+    found = ss.findings(traced(calls, world="\n".join(lines)))
+    assert ("lock convoy" in found["topic"]) == told
+    if told:
+        text = found.filter(topic="lock convoy")["text"][0]
+        assert text.startswith("1 thread waited for the futex 0x1000 of process 77: 1 wait, 40 ns")
+        assert "The holder lacks a CPU" in text

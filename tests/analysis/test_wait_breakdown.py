@@ -7,12 +7,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from scenes import scene
 
 import schedscope as ss
 from schedscope.analysis._base import batches, throttling as throttling_module
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
 from schedscope.analysis.wait_breakdown import PARTS
+from schedscope.cli.wait_breakdown import _limited
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES, conform
 
@@ -326,3 +328,103 @@ def test_starvation_and_findings_name_the_quota_and_no_bystander() -> None:
     assert "starvation" not in texts
     assert "fairness" not in texts
     assert "Throttling accounts for 150 ms of the 160 ms that they waited" in texts["quota"]
+
+
+def test_of_nested_quotas_the_one_that_held_a_thread_longest_is_named() -> None:
+    """/web/one, in which `web` is, was throttled for 4 ms, and /web around it for 150."""
+    trace = throttled_world()
+    inner = {"cgroup": "/web/one", "quota": 25 * MS, "period": 100 * MS, "n_periods": 3}
+    trace.info["groups"].append(inner | {"n_throttled": 1, "throttled": 4 * MS})
+    story = ss.starvation(trace, threshold="50ms")["story"][0]
+    assert story.endswith("throttled by the CPU quota of /web")
+    assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
+    # The findings of the thread alone name both, each with what is due to it.
+    about = Facts(trace, "50ms", affected=pl.Series([2], dtype=pl.UInt32))
+    first, second = (one for one in found(about) if one.topic == "quota")
+    assert "of control group /web held" in first.text
+    assert "Throttling accounts for 150 ms of the 160 ms" in first.text
+    assert (first.cost, second.cost) == (150 * MS, 4 * MS)
+    assert "of control group /web/one held" in second.text
+    assert "Throttling accounts for 4.00 ms of the 160 ms" in second.text
+
+
+MOVED = (("parent_utid", pl.UInt32), ("start_ts", pl.Int64), ("exit_ts", pl.Int64))
+
+
+def test_a_group_that_was_gone_at_the_end_is_not_said_to_have_had_no_quota() -> None:
+    """`web` entered /run/1 before the recording's end, where that group was gone."""
+    plain = throttled_world()
+    names = ("states", "threads", "quota_refills")
+    tables: dict[str, Any] = {name: getattr(plain, name).collect() for name in names}
+    tables["threads"] = tables["threads"].with_columns(
+        *(pl.lit(None, kind).alias(name) for name, kind in MOVED),
+        cgroup=pl.when(pl.col("comm") == "web").then(pl.lit("/run/1")).otherwise("cgroup"),
+    )
+    ends = [100, 201, 305, 402, 503]
+    tables["waits"] = conform(
+        "waits",
+        pl.DataFrame(
+            {"utid": [2] * 5, "cause": ["preempt"] * 5, "cpu": [0] * 5, "censored": ["none"] * 5},
+        ).with_columns(
+            ts_ready=pl.Series(ends) * MS - 70 * MS, ts_run=pl.Series(ends) * MS, wait=70 * MS
+        ),
+    )
+    fired = [100 * MS * n for n in range(6)]
+    tables["quota_refills"] = pl.DataFrame(
+        {"ts": fired, "cpu": [0] * 6, "timer": [0] * 6}, plain.quota_refills.collect_schema()
+    )
+    move = {"ts": 0, "tid": 2, "from": "/", "cgroup": "/run/1"}
+    about = {**plain.info, "groups": [{"cgroup": "/", "n_periods": 0}], "group_moves": [move]}
+    trace = ss.Trace.from_tables(tables, about)
+    assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] is None
+    assert parts(ss.wait_breakdown(trace, by="comm"), "hog")["throttled"] == 0
+    [told] = [one for one in found(Facts(trace, "500ms")) if one.topic == "quota"]
+    assert told.text.startswith("Control group /run/1 was gone when the recording ended")
+    assert "of 5 waits of 10.0 ms or more of its threads, 5 ended within 10.0 ms" in told.text
+    assert told.cost == 5 * 70 * MS
+    # A thread that waits for a CPU gets it at any time.
+    tables["waits"] = tables["waits"].with_columns(pl.col("ts_run") + 30 * MS)
+    later = ss.Trace.from_tables(tables, about)
+    assert not [one for one in found(Facts(later, "500ms")) if one.topic == "quota"]
+    # Without a timer that fires there is no quota.
+    del tables["quota_refills"]
+    none = ss.Trace.from_tables(tables, {**about, "recorder": {"name": "ftrace"}})
+    assert parts(ss.wait_breakdown(none, by="comm"))["throttled"] == 0
+
+
+@pytest.mark.parametrize("recorder", ["ftrace", "perf"])
+def test_a_quota_of_unknown_threads_is_told_to_all(recorder: str) -> None:
+    """The kernel counted /web as throttled, but nobody is known to have been in it."""
+    plain = throttled_world()
+    tables: dict[str, Any] = {
+        name: getattr(plain, name).collect() for name in ("states", "threads", "waits")
+    }
+    tables["threads"] = tables["threads"].with_columns(
+        *(pl.lit(None, kind).alias(name) for name, kind in (*MOVED, ("cmdline", pl.String))),
+        cgroup=pl.lit("/"),
+    )
+    trace = ss.Trace.from_tables(tables, {**plain.info, "recorder": {"name": recorder}})
+    about = Facts(trace, "50ms", affected=pl.Series([2], dtype=pl.UInt32))
+    [told] = [one for one in found(about) if one.topic == "quota"]
+    assert "does not show which threads were in it; their waits include that time." in told.text
+    assert ("The ftrace recorder sees threads enter" in told.text) == (recorder == "perf")
+    assert (told.command, told.whatif) == ("info", None)
+
+
+@pytest.mark.parametrize(("waited", "told"), [(50, True), (0, False)])
+def test_why_a_real_time_thread_waits_for_a_fair_one(waited: int, told: bool) -> None:
+    """`pump` waits behind `clerk`, which is fair; `clerk` waits behind `pump` as it must."""
+    lines = f"pump running@0 0..100\nclerk runnable@0 0..100\nclerk running@0 100..{150 + waited}"
+    if waited:
+        lines += f"\npump runnable@0 150..{150 + waited}\npump running@0 200..210"
+    known = {
+        "pump": {"prio": 89, "sched_class": "realtime"},
+        "clerk": {"prio": 120, "sched_class": "fair"},
+    }
+    trace = scene(lines, known, os="Linux")
+    notes = _limited(trace, None)
+    assert bool(notes) == told
+    if told:
+        assert "is a real-time thread, and waited 50.0 ms while threads of worse" in notes[0]
+        assert "sched_rt_runtime_us" in notes[0]
+    assert _limited(trace, pl.col("comm") == "clerk") == []

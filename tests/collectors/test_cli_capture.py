@@ -50,6 +50,9 @@ def test_it_records_summarises_and_hands_on_the_exit_code(tmp_path: Path) -> Non
     # The shell that became COMMAND ran `true` before.
     assert names <= {"sh", "sleep", "true", "unfinished:"}
     assert "comm " in rest
+    assert rest.endswith(
+        "\nWhat was wrong, and what to try: schedscope findings x.capture --workload\n"
+    )
 
 
 def test_without_summary_nothing_is_converted(tmp_path: Path) -> None:

@@ -151,6 +151,19 @@ def test_sigkill_leaves_what_was_recorded(group: bool, recorder: str, tmp_path: 
 
 
 @needs_ftrace
+def test_a_signal_before_recording_is_said(tmp_path: Path) -> None:
+    """As long as its folder is there and it does not record: it says nothing else."""
+    run = Run("-o", "x", "--", *FOREVER, cwd=tmp_path)
+    eventually((tmp_path / "x.capture.partial").is_dir)
+    run.process.send_signal(signal.SIGTERM)
+    status = run.wait()
+    if "recording with" not in run.said:
+        assert status == 125
+        assert "ended by SIGTERM before the recording began; nothing was recorded" in run.said
+    nothing_left(run)
+
+
+@needs_ftrace
 def test_sigkill_before_recording_leaves_nothing(tmp_path: Path) -> None:
     for attempt in range(6):
         run = Run("-o", "x", cwd=tmp_path)

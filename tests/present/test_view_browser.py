@@ -493,8 +493,9 @@ def test_a_selected_wait_leads_to_its_waker(page: Any, trace: ss.Trace) -> None:
 
 def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Trace) -> None:
     found = ss.findings(trace).to_dicts()
-    assert [row["topic"] for row in found] == ["starvation", "fairness", "overload"]
-    worst, unfair, overload = found
+    topics = ["starvation", "real-time", "fairness", "overload"]
+    assert [row["topic"] for row in found] == topics
+    worst, _, unfair, overload = found
     current = "document.querySelector('.sst-findings [aria-current]')?.innerText"
     page.key("g")
     page.wait(f"{current}?.startsWith('starvation (warning)')")
@@ -504,7 +505,7 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     assert now["selection"]["lane"] == f"utid:{worst['utid']}"
     assert now["first"] * now["scale"] <= at
     assert at + worst["dur"] <= (now["first"] + now["bins"] + 1) * now["scale"]
-    assert "Finding 1 of 3: starvation" in now["note"]
+    assert "Finding 1 of 4: starvation" in now["note"]
     assert worst["text"] in page.run(PANEL)
     opened = places(trace, ss.findings(trace))[0].view(trace)
     assert f"schedscope view {trace.name} --at '{opened}'" in page.run(current)
@@ -512,6 +513,8 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     # The list stays in front of what is selected; the facts are one tab away.
     press(page, "Selection", ".sst-tabs button")
     page.wait(f"{PANEL}.includes('Who ran meanwhile')")
+    press(page, "next finding")
+    page.wait(f"{current}?.startsWith('real-time')")
     press(page, "next finding")
     page.wait(f"{current}?.startsWith('fairness')")
     page.wait(f"{HANDLE}.state().selection.lane === 'utid:{unfair['utid']}'")

@@ -181,6 +181,10 @@ def _run(args: argparse.Namespace) -> int:
         else:
             return code or summary
     summary = _summarise(output, args)
+    if not summary and args.format == "table":
+        more = " --workload" if args.command else ""
+        next_one = f"schedscope findings {shlex.quote(output)}{more}"
+        _output.say("", f"What was wrong, and what to try: {next_one}")
     return code or summary
 
 

@@ -16,12 +16,17 @@ the same selection.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
 
 NAME = "findings"
 GROUP = "inspect the recording"
@@ -61,9 +66,8 @@ def run(args: argparse.Namespace) -> Answer:
     shown = frame.head(args.top) if args.top else frame
     chosen = where is not None
     lines = [""]
-    if chosen and "threads" not in frame["about"]:
-        nothing = "nothing costs the selected threads 1 % of the time of that many CPUs"
-        lines = ["", nothing, ""]
+    if where is not None and "threads" not in frame["about"]:
+        lines = ["", *_unexplained(trace, where, args), ""]
     elif not chosen and trace.metadata("workload", "pid") is not None:
         lines = ["", "recorded while a command ran: --workload shows what affects it", ""]
     for number, (row, place) in enumerate(
@@ -79,6 +83,28 @@ def run(args: argparse.Namespace) -> Answer:
         head=headline.headline(trace),
         notes=[*lines, *more(len(frame) - len(shown), "finding")],
     )
+
+
+def _unexplained(trace: Trace, where: pl.Expr, args: argparse.Namespace) -> list[str]:
+    """What the selected threads did, where no finding is about them: they may have waited."""
+    import shlex
+
+    from schedscope.analysis._base.of_threads import chosen_threads
+    from schedscope.analysis.findings.facts import wanted
+    from schedscope.analysis.findings.finding import WORTH
+
+    threads = chosen_threads(trace, where)
+    ran, waited = wanted(trace, threads)
+    did = f"they ran {units.duration(ran)} and waited {units.duration(waited)} for CPUs"
+    if waited < WORTH * trace.duration * max(min(trace.ncpu, len(threads)), 1):
+        return [f"nothing costs the selected threads 1 % of the time of that many CPUs: {did}"]
+    rest = f"{shlex.quote(args.input)} {_options.words(args)}"
+    return [
+        f"no finding is about the selected threads: {did}.",
+        "What these waits consisted of, and which threads ran meanwhile:",
+        f"   schedscope wait-breakdown {rest}",
+        f"   schedscope interference {rest}",
+    ]
 
 
 def _lines(number: int, row: dict[str, Any], source: str, view: str, chosen: bool) -> list[str]:

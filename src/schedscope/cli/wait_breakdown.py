@@ -9,11 +9,18 @@ to the wait exactly. `--by wait` shows the longest waits one by one.
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
+from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer, more
 from schedscope.present.columns import choose
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
 
 NAME = "wait-breakdown"
 GROUP = "who waited, and why?"
@@ -56,6 +63,8 @@ def run(args: argparse.Namespace) -> Answer:
             "throttled: time in which CPUs idled although threads of a group that the kernel"
             " counted as throttled were runnable; a lower bound, as no event says when"
         )
+    notes += _gone(trace, _options.where_threads(args, trace))
+    notes += _limited(trace, where)
     # A part that nothing was ever in says nothing.
     parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")
     seen = [part for part in (*parts, "cpu_idle", "unknown") if frame[part].sum()]
@@ -68,3 +77,60 @@ def run(args: argparse.Namespace) -> Answer:
         head=[*headline.headline(trace), ""],
         notes=notes,
     )
+
+
+def _gone(trace: Trace, where: pl.Expr | None) -> list[str]:
+    """Control groups of these threads whose quotas nobody could read any more."""
+    from schedscope.analysis._base.memo import once
+    from schedscope.analysis._base.of_threads import chosen_threads
+    from schedscope.analysis._base.throttling import throttling
+    from schedscope.analysis.findings.finding import listed
+
+    gone = once(throttling, trace).gone
+    if where is not None:
+        keep = set(chosen_threads(trace, where))
+        gone = {path: utids for path, utids in gone.items() if keep.intersection(utids)}
+    if not gone:
+        return []
+    names = listed([units.printable(path) for path in gone])
+    was = "was" if len(gone) == 1 else "were"
+    return [
+        f"{names} {was} gone when the recording ended: whether a CPU quota held their threads back"
+        " is unknown, and such time would be in the other columns"
+    ]
+
+
+def _limited(trace: Trace, where: pl.Expr | None) -> list[str]:
+    """Why a real-time or deadline thread waits for one that the kernel would run after it."""
+    import polars as pl
+
+    from schedscope.analysis._base.levels import linux_priorities
+    from schedscope.analysis.wait_breakdown import wait_breakdown
+
+    kind = pl.col("sched_class").cast(pl.String)
+    first = trace.threads.filter(kind.is_in(list(_LIMITS))).select("utid").collect()["utid"]
+    if first.is_empty() or not linux_priorities(trace):
+        return []
+    these = pl.col("utid").is_in(first.implode())
+    chosen = these if where is None else these & where
+    rows = wait_breakdown(trace, by=["comm", "tid", "sched_class"], where=chosen)
+    rows = rows.filter(pl.col("behind_worse") >= _WORTH * trace.duration)
+    if rows.is_empty():
+        return []
+    worst = rows.sort("behind_worse", descending=True).row(0, named=True)
+    name = f"{units.printable(worst['comm'] or '?')} ({worst['tid']})"
+    return [
+        f"{name} is a {worst['sched_class'].replace('time', '-time')} thread, and waited"
+        f" {units.duration(worst['behind_worse'])} while threads of worse priority ran:"
+        f" {_LIMITS[worst['sched_class']]}"
+    ]
+
+
+_LIMITS = {
+    "deadline": "the runtime of its reservation was used up",
+    "realtime": (
+        "real-time threads had used up what they may (sched_rt_runtime_us, cpu.rt_runtime_us of a"
+        " control group), or the kernel gave fair threads their part"
+    ),
+}
+_WORTH = 0.01

@@ -129,9 +129,7 @@ class Reader:
     def _quota(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
         held = once(throttling, self.trace)
         path = str(throttled(self.trace)[int(rest)]["cgroup"])
-        own = [utid for utid, quota in held.quota_of.items() if quota == path]
-        numbers = {held.group[utid] for utid in own} - {None}
-        rows = held.stretches.filter(pl.col("group").is_in(list(numbers))).sort("ts")
+        rows = held.by_quota[path].sort("ts")
         return {f"quota:{rest}": self._spans(_united(rows), begin, end)}
 
     def _lag(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
