@@ -57,6 +57,9 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
     hz = trace.info.get("hz")
     if hz:
         found["hz"] = int(hz)
+    preempt = trace.info.get("preempt")
+    if preempt:
+        found["lazy_preemption"] = "on" if preempt == "lazy" else "off"
     # Where the release has no such limit, only a kernel with groups of real-time threads has one.
     if known.get(_RT_RUNTIME) == "0" and told.get(_RT_GROUPS) != "y":
         found.pop(_RT_RUNTIME, None)

@@ -68,6 +68,11 @@ pub const SPEC: Spec = Spec {
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
         switch(
+            "lazy_preemption",
+            "off",
+            "who is preempted by a wakeup is charged up to the switch, not up to the wakeup alone (7.2: preempt=lazy)",
+        ),
+        switch(
             "hrtick",
             "off",
             "a timer ends a request at its deadline, not the next tick (7.2)",
@@ -147,6 +152,7 @@ pub const SPEC: Spec = Spec {
             doc: "Linux 7.2: a timer ends requests",
             values: &[
                 ("hrtick", "on"),
+                ("lazy_preemption", "on"),
                 ("newidle_raises_cost", "off"),
                 ("newidle_by_success", "on"),
             ],
