@@ -314,12 +314,12 @@ impl World {
         ran
     }
 
-    /// A wakeup has queued a thread on `c`, and `c` is to choose again: it will not set the clock
-    /// of its queue for that. Who runs is charged up to now, and what passes until then is charged
-    /// to whom `c` chooses.
+    /// A wakeup queues a thread on `c`, and `c` is to choose again: it will not set the clock of
+    /// its queue for that. Who runs is charged up to then, and what passes until the choice is
+    /// charged to whom `c` chooses.
     pub(super) fn leave_clock(&mut self, c: Cpu) {
         let cpu = &mut self.cpus[c as usize];
-        cpu.clock = self.now;
+        cpu.clock = self.now + self.machine.costs.enqueue_ns;
         cpu.clock_stands = ClockStands::Asked;
     }
 
@@ -329,6 +329,7 @@ impl World {
         let cpu = &mut self.cpus[c as usize];
         if cpu.clock_stands == ClockStands::Asked {
             cpu.clock_stands = ClockStands::Now;
+            cpu.clock = cpu.clock.min(now);
         } else {
             cpu.clock = now;
         }

@@ -25,6 +25,31 @@ fn eevdf_equal_threads_take_turns_of_one_request() {
 }
 
 #[test]
+fn eevdf_preempts_by_the_clock_of_the_wakeup_unless_lazily() {
+    // Requests of 3 ms. s wakes at 20.5 with the earlier deadline, and runs from 21 on. h has run
+    // 19.5 then, and 20 by the clock of a lazy preemption.
+    // cpu0  s 0-1  h 1-21  s 21-22
+    let mut b = Build::new(1);
+    b.add("s", &[run(1), sleep(19), Step::Sleep { ns: MS / 2, disk: false }, run(1)]);
+    b.add("h", &[run(50)]);
+    for (policy, lazy, of_h) in [
+        ("eevdf-6.12", "off", 19.5e6),
+        ("eevdf-7.2", "off", 19.5e6),
+        ("eevdf-7.2", "on", 20e6),
+    ] {
+        let mut machine = Machine::flat(1).unwrap();
+        machine.costs.preempt_ns = MS / 2;
+        let set = [ROUND[0], ROUND[1], ("lazy_preemption", lazy)];
+        let ran = simulate(&b.load, machine, policy, &set, Some(50 * MS)).unwrap();
+        assert_eq!(first(&ran, 3)[2], "cpu0 s 21..22", "{policy}");
+        let of_it = series(&ran, 0, 1);
+        let at = of_it.iter().rfind(|(at, _)| *at == 21.0);
+        let begin = of_it[0].1;
+        assert_eq!(at.map(|(_, v)| v - begin), Some(of_h), "{policy} {lazy}");
+    }
+}
+
+#[test]
 fn eevdf_requests_end_at_ticks() {
     // 3 ms at 250 Hz: the first tick after it is at 4.
     let set = [("base_slice", "3ms"), ("hz", "250")];

@@ -68,9 +68,14 @@ pub const SPEC: Spec = Spec {
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
         switch(
+            "skip_clock_update",
+            "on",
+            "who is preempted by a wakeup is charged up to that only, and its successor from there on",
+        ),
+        switch(
             "lazy_preemption",
             "off",
-            "who is preempted by a wakeup is charged up to the switch, not up to the wakeup alone (7.2: preempt=lazy)",
+            "not so of fair threads, which take the CPU lazily (7.2 with preempt=lazy)",
         ),
         switch(
             "hrtick",
