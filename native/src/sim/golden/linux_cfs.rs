@@ -174,7 +174,8 @@ fn a_slice_that_is_over_is_over_at_each_tick() {
 #[test]
 fn a_preemption_goes_by_the_clock_of_its_wakeup() {
     // s wakes at 21.5, h being at 20.5, and is queued 0.1 later; it runs from 22 on for 1 ms.
-    // h is charged up to 21.6, and s from there on. It was placed 3 behind, at 17.5.
+    // h is charged up to 21.6, and s from there on. It was placed 3 behind, at 17.5. No tick,
+    // which would set the clock, comes in between.
     // cpu0  s 0-1  h 1-22  s 22-23
     let mut b = Build::new(1);
     b.add("s", &[run(1), nap(20_500), run(1)]);
@@ -184,7 +185,7 @@ fn a_preemption_goes_by_the_clock_of_its_wakeup() {
             let mut machine = Machine::flat(1).unwrap();
             machine.costs.preempt_ns = MS / 2;
             machine.costs.enqueue_ns = MS / 10;
-            let set = [TICKS, ("skip_clock_update", skips)];
+            let set = [("hz", "250"), ("skip_clock_update", skips)];
             let ran = simulate(&b.load, machine, policy, &set, Some(50 * MS)).unwrap();
             assert_eq!(first(&ran, 3)[2], "cpu0 s 22..23", "{policy}");
             let of = |t, ms| {
