@@ -37,7 +37,8 @@ class Costs:
     distance (the refill of its cache), `ipi` before another CPU hears that it
     should reschedule (its thread gets no further than its next call through a pipe, lock or
     queue), `idle_exit` before an idle CPU does so, `preempt` before a
-    busy one gives up its thread for another, `tick` at each clock tick of a busy
+    busy one gives up its thread for another, of which `enqueue` passes before the woken thread is
+    queued (see `skip_clock_update` of the policy cfs), `tick` at each clock tick of a busy
     CPU. `smt_speed` is the speed of a hardware thread
     whose sibling is busy: 1 means that siblings do not disturb each other, 0.6
     is a usual figure.
@@ -51,6 +52,7 @@ class Costs:
     ipi: int = 0
     idle_exit: int = 0
     preempt: int = 0
+    enqueue: int = 0
     tick: int = 0
     smt_speed: float = 1.0
 

@@ -43,6 +43,8 @@ _RT_RUNTIME, _RT_PERIOD = "rt_runtime", "rt_period"
 _RT_GROUPS = "CONFIG_RT_GROUP_SCHED"
 _FAIR_SERVER = "/fair_server/cpu0/"
 _MOST_SCALED = 8
+_LAZY = {"lazy": "on", "full": "off"}
+"""By the kernel's preemption model."""
 
 
 def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
@@ -57,6 +59,10 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
     hz = trace.info.get("hz")
     if hz:
         found["hz"] = int(hz)
+    # What older kernels call voluntary has become lazy: it tells nothing of a newer one.
+    model = trace.info.get("preempt")
+    if model in _LAZY:
+        found["lazy_preemption"] = _LAZY[model]
     # Where the release has no such limit, only a kernel with groups of real-time threads has one.
     if known.get(_RT_RUNTIME) == "0" and told.get(_RT_GROUPS) != "y":
         found.pop(_RT_RUNTIME, None)

@@ -150,7 +150,8 @@ def measured_costs(trace: Trace) -> Costs:
 
     `idle_exit`: the median wait of wakes that found the CPU they ran on idle;
     `preempt`: of those that preempted the CPU on which they were raised; `ipi`:
-    how much longer it took on another one. Running times of a trace contain the
+    how much longer it took on another one; `enqueue`: the median time of all until the woken
+    thread was queued. Running times of a trace contain the
     kernel's share of a switch, so that none is charged again.
     """
     onto = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
@@ -166,13 +167,13 @@ def measured_costs(trace: Trace) -> Costs:
             & pl.col("ts_enqueued").is_not_null()
         )
         .join(onto, on=["ts_run", "utid"])
-        .select("wait", "idle", "preempts", here=pl.col("waker_cpu") == pl.col("cpu"))
+        .select("wait", "placement", "idle", "preempts", here=pl.col("waker_cpu") == pl.col("cpu"))
         .collect()
     )
     at_once = pl.col("preempts") & ~pl.col("idle") & (pl.col("wait") < AT_ONCE)
 
-    def median(which: pl.Expr) -> int:
-        found = waits.filter(which)["wait"].median()
+    def median(which: pl.Expr, of: str = "wait") -> int:
+        found = waits.filter(which)[of].median()
         return round(found) if isinstance(found, float) else 0
 
     preempt = median(at_once & pl.col("here"))
@@ -182,6 +183,7 @@ def measured_costs(trace: Trace) -> Costs:
     return Costs(
         idle_exit=median(pl.col("idle")),
         preempt=preempt,
+        enqueue=median(pl.lit(True), "placement"),
         ipi=max(0, median(elsewhere) - preempt) if enough else 0,
     )
 

@@ -118,7 +118,8 @@ def settings(chance: random.Random, policies: list[Any]) -> dict[str, Any]:
             usual = [tunable["default"], 1, 2, 3, 10, 99, 100, 1000, 10**6]
             edges = [0, 10**9, 10**12, number(chance), 0.001, -1]
             given[tunable["name"]] = chance.choice(usual if chance.random() < 0.8 else edges)
-    names = ["switch", "migration_smt", "ipi", "idle_exit", "preempt", "tick", "smt_speed"]
+    names = ["switch", "migration_smt", "ipi", "idle_exit", "preempt", "enqueue", "tick"]
+    names.append("smt_speed")
     costs = {
         name: chance.choice(
             [0, 1, 1000, 10**6, 10**9, 0.5] * 3 + [-1, 10**9 + 1, 1e300, float("nan")]

@@ -119,6 +119,18 @@ def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
     assert recorded_tunables(told(2, rt_runtime_us="-1"), "cfs-6.1") == {"rt_runtime": 0}
 
 
+@pytest.mark.parametrize(
+    ("model", "expected"), [("lazy", "on"), ("full", "off"), ("voluntary", None), (None, None)]
+)
+def test_preemption_is_lazy_where_the_kernel_says_so(
+    model: str | None, expected: str | None
+) -> None:
+    trace = told(2)
+    trace.info["preempt"] = model
+    assert recorded_tunables(trace, "eevdf-7.2").get("lazy_preemption") == expected
+    assert "lazy_preemption" not in recorded_tunables(trace, "cfs-6.1")
+
+
 @pytest.mark.parametrize("text", ["", "(null)", "fast", "-1"])
 def test_what_is_no_number_is_left_out(text: str) -> None:
     assert recorded_tunables(told(2, base_slice_ns=text), "eevdf-6.12") == {}

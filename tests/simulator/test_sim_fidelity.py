@@ -61,6 +61,17 @@ def test_costs_are_measured_where_the_cpu_was_idle() -> None:
     assert measured_costs(real).idle_exit == 7000
 
 
+def test_how_long_a_thread_takes_to_be_queued_is_part_of_the_costs() -> None:
+    """In a simulation no time passes from the wakeup to the queue; on a real host some does."""
+    real = simulate(periodic(1, times=20), policy="fifo", cpus=1, costs={"idle_exit": "7us"})
+    assert measured_costs(real).enqueue == 0
+    trace = open_trace(FIXTURES / "linux-ftrace-starved.capture")
+    queued = trace.waits.filter(pl.col("cause") == "wake", pl.col("ts_enqueued").is_not_null())
+    placement = queued.select(pl.col("placement").median()).collect().item()
+    assert measured_costs(trace).enqueue == pytest.approx(placement, rel=0.1)
+    assert placement > 0
+
+
 def test_wasserstein_against_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(3)

@@ -43,6 +43,7 @@ fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>, tick_phase: i64) ->
             .map_or(1000, |v| (v * 1000.0).round() as i64),
         ipi_ns: ns("ipi"),
         idle_exit_ns: ns("idle_exit"),
+        enqueue_ns: ns("enqueue"),
         preempt_ns: ns("preempt"),
         tick_ns: ns("tick"),
         tick_phase_ns: tick_phase,

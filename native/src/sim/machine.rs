@@ -108,6 +108,8 @@ pub struct Costs {
     pub idle_exit_ns: i64,
     /// Time from a request to choose until a busy CPU gives up its thread, in ns.
     pub preempt_ns: i64,
+    /// Time from a wakeup until its thread is queued, of those two, in ns.
+    pub enqueue_ns: i64,
     /// Time each clock tick steals from the running thread, in ns.
     pub tick_ns: i64,
     /// When a clock tick falls, in ns after the beginning.
@@ -123,6 +125,7 @@ impl Default for Costs {
             ipi_ns: 0,
             idle_exit_ns: 0,
             preempt_ns: 0,
+            enqueue_ns: 0,
             tick_ns: 0,
             tick_phase_ns: 0,
         }
@@ -142,6 +145,7 @@ impl Costs {
             ("ipi", self.ipi_ns),
             ("idle_exit", self.idle_exit_ns),
             ("preempt", self.preempt_ns),
+            ("enqueue", self.enqueue_ns),
             ("tick", self.tick_ns),
             ("tick_phase", self.tick_phase_ns),
         ];

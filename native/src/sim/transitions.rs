@@ -5,7 +5,7 @@ use super::machine::{Cpu, Distance};
 use super::output::{LeftAs, Switch, WakeStep, Wakeup};
 use super::policy::{EnqueueReason, SelectReason, SwitchOutReason, Wake};
 use super::workload::{Class, INBOX, Step, Tid};
-use super::world::{RescheduleReason, SleepKind, State};
+use super::world::{ClockStands, RescheduleReason, SleepKind, State};
 
 impl Engine<'_> {
     /// `t` is in its first sleep or wait when it appears; false if that step is
@@ -167,6 +167,9 @@ impl Engine<'_> {
         } else {
             self.policy.check_preempt(&mut self.world, to, t, wake);
         }
+        if self.world.needs_resched(to) && self.policy.leaves_clock(&self.world, to, t) {
+            self.world.leave_clock(to);
+        }
     }
 
     pub(super) fn block(&mut self, c: Cpu, t: Tid, disk: bool) {
@@ -199,6 +202,7 @@ impl Engine<'_> {
     /// `t` goes off `c` and is no longer runnable here; `c` chooses another.
     pub(super) fn leave(&mut self, c: Cpu, t: Tid, left: SwitchOutReason, left_as: LeftAs) {
         self.world.n_runnable -= 1;
+        self.world.set_clock(c);
         self.policy.put_prev(&mut self.world, c, t, left);
         self.off_cpu(c, t);
         self.world.cpus[c as usize].resched = None;
@@ -219,6 +223,7 @@ impl Engine<'_> {
     /// The same with something that is done while nobody runs on `c`.
     fn choose_after(&mut self, c: Cpu, why: RescheduleReason, then: impl FnOnce(&mut Self)) {
         self.world.cpus[c as usize].resched = None;
+        self.world.set_clock(c);
         let Some(t) = self.world.cpus[c as usize].curr else {
             self.dispatch(c, None, LeftAs::Idle);
             return;
@@ -294,6 +299,7 @@ impl Engine<'_> {
                 self.world.mark_idle_if_so(c);
             }
         }
+        self.world.cpus[c as usize].clock_stands = ClockStands::No;
         if self.smt && (prev.is_some() != next.is_some()) {
             self.siblings_changed(c);
         }
@@ -310,7 +316,11 @@ impl Engine<'_> {
         cpu.curr = Some(n);
         cpu.rate = rate;
         cpu.picked_at = now;
-        cpu.charged_at = now;
+        cpu.charged_at = if cpu.clock_stands == ClockStands::Now {
+            cpu.clock
+        } else {
+            now
+        };
         cpu.settled_at = now;
         let costs = &self.world.machine.costs;
         let th = &mut self.world.threads[n as usize];

@@ -69,6 +69,16 @@ pub struct Thread {
 
 const _: () = assert!(size_of::<Thread>() == 64);
 
+/// Whether a CPU chooses by the clock of its queue as a wakeup has left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClockStands {
+    No,
+    /// When it next chooses.
+    Asked,
+    /// It chooses now.
+    Now,
+}
+
 #[derive(Debug, Clone)]
 pub struct CpuState {
     pub curr: Option<Tid>,
@@ -79,7 +89,10 @@ pub struct CpuState {
     /// When it last became idle, if it is.
     pub idle_since: i64,
     pub(super) resched: Option<RescheduleReason>,
+    /// Until when its threads are charged: the moment at which the clock of its queue was last set.
     pub(super) charged_at: i64,
+    pub(super) clock: i64,
+    pub(super) clock_stands: ClockStands,
     pub(super) settled_at: i64,
     /// Work units done per wall ns.
     pub(super) rate: i64,
@@ -95,6 +108,8 @@ impl CpuState {
             idle_since: 0,
             resched: None,
             charged_at: 0,
+            clock: 0,
+            clock_stands: ClockStands::No,
             settled_at: 0,
             rate,
         }
@@ -291,9 +306,33 @@ impl World {
     pub fn take_run(&mut self, c: Cpu) -> i64 {
         let now = self.now;
         let cpu = &mut self.cpus[c as usize];
-        let ran = now - cpu.charged_at;
-        cpu.charged_at = now;
+        if cpu.clock_stands != ClockStands::Now {
+            cpu.clock = now;
+        }
+        let ran = cpu.clock - cpu.charged_at;
+        cpu.charged_at = cpu.clock;
         ran
+    }
+
+    /// A wakeup queues a thread on `c`, and `c` is to choose again: it will not set the clock of
+    /// its queue for that. Who runs is charged up to then, and what passes until the choice is
+    /// charged to whom `c` chooses.
+    pub(super) fn leave_clock(&mut self, c: Cpu) {
+        let cpu = &mut self.cpus[c as usize];
+        cpu.clock = self.now + self.machine.costs.enqueue_ns;
+        cpu.clock_stands = ClockStands::Asked;
+    }
+
+    /// `c` begins to choose.
+    pub(super) fn set_clock(&mut self, c: Cpu) {
+        let now = self.now;
+        let cpu = &mut self.cpus[c as usize];
+        if cpu.clock_stands == ClockStands::Asked {
+            cpu.clock_stands = ClockStands::Now;
+            cpu.clock = cpu.clock.min(now);
+        } else {
+            cpu.clock = now;
+        }
     }
 
     /// Ask `c` to choose again at this instant (another CPU hears it after the

@@ -73,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="cost of switch, migration_smt, migration_llc, migration_package, migration_numa,"
-        " ipi, idle_exit, preempt, tick (times) or smt_speed (a factor); by default the costs"
-        " measured in the trace, and none without a trace",
+        " ipi, idle_exit, preempt, enqueue, tick (times) or smt_speed (a factor); by default the"
+        " costs measured in the trace, and none without a trace",
     )
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     parser.add_argument(

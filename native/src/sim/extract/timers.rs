@@ -15,7 +15,8 @@
 //!
 //! Timers of the kernel's own count clock ticks, and a thread that sleeps on one wakes
 //! at a tick, when a thread's slice may end, too: one that is said to sleep so long
-//! that it wakes between two takes the CPU from somebody in the middle of a slice.
+//! that it wakes between two takes the CPU from somebody in the middle of a slice. One that
+//! each tick wakes looks like one with a periodic timer.
 use super::super::load::op;
 use super::{Extractor, Made, NOBODY, ThreadOut, median};
 
@@ -57,16 +58,20 @@ impl Extractor {
     pub(super) fn find_timers(&mut self) {
         for th in &mut self.threads {
             let mut timed = periodic(&th.outside);
+            let clock = self.rules.clock;
+            let ticked = clock.map_or_else(Vec::new, |(hz, phase)| {
+                ticked(&th.outside, hz, self.begin + phase)
+            });
+            if clock.is_some_and(|(hz, _)| !ticked.is_empty() && each_tick(&timed, hz)) {
+                timed.clear();
+            }
             let read = clock_read(&th.outside, &timed).filter(|_| !self.rules.absolute);
             if let Some(read) = &read {
                 timed.clone_from(&read.timed);
             }
             self.report.periodic_threads += u64::from(!timed.is_empty());
             self.report.periodic_waits += timed.len() as u64;
-            if timed.is_empty()
-                && let Some((hz, phase)) = self.rules.clock
-            {
-                let ticked = ticked(&th.outside, hz, self.begin + phase);
+            if timed.is_empty() {
                 self.report.ticking_threads += u64::from(!ticked.is_empty());
                 self.report.ticking_sleeps += ticked.len() as u64;
                 for (sleep, ns) in ticked {
@@ -160,6 +165,14 @@ fn ticked(sleeps: &[OutsideSleep], hz: i64, phase: i64) -> Vec<(OutsideSleep, i6
         return Vec::new();
     }
     at_ticks.into_iter().filter(|(_, ns)| *ns > 0).collect()
+}
+
+/// Whether these wakes are usually a clock tick apart: what wakes then is the tick itself, which
+/// comes at other instants in another replay.
+fn each_tick(timed: &[OutsideSleep], hz: i64) -> bool {
+    let distances: Vec<i64> = timed.windows(2).map(|w| w[1].woken - w[0].woken).collect();
+    let tick = 1_000_000_000 / hz.max(1);
+    median(&distances).is_some_and(|d| (d + tick / 2) / tick == 1)
 }
 
 /// The sleeps that a periodic timer ended.
@@ -281,6 +294,15 @@ mod tests {
         // A timer set before: the thread comes in time.
         let all = sleeps(&RUNS, true);
         assert!(clock_read(&all, &periodic(&all)).is_none());
+    }
+
+    #[test]
+    fn a_timer_of_the_ticks_own_period_is_the_tick() {
+        let all = sleeps(&RUNS, true);
+        for (hz, tick) in [(100_000, true), (25_000, false), (250_000, false)] {
+            assert_eq!(each_tick(&periodic(&all), hz), tick, "{hz}");
+        }
+        assert!(!each_tick(&[], 100_000));
     }
 
     #[test]

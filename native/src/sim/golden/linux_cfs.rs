@@ -160,6 +160,45 @@ fn a_new_thread_has_its_place_from_its_parents_queue() {
 }
 
 #[test]
+fn a_slice_that_is_over_is_over_at_each_tick() {
+    // Weights 1024 and 110: 5.42 and 0.75 ms. Ticks of 2 ms. a runs 6, b 2, which puts it at
+    // 18.6. From 14 on a's slice is over, and it goes on until a tick finds it behind b.
+    // cpu0  a 0-6  b 6-8  a 8-22
+    for policy in BOTH {
+        let ran = on_one_cpu(&hogs(&[0, 10], 50), policy, &[("hz", "500")], 1000);
+        let want = ["cpu0 a 0..6", "cpu0 b 6..8", "cpu0 a 8..22"];
+        assert_eq!(first(&ran, 3), want, "{policy}");
+    }
+}
+
+#[test]
+fn a_preemption_goes_by_the_clock_of_its_wakeup() {
+    // s wakes at 21.5, h being at 20.5, and is queued 0.1 later; it runs from 22 on for 1 ms.
+    // h is charged up to 21.6, and s from there on. It was placed 3 behind, at 17.5. No tick,
+    // which would set the clock, comes in between.
+    // cpu0  s 0-1  h 1-22  s 22-23
+    let mut b = Build::new(1);
+    b.add("s", &[run(1), nap(20_500), run(1)]);
+    b.add("h", &[run(50)]);
+    for policy in BOTH {
+        for (skips, of_h, of_s) in [("on", 20.6e6, 18.9e6), ("off", 21e6, 18.5e6)] {
+            let mut machine = Machine::flat(1).unwrap();
+            machine.costs.preempt_ns = MS / 2;
+            machine.costs.enqueue_ns = MS / 10;
+            let set = [("hz", "250"), ("skip_clock_update", skips)];
+            let ran = simulate(&b.load, machine, policy, &set, Some(50 * MS)).unwrap();
+            assert_eq!(first(&ran, 3)[2], "cpu0 s 22..23", "{policy}");
+            let of = |t, ms| {
+                let all = series(&ran, 0, t);
+                all.iter().rfind(|(at, _)| *at == ms).map(|(_, v)| *v)
+            };
+            assert_eq!(of(1, 22.0), Some(of_h), "{policy} {skips}");
+            assert_eq!(of(0, 23.0), Some(of_s), "{policy} {skips}");
+        }
+    }
+}
+
+#[test]
 fn shares_follow_the_weights() {
     // nice 0 and 5: 1024 to 335, 75.3 %.
     for policy in BOTH {

@@ -25,6 +25,37 @@ fn eevdf_equal_threads_take_turns_of_one_request() {
 }
 
 #[test]
+fn eevdf_preempts_by_the_clock_of_the_wakeup_unless_lazily() {
+    // Requests of 3 ms, ticks of 4. s (nice -5) wakes at 20.5, when h has run 18.5 and its request
+    // ends at 21; that of s ends at 18.5 + 3 * 1024 / 3121 = 19.5. s runs from 21 on: h has run 18.5
+    // by the clock of the wakeup, and 19 by that of the switch.
+    // cpu0  s 0-1  h 2-21  s 21-22
+    let mut b = Build::new(1);
+    let nap = Step::Sleep {
+        ns: 39 * MS / 2,
+        disk: false,
+    };
+    b.add("s", &[run(1), nap, run(1)]).nice = -5;
+    b.add("h", &[run(50)]).start = Some(2 * MS);
+    for (policy, lazy, of_h) in [
+        ("eevdf-6.12", "off", 18.5e6),
+        ("eevdf-7.2", "off", 18.5e6),
+        ("eevdf-7.2", "on", 19e6),
+    ] {
+        let mut machine = Machine::flat(1).unwrap();
+        machine.costs.preempt_ns = MS / 2;
+        let set = [ROUND[0], ("hz", "250"), ("lazy_preemption", lazy)];
+        let ran = simulate(&b.load, machine, policy, &set, Some(50 * MS)).unwrap();
+        let want = ["cpu0 s 0..1", "cpu0 h 2..21", "cpu0 s 21..22"];
+        assert_eq!(first(&ran, 3), want, "{policy} {lazy}");
+        let of_it = series(&ran, 0, 1);
+        let last = of_it.iter().rfind(|(at, _)| *at <= 21.0);
+        let begin = of_it[0].1;
+        assert_eq!(last.map(|(_, v)| v - begin), Some(of_h), "{policy} {lazy}");
+    }
+}
+
+#[test]
 fn eevdf_requests_end_at_ticks() {
     // 3 ms at 250 Hz: the first tick after it is at 4.
     let set = [("base_slice", "3ms"), ("hz", "250")];

@@ -14,6 +14,8 @@
 //!   where at least sched_nr_latency threads are runnable. pick_next_entity prefers
 //!   next to last; set_next_entity forgets only the buddy that it picks.
 //! * yield_task_fair: who yields is `skip`, passed over if that is not too unfair.
+//! * check_preempt_curr (core.c): who is preempted by a wakeup is charged up to that only, and
+//!   its successor from there on (2.6.35).
 //! * task_fork_fair: a new thread gets its place in the queue of its parent's CPU and
 //!   takes it along to another, as one that is moved does.
 //! * sched_slice: no slice is shorter than the least granularity (BASE_SLICE, 5.13).
@@ -102,6 +104,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         },
         yield_skips: s.is_on("yield_skips"),
         place_at_fork: s.is_on("place_at_fork"),
+        skips_clock: s.is_on("skip_clock_update"),
         early: s.is_on("early_slice_check"),
         wake_cpu: match s.choice("wake_cpu") {
             0 => WakeCpu::WakeIdle,
@@ -173,6 +176,7 @@ pub(super) struct Constants {
     buddies: Buddies,
     yield_skips: bool,
     place_at_fork: bool,
+    skips_clock: bool,
     early: bool,
     pub(super) wake_cpu: WakeCpu,
     pub(super) forkexec_idx: usize,
@@ -557,6 +561,10 @@ impl Policy for Cfs {
         }
         self.balancer.tick(w, &mut self.q, cpu);
         self.after_balance(w, cpu);
+    }
+
+    fn leaves_clock(&self, _: &World, _: Cpu, _: Tid) -> bool {
+        self.k.skips_clock
     }
 
     fn shares_by_groups(&self) -> bool {

@@ -3,8 +3,8 @@
 //! What a group's entity does follows from the threads in the group (enqueue_task_fair,
 //! dequeue_task_fair, put_prev_task_fair, set_next_entity and reweight_entity of
 //! kernel/sched/fair.c, 5.10 and 6.1). A group comes back to the queue above as a sleeper
-//! does (place_entity). From 3.15 on what of the path to a thread runs on is not picked
-//! anew, so that its slice goes on.
+//! does (place_entity). From 3.15 on what of the path to a thread runs on, or the thread itself,
+//! is not picked anew (pick_next_task_fair), so that a slice that is over is over at each tick.
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
@@ -173,7 +173,7 @@ impl Levels for Rqs {
 
     #[inline]
     fn picked(&mut self, e: Entity, again: bool) {
-        if !(again && self.oldest && self.groups.inner(e).is_some()) {
+        if !(again && self.oldest) {
             let se = &mut self.se[e as usize];
             se.ran_at_pick = se.ran;
         }

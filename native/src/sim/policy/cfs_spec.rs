@@ -85,6 +85,11 @@ pub const SPEC: Spec = Spec {
             "a new thread gets its place in its parent's queue (5.10, 6.1)",
         ),
         switch(
+            "skip_clock_update",
+            "off",
+            "who is preempted by a wakeup is charged up to that only, and its successor from there on (5.10, 6.1)",
+        ),
+        switch(
             "early_slice_check",
             "on",
             "end a slice also when the leftmost is a whole slice behind (2.6.32)",
@@ -220,13 +225,13 @@ pub const SPEC: Spec = Spec {
 };
 
 /// Least slice, search for idle CPUs, and when a CPU that turns idle pulls.
-const OF_6_1: [(&str, &str); 18] = later([
+const OF_6_1: [(&str, &str); 19] = later([
     ("least_slice", "on"),
     ("sis_util", "on"),
     ("newidle_by_success", "on"),
     ("newidle_least_idle", "0"),
 ]);
-const OF_5_10: [(&str, &str); 18] = later([
+const OF_5_10: [(&str, &str); 19] = later([
     ("least_slice", "off"),
     ("sis_util", "off"),
     ("newidle_by_success", "off"),
@@ -236,7 +241,7 @@ const OF_5_10: [(&str, &str); 18] = later([
 /// What 5.10 and 6.1 have in common, and where they differ.
 const fn later(
     [a, b, c, d]: [(&'static str, &'static str); 4],
-) -> [(&'static str, &'static str); 18] {
+) -> [(&'static str, &'static str); 19] {
     [
         ("sched_latency", "6ms"),
         ("sched_min_granularity", "750us"),
@@ -246,6 +251,7 @@ const fn later(
         ("buddies", "preempting"),
         ("yield_skips", "on"),
         ("place_at_fork", "on"),
+        ("skip_clock_update", "on"),
         ("wake_cpu", "scan"),
         ("balancer", "groups"),
         ("pull_oldest", "on"),

@@ -66,6 +66,8 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         delay: s.is_on("delay_dequeue"),
         zero: s.is_on("delay_zero"),
         preempt: s.is_on("wakeup_preemption"),
+        skips_clock: s.is_on("skip_clock_update"),
+        lazy: s.is_on("lazy_preemption"),
         own_slices: s.is_on("own_slices"),
         short: s.is_on("preempt_short"),
         shortest: s.is_on("protect_shortest"),
@@ -417,6 +419,13 @@ impl Policy for Eevdf {
 
     fn prefetch(&self, t: Tid) {
         near((self.q.se[t as usize].home, self.q.nodes.key(t)));
+    }
+
+    /// As `wakeup_preempt` of core.c has it, which does not count requests that are only to be
+    /// heard on the way back to the program (resched_curr_lazy).
+    fn leaves_clock(&self, w: &World, cpu: Cpu, woken: Tid) -> bool {
+        let lazily = self.q.k.lazy && w.cpu(cpu).curr.is_some();
+        self.q.k.skips_clock && (!lazily || self.q.se[woken as usize].realtime)
     }
 
     fn shares_by_groups(&self) -> bool {

@@ -28,6 +28,8 @@ pub(super) struct Features {
     pub(super) delay: bool,
     pub(super) zero: bool,
     pub(super) preempt: bool,
+    pub(super) skips_clock: bool,
+    pub(super) lazy: bool,
     pub(super) own_slices: bool,
     pub(super) short: bool,
     pub(super) shortest: bool,

@@ -68,6 +68,16 @@ pub const SPEC: Spec = Spec {
         ),
         switch("wakeup_preemption", "on", "a waking thread may preempt"),
         switch(
+            "skip_clock_update",
+            "on",
+            "who is preempted by a wakeup is charged up to that only, and its successor from there on",
+        ),
+        switch(
+            "lazy_preemption",
+            "off",
+            "not so of fair threads, which take the CPU lazily (7.2 with preempt=lazy)",
+        ),
+        switch(
             "hrtick",
             "off",
             "a timer ends a request at its deadline, not the next tick (7.2)",
@@ -147,6 +157,7 @@ pub const SPEC: Spec = Spec {
             doc: "Linux 7.2: a timer ends requests",
             values: &[
                 ("hrtick", "on"),
+                ("lazy_preemption", "on"),
                 ("newidle_raises_cost", "off"),
                 ("newidle_by_success", "on"),
             ],

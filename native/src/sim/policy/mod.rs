@@ -58,6 +58,9 @@
 //!   takes its next step. Otherwise CPUs choose in the order in which they were asked.
 //! * `back_from_kernel(t)`: the running `t` has made a system call that forked, woke
 //!   somebody, or changed a priority or mask, and is about to go on.
+//! * `leaves_clock(cpu, woken)`: `woken` was queued on `cpu`, which is to choose again. Whether it
+//!   then goes by the time of this wakeup: who leaves it is charged up to that, and who comes
+//!   from there on, whatever passes in between (`rq_clock_skip_update` of Linux).
 //! * `prefetch(t)`: `t` will wake before long. Nothing is to be changed: `near` what
 //!   you keep of `t`, so that it is near by then. Worth it for records of many threads.
 //! * `prio(t)`: the number shown in the output. Default: Linux's (120 + nice,
@@ -275,6 +278,9 @@ pub trait Policy: Send {
         false
     }
     fn back_from_kernel(&mut self, _w: &mut World, _t: Tid) {}
+    fn leaves_clock(&self, _w: &World, _cpu: Cpu, _woken: Tid) -> bool {
+        false
+    }
     fn prefetch(&self, _t: Tid) {}
     fn prio(&self, w: &World, t: Tid) -> i16 {
         let th = w.thread(t);
