@@ -151,7 +151,7 @@ def queue_depth_summary(
     ┌─────┬──────┬─────┬─────┬───────────────┐
     │ cpu ┆ mean ┆ p50 ┆ max ┆ overload_frac │
     │ --- ┆ ---  ┆ --- ┆ --- ┆ ---           │
-    │ u16 ┆ f64  ┆ i64 ┆ i64 ┆ f64           │
+    │ u16 ┆ f64  ┆ i32 ┆ i32 ┆ f64           │
     ╞═════╪══════╪═════╪═════╪═══════════════╡
     │ 0   ┆ 1.3  ┆ 1   ┆ 2   ┆ 0.3           │
     └─────┴──────┴─────┴─────┴───────────────┘
@@ -162,8 +162,8 @@ def queue_depth_summary(
         "observed": pl.Int64,
         "unknown": pl.Int64,
         "mean": pl.Float64,
-        **{column_name(share): pl.Int64 for share in shares},
-        "max": pl.Int64,
+        **{column_name(share): pl.Int32 for share in shares},
+        "max": pl.Int32,
         "ts_max": pl.Int64,
         "overload": pl.Int64,
         "overload_frac": pl.Float64,
