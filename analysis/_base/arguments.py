@@ -6,6 +6,7 @@ in an error of Python or Polars that names neither, or select by chance.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.errors import UsageError
-from schedscope.parsers.schema import TABLES
+from schedscope.parsers.schema import TABLES, kind_of
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -67,6 +68,8 @@ def selecting(where: object) -> Iterator[None]:
         raise UsageError(
             f"where={where!r}", "a Polars expression", 'as in where=pl.col("comm") == "web"'
         )
+    if where.meta.has_multiple_outputs():
+        raise _not_a_selection("it gives several columns")
     kind = _kind(where)
     if kind is not None and kind != pl.Boolean:
         raise _not_a_selection(f"it gives {kind}")
@@ -77,6 +80,8 @@ def selecting(where: object) -> Iterator[None]:
             raise
         if isinstance(error, pl.exceptions.ColumnNotFoundError):
             raise _unknown_column(where, error) from error
+        if word := _no_word(error):
+            raise _unknown_word(where, word) from error
         raise _not_a_selection(str(error).partition("\n")[0]) from error
 
 
@@ -104,6 +109,23 @@ def _unknown_column(where: pl.Expr, error: Exception) -> UsageError:
     return UsageError(f"no column {named[0]!r} here", "a column of the threads", f"one of {known}")
 
 
+def _no_word(error: Exception) -> str | None:
+    """The text that is compared with a column of fixed words and is none of them."""
+    found = re.search(r'to `enum` failed for value "(.*)"', str(error))
+    return found and found[1]
+
+
+def _unknown_word(where: pl.Expr, word: str) -> UsageError:
+    named = {name: _COLUMNS.get(name) for name in where.meta.root_names()}
+    words = {name: kind for name, kind in named.items() if isinstance(kind, pl.Enum)}
+    name, kind = next(
+        ((n, k) for n, k in words.items() if word not in k.categories), ("that column", None)
+    )
+    return UsageError(
+        f"no {name} is {word!r}", kind_of(kind) if kind is not None else "one of its words"
+    )
+
+
 def _names(error: Exception, column: str) -> bool:
     return f'"{column}"' in str(error).partition(";")[0]
 
@@ -124,6 +146,8 @@ def _blamed(where: pl.Expr, error: pl.exceptions.PolarsError) -> bool:
     names = where.meta.root_names()
     if isinstance(error, pl.exceptions.ColumnNotFoundError):
         return any(_names(error, name) for name in names)
+    if _no_word(error) is not None:
+        return True
     try:
         pl.DataFrame(schema={name: _COLUMNS.get(name, pl.Null()) for name in names}).select(where)
     except pl.exceptions.PolarsError:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from inspect import isclass, signature
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from decoded import FIXTURES
 
 import schedscope as ss
 from schedscope import Trace
@@ -41,6 +43,7 @@ NO_SELECTIONS: dict[str, Any] = {
     "numbers": pl.col("tid") + 1,
     "a sum": pl.col("tid").sum(),
     "nothing": pl.lit(None),
+    "two columns": pl.col("comm", "process_name") == "web",
     "text and number": pl.col("comm") > 3,
     "no column": pl.col("no such column") == 1,
 }
@@ -60,6 +63,15 @@ def test_the_column_is_named(trace: Trace) -> None:
     for name in ("latency", "wakers", "off_cpu", "virtual_lag", "outliers", "check"):
         with pytest.raises(UsageError, match="no column 'no such column'"):
             getattr(ss, name)(trace, where=NO_SELECTIONS["no column"])
+
+
+def test_a_word_that_a_column_does_not_have_is_named_with_those_it_has(tmp_path: Path) -> None:
+    """Polars refuses it where a file says which values it holds."""
+    recorded = ss.open(FIXTURES / "perf-zstd.data", cache=tmp_path)
+    with pytest.raises(UsageError, match="no cause is 'wakeup'; expected wake, new, preempt"):
+        ss.latency(recorded, where=pl.col("cause") == "wakeup")
+    with pytest.raises(UsageError, match="no sched_class is 'rt'; expected stop, deadline"):
+        ss.findings(recorded, where=pl.col("sched_class") == "rt")
 
 
 def test_the_questions_were_found() -> None:
