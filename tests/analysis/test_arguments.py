@@ -140,3 +140,12 @@ def test_a_service_selects_threads_of_the_virtual_lag(trace: Trace) -> None:
 def test_a_figure_is_drawn_of_a_frame(trace: Trace) -> None:
     with pytest.raises(UsageError, match=r"a figure of a Trace; expected the frame that"):
         ss.plot.latency(trace)  # type: ignore[arg-type]
+
+
+def test_cpus_are_numbers_or_a_list(trace: Trace) -> None:
+    assert ss.queue_depth(trace, cpus="1").equals(ss.queue_depth(trace, cpus=[1]))
+    for wrong in ("one", 1, ["1"], [1.5]):
+        with pytest.raises(UsageError, match=r"cpus=.*; expected a list of CPUs"):
+            ss.queue_depth(trace, cpus=wrong)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"isolated=.*; expected a list of CPUs"):
+            ss.isolation_leaks(trace, wrong)  # type: ignore[arg-type]
