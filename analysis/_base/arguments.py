@@ -7,7 +7,7 @@ in an error of Python or Polars that names neither, or select by chance.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -49,8 +49,8 @@ def check_trace(value: object, question: str) -> Trace:
 
 
 def check_traces(value: object, question: str) -> None:
-    """The same for one trace, or a list of them."""
-    for one in value if isinstance(value, list | tuple) else [value]:
+    """The same for one trace, or several."""
+    for one in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
         check_trace(one, question)
 
 

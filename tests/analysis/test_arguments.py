@@ -149,3 +149,12 @@ def test_cpus_are_numbers_or_a_list(trace: Trace) -> None:
             ss.queue_depth(trace, cpus=wrong)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"isolated=.*; expected a list of CPUs"):
             ss.isolation_leaks(trace, wrong)  # type: ignore[arg-type]
+
+
+def test_questions_about_several_traces_take_a_function_that_selects(trace: Trace) -> None:
+    some = pl.col("comm").str.starts_with("httpd")
+    for question in (ss.compare, ss.wait_distribution):
+        made = question(trace, trace, where=lambda _: some)
+        assert made.equals(question(trace, trace, where=some))
+        with pytest.raises(UsageError, match="where='comm'; expected a Polars expression"):
+            question(trace, trace, where=lambda _: "comm")  # type: ignore[arg-type, return-value]
