@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

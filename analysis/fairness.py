@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.memo import once
@@ -13,7 +14,6 @@ from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.unknown_time import with_unknown_time
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -86,7 +86,7 @@ def fairness(
     │ a    ┆ 60      ┆ 50.0 ┆ -10.0 ┆ 0.6            ┆ 1.2   │
     └──────┴─────────┴──────┴───────┴────────────────┴───────┘
     """
-    if by not in _KEYS:
+    if not isinstance(by, str) or by not in _KEYS:
         raise UsageError(f"by={by!r}", " or ".join(f'"{name}"' for name in _KEYS))
     by_cpu = where is not None and "cpu" in where.meta.root_names()
     rows = _by_thread(trace, per, by_cpu)

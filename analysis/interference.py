@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.analysis._base.victims import victims as victims_of
-from schedscope.errors import UsageError
 from schedscope.parsers.schema import CAUSE
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def interference(
     └─────────────┴────────┴──────┴──────┴───────┘
     """
     check(by, list(THREADS))
-    if victims is not None and victims < 1:
-        raise UsageError(f"victims={victims}", "a number of victims, 1 or more")
-    if parts is not None and parts < 1:
-        raise UsageError(f"parts={parts}", "a number of threads that ran, 1 or more")
+    if victims is not None:
+        count("victims", victims, "victims")
+    if parts is not None:
+        count("parts", parts, "threads that ran")
     threads = _threads(trace, by, where)
     victim = pl.lit(0) if together else pl.col("group")
     asked = victims_of(trace, threads.with_columns(victim.cast(pl.UInt32).alias("victim")), where)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.topology import cpu_list, cpu_text, cpus_of
+from schedscope.analysis._base.topology import cpu_list, cpu_text, cpus_of, given_cpus
 from schedscope.analysis.residency import masked, time_spent
-from schedscope.errors import FormatError, UsageError
+from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -57,7 +57,7 @@ def isolation_leaks(
     Leaks first, longest first. Empty if no CPU is isolated. Raises `UsageError` if neither the
     caller nor the capture says which CPUs are isolated, or if the trace does not have one of them.
     """
-    chosen = isolated_cpus(trace) if isolated is None else _chosen(isolated)
+    chosen = isolated_cpus(trace) if isolated is None else given_cpus("isolated", isolated)
     if chosen is None:
         raise UsageError(
             "the capture does not report which CPUs were isolated",
@@ -118,12 +118,3 @@ def isolated_cpus(trace: Trace) -> list[int] | None:
     # nohz_full reads "  (null)" where it is built in and not used.
     told = [text for text in lists if text.strip() != "(null)"]
     return sorted({cpu for text in told for cpu in cpu_list(text)})
-
-
-def _chosen(isolated: str | Sequence[int]) -> list[int]:
-    if not isinstance(isolated, str):
-        return sorted(set(isolated))
-    try:
-        return cpu_list(isolated)
-    except FormatError:
-        raise UsageError(f"isolated={isolated!r}", "a list of CPUs", "as in 2-3,8") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.group_sums import Times, sums_by_code
@@ -17,7 +18,6 @@ from schedscope.analysis._base.needs import has, needs, require_also
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
 from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import check_where
 from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from schedscope.analysis._base.by import check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis._base.topology import given_cpus, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -62,7 +62,7 @@ def queue_depth(
     trace: Trace,
     *,
     by: Literal["cpu", "all"] = "cpu",
-    cpus: Collection[int] | None = None,
+    cpus: str | Collection[int] | None = None,
     every: str | int | None = None,
 ) -> pl.DataFrame:
     """One row per CPU and stretch of time in which the same number of threads wanted the CPU.
@@ -85,7 +85,7 @@ def queue_depth(
     threads, with a null `cpu`; `running` is null while any CPU is not known.
     That is the one to look at where all CPUs share a queue (FreeBSD's 4BSD).
 
-    `cpus`: rows of these CPUs only, those of them that the trace has.
+    `cpus`: rows of these CPUs only, those of them that the trace has; numbers, or a list ("0-3").
 
     `every`, as in "10ms": instead of steps a row per bucket of that length, which takes a fraction
     of the time. `unknown` is how much of the bucket is not known (ns); `waiting` and `depth` are
@@ -99,11 +99,12 @@ def queue_depth(
     check(by, ["cpu", "all"])
     if cpus is not None and by == "all":
         raise UsageError("cpus with by='all'", "one of them", "leave one out")
+    chosen = None if cpus is None else given_cpus("cpus", cpus)
     if every is not None:
         found = _over_time(trace, by, every)
-        return found if cpus is None else found.filter(pl.col("cpu").is_in(list(cpus)))
-    _check_length(trace, cpus)
-    frames = list(_functions(trace, by, cpus))
+        return found if chosen is None else found.filter(pl.col("cpu").is_in(chosen))
+    _check_length(trace, chosen)
+    frames = list(_functions(trace, by, chosen))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
 
 
@@ -151,7 +152,7 @@ def queue_depth_summary(
     ┌─────┬──────┬─────┬─────┬───────────────┐
     │ cpu ┆ mean ┆ p50 ┆ max ┆ overload_frac │
     │ --- ┆ ---  ┆ --- ┆ --- ┆ ---           │
-    │ u16 ┆ f64  ┆ i64 ┆ i64 ┆ f64           │
+    │ u16 ┆ f64  ┆ i32 ┆ i32 ┆ f64           │
     ╞═════╪══════╪═════╪═════╪═══════════════╡
     │ 0   ┆ 1.3  ┆ 1   ┆ 2   ┆ 0.3           │
     └─────┴──────┴─────┴─────┴───────────────┘
@@ -162,8 +163,8 @@ def queue_depth_summary(
         "observed": pl.Int64,
         "unknown": pl.Int64,
         "mean": pl.Float64,
-        **{column_name(share): pl.Int64 for share in shares},
-        "max": pl.Int64,
+        **{column_name(share): pl.Int32 for share in shares},
+        "max": pl.Int32,
         "ts_max": pl.Int64,
         "overload": pl.Int64,
         "overload_frac": pl.Float64,

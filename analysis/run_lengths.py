@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import END
 

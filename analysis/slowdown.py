@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import recorded_cpus
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

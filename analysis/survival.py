@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,8 @@ def survival(
     of one length, and `wait` is the greatest in it. `survival` is the same as with a row for each
     length if no wait was cut within a range.
     """
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
+    if not isinstance(confidence, Real) or not 0 < confidence < 1:
+        raise UsageError(f"confidence {confidence!r}", "a number between 0 and 1", "as in 0.95")
     grouping = Grouping(trace, by, where)
     names = grouping.by
     groups = wait_lengths(grouping)

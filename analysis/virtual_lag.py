@@ -11,6 +11,7 @@ from schedscope import units
 from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.policies import rule, rules
 from schedscope.analysis._base.unknown_time import with_unknown_time
 from schedscope.analysis.interactivity import setting_text
@@ -192,11 +193,15 @@ def _replayed(
     policy = rule(scheduler, "keeps_virtual_time", "one that keeps virtual times")
     settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
     wanted = pl.lit(True) if where is None else where.fill_null(False)
-    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
-        pl.col("utid").cast(pl.UInt32),
-        pl.col("start_ts").cast(pl.Int64),
-        pl.col("parent_utid").cast(pl.UInt32),
-        wanted=wanted.cast(pl.UInt8),
+    threads = (
+        threads_with(trace, (), where)
+        .filter(pl.col("utid") >= trace.ncpu)
+        .select(
+            pl.col("utid").cast(pl.UInt32),
+            pl.col("start_ts").cast(pl.Int64),
+            pl.col("parent_utid").cast(pl.UInt32),
+            wanted=wanted.cast(pl.UInt8),
+        )
     )
     frames = {
         "states": coded_states(trace, prio=True, end=True),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
 from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
@@ -14,8 +15,6 @@ from schedscope.analysis._base.occupancy import occupancy, read_states
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.throttling import Throttling, throttling
 from schedscope.analysis._base.victims import victims
-from schedscope.analysis._base.waits import THREAD_COLUMNS
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -79,9 +78,8 @@ def wait_breakdown(
     >>> wait_breakdown(trace, by="comm").select("comm", "wait", "behind_better", "cpu_idle").rows()
     [('web', 50, 30, 20)]
     """
-    per_wait = by == "wait"
-    if top < 1:
-        raise UsageError(f"top={top}", "a number of waits, 1 or more")
+    per_wait = isinstance(by, str) and by == "wait"
+    count("top", top, "waits")
     keys = ["utid"] if per_wait else keys_of(by, ("utid", *THREAD_COLUMNS))
     check_where(where, ("utid", "cpu"))
     threads = _threads(trace, keys, where)

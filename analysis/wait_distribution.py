@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.analysis._base.waits import waits
 from schedscope.analysis.comparison.compare import grouped_runs, setting_labels
 
@@ -34,13 +35,13 @@ def wait_distribution(
     a: Trace | Sequence[Trace],
     b: Trace | Sequence[Trace],
     *more: Trace | Sequence[Trace],
-    where: pl.Expr | None = None,
+    where: Where = None,
     labels: Sequence[str] | None = None,
 ) -> pl.DataFrame:
     """One row per step of each run's empirical distribution of waits.
 
     Takes traces or lists of traces, as `compare` does. `where`: which waits, an expression over the
-    columns of `waits` and `threads`.
+    columns of `waits` and `threads`, or a function of a trace that makes one.
 
     * `setting`, `run` (from 1 on);
     * `wait` (ns), `frac`: the share of the complete waits that are not longer. If there are more
@@ -54,7 +55,7 @@ def wait_distribution(
     settings = grouped_runs([a, b, *more])
     names = setting_labels(labels, len(settings))
     frames = [
-        _steps(trace, where).select(
+        _steps(trace, where_in(trace, where)).select(
             pl.lit(label).alias("setting"), pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all()
         )
         for label, runs in zip(names, settings, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -71,9 +72,9 @@ def wake_chain(
     """
     first, last = trace.window
     threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
-    if utid < trace.ncpu or utid not in threads["utid"]:
+    if not isinstance(utid, Integral) or utid < trace.ncpu or utid not in threads["utid"]:
         raise UsageError(
-            f"utid={utid}", "a thread of this trace, not an idle one", "trace.threads lists them"
+            f"utid={utid!r}", "a thread of this trace, not an idle one", "trace.threads lists them"
         )
     begin = first if since is None else trace.instant(since)
     end = last if until is None else trace.instant(until)

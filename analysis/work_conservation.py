@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis._base.allowed_cpus import Masks, masks
+from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -151,10 +152,10 @@ def idle_episodes(
     threshold = nanoseconds(longer_than)
     if threshold < 0:
         raise UsageError(f"longer_than={longer_than!r}", "a duration of 0 ns or more", "as in 1ms")
-    if top is not None and top < 1:
-        raise UsageError(f"top={top}", "a number of episodes, 1 or more")
-    if waiters is not None and waiters < 1:
-        raise UsageError(f"waiters={waiters}", "a number of threads, 1 or more")
+    if top is not None:
+        count("top", top, "episodes")
+    if waiters is not None:
+        count("waiters", waiters, "threads")
     with reading_once(trace, weighed=False):
         if (threshold, top) == (nanoseconds(LEAST), TOP):
             swept = once(_swept, trace)

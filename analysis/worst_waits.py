@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.waits import waits
-from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -43,8 +43,7 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     end), `wait` with its parts `placement` and `queue` (ns), `cpu` (where it ran, or waited),
     `prev_cpu`, `waker_comm`, `waker_tid`, `prio`, `censored`, `utid`, `waker_utid`.
     """
-    if n < 1:
-        raise UsageError(f"n={n}", "a number of waits, 1 or more")
+    count("n", n, "waits")
     # A table from elsewhere may give a length to a wait whose start it does not know.
     known = pl.all_horizontal(pl.col("wait", "ts_ready").is_not_null())
     frame = waits(trace, _COLUMNS, where).filter(known)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import polars as pl
 
 from schedscope.errors import FormatError, UsageError
+from schedscope.units import several
 
 SCHEMA_VERSION = 12
 """Bumped whenever a table changes; caches of another version are rebuilt."""
@@ -546,7 +547,10 @@ def conform(name: str, frame: pl.DataFrame) -> pl.DataFrame:
     for column in table.columns:
         if column.name not in frame.columns:
             if not column.nullable and frame.height:
-                raise FormatError(f"table {name} has no column {column.name}", column.doc)
+                doc = column.doc.rstrip(".")
+                raise FormatError(
+                    f"table {name} has no column {column.name}", f"{kind_of(column.dtype)}: {doc}"
+                )
             columns.append(pl.repeat(None, frame.height, dtype=column.dtype, eager=True))
         else:
             columns.append(_cast(name, column, frame[column.name]))
@@ -555,24 +559,49 @@ def conform(name: str, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def kind_of(dtype: pl.DataType) -> str:
+    """What values of this type are, in words.
+
+    >>> kind_of(pl.UInt16()), kind_of(WAKE_KIND)
+    ('UInt16', 'waking, enqueued or new')
+    """
+    if isinstance(dtype, pl.Enum):
+        *most, last = dtype.categories.to_list()
+        return f"{', '.join(most)} or {last}"
+    return str(dtype)
+
+
 def _cast(name: str, column: Column, values: pl.Series) -> pl.Series:
+    expected = f"{kind_of(column.dtype)} ({column.doc.rstrip('.')})"
     if values.dtype.is_float() and column.dtype.is_integer():
         # Polars would cut off fractions without a word.
         raise FormatError(
             f"table {name}, column {column.name} has floating-point values",
-            f"{column.dtype} values ({column.doc})",
+            expected,
             "ns as floats lose digits: use the original integers",
         )
     try:
         cast = values.cast(column.dtype)
-    except pl.exceptions.PolarsError as error:
+    except pl.exceptions.PolarsError:
         raise FormatError(
-            f"table {name}, column {column.name}: {str(error).splitlines()[0]}",
-            f"{column.dtype} values ({column.doc})",
+            f"table {name}, column {column.name} has {_misfits(values, column.dtype)}", expected
         ) from None
     if not column.nullable and cast.has_nulls():
+        row = int(cast.is_null().arg_max() or 0)
         raise FormatError(
-            f"table {name}, column {column.name} has {cast.null_count()} null values",
-            "none: this column is always known",
+            f"table {name}, column {column.name} has no value in "
+            f"{several(cast.null_count(), 'row')}, the first is row {row}",
+            "a value in every row",
         )
     return cast
+
+
+def _misfits(values: pl.Series, dtype: pl.DataType) -> str:
+    """What is wrong with values that cannot be cast."""
+    try:
+        fits = values.cast(dtype, strict=False)
+    except pl.exceptions.PolarsError:
+        return f"{values.dtype} values"
+    wrong = fits.is_null() & values.is_not_null()
+    row = int(wrong.arg_max() or 0)
+    return f"{values[row]!r} in row {row}"

@@ -78,6 +78,7 @@ def problems(folder: Path) -> list[Problem]:
     info = _about(folder, found)
     if "switches" in tables:
         _check_rows(tables, _ncpu(tables, info), found)
+        _check_window(tables, info, found)
     named = {problem.table for problem in found}
     bound = 2**20 + 3 * sum(map(len, tables.values()))
     for name, frame in tables.items():
@@ -152,6 +153,9 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
             found.append(Problem(name, f"{path.name}: {error}", f"a whole {kind} file"))
             continue
         try:
+            if name == "threads" and "comm" in frame.columns and "comm_first" not in frame.columns:
+                # Whoever writes one name knows of no other.
+                frame = frame.with_columns(comm_first="comm")
             tables[name] = schema.conform(name, frame)
         except SchedscopeError as error:
             # conform raises its own kinds of them: all have the three parts.
@@ -219,7 +223,7 @@ def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Probl
                 Problem(
                     "switches",
                     f"{column} is {utid} on CPU {cpu} in row {row}",
-                    f"utids 0 to {ncpu - 1} are the idle threads of CPUs 0 to {ncpu - 1}",
+                    f"utids 0 to {ncpu - 1} only for the idle threads of CPUs 0 to {ncpu - 1}",
                     f"number other threads from {ncpu} on",
                 )
             )
@@ -232,6 +236,22 @@ def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Probl
             found.append(Problem("threads", text, "a row for every utid that a table names"))
         if listed.is_duplicated().any():
             found.append(Problem("threads", "a utid has two rows", "one row for each"))
+
+
+def _check_window(
+    tables: Mapping[str, pl.DataFrame], info: Mapping[str, Any], found: list[Problem]
+) -> None:
+    """Sums over a window that leaves out some of the events would contradict each other."""
+    if not (window := info.get("window")):
+        return
+    begin, end = window
+    for name in _UTIDS:
+        frame = tables.get(name, schema.empty(name))
+        if (outside := ~frame["ts"].is_between(begin, end)).any():
+            row = int(outside.arg_max() or 0)
+            text = f"ts is {frame['ts'][row]} in row {row}, outside the window of trace.json"
+            hint = "leave out the window, or the rows outside of it"
+            found.append(Problem(name, text, f"times from {begin} to {end}", hint))
 
 
 def _used(tables: Mapping[str, pl.DataFrame]) -> pl.Series:

@@ -12,6 +12,8 @@ from schedscope.simulator.machine import Machine
 from schedscope.simulator.workload import CLASSES, PIPES, STEPS, THREADS, Workload
 from schedscope.units import nanoseconds
 
+_OPTIONS = set(THREADS) - {"name", "class", "program"}
+
 Time = int | str
 """ns, or a text such as "10ms"."""
 
@@ -162,6 +164,8 @@ class Builder:
 
     def threads(self, name: str, n: int, **options: Any) -> Program:
         """Add `n` threads that share one program."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise UsageError(f"{n!r} threads called {name!r}", "a whole number of at least 1")
         program = Program(len(self._programs), len(self._threads))
         self._programs.append(program)
         sched = options.pop("sched", "fair")
@@ -171,7 +175,8 @@ class Builder:
             "tid": None,
             "pid": None,
             "nice": 0,
-            "rt_prio": 0,
+            # Where there is no such class it is SCHED_FIFO of the highest priority.
+            "rt_prio": 99 if sched == "deadline" else 0,
             "cpus": None,
             "asleep": False,
             "cpu": None,
@@ -186,7 +191,8 @@ class Builder:
         }
         unknown = set(row) - set(THREADS)
         if unknown:
-            raise UsageError(f"thread option {sorted(unknown)[0]!r}", "one of its options")
+            known = ", ".join(["sched", *(name for name in row if name in _OPTIONS)])
+            raise UsageError(f"thread option {sorted(unknown)[0]!r}", f"one of {known}")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
         for column in ("slice", "dl_runtime", "dl_deadline", "dl_period"):

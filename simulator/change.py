@@ -10,14 +10,14 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base import topology
-from schedscope.analysis._base.policies import declaration
+from schedscope.analysis._base.policies import declaration, resolve
 from schedscope.errors import UsageError
 from schedscope.simulator.added_load import with_load
 from schedscope.simulator.change_groups import limited, weighted
 from schedscope.simulator.groups import keeps_quotas, knows_groups
-from schedscope.simulator.machine import Machine, machine as _machine
+from schedscope.simulator.machine import MOST_CPUS, Machine, machine as _machine
 from schedscope.simulator.policy import tunables
-from schedscope.simulator.replay import Replay, resolve
+from schedscope.simulator.replay import Replay
 from schedscope.simulator.workload import LONGEST_SLICE, SHORTEST_SLICE, Workload
 from schedscope.units import duration, nanoseconds, several
 
@@ -63,8 +63,8 @@ def change(
         words.append(f"policy {name}")
     shape = way.workload.machine or _machine(way.trace.ncpu)
     if cpus is not None:
-        if isinstance(cpus, bool) or not isinstance(cpus, int) or not 1 <= cpus <= 4096:
-            raise UsageError(f"cpus={cpus!r}", "a number of CPUs from 1 to 4096")
+        if isinstance(cpus, bool) or not isinstance(cpus, int) or not 1 <= cpus <= MOST_CPUS:
+            raise UsageError(f"cpus={cpus!r}", f"a number of CPUs from 1 to {MOST_CPUS}")
         phase = shape.tick_phase
         shape = replace(_machine(cpus), tick_phase=phase)
         words.append(f"{cpus} CPU{'s' if cpus > 1 else ''}")
@@ -127,7 +127,7 @@ def matching(workload: Workload, pattern: str) -> pl.Series:
 
         close = get_close_matches(pattern, names.unique().sort().to_list(), 3)
         hint = f"did you mean {' or '.join(close)}?" if close else "`latency --by comm` lists names"
-        some = workload.info.get("others") is not None
+        some = bool(workload.info.get("threads_left_out"))
         of = "one of the selected threads, which are those replayed" if some else "one of the trace"
         raise UsageError(f"no thread {pattern!r}", f"the name of a thread, {of}", hint)
     return found

@@ -31,12 +31,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.of_threads import Where, chosen_threads, where_in
-from schedscope.analysis._base.policies import declaration, names
+from schedscope.analysis._base.policies import declaration, names, resolve
 from schedscope.analysis._base.quantiles import quantile
 from schedscope.errors import UsageError
 from schedscope.simulator.machine import Costs
-from schedscope.simulator.replay import replay, resolve
+from schedscope.simulator.replay import replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.trace import Trace
 
@@ -94,6 +95,7 @@ def fidelity(
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """
+    check_traces([trace] if again is None else [trace, again], "fidelity")
     way = replay(
         trace,
         where=where_in(trace, where),
@@ -109,7 +111,8 @@ def fidelity(
             *names(lambda row: row["family"] == family),
             *names(lambda row: row["role"] == "baseline"),
         ]
-    policies = list(dict.fromkeys(resolve(name) for name in policies))
+    asked = [policies] if isinstance(policies, str) else policies
+    policies = list(dict.fromkeys(resolve(name) for name in asked))
     given = {resolve(name): values for name, values in (set or {}).items()}
     for name in given:
         if name not in policies:

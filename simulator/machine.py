@@ -13,6 +13,8 @@ from schedscope.units import nanoseconds
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
+MOST_CPUS = 4096
+
 FULL_CAPACITY = 1024
 """Capacity of a full-speed CPU."""
 
@@ -144,13 +146,15 @@ def grid(packages: int, cores: int, threads: int) -> Machine:
     >>> str(grid(2, 8, 2))
     '2 packages, 16 cores, 32 cpus'
     """
-    cpus = tuple(
+    if (cpus := packages * cores * threads) > MOST_CPUS:
+        raise UsageError(f"a machine of {cpus:,} CPUs", f"1 to {MOST_CPUS} CPUs")
+    every = tuple(
         Cpu(package * cores + core, package, package, package)
         for package in range(packages)
         for core in range(cores)
         for _ in range(threads)
     )
-    return Machine(cpus)
+    return Machine(every)
 
 
 def machine(shape: Machine | int | str) -> Machine:

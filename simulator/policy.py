@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.policies import declaration, declared
+from schedscope.analysis._base.policies import declaration, declared, resolve
 
 if TYPE_CHECKING:
     from schedscope._native import SimWorld
+
+
+_UNDEFINED = "a policy defines enqueue, dequeue and pick_next"
 
 
 def policies() -> pl.DataFrame:
@@ -26,12 +29,14 @@ def policies() -> pl.DataFrame:
 def tunables(policy: str) -> pl.DataFrame:
     """One row per tunable of `policy`: `name, default, unit, kind, choices, doc`.
 
+    The name of a family means its newest policy, as in `simulate`.
+
     >>> tunables("rr").select("name", "default").rows()
     [('quantum', '10ms')]
     """
     schema = dict.fromkeys(("name", "default", "unit", "kind"), pl.String())
     return pl.DataFrame(
-        declaration(policy)["tunables"],
+        declaration(resolve(policy))["tunables"],
         schema={**schema, "choices": pl.List(pl.String), "doc": pl.String()},
     )
 
@@ -39,7 +44,7 @@ def tunables(policy: str) -> pl.DataFrame:
 def series(policy: str) -> pl.DataFrame:
     """One row per internal quantity that `policy` can record: `name, unit, doc`."""
     schema = dict.fromkeys(("name", "unit", "doc"), pl.String())
-    return pl.DataFrame(declaration(policy)["series"], schema=schema)
+    return pl.DataFrame(declaration(resolve(policy))["series"], schema=schema)
 
 
 def moves_priorities(policy: str) -> bool:
@@ -52,10 +57,10 @@ class Policy:
 
     A subclass must define `enqueue`, `dequeue` and `pick_next`; `put_prev`
     queues a thread again that is still runnable. `w` is the world
-    (`schedscope._native.SimWorld`): `w.now`, `w.nice(t)`, `w.idle_for(t)`,
+    (docs/policies/writing.md lists all of it): `w.now`, `w.nice(t)`, `w.idle_for(t)`,
     `w.resched(cpu)`, `w.take_run(cpu)`, `w.arm_timer(id, at)` and so on; it
     can be used only while a hook runs. Threads and CPUs are numbers. The hooks mean
-    the same as in the native policies (docs/policies/writing.md).
+    the same as in the native policies.
 
     Calls into Python cost about a microsecond each: fine for teaching and for
     trying ideas, slow for a million events.
@@ -91,18 +96,18 @@ class Policy:
 
     def enqueue(self, w: SimWorld, cpu: int, t: int, how: str) -> None:
         """Queue `t` on `cpu`; `how` is wakeup, new or moved."""
-        raise NotImplementedError
+        raise NotImplementedError(_UNDEFINED)
 
     def dequeue(self, w: SimWorld, cpu: int, t: int) -> None:
         """Take the queued `t` out."""
-        raise NotImplementedError
+        raise NotImplementedError(_UNDEFINED)
 
     def check_preempt(self, w: SimWorld, cpu: int, t: int) -> None:
         """`t` was queued on the busy `cpu`: call `w.resched(...)` if it should run now."""
 
     def pick_next(self, w: SimWorld, cpu: int) -> int | None:
         """Take the thread that `cpu` runs next out of the queues; None to idle."""
-        raise NotImplementedError
+        raise NotImplementedError(_UNDEFINED)
 
     def put_prev(self, w: SimWorld, cpu: int, t: int, why: str) -> None:
         """`t` leaves `cpu`; queued again for slice_end, preempted and yielded.

@@ -9,15 +9,19 @@ policy's where it has such a tunable.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.policies import declaration, declared, names
-from schedscope.errors import UsageError
+from schedscope.analysis._base.policies import (
+    declaration,
+    declared,
+    names,
+    numbers_of,
+    version_of,
+)
 from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
@@ -87,24 +91,6 @@ def charged(costs: Costs, workload: Workload) -> Costs:
     return replace(costs, switch=costs.switch + taken)
 
 
-def resolve(policy: str) -> str:
-    """The policy that a name stands for: itself, or of a family its newest preset.
-
-    >>> resolve("rr"), resolve("ule")
-    ('rr', 'ule-14')
-    """
-    if policy in declared():
-        return policy
-    presets = names(lambda row: row["family"] == policy)
-    if not presets:
-        families = {row["family"] for row in declared().values()} - set(declared())
-        raise UsageError(
-            f"no policy is called {policy!r}",
-            f"one of {', '.join([*declared(), *sorted(families)])}",
-        )
-    return max(presets, key=version_of) if any(version_of(name) for name in presets) else presets[0]
-
-
 def recorded_policy(trace: Trace) -> str:
     """The policy that models the scheduler `trace` was recorded under, by its release.
 
@@ -115,7 +101,7 @@ def recorded_policy(trace: Trace) -> str:
     name = str(trace.metadata("scheduler", "name") or "").lower().replace("_", "-")
     if name in declared():
         return name
-    release = _numbers(str(trace.info.get("release") or ""))
+    release = numbers_of(str(trace.info.get("release") or ""))
     families = {row["family"] for row in declared().values()}
     family = name.split("-")[0]
     if family not in families:
@@ -186,19 +172,3 @@ def measured_costs(trace: Trace) -> Costs:
         enqueue=median(pl.lit(True), "placement"),
         ipi=max(0, median(elsewhere) - preempt) if enough else 0,
     )
-
-
-def version_of(policy: str) -> tuple[int, ...]:
-    """The kernel release that a preset's name ends in; empty for a name without a dotted one.
-
-    >>> version_of("eevdf-6.12"), version_of("ule-14")
-    ((6, 12), ())
-    """
-    _, _, text = policy.partition("-")
-    found = re.match(r"\d+(\.\d+)+", text)
-    return _numbers(found[0]) if found else ()
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    found = re.match(r"\d+(\.\d+)*", release)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()

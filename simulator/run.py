@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import cache, units
+from schedscope.analysis._base.policies import resolve
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
@@ -23,7 +24,7 @@ from schedscope.simulator.groups import (
     trace_groups,
 )
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
-from schedscope.simulator.replay import replay, resolve
+from schedscope.simulator.replay import replay
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
 from schedscope.trace import TABLES, Trace
 
@@ -65,7 +66,7 @@ def simulate(
       slice of its kernel, unless something else is given;
     * `policy`: a name of `policies()` (a family's name means its newest policy), or an object of a
       class derived from `Policy`. None means the model of the scheduler that the trace was recorded
-      under, or `eevdf` for a workload;
+      under, or `eevdf-6.12` for a workload;
     * `set`: values of the policy's tunables;
     * `cpus`: the number of equal CPUs; `machine`: a shape ("2x8x2"). Without both it is the trace's
       own machine, or 1 CPU for a workload;

@@ -24,7 +24,7 @@ BY = ("comm", "name", "process_name", "cgroup", "service")
 
 def check_by(by: str) -> None:
     """Raises `UsageError` unless services can be told by this."""
-    if by not in BY:
+    if not isinstance(by, str) or by not in BY:
         raise UsageError(f"by={by!r}", "what a service is", f"one of {', '.join(BY)}")
 
 

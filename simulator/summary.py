@@ -151,7 +151,8 @@ def simulate_all(
     >>> frame.select("policy", "completion", "wait_max").rows()
     [('fifo', 20000000, 10000000), ('rr', 20000000, 10000000)]
     """
-    names = list(policies) if policies is not None else _policies()["name"].to_list()
+    asked = [policies] if isinstance(policies, str) else policies
+    names = list(asked) if asked is not None else _policies()["name"].to_list()
     if not names:
         raise UsageError("no policy", "at least one")
     rows = []

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.needs import require_also
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
@@ -101,7 +102,8 @@ def whatif(
       of CPU time (`quota={"/web": "50%"}` of one CPU, "20ms/100ms" in each period, "none"; threads
       given by name get a group of their own);
     * `add_load`: this many more threads that want a CPU all the time, load-0, load-1 and so on,
-      which the other changes may name.
+      which the other changes may name. Where threads are in control groups or sessions, these are
+      in one of their own, `/load`, of the usual weight.
 
     With `where`, an expression over columns of `threads` or a function of a trace that makes one,
     only these threads are replayed, and the others take the CPU time that they took. `others` says
@@ -149,6 +151,7 @@ def whatif(
     Raises `UsageError` if nothing is changed, or for a thread, group or CPU that does not exist,
     and `MissingEventsError` for a trace without wakeups.
     """
+    check_traces(trace, "whatif")
     traces = [trace] if isinstance(trace, Trace) else list(trace)
     ways = [nearest_way(one, where_in(one, where), others) for one in traces]
     asked: dict[str, Any] = {

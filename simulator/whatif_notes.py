@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from schedscope.analysis._base.needs import has
-from schedscope.simulator.replay import recorded_policy, replay, version_of
+from schedscope.analysis._base.policies import version_of
+from schedscope.simulator.replay import recorded_policy, replay
 from schedscope.simulator.whatif import BOUND, REFUSED
 from schedscope.trace import Trace
 from schedscope.units import percent, several

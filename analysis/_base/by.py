@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.of_threads import chosen_threads
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,9 +41,13 @@ def keys_of(by: By | None, known: Collection[str]) -> list[str]:
     >>> keys_of("thread", ("comm", "tid", "utid")), keys_of(["cpu"], ("cpu",)), keys_of("all", ())
     (['comm', 'tid', 'utid'], ['cpu'], [])
     """
+    if not isinstance(by, str | list | tuple | None):
+        raise _unknown(by, [*known, *WORDS])
     asked = [by] if isinstance(by, str) else list(by or ())
     found: list[str] = []
     for name in asked:
+        if not isinstance(name, str):
+            raise _unknown(name, [*known, *WORDS])
         if name in known:
             found.append(name)
         elif name in WORDS and (len(asked) == 1 or name != "all"):
@@ -57,7 +61,7 @@ def keys_of(by: By | None, known: Collection[str]) -> list[str]:
 
 def check(by: str, known: Sequence[str]) -> None:
     """Raises `UsageError` for a word that a question does not have."""
-    if by not in known:
+    if not isinstance(by, str) or by not in known:
         raise _unknown(by, known)
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.waits import (
-    THREAD_COLUMNS,
     WAIT_COLUMNS,
     waits,
     waits_in_batches,

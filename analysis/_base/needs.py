@@ -8,13 +8,16 @@ may be missing. An empty table would look like good news.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import check_trace, check_traces, selecting
 from schedscope.errors import MissingEventsError
 
 if TYPE_CHECKING:
@@ -133,12 +136,22 @@ def needs(*names: str) -> Callable[[Question], Question]:
     def declare(question: Question) -> Question:
         name = question.__name__
         QUESTIONS[name] = names
+        first = next(iter(signature(question).parameters.values()))
+        check = check_trace if first.annotation == "Trace" else check_traces
+        # A function that makes an expression for each trace is asked for it by the question.
+        makes = question.__annotations__.get("where") == "Where"
 
         @wraps(question)
         def asked(*args: Any, **options: Any) -> Any:
+            for value in args[:1] if check is check_trace else args:
+                check(value, name)
+            if not args and first.name in options:
+                check(options[first.name], name)
             for trace in _traces([*args, *options.values()]):
                 require(trace, name)
-            return question(*args, **options)
+            where = options.get("where")
+            with nullcontext() if makes and callable(where) else selecting(where):
+                return question(*args, **options)
 
         if names:
             what = " and ".join(NEEDS[need].what for need in names)

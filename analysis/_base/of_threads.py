@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import selecting
 from schedscope.analysis._base.services import service_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ since processes have other numbers in another recording."""
 
 def where_in(trace: Trace, where: Where) -> pl.Expr | None:
     """The selection as an expression for this trace."""
-    return where(trace) if callable(where) else where
+    chosen = where(trace) if callable(where) else where
+    with selecting(chosen):
+        return chosen
 
 
 def threads_with(
@@ -41,8 +44,9 @@ def threads_with(
 
 def chosen_threads(trace: Trace, where: pl.Expr) -> pl.Series:
     """The utids of the threads that fit `where`, without the idle ones."""
-    chosen = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
-    return chosen.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"]
+    with selecting(where):
+        chosen = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
+        return chosen.select(pl.col("utid").cast(pl.UInt32)).collect()["utid"]
 
 
 def with_threads(trace: Trace, frame: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:

@@ -7,6 +7,7 @@ there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -56,3 +57,38 @@ def rules(has: str) -> dict[str, Declared]:
 def names(holds: Callable[[Declared], bool]) -> list[str]:
     """The names of the policies of which `holds` is true."""
     return [name for name, row in declared().items() if holds(row)]
+
+
+def resolve(policy: str) -> str:
+    """The policy that a name stands for: itself, or of a family its newest preset.
+
+    >>> resolve("rr"), resolve("ule")
+    ('rr', 'ule-14')
+    """
+    if policy in declared():
+        return policy
+    presets = names(lambda row: row["family"] == policy)
+    if not presets:
+        families = {row["family"] for row in declared().values()} - set(declared())
+        raise UsageError(
+            f"no policy is called {policy!r}",
+            f"one of {', '.join([*declared(), *sorted(families)])}",
+        )
+    return max(presets, key=version_of) if any(version_of(name) for name in presets) else presets[0]
+
+
+def version_of(policy: str) -> tuple[int, ...]:
+    """The kernel release that a preset's name ends in; empty for a name without a dotted one.
+
+    >>> version_of("eevdf-6.12"), version_of("ule-14")
+    ((6, 12), ())
+    """
+    _, _, text = policy.partition("-")
+    found = re.match(r"\d+(\.\d+)+", text)
+    return numbers_of(found[0]) if found else ()
+
+
+def numbers_of(release: str) -> tuple[int, ...]:
+    """The numbers that a release begins with."""
+    found = re.match(r"\d+(\.\d+)*", release)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()

@@ -8,8 +8,9 @@ occurred. Ranks are computed in integers: 0.07 * 100 is 7.000000000000001 in flo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from numbers import Real
 from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
@@ -25,17 +26,29 @@ if TYPE_CHECKING:
 
 
 def shares_of(quantiles: Sequence[float]) -> list[Fraction]:
-    """The quantiles as exact fractions, as they were written.
+    """The quantiles as exact fractions, as they were written, each once.
 
     Raises `UsageError` for one outside (0, 1].
 
     >>> shares_of([0.5, 0.999])
     [Fraction(1, 2), Fraction(999, 1000)]
     """
+    if isinstance(quantiles, str | int | float) or not isinstance(quantiles, Iterable):
+        raise UsageError(f"quantiles={quantiles!r}", "a list of numbers", "as in [0.5, 0.99]")
+    shares = []
     for q in quantiles:
-        if not 0 < q <= 1:
-            raise UsageError(f"quantile {q}", "a number above 0, at most 1", "as in 0.99")
-    return [Fraction(str(q)).limit_denominator(10**9) for q in quantiles]
+        share = _share(q)
+        if share is None:
+            raise UsageError(f"quantile {q!r}", "a number above 0, at most 1", "as in 0.99")
+        shares.append(share)
+    return list(dict.fromkeys(shares))
+
+
+def _share(q: object) -> Fraction | None:
+    """The fraction that a number above 0 and at most 1 stands for; there are a billion of them."""
+    if isinstance(q, bool) or not isinstance(q, Real) or not 0 < float(q) <= 1:
+        return None
+    return Fraction(str(q)).limit_denominator(10**9) or None
 
 
 def column_name(share: Fraction) -> str:
@@ -44,7 +57,7 @@ def column_name(share: Fraction) -> str:
     >>> column_name(Fraction(1, 2)), column_name(Fraction(999, 1000))
     ('p50', 'p99.9')
     """
-    return f"p{100 * share.numerator / share.denominator:g}"
+    return f"p{100 * share.numerator / share.denominator:.12g}"
 
 
 def rank(n: Count, share: Fraction) -> Count:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from operator import index
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -144,3 +145,17 @@ def cpu_text(cpus: Iterable[int]) -> str:
         else:
             ranges.append([cpu, cpu])
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def given_cpus(name: str, cpus: str | Collection[int]) -> list[int]:
+    """The CPUs that an argument names, as numbers or as a list ("2-3,8").
+
+    >>> given_cpus("cpus", "2-3,8"), given_cpus("cpus", [3, 2, 3])
+    ([2, 3, 8], [2, 3])
+    """
+    try:
+        if isinstance(cpus, str):
+            return cpu_list(cpus)
+        return sorted({index(cpu) for cpu in cpus})
+    except (FormatError, TypeError):
+        raise UsageError(f"{name}={cpus!r}", "a list of CPUs", "as in 2-3,8") from None

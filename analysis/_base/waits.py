@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
-
-THREAD_COLUMNS = (
-    *("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder"),
-    *("process_name", "cgroup", "service", "cmdline", "ppid"),
-)
-"""What is known of a thread that a wait may be selected or grouped by: columns of `threads`, and
-`service`, which follows from `cgroup`."""
 
 WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_cpu", "waker_utid")
 """Columns of `waits` that a wait may be grouped by."""

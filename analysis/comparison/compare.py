@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.analysis.comparison.matching import Match, match_threads
 from schedscope.analysis.comparison.run_digest import ALL, busy, digest
 from schedscope.analysis.comparison.setting_values import MEASURES, Side, tested
@@ -142,8 +143,8 @@ def compare(
     settings = grouped_runs([a, b, *more])
     names = setting_labels(labels, len(settings))
     chosen = _measures(measures)
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence {confidence}", "a number between 0 and 1", "as in 0.95")
+    if not isinstance(confidence, Real) or not 0 < confidence < 1:
+        raise UsageError(f"confidence {confidence!r}", "a number between 0 and 1", "as in 0.95")
     if top < 0:
         raise UsageError(f"top={top}", "0 or more")
     if blocks < 8:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.waits import THREAD_COLUMNS, waits
+from schedscope.analysis._base.waits import waits
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
@@ -15,7 +16,7 @@ from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import nearest_rank
 from schedscope.analysis._base.time_since_run import since_last_run
 from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
-from schedscope.analysis._base.waits import THREAD_COLUMNS, waits_in_batches
+from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.migration.causes import CAUSE, causes
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import polars as pl
@@ -216,8 +217,14 @@ def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> 
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
+_LARGEST = 1e100
+"""Its square is a number, too."""
+
+
 def check_sets(data: Mapping[str, Sequence[float]]) -> None:
     """Raise `UsageError` for sets that ministat refuses."""
+    if not isinstance(data, Mapping):
+        raise UsageError(f"ministat of a {type(data).__name__}", "sets of numbers by their names")
     if not 0 < len(data) <= MOST_SETS:
         raise UsageError(f"{len(data)} sets of numbers", f"1 to {MOST_SETS}")
     for name, numbers in data.items():
@@ -228,8 +235,12 @@ def check_sets(data: Mapping[str, Sequence[float]]) -> None:
                 "fewer numbers tell nothing about the spread: measure again",
             )
         for number in numbers:
-            if not math.isfinite(number):
-                raise UsageError(f"{name} has {number}", "finite numbers", "leave it out")
+            if not isinstance(number, Real) or not math.isfinite(number):
+                raise UsageError(f"{name} has {number!r}", "finite numbers", "leave it out")
+            if abs(number) > _LARGEST:
+                raise UsageError(
+                    f"{name} has {number}", f"numbers up to {_LARGEST:g}", "scale them"
+                )
 
 
 def _divided(value: float, by: float) -> float:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
 from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.needs import needs, require
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import quantile
-from schedscope.analysis._base.waits import THREAD_COLUMNS
 from schedscope.analysis.requests.calls import answered
 from schedscope.analysis.requests.parts import PARTS, parts_of
 from schedscope.errors import UsageError
@@ -68,8 +68,7 @@ def requests(
     single = by == "request"
     keys = [] if single else keys_of(by, ("utid", *THREAD_COLUMNS))
     check_where(where, ("utid",))
-    if top < 1:
-        raise UsageError(f"top={top}", "a number of requests, 1 or more")
+    count("top", top, "requests")
     found, whole = _found(trace, keys, where, reply)
     if single:
         whole = _slowest(whole, top)

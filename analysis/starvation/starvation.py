@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.batches import gathered
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.folded import folded
@@ -118,8 +120,8 @@ def starvation(
     'clerk (prio 120) waited 300 ms on CPU 0 behind bully (100 %)'
     """
     limits = Limits.of(threshold, share, lag, turn)
-    if top is not None and top < 1:
-        raise UsageError(f"top={top}", "a number of episodes, 1 or more")
+    if top is not None:
+        count("top", top, "episodes")
     # Both what was due and who ran meanwhile are asked of `states`.
     with reading_once(trace) if limits.asks_what_was_due else nullcontext():
         core = pl.DataFrame(schema=_CORE)
@@ -244,8 +246,8 @@ class Limits:
             ("lag", bound),
             ("turn", length),
         ):
-            if value is not None and not value > 0:
-                raise UsageError(f"{name}={value}", "more than 0")
+            if value is not None and (not isinstance(value, Real) or not value > 0):
+                raise UsageError(f"{name}={value!r}", "more than 0")
         return cls(wait, share, bound, length)
 
     @property

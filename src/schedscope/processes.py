@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -73,7 +74,12 @@ def of_processes(
         asked.append("workload")
         chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, {int(pid)}))))
     if tree is not None:
-        given_pids = [tree] if isinstance(tree, int) else list(tree)
+        given_pids = (
+            list(tree) if isinstance(tree, Iterable) and not isinstance(tree, str) else [tree]
+        )
+        for pid in given_pids:
+            if isinstance(pid, bool) or not isinstance(pid, Integral):
+                raise UsageError(f"tree={pid!r}", "the number of a process, or several")
         asked.append(f"tree {' or '.join(map(str, given_pids))}")
         chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, set(given_pids)))))
     pids = rows.filter(*chosen)["pid"].unique().sort()

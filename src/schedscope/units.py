@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from numbers import Integral, Real
 
 from schedscope.errors import UsageError
 
@@ -141,8 +142,10 @@ def nanoseconds(text: str | int) -> int:
     >>> nanoseconds(7)
     7
     """
-    if isinstance(text, int):
-        return text
+    if isinstance(text, Integral) and not isinstance(text, bool):
+        if abs(text) >= 2**63:
+            raise UsageError(f"{text} ns is too long", "less than 292 years", "as in 10ms")
+        return int(text)
     if text == "0":
         return 0
     match = None
@@ -169,6 +172,6 @@ def offset(when: str | float) -> int:
     if isinstance(when, str):
         bare = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*", when)
         return nanoseconds(f"{bare[1]}s" if bare else when)
-    if isinstance(when, bool) or not abs(when) < 2**63 / 1e9:
+    if isinstance(when, bool) or not isinstance(when, Real) or not abs(when) < 2**63 / 1e9:
         raise UsageError(f"{when!r} is not a time", "seconds from the start of the recording")
     return round(when * 1_000_000_000)

@@ -209,6 +209,9 @@ def _summary(values: list[float]) -> Summary:
     [
         ({"a": [1, 2]}, 95, "a has 2 numbers; expected 3 or more"),
         ({"a": [1, 2, math.nan]}, 95, "a has nan; expected finite"),
+        ({"a": ["1", "2", "3"]}, 95, "a has '1'; expected finite"),
+        ({"a": [1, 2, 1e300]}, 95, "a has 1e\\+300; expected numbers up to"),
+        ([1, 2, 3], 95, "ministat of a list; expected sets of numbers by their names"),
         ({"a": [1, 2, 3]}, 97, "confidence 97 %"),
         ({}, 95, "0 sets"),
         ({str(i): [1, 2, 3] for i in range(8)}, 95, "8 sets"),

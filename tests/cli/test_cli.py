@@ -18,7 +18,7 @@ from ledgers import played
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.cli import _options
 from schedscope.present.columns import Column
 from schedscope.present.text_table import room, text_table
@@ -435,7 +435,7 @@ def test_a_signal_during_garbage_collection_is_not_lost(
     script = f"""
 import gc, signal, sys
 from schedscope import cli
-from schedscope.analysis._base.waits import THREAD_COLUMNS
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.cli import _options
 def collected(phase, info):
     gc.callbacks.remove(collected)

@@ -141,7 +141,7 @@ def test_a_scale_has_labels_however_alike_the_waits(waits: tuple[int, int]) -> N
 def test_nothing_to_draw_is_said_without_a_scale() -> None:
     trace = ledger(WORLD)
     for axes, said in (
-        (ss.plot.off_cpu(ss.off_cpu(trace)), "nobody was"),
+        (ss.plot.off_cpu(ss.off_cpu(trace)), "no off-CPU time"),
         (
             ss.plot.migration_rates(ss.migration_summary(trace, "cause", every="1us").clear()),
             "none",

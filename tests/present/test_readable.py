@@ -53,3 +53,36 @@ def test_a_mean_is_a_time_if_one_says_so() -> None:
     frame = pl.DataFrame({"mean": [1_500.5]})
     assert repr(ss.readable(frame)).split() == ["mean", "1500"]
     assert repr(ss.readable(frame, times=["mean"])).split() == ["mean", "1.50", "µs"]
+
+
+def test_a_mean_beside_its_sum_is_a_time() -> None:
+    frame = pl.DataFrame({"n": [2, 0], "total": [3001, 0], "mean": [1500.5, None]})
+    assert repr(ss.readable(frame)).splitlines()[1].split() == [
+        "2",
+        "3.00",
+        "µs",
+        "1.50",
+        "µs",
+    ]
+    in_us = frame.with_columns(pl.col("mean") / 1000)
+    assert repr(ss.readable(in_us)).splitlines()[1].split()[-1] == "1.5"
+
+
+def test_numbers_of_threads_are_no_times() -> None:
+    trace = ss.simulate(ss.workload.hogs(3, time="40ms"), policy="rr", cpus=2)
+    for frame in (
+        ss.queue_depth(trace),
+        ss.queue_depth_summary(trace).select("p50", "p99", "max"),
+        ss.whatif(trace, cpus=3).select("threads", "alive"),
+    ):
+        depths = frame.select(pl.exclude("ts", "dur", "cpu"))
+        assert "ns" not in repr(ss.readable(depths))
+
+
+def test_sums_prove_what_is_a_time() -> None:
+    trace = ss.simulate(ss.workload.hogs(3, time="40ms"), policy="rr", cpus=2)
+    by_thread = repr(ss.readable(ss.fairness(trace).select("running", "due", "lag").head(1)))
+    assert by_thread.count("ms") + by_thread.count("0 ns") == 3
+    assert (
+        repr(ss.readable(ss.slowdown(trace).select("cpu", "waiting", "slowdown"))).count("ms") == 6
+    )

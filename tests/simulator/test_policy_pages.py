@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,13 @@ def test_the_page_lists_what_can_be_set_and_recorded(name: str, family: str) -> 
         assert any(f"`{row['default']}`" in line for line in own), row["name"]
     for row in series(name).iter_rows(named=True):
         assert f"| `{row['name']}` |" in page, row["name"]
+
+
+def test_the_page_lists_all_that_a_policy_in_python_can_ask() -> None:
+    """Hooks of `Policy`, and every method of the world that the engine lends to them."""
+    page = (PAGES / "writing.md").read_text()
+    stub = ast.parse((PAGES.parents[1] / "src/schedscope/_native.pyi").read_text())
+    classes = {one.name: one for one in stub.body if isinstance(one, ast.ClassDef)}
+    asked = [one.name for one in classes["SimWorld"].body if isinstance(one, ast.FunctionDef)]
+    assert len(asked) > 20
+    assert [name for name in asked if f"`w.{name}`" not in page and f"w.{name}(" not in page] == []

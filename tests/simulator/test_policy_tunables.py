@@ -5,8 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from schedscope.analysis._base.policies import resolve
 from schedscope.simulator.builder import Builder
-from schedscope.simulator.policy import policies, tunables
+from schedscope.simulator.policy import policies, series, tunables
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
 
@@ -69,3 +70,8 @@ def test_every_setting_runs_the_workload_to_its_end(policy: str) -> None:
         )
         assert {k: ran[k] for k in RUN} == RUN, f"{name}={value}"
     assert all("tunable" in text for text in refused), refused
+
+
+def test_the_name_of_a_family_means_its_newest_policy() -> None:
+    assert tunables("eevdf").equals(tunables(resolve("eevdf")))
+    assert series("ule").equals(series("ule-14"))

@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 import schedscope as ss
+from schedscope.analysis._base.policies import resolve
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.fidelity import fidelity
-from schedscope.simulator.replay import recorded_policy, replay, resolve
+from schedscope.simulator.replay import recorded_policy, replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace

@@ -37,6 +37,18 @@ def test_generator_texts_are_checked(text: str) -> None:
         w.generate(text)
 
 
+def test_threads_of_a_builder_are_checked() -> None:
+    with pytest.raises(UsageError, match="0 threads called 'a'; expected a whole number"):
+        w.Builder().threads("a", 0)
+    with pytest.raises(UsageError, match=r"'niceness'; expected one of sched, tid, .*nice"):
+        w.Builder().thread("a", niceness=3)
+    b = w.Builder()
+    given = {"dl_runtime": "3ms", "dl_deadline": "10ms", "dl_period": "10ms"}
+    b.thread("a", sched="deadline", **given).run("6ms")
+    trace = simulate(b.workload(), policy="eevdf", set={"hz": 1000})
+    assert trace.duration == 13 * MS
+
+
 def test_save_and_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
     load = w.make(2, tasks=4)
     path = load.save(tmp_path / "m.workload")
@@ -213,6 +225,11 @@ def test_left_out_threads_wake_from_outside() -> None:
     load = extract(trace, where=pl.col("comm") == "t2")
     assert load.n_threads == 1
     assert _program(load, 0) == [("sleep", 10), ("run", 10), ("park", None)]
+
+
+def test_a_machine_has_a_limit() -> None:
+    with pytest.raises(UsageError, match="a machine of 70,000 CPUs; expected 1 to 4096 CPUs"):
+        machine(70_000)
 
 
 def test_machine_shapes() -> None:

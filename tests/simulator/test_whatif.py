@@ -291,6 +291,13 @@ def test_a_slice_of_policies_that_count_ticks() -> None:
     assert _slice("eevdf-6.18", "2ms", {})["base_slice"] == "2000000ns"
 
 
+def test_a_name_that_no_thread_has_names_those_that_were_asked(hogs: Trace) -> None:
+    with pytest.raises(UsageError, match="the name of a thread, one of the trace"):
+        ss.whatif(hogs, set_nice={"nobody": 3})
+    with pytest.raises(UsageError, match="one of the selected threads"):
+        ss.whatif(hogs, set_nice={"nobody": 3}, where=pl.col("comm") == "hog-0")
+
+
 def test_python_refuses_the_same(hogs: Trace) -> None:
     for wrong in ({}, {"cpus": True}, {"set_nice": {"*": 1.5}}, {"cpus": 2, "by": "colour"}):
         with pytest.raises(UsageError):

@@ -96,7 +96,7 @@ def test_an_unknown_table_is_named() -> None:
     [
         ({"ts": [1], "utid": [1], "tid": [1]}, "unknown columns: tid"),
         ({"ts": [1]}, "has no column utid"),
-        ({"ts": [None], "utid": [1]}, "column ts has 1 null values"),
+        ({"ts": [None], "utid": [1]}, "column ts has no value in 1 row, the first is row 0"),
         ({"ts": [1], "utid": [-1]}, "column utid"),
         ({"ts": [1.5], "utid": [1]}, "column ts has floating-point values"),
     ],

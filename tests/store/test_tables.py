@@ -14,6 +14,7 @@ import pytest
 from decoded import FIXTURES, decode, switches
 
 import schedscope as ss
+from schedscope.cli import main
 from schedscope.errors import FormatError
 from schedscope.parsers import tables
 from schedscope.parsers.files import no_panics
@@ -149,3 +150,46 @@ def test_nor_is_it_lost_to_another_error(capfd: pytest.CaptureFixture[str]) -> N
         os.write(2, b"and this\n")
         raise KeyError
     assert capfd.readouterr().err == "and this\n"
+
+
+def found(tmp_path: Path, **files: str) -> list[tuple[str, str, str]]:
+    return [(p.table, p.found, p.expected) for p in tables.problems(folder(tmp_path, **files))]
+
+
+def test_a_window_holds_all_events(tmp_path: Path) -> None:
+    """Busy and idle time would else be those of a part, and waits those of the whole."""
+    about = json.dumps({"ncpu": 2, "window": [100, 180]})
+    assert found(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS, trace_json=about) == [
+        (
+            "switches",
+            "ts is 200 in row 2, outside the window of trace.json",
+            "times from 100 to 180",
+        ),
+        ("wakeups", "ts is 90 in row 0, outside the window of trace.json", "times from 100 to 180"),
+    ]
+    whole = json.dumps({"ncpu": 2, "window": [90, 200]})
+    assert not found(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS, trace_json=whole)
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [("asleep", "has 'asleep' in row 2"), ("", "has no value in 1 row, the first is row 2")],
+)
+def test_a_value_that_does_not_fit_is_shown_with_its_row(
+    tmp_path: Path, state: str, text: str
+) -> None:
+    ((table, what, _),) = found(tmp_path, switches_csv=SWITCHES.replace("sleeping", state))
+    assert (table, what) == ("switches", f"table switches, column prev_state {text}")
+
+
+def test_words_are_listed_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--columns", "switches"]) == 0
+    assert (
+        "running, runnable, sleeping, blocked, stopped, parked, dead or" in capsys.readouterr().out
+    )
+
+
+def test_a_thread_with_one_name_has_it_from_the_start(tmp_path: Path) -> None:
+    names = "utid,comm\n0,idle/0\n1,idle/1\n2,web\n3,db\n"
+    trace = ss.open(folder(tmp_path, switches_csv=SWITCHES, threads_csv=names))
+    assert trace.threads.collect()["comm_first"].to_list() == ["idle/0", "idle/1", "web", "db"]

@@ -199,8 +199,9 @@ def _text_of(path: Path) -> str:
 
 
 def _policies(text: str | None, source: Workload | Replay) -> list[str]:
+    from schedscope.analysis._base.policies import resolve
     from schedscope.simulator.policy import policies
-    from schedscope.simulator.replay import Replay, resolve
+    from schedscope.simulator.replay import Replay
     from schedscope.simulator.run import DEFAULT_POLICY
 
     if text is None:

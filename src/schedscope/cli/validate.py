@@ -48,7 +48,12 @@ def run(args: argparse.Namespace) -> Answer | Facts:
             )
         table = schema.TABLES[args.columns]
         rows = [
-            (column.name, _type(column.dtype), "may be null" if column.nullable else "", column.doc)
+            (
+                column.name,
+                schema.kind_of(column.dtype),
+                "may be null" if column.nullable else "",
+                column.doc,
+            )
             for column in table.columns
         ]
         frame = pl.DataFrame(rows, schema=["column", "type", "null", "says"], orient="row")
@@ -71,8 +76,3 @@ def run(args: argparse.Namespace) -> Answer | Facts:
     )
     columns = choose(frame, frame.columns, question="validate")
     return Answer(frame, columns, exit_code=1 if found else 0)
-
-
-def _type(dtype: object) -> str:
-    text = str(dtype)
-    return text if len(text) < 60 else text[:57] + "..."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope import stored
+from schedscope.analysis._base.arguments import check_trace
 from schedscope.analysis._base.by import some_threads
 from schedscope.errors import StorageError, UsageError
 from schedscope.parsers.schema import TABLES, Table
@@ -78,6 +79,7 @@ def export(
     for an unknown format or an existing path without `force`, `StorageError`
     if it cannot be written.
     """
+    check_trace(trace, "export")
     if to not in FORMATS:
         raise UsageError(f"export to {to!r}", "a known format", "one of " + ", ".join(FORMATS))
     chosen = None if where is None else _chosen(trace, where, to, waits)

@@ -1,11 +1,11 @@
 """Figures: `plot.X(frame)` draws the frame that `schedscope.X(trace)` returned."""
 
-from schedscope.extras import missing
+from schedscope.extras import missing as _missing
 
 try:
     import matplotlib  # noqa: F401 - only to say what is missing
 except ImportError as error:
-    raise missing("matplotlib") from error
+    raise _missing("matplotlib") from error
 
 from schedscope.plot.affinity import cpu_returns, residency
 from schedscope.plot.compare import compare, wait_distribution

@@ -39,7 +39,7 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
     than 16 CPUs (or caches ...), the ones with most of a bar are coloured, and the others are one
     grey part at its end.
     """
-    require(frame.columns, ("running", "running_frac", "runs"), "schedscope.residency")
+    require(frame, ("running", "running_frac", "runs"), "schedscope.residency")
     over = frame.columns[frame.columns.index("running") - 1]
     if over not in _PLACES:
         raise UsageError(
@@ -109,7 +109,7 @@ def cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     bars below show how many runs there were.
     """
     needed = ("since_from", "since_to", "n", "same_cpu", "same_llc")
-    require(frame.columns, needed, "schedscope.cpu_returns")
+    require(frame, needed, "schedscope.cpu_returns")
     rows = frame.filter(pl.col("since_from").is_not_null())
     drawn = rows.filter(pl.col("n") > 0)
     first, last = (0, -1) if drawn.is_empty() else (drawn["since_from"][0], drawn["since_from"][-1])

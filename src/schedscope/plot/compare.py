@@ -41,7 +41,7 @@ def compare(
     numbers; `limit` sets its ends (0.5: from -50 % to 50 %). `setting`: which one of several to
     draw (the first in the frame).
     """
-    require(frame.columns, _COLUMNS, "schedscope.compare")
+    require(frame, _COLUMNS, "schedscope.compare")
     names = frame["setting"].unique(maintain_order=True).to_list()
     setting = setting or (names[0] if names else "B")
     rows = (
@@ -142,7 +142,7 @@ def wait_distribution(frame: pl.DataFrame, *, tail: bool = False, ax: Axes | Non
     With `tail` the share of waits that are *longer* on a logarithmic axis, which shows the
     rarest ones; else the share that are not.
     """
-    require(frame.columns, ("setting", "run", "wait", "frac", "n"), "schedscope.wait_distribution")
+    require(frame, ("setting", "run", "wait", "frac", "n"), "schedscope.wait_distribution")
     with canvas(ax) as axes:
         names = frame["setting"].unique(maintain_order=True).to_list()
         repeated = frame.select("setting", "run").n_unique() > len(names)

@@ -29,7 +29,7 @@ def critical_path(
     is a wakeup. At most `top` lanes are drawn, those with the most time of the path; the rest of
     the path is in the last one.
     """
-    require(frame.columns, _NEEDED, "schedscope.critical_path")
+    require(frame, _NEEDED, "schedscope.critical_path")
     time = frame.group_by("utid").agg(pl.col("dur").sum()).sort("dur", "utid", descending=True)
     several = time.height > top
     chosen = set(time.head(top - 1 if several else top)["utid"])
@@ -71,16 +71,20 @@ def critical_path(
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("time in s")
         steps = units.several(len(frame), "step")
-        axes.set_title(f"Critical path: {units.duration(total)} in {steps}", pad=46)
+        drawn = [kind for kind in _KINDS if boxes[kind]]
+        axes.set_title(
+            f"Critical path: {units.duration(total)} in {steps}", pad=12 + 17 * -(-len(drawn) // 3)
+        )
         shares = {
             kind: int(frame.filter(pl.col("kind") == kind)["dur"].sum()) / max(total, 1)
             for kind in _KINDS
         }
         axes.legend(
             handles=[
-                Patch(color=color, label=f"{text} {units.percent(shares[kind])}")
-                for kind, (text, color) in _KINDS.items()
-                if boxes[kind]
+                Patch(
+                    color=_KINDS[kind][1], label=f"{_KINDS[kind][0]} {units.percent(shares[kind])}"
+                )
+                for kind in drawn
             ],
             loc="lower left",
             bbox_to_anchor=(0, 1),

@@ -18,7 +18,7 @@ def efficiency(frame: pl.DataFrame, *, top: int = 64, ax: Axes | None = None) ->
     second and the share of involuntary ones, a range where the source cannot say. Of more than
     `top` CPUs, the busiest are drawn.
     """
-    require(frame.columns, ("cpu", "busy", "switches_hz"), "schedscope.efficiency")
+    require(frame, ("cpu", "busy", "switches_hz"), "schedscope.efficiency")
     hidden = max(frame.height - top, 0)
     if hidden:
         frame = frame.sort("busy", "cpu", descending=[True, False], nulls_last=True).head(top)

@@ -21,7 +21,7 @@ def fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> A
     blue for rows that are ahead, with the lag beside it. Drawn are the `top` rows that are furthest
     off, either way.
     """
-    require(frame.columns, ("comm", "lag", "share_due", "share_received"), "schedscope.fairness")
+    require(frame, ("comm", "lag", "share_due", "share_received"), "schedscope.fairness")
     known = frame.drop_nulls(["share_due", "share_received"])
     chosen = known.sort(pl.col("lag").abs(), descending=True).head(top).sort("lag", descending=True)
     with canvas(ax, height=1.9 + 0.3 * max(chosen.height, 1)) as axes:
@@ -85,7 +85,7 @@ def lag(frame: pl.DataFrame, *, origin: int = 0, top: int = 6, ax: Axes | None =
     threads whose lag was ever furthest from zero. Straight lines join the rows; the lag itself is
     nearly straight between them, too.
     """
-    require(frame.columns, ("utid", "comm", "tid", "ts", "lag"), "schedscope.lag")
+    require(frame, ("utid", "comm", "tid", "ts", "lag"), "schedscope.lag")
     furthest = (
         frame.group_by("utid")
         .agg(far=pl.col("lag").abs().max(), **{n: pl.col(n).last() for n in ("lag", "comm", "tid")})

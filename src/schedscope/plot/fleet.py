@@ -18,7 +18,7 @@ def fleet_hosts(frame: pl.DataFrame, *, measure: str = "p99", ax: Axes | None = 
     `frame` is that of the hosts on the page of `schedscope fleet`. Hosts that stand out are
     coloured, and the first of them named.
     """
-    require(frame.columns, ("host", "measure", "ratio", "lower", "upper", "verdict"), "fleet")
+    require(frame, ("host", "measure", "ratio", "lower", "upper", "verdict"), "fleet")
     rows = frame.filter(pl.col("measure") == measure).sort(
         "ratio", "host", descending=[True, False]
     )
@@ -59,7 +59,7 @@ def fleet_groups(frame: pl.DataFrame, *, top: int = 30, ax: Axes | None = None) 
 
     `frame` is that of the groups on the page of `schedscope fleet`; at most `top` rows.
     """
-    require(frame.columns, ("column", "group", "measure", "ratio", "lower", "verdict"), "fleet")
+    require(frame, ("column", "group", "measure", "ratio", "lower", "verdict"), "fleet")
     rows = frame.filter(pl.col("ratio").is_not_null()).head(top)
     with canvas(ax, width=9, height=1.5 + 0.3 * max(rows.height, 2)) as axes:
         if rows.is_empty():

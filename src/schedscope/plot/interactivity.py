@@ -33,7 +33,7 @@ def interactivity(
     those with the most changes of score. Time counts from `origin` to `until` (both ns; if `until`
     is None, to the last change).
     """
-    require(frame.columns, _COLUMNS, "schedscope.interactivity_series")
+    require(frame, _COLUMNS, "schedscope.interactivity_series")
     flips = (pl.col("interactive") != pl.col("interactive").shift()).fill_null(False).sum()
     ranked = (
         frame.group_by("utid", maintain_order=True)

@@ -25,7 +25,7 @@ def interference(
     Drawn are the `victims` that waited longest. Each has bars for the `top` that ran longest, for
     idle and for unknown time, and one bar for the rest. The bars of a victim add up to its wait.
     """
-    require(frame.columns, _NEEDED, "schedscope.interference")
+    require(frame, _NEEDED, "schedscope.interference")
     of_victim = [name for name in frame.columns if name.startswith("victim_")]
     parts = (
         frame.partition_by(of_victim, maintain_order=True) if of_victim and len(frame) else [frame]

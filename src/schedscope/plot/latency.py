@@ -20,9 +20,9 @@ def latency(frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | N
     With time buckets: the quantiles over time, in seconds after `origin`. Of several groups the
     largest is drawn. The last bucket is left out if the window ends soon after its start.
     """
-    require(frame.columns, _FIXED, "schedscope.latency")
+    require(frame, _FIXED, "schedscope.latency")
     quantiles = [name for name in frame.columns if _is_quantile(name)]
-    require(frame.columns, tuple(quantiles[:1] or ["p50"]), "schedscope.latency")
+    require(frame, tuple(quantiles[:1] or ["p50"]), "schedscope.latency")
     names = [c for c in frame.columns if c not in _FIXED and c != "ts" and not _is_quantile(c)]
     if "ts" in frame.columns:
         return _over_time(frame, names, quantiles, origin, ax)

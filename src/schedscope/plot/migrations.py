@@ -35,7 +35,7 @@ def migration_matrix(frame: pl.DataFrame, *, value: str = "n", ax: Axes | None =
     the distances show them. With more than 64 CPUs, each row and column stands for neighbours that
     share a cache, or for several such groups; the diagonal then has the moves within a group.
     """
-    require(frame.columns, ("from_cpu", "to_cpu", "distance", value), "schedscope.migration_matrix")
+    require(frame, ("from_cpu", "to_cpu", "distance", value), "schedscope.migration_matrix")
     cpus = sorted({*frame["from_cpu"], *frame["to_cpu"]})
     field = np.zeros((len(cpus), len(cpus)))
     ends = [np.searchsorted(cpus, frame[name].to_numpy()) for name in ("from_cpu", "to_cpu")]
@@ -98,7 +98,7 @@ def migration_rates(
     one group, grey. Time in s after `origin`. What the end of the window has left of the last
     bucket is drawn from half a bucket on: the rate of a moment is a spike or nothing, by chance.
     """
-    require(frame.columns, ("ts", "n", "rate_hz"), "schedscope.migration_summary(..., every=...)")
+    require(frame, ("ts", "n", "rate_hz"), "schedscope.migration_summary(..., every=...)")
     names = frame.columns[1 : frame.columns.index("n")]
     label = pl.concat_str(
         [pl.col(c).cast(pl.String).fill_null("-") for c in names], separator=" · "

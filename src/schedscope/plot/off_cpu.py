@@ -18,7 +18,7 @@ def off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Ax
     Bars are coloured by state; beside each is the number of times and their mean length. At most
     the first `top` rows are drawn.
     """
-    require(frame.columns, ("state", "kind", "reason", "n", "total", "mean"), "schedscope.off_cpu")
+    require(frame, ("state", "kind", "reason", "n", "total", "mean"), "schedscope.off_cpu")
     before = frame.columns[: frame.columns.index("state")]
     hidden = max(frame.height - top, 0)
     rows = frame.head(top).rows(named=True)
@@ -28,7 +28,7 @@ def off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Ax
             color = COLORS[_STATES.index(row["state"])]
             axes.barh(y, row["total"], height=0.7, color=color)
             axes.annotate(
-                f"{units.count(row['n'])} times {units.duration(row['mean'])}",
+                f"{units.several(row['n'], 'time')} {units.duration(row['mean'])}",
                 (row["total"], y), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=8, color=INK,
             )  # fmt: skip
@@ -48,7 +48,7 @@ def off_cpu(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Ax
             time_axis(axes.xaxis)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=7))
         else:
-            nothing(axes, "nobody was")
+            nothing(axes, "no off-CPU time")
         axes.set_xlabel("off the CPU, sum over threads")
         more = f" ({hidden} more not drawn)" if hidden else ""
         axes.set_title(f"Off-CPU time by reason{more}", pad=28)

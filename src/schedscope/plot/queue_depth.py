@@ -41,8 +41,9 @@ def queue_depth(
     maximum; fully grey is time in which the depth is not known. At most `top` lanes are drawn,
     those with the most waiting.
     """
+    require(frame, ("cpu", "ts"), "schedscope.queue_depth")
     parted = set(_PARTS) <= set(frame.columns)
-    require(frame.columns, _PARTS if parted else _COLUMNS, "schedscope.queue_depth")
+    require(frame, _PARTS if parted else _COLUMNS, "schedscope.queue_depth")
     name = "depth" if running else "waiting"
     if parted:
         frame = frame.with_columns(drawn=pl.col(f"{name}_max"))

@@ -30,7 +30,7 @@ def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> A
 
     With `by="request"` each bar is one request. At most the first `top` rows are drawn.
     """
-    require(frame.columns, ("running", "waiting", "locks", "io"), "schedscope.requests")
+    require(frame, ("running", "waiting", "locks", "io"), "schedscope.requests")
     single = "which" not in frame.columns
     rows = frame.head(top).rows(named=True)
     with canvas(ax, height=1.6 + 0.4 * max(len(rows), 1)) as axes:
@@ -55,9 +55,10 @@ def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> A
                 keys = frame.columns[: frame.columns.index("which")]
                 said = [row[name] for name in [*keys, "which"] if row[name] is not None]
                 names.append(" ".join(map(str, said)))
-        for part, color in zip(_PARTS, _SHADES, strict=True):
-            if frame[part].sum():
-                axes.barh([0], [0], color=color, label=part.replace("_", " "))
+        parts = [part for part in _PARTS if frame[part].sum()]
+        for part in parts:
+            color = _SHADES[_PARTS.index(part)]
+            axes.barh([0], [0], color=color, label=part.replace("_", " "))
         axes.set_yticks(range(len(names)), visible(names))
         axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
         axes.margins(x=0.14)
@@ -66,9 +67,10 @@ def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> A
         axes.tick_params(axis="y", length=0)
         if rows:
             time_axis(axes.xaxis)
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.12), ncols=5, fontsize=8)
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, columnspacing=1.2)
         else:
             nothing(axes, "no requests")
         axes.set_xlabel("time of the request")
-        axes.set_title("Requests" if single else "Mean request", loc="left")
+        lines = -(-len(parts) // 5)
+        axes.set_title("Requests" if single else "Mean request", pad=10 + 17 * lines)
     return axes

@@ -15,7 +15,7 @@ def run_lengths(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -
 
     The axis is logarithmic. At most the first `top` groups with a complete run are drawn.
     """
-    require(frame.columns, _FIXED, "schedscope.run_lengths")
+    require(frame, _FIXED, "schedscope.run_lengths")
     quantiles = [c for c in frame.columns if c[0] == "p" and c[1:].replace(".", "", 1).isdigit()]
     names = [c for c in frame.columns if c not in _FIXED and c not in quantiles]
     seen = frame.filter(pl.col("n") > 0)

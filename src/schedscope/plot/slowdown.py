@@ -18,7 +18,7 @@ def slowdown(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> A
     slowdown: the length of the bar divided by that of its running part. At most the first `top`
     groups are drawn.
     """
-    require(frame.columns, _FIXED, "schedscope.slowdown")
+    require(frame, _FIXED, "schedscope.slowdown")
     names = [c for c in frame.columns if c not in _FIXED]
     drawn = frame.head(top)
     with canvas(ax, height=1.6 + 0.28 * max(drawn.height, 1)) as axes:

@@ -51,7 +51,7 @@ def starvation(
     greys, with their names where there is room. An idle CPU is blank; where the trace does not show
     what the CPU did, the lane is hatched.
     """
-    require(frame.columns, _COLUMNS, "schedscope.starvation_timeline")
+    require(frame, _COLUMNS, "schedscope.starvation_timeline")
     lanes = _lanes(frame, cpus)
     left_out = frame.filter(pl.col("lane") != "thread")["cpu"].n_unique() - lanes.height
     frame = _on(frame, lanes)

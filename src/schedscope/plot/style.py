@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
 from matplotlib.container import BarContainer
@@ -146,14 +147,16 @@ def keep_visible(bars: BarContainer, whole: float) -> None:
             bar.set_zorder(bar.get_zorder() + 0.1)
 
 
-def require(frame_columns: list[str], needed: tuple[str, ...], maker: str) -> None:
+def require(frame: object, needed: tuple[str, ...], maker: str) -> None:
     """Raise `UsageError` unless a frame has the columns that `maker` returns."""
-    missing = [name for name in needed if name not in frame_columns]
+    if not isinstance(frame, pl.DataFrame):
+        raise UsageError(f"a figure of a {type(frame).__name__}", f"the frame that {maker} returns")
+    missing = [name for name in needed if name not in frame.columns]
     if missing:
         raise UsageError(
             f"the frame has no column {', '.join(missing)}",
             f"the frame that {maker} returns",
-            f"its columns are {', '.join(frame_columns)}",
+            f"its columns are {', '.join(frame.columns)}",
         )
 
 

@@ -19,7 +19,7 @@ def survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Ax
     most `top` groups are drawn, those with the most waits. A cause has the same colour in every
     figure.
     """
-    require(frame.columns, _FIXED, "schedscope.survival")
+    require(frame, _FIXED, "schedscope.survival")
     names = [column for column in frame.columns if column not in _FIXED]
     if not names:
         curves = [("all waits", frame)]

@@ -23,7 +23,7 @@ def virtual_lag(
     share. Drawn are the `top` threads whose lag was ever furthest from zero. A line stops where the
     thread leaves its queue, and begins where it joins one. Time counts from `origin` (ns).
     """
-    require(frame.columns, _COLUMNS, "schedscope.virtual_lag_series")
+    require(frame, _COLUMNS, "schedscope.virtual_lag_series")
     ranked = (
         frame.group_by("utid")
         .agg(far=pl.col("lag").abs().max(), comm=pl.col("comm").last(), tid=pl.col("tid").last())

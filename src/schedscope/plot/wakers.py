@@ -26,7 +26,7 @@ def wakers(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axe
     side; an arrow from waker to wakee is wider for more wakeups, with their
     number beside it, and darker for a longer mean wait.
     """
-    require(frame.columns, _NEEDED, "schedscope.wakers")
+    require(frame, _NEEDED, "schedscope.wakers")
     edges = [
         (_waker(row), _name(row), row["n"] + row["n_censored"] + row["n_excluded"], row["mean"])
         for row in frame.head(top).iter_rows(named=True)

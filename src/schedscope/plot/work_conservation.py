@@ -32,7 +32,7 @@ def work_conservation(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = N
     have something.
     """
     if "spare" in frame.columns:
-        require(frame.columns, _CPU, 'schedscope.work_conservation(trace, by="cpu")')
+        require(frame, _CPU, 'schedscope.work_conservation(trace, by="cpu")')
         known = frame.drop_nulls("cpu")
         names = [f"CPU {cpu}" for cpu in known["cpu"]]
         parts = {
@@ -45,7 +45,7 @@ def work_conservation(frame: pl.DataFrame, *, top: int = 24, ax: Axes | None = N
         }
         title = "Idle time of each CPU"
     elif "avoidable" in frame.columns:
-        require(frame.columns, _THREAD, 'schedscope.work_conservation(trace, by="comm")')
+        require(frame, _THREAD, 'schedscope.work_conservation(trace, by="comm")')
         known = frame
         keys = [name for name in ("comm", "tid", "pid") if name in frame.columns][:2]
         names = [
@@ -107,7 +107,7 @@ def idle_episodes(
     The most wasted is on top. A bar has the colour of the cause of the longest wait in the episode;
     that wait and the CPUs that idled are named beside it. Time is in seconds after `origin`.
     """
-    require(frame.columns, _EPISODE, "schedscope.idle_episodes")
+    require(frame, _EPISODE, "schedscope.idle_episodes")
     firsts = frame.unique("episode", keep="first", maintain_order=True)
     several = dict(frame.group_by("episode").len().iter_rows())
     hidden = max(firsts.height - top, 0)

@@ -16,7 +16,7 @@ def worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None)
     The longest is on top. Bars are coloured by cause, in seconds after `origin`; an arrow at the
     end marks a wait that was still open.
     """
-    require(frame.columns, ("ts_ready", "wait", "cause", "comm"), "schedscope.worst_waits")
+    require(frame, ("ts_ready", "wait", "cause", "comm"), "schedscope.worst_waits")
     with canvas(ax, height=1.6 + 0.28 * max(frame.height, 1)) as axes:
         labels = []
         seen = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from schedscope.present.registry import Kind, Meaning, is_quantile, meaning
+from schedscope.present.registry import Kind, Meaning, counts, is_quantile, meaning
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,19 +90,49 @@ def conventional(frame: pl.DataFrame, *, question: str = "", origin: int = 0) ->
     For notebooks and step-by-step tables, where the next line of code uses these names. A name
     whose meaning depends on the question is shown by its type unless `question` is given.
     """
-    return [
-        Column(name, kind=_kind(name, dtype, question), origin=origin)
-        for name, dtype in frame.schema.items()
-    ]
+    kinds = {name: _kind(name, dtype, question) for name, dtype in frame.schema.items()}
+    kinds |= dict.fromkeys(_times_by_sums(frame, kinds), "time")
+    return [Column(name, kind=kind, origin=origin) for name, kind in kinds.items()]
+
+
+def _times_by_sums(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> set[str]:
+    """Columns that are ns, as columns of whole ns beside them prove.
+
+    A mean may be of anything, and somebody may have made milliseconds of a column and kept its
+    name.
+    """
+    import polars as pl
+
+    col = pl.col
+    sums = (
+        (("mean",), ("n",), "total", col("mean") * col("n")),
+        (("due", "lag"), (), "running", col("due") - col("lag")),
+        (("due", "lag"), (), "received", col("due") - col("lag")),
+        (("cpu",), ("slowdown",), "waiting", col("cpu") * (col("slowdown") - 1)),
+    )
+    found: set[str] = set()
+    for names, others, whole, value in sums:
+        there = all(name in kinds and frame.schema[name].is_numeric() for name in (*names, *others))
+        if there and kinds.get(whole) == "time":
+            near = (value - col(whole)).abs() <= 1e-6 * col(whole).abs() + 1
+            if frame.select(near.all() & (near.sum() > 0)).item():
+                found |= set(names)
+    return found
 
 
 def _kind(name: str, dtype: pl.DataType, question: str) -> Kind:
+    import polars as pl
+
     declared = meaning(name, question)
     if declared is not None and _fits(declared.kind, dtype, bool(question)):
         return declared.kind
     if name.endswith(("_cpu", "_utid", "_tid", "_pid")):
         return "id"
-    if name.startswith("n_") or dtype.is_unsigned_integer():
+    if (
+        name.startswith("n_")
+        or dtype.is_unsigned_integer()
+        or (counts(name) and dtype.is_integer())
+    ):
         return "count"
     if name.startswith("ts_") or name.endswith("_ts"):
         return "at"
@@ -110,14 +140,18 @@ def _kind(name: str, dtype: pl.DataType, question: str) -> Kind:
         return "share"
     if dtype.is_float():
         return "number"
-    return "time" if dtype.is_integer() else "text"
+    if dtype.is_integer():
+        return "time" if dtype == pl.Int64 else "count"
+    return "text"
 
 
 def _fits(kind: Kind, dtype: pl.DataType, asked: bool) -> bool:
     """Whether a column of this type can be of this kind: names of one's own frames may differ."""
+    import polars as pl
+
     if not dtype.is_numeric():
         return kind in ("text", "right")
-    # A mean may be of anything, and an unsigned number is no duration.
+    # Durations are numbers of 64 bits, and a mean may be of anything.
     if kind == "time" and not asked:
-        return dtype.is_signed_integer() and dtype.to_python() is int
+        return dtype == pl.Int64
     return kind != "text"

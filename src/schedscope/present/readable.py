@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _STYLE = """<style>
 .schedscope-readable table th, .schedscope-readable table td { text-align: left !important; }
-.schedscope-readable table .n { text-align: right !important; }
+.schedscope-readable table .n { text-align: right !important; white-space: nowrap; }
 .schedscope-readable table td.long { white-space: normal; }
 </style>"""
 

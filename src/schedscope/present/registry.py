@@ -631,3 +631,13 @@ def meaning(name: str, question: str = "") -> Meaning | None:
         kind: Kind = found.kind if found else "time"
         return Meaning(name, name, kind, f"{name[1:]}th percentile", question)
     return found
+
+
+def counts(name: str) -> bool:
+    """Whether a column is a count in every answer that has it.
+
+    >>> counts("alive"), counts("n_waits"), counts("waiting")
+    (True, True, False)
+    """
+    kinds = {one.kind for one in meanings().values() if one.name == name}
+    return kinds == {"count"}

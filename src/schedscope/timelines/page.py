@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import overview
+from schedscope.analysis._base.arguments import check_trace
 from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
@@ -63,6 +64,7 @@ def timeline_html(
 
     Raises `UsageError` if not even a coarse picture fits, or for times outside the trace.
     """
+    check_trace(trace, "timeline_html")
     if since is not None or until is not None:
         trace = trace.between(since, until)
     chosen = None if where is None else chosen_threads(trace, where).to_list()

@@ -36,10 +36,11 @@ def timeline(
     `MissingExtraError` without the package anywidget, `UsageError` for lanes the trace does not
     have and for times outside it.
     """
+    from schedscope.analysis._base.arguments import check_trace
     from schedscope.analysis._base.of_threads import chosen_threads
     from schedscope.timelines.questions import Questions
 
-    part = trace
+    part = check_trace(trace, "timeline")
     if since is not None or until is not None:
         part = trace.between(since, until)
     chosen = None if where is None else chosen_threads(part, where).to_list()

@@ -41,6 +41,18 @@ fn ps_shares_by_weight_within_a_quantum_or_two() {
 }
 
 #[test]
+fn ps_holds_nothing_against_a_thread_that_was_alone() {
+    // a has the CPU to itself for 100 ms; from then on it shares it with b.
+    let mut b = Build::new(1);
+    b.add("a", &[run(1000)]);
+    b.add("b", &[run(1000)]).start = Some(100 * MS);
+    let ran = on_one_cpu(&b, "ps", &[], 200);
+    let got = shares(&ran, 2);
+    assert!((got[0] - 150.0).abs() < 0.3, "{} of a", got[0]);
+    assert!((got[1] - 50.0).abs() < 0.3, "{} of b", got[1]);
+}
+
+#[test]
 fn real_time_runs_before_all_and_by_its_priority() {
     // cpu0  (fair f)  at 10: rt 20 for 5 ms; at 12: rt 80 for 1 ms, above it
     // cpu0  f 0-10  l 10-12  h 12-13  l 13-16  f 16-..

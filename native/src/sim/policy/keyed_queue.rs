@@ -68,13 +68,16 @@ impl KeyedQueue {
         if let Some((_, t)) = self.realtime.front(c) {
             return Some(t);
         }
-        let best = |class: u32| {
-            self.masks_of[c as usize]
-                .iter()
-                .filter_map(|m| self.trees[(class * self.nmasks + m) as usize].first())
-                .min_by_key(|t| (self.nodes.key(*t), self.nodes.order(*t)))
-        };
-        best(0).or_else(|| best(1))
+        self.front_of(1, c).or_else(|| self.front_of(2, c))
+    }
+
+    /// The one of this class (`Class::level`: 1 fair, 2 idle) that `c` would take first.
+    pub(super) fn front_of(&self, level: u8, c: Cpu) -> Option<Tid> {
+        let first = u32::from(level - 1) * self.nmasks;
+        self.masks_of[c as usize]
+            .iter()
+            .filter_map(|m| self.trees[(first + m) as usize].first())
+            .min_by_key(|t| (self.nodes.key(*t), self.nodes.order(*t)))
     }
 
     pub(super) fn pop(&mut self, c: Cpu) -> Option<Tid> {

@@ -3,9 +3,13 @@
 //! Models no kernel. In the ideal every runnable thread holds at each instant a
 //! share of the machine in proportion to its weight, at most one CPU. A trace has
 //! whole threads on whole CPUs, so this runs the least served (by weighted
-//! virtual time, machine-wide) for a very small quantum: no thread is ever more
-//! than about a quantum from its ideal. Weights by nice are Linux's. Classes and
-//! real-time priorities are kept strictly.
+//! virtual time, machine-wide) for a very small quantum. Weights by nice are
+//! Linux's. Classes and real-time priorities are kept strictly.
+//!
+//! The ideal has no memory: what a thread got while it had a CPU to itself is not
+//! held against it, and what its weight would have earned it beyond one CPU is not
+//! owed to it. A thread that comes begins where those stand that it competes with.
+//! So no thread is ever more than some quanta of its neighbours from its ideal.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
@@ -54,7 +58,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         quantum: s.ns("quantum"),
         served: vec![0; nthreads],
         weight: vec![1024; nthreads],
-        floor: 0,
+        floor: [0; 2],
         queue: KeyedQueue::default(),
         running: Running::new(machine.ncpu()),
     }))
@@ -64,8 +68,9 @@ struct Ps {
     quantum: i64,
     served: Vec<i64>,
     weight: Vec<i64>,
-    /// The service of the least served, never falling: where newcomers begin.
-    floor: i64,
+    /// Of fair and of idle-class threads: the most that one had when it was picked as the least
+    /// served. Those who have a CPU to themselves stand here.
+    floor: [i64; 2],
     queue: KeyedQueue,
     running: Running,
 }
@@ -75,6 +80,46 @@ impl Ps {
         let ran = w.take_run(cpu);
         self.served[t as usize] += virtual_ns(ran, self.weight[t as usize]);
         w.record(0, t, self.served[t as usize] as f64);
+    }
+
+    /// What a quantum adds to the service of `t`.
+    fn step(&self, t: Tid) -> i64 {
+        virtual_ns(self.quantum, self.weight[t as usize])
+    }
+
+    /// The running `t` keeps no debt for time in which nobody waited for its CPU, and no claim
+    /// beyond what one CPU can give.
+    fn level(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        let class = w.thread(t).class.level();
+        if class == 0 {
+            return;
+        }
+        let now = self.served[t as usize];
+        let fair = match self.queue.front_of(class, cpu) {
+            Some(o) => now.max(self.queue.key(o) - 2 * self.step(o)),
+            None => {
+                let floor = self.floor[usize::from(class - 1)];
+                now.clamp(floor, floor + self.step(t))
+            }
+        };
+        if fair != now {
+            self.served[t as usize] = fair;
+            w.record(0, t, fair as f64);
+        }
+    }
+
+    /// Where a thread of this class begins that comes to `cpu`: with the least served there.
+    fn start(&mut self, w: &mut World, cpu: Cpu, class: u8) -> i64 {
+        let running = w.cpu(cpu).curr;
+        let running = running.filter(|r| w.thread(*r).class.level() == class);
+        if let Some(r) = running {
+            self.charge(w, cpu, r);
+            self.level(w, cpu, r);
+        }
+        let running = running.map(|r| self.served[r as usize]);
+        let waiting = self.queue.front_of(class, cpu).map(|o| self.queue.key(o));
+        let least = running.into_iter().chain(waiting).min();
+        least.unwrap_or(self.floor[usize::from(class - 1)])
     }
 
     fn push(&mut self, w: &World, t: Tid, ahead: bool) {
@@ -92,10 +137,14 @@ impl Policy for Ps {
         idle_or_previous(w, t)
     }
 
-    fn enqueue(&mut self, w: &mut World, _: Cpu, t: Tid, how: EnqueueReason) {
-        if how != EnqueueReason::Moved {
+    fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
+        let class = w.thread(t).class.level();
+        if how != EnqueueReason::Moved && class > 0 {
+            self.weight[t as usize] = weight_of(w, t);
+            let start = self.start(w, cpu, class);
+            let latest = start + self.step(t);
             let served = &mut self.served[t as usize];
-            *served = (*served).max(self.floor);
+            *served = (*served).clamp(start, latest);
         }
         self.push(w, t, false);
     }
@@ -116,8 +165,10 @@ impl Policy for Ps {
             return None;
         };
         self.running.set(cpu, Some(level_of(w, t)));
-        if w.thread(t).class.level() == 1 {
-            self.floor = self.floor.max(self.served[t as usize]);
+        let class = w.thread(t).class.level();
+        if class > 0 {
+            let floor = &mut self.floor[usize::from(class - 1)];
+            *floor = (*floor).max(self.served[t as usize]);
         }
         if w.thread(t).class.runs_on() {
             w.disarm_timer(u32::from(cpu));
@@ -140,6 +191,7 @@ impl Policy for Ps {
         let cpu = id as Cpu;
         let Some(t) = w.cpu(cpu).curr else { return };
         self.charge(w, cpu, t);
+        self.level(w, cpu, t);
         let mine = level_of(w, t);
         let rival = self.queue.front(cpu).is_some_and(|o| {
             let its = level_of(w, o);
