@@ -49,7 +49,8 @@ def _filtered(trace: Trace) -> str:
     )
     names = [printable(name or "?") for name in ran["comm"].unique(maintain_order=True)]
     shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    who = several(len(utids), "thread") + (f" ({shown})" if shown else "")
     return (
-        f"a filter of the recorder left in only {several(len(utids), 'thread')}"
-        f"{f' ({shown})' if shown else ''}: what other threads and the CPUs did meanwhile is unknown"
+        f"a filter of the recorder left in only {who}: what other threads and the CPUs did"
+        " meanwhile is unknown"
     )

@@ -1,4 +1,4 @@
-"""Recordings for which the recorder was told to leave out events: nothing counts what is missing."""
+"""Recordings whose recorder was told to leave out events: nothing counts what is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Keep = Callable[[Recording, Record, frozenset[int]], bool]
 
 
 def _programs(whole: Recording) -> list[int]:
-    """Tids of programs' threads that leave a CPU often enough for a wait to be seen, busiest first."""
+    """Tids of programs' threads that leave a CPU eight times or more, the busiest first."""
     left: Counter[int] = Counter()
     for _, record in whole.merged():
         if whole.name(record) == _SWITCH:

@@ -49,7 +49,7 @@ def test_pages_without_formats_are_named(tmp_path: Path) -> None:
     path.write_bytes(
         subprocess.run(["zstd", "-dc", stored], check=True, capture_output=True).stdout
     )
-    with pytest.raises(ss.FormatError, match="trace_pipe_raw.*trace-cmd restore"):
+    with pytest.raises(ss.FormatError, match=r"trace_pipe_raw.*trace-cmd restore"):
         ss.open(path)
     path.write_bytes(bytes(8192))
     with pytest.raises(ss.FormatError, match="no known format"):

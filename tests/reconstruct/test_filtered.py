@@ -7,7 +7,6 @@ work out, and what a reader is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,9 +72,9 @@ def test_chosen_threads_are_measured_and_nothing_is_said_of_others(engine: Engin
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[campaign.Case]:
+def case(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
     path = FIXTURES / "linux-ftrace-placement.capture"
-    yield campaign.load(path, tmp_path_factory.mktemp("case"))
+    return campaign.load(path, tmp_path_factory.mktemp("case"))
 
 
 def told(trace: ss.Trace) -> dict[str, str]:
@@ -97,7 +96,9 @@ def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
     true = case.truth.waits.filter(pl.col("tid").is_in(chosen))
     assert measured.height > 0.95 * true.height
     verdict = comparison.judge(trace, case.truth, mutant, comparison.Doubt())
-    assert not verdict.wrong_waits and not verdict.wrong_states and not verdict.wrong_bounds
+    assert not verdict.wrong_waits
+    assert not verdict.wrong_states
+    assert not verdict.wrong_bounds
     text = told(trace)["filter"]
     assert f"left in only {len(chosen)} thread" in text
     assert "a filter of the recorder left in only" in headline(trace)[1]
