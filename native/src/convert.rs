@@ -11,8 +11,8 @@ use crate::hooks::Progress;
 use crate::pipeline::Pipeline;
 use crate::realign::Realign;
 use crate::reconstruct::Unreported;
-use crate::reconstruct::recorded::{Chosen, Suspicion};
 use crate::reconstruct::clocks::{self, Examiner, Offset};
+use crate::reconstruct::recorded::{Chosen, Suspicion};
 use crate::store::Store;
 use crate::summary::TraceJson;
 
@@ -147,11 +147,7 @@ struct Reading<S> {
 }
 
 /// The tids of the threads that were recorded, if a filter left out all others.
-fn chosen(
-    path: &Path,
-    options: &Options,
-    suspicion: &Suspicion,
-) -> Result<Option<FxHashSet<u32>>> {
+fn chosen(path: &Path, options: &Options, suspicion: &Suspicion) -> Result<Option<FxHashSet<u32>>> {
     let (_, mut source) = decode::open(path, options)?;
     let mut chosen = Chosen::new(suspicion);
     ahead::run(&mut *source, &mut chosen, options.jobs, &Arc::default())?;
@@ -169,8 +165,8 @@ fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Resul
         return Ok(Vec::new());
     }
     let both_steps = info.has_waking && info.has_enqueued;
-    let mut examiner = Examiner::new(info.ncpu, both_steps, progress)
-        .with_chosen(options.chosen.clone());
+    let mut examiner =
+        Examiner::new(info.ncpu, both_steps, progress).with_chosen(options.chosen.clone());
     ahead::run(&mut *source, &mut examiner, options.jobs, &Arc::default())?;
     Ok(examiner.offsets())
 }

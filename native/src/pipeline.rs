@@ -18,7 +18,7 @@ use crate::model::tables::{
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
-use crate::reconstruct::recorded::{KernelAlone, Suspicion};
+use crate::reconstruct::recorded::{KernelThreads, Suspicion};
 use crate::reconstruct::{Reconstructor, Unreported};
 use crate::store::Store;
 
@@ -43,7 +43,7 @@ pub struct Pipeline<'a, S: Store> {
     chosen: Option<&'a FxHashSet<u32>>,
     /// The source says that a filter left out events.
     told_filtered: bool,
-    kernel: KernelAlone,
+    kernel: KernelThreads,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -117,7 +117,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             unreported: None,
             chosen: None,
             told_filtered: info.filtered,
-            kernel: KernelAlone::default(),
+            kernel: KernelThreads::default(),
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -195,19 +195,19 @@ impl<'a, S: Store> Pipeline<'a, S> {
         }
     }
 
-    /// May the recording be of some threads only? Where it is of all, the kernel's own run, too.
+    /// May the recording be of some threads only?
     fn suspicion(&self) -> Option<Suspicion> {
         let reconstruction = self.reconstruction.as_ref()?;
-        if self.chosen.is_some() || !self.linux || self.kernel.happened() {
+        if self.chosen.is_some() || !self.linux || self.kernel.together() {
             return None;
         }
         let (left_out, breaks) = reconstruction.clues();
         let tids = left_out.iter().filter_map(|&utid| self.identity.tid(utid));
         let mut left_out: FxHashSet<u32> = tids.collect();
         left_out.extend(self.identity.of_kernel());
-        let without_kernel = self.kernel.is_never_alone(reconstruction.cpus());
-        let certain = self.told_filtered || without_kernel || reconstruction.nothing_fits();
-        Suspicion::of(left_out, breaks, certain)
+        let certain =
+            self.kernel.are_left_out(reconstruction.cpus()) || reconstruction.nothing_fits();
+        Suspicion::of(left_out, breaks, self.told_filtered, certain)
     }
 
     /// Notes the time; the reconstruction, where there is to be one, begins

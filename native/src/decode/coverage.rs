@@ -11,8 +11,8 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::chores::Chores;
-use crate::decode::{Options, ahead};
 use crate::decode::input::make_room_for_files;
+use crate::decode::{Options, ahead};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{
@@ -394,7 +394,11 @@ impl Survey {
         let Some(to) = to.filter(|&to| to != by && to < self.limit) else {
             return;
         };
-        if self.chosen.as_ref().is_some_and(|chosen| !chosen.contains(&tid)) {
+        if self
+            .chosen
+            .as_ref()
+            .is_some_and(|chosen| !chosen.contains(&tid))
+        {
             return;
         }
         let cpu = self.cpu(to);

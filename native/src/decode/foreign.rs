@@ -60,7 +60,11 @@ pub fn json(shown: &str, head: &[u8]) -> Option<Error> {
         (one.1, one.2)
     });
     let found = format!("{shown} is {what}");
-    Some(Error::format(found, "a trace as its recorder wrote it", hint))
+    Some(Error::format(
+        found,
+        "a trace as its recorder wrote it",
+        hint,
+    ))
 }
 
 /// A folder of LTTng, babeltrace or `perf data convert --to-ctf`.

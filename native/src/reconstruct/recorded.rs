@@ -19,7 +19,8 @@ const BREAKS: u64 = 2;
 const MANY: u64 = 8;
 
 /// A thread that was seen to leave so many times as often as its chain broke is not left out.
-/// And so many chains must break for each switch that a filter would have left out.
+/// So many chains must break for each switch that a filter would have left out, and one in so many
+/// switches to those that are left out.
 const OFTEN: u64 = 8;
 
 /// The broken chains of one reading, by the threads at them: the one that was believed to run and
@@ -67,44 +68,54 @@ impl Clues {
     }
 }
 
-/// In complete recordings, the kernel's threads and the idle ones switched with each other again
-/// within 314 ms at most.
-const ALONE: i64 = 1_000_000_000;
+/// In complete recordings, a thread of the kernel ran again within 314 ms at most,
+const ABSENT: i64 = 1_000_000_000;
+
+/// and two of them, or one and an idle one, switched with each other within 1.65 s.
+const APART: i64 = 5_000_000_000;
 
 /// Of so few switches nothing is concluded.
 const FEW: u64 = 100;
 
-/// Does a CPU switch between threads of the kernel, idle ones included? It does in every recording
-/// of all threads, and never in one of chosen programs.
+/// Do threads of the kernel run, and do CPUs switch between two of them, idle ones included? They do
+/// in every recording of all threads that is long enough. In one of chosen programs they do not
+/// switch with each other.
 #[derive(Debug, Default)]
-pub struct KernelAlone(bool);
+pub struct KernelThreads {
+    seen: bool,
+    together: bool,
+}
 
-impl KernelAlone {
+impl KernelThreads {
     #[inline]
     pub fn switch(&mut self, prev: &Party, next: &Party) {
-        if !self.0 {
-            self.0 = [prev, next].into_iter().all(Self::may_be);
+        if !self.together {
+            self.look_at(prev, next);
         }
     }
 
-    /// Is it one of the kernel, or of unknown name?
     #[cold]
-    fn may_be(who: &Party) -> bool {
-        let unknown = || who.comm.is_empty() || who.comm.is_of_kernel();
-        who.tid == 0 || who.idle || who.kernel.unwrap_or_else(unknown)
+    fn look_at(&mut self, prev: &Party, next: &Party) {
+        let idle = |who: &Party| who.tid == 0 || who.idle;
+        // One of unknown name may be of the kernel.
+        let named = |who: &Party| who.comm.is_empty() || who.comm.is_of_kernel();
+        let kernel = |who: &Party| !idle(who) && who.kernel.unwrap_or_else(|| named(who));
+        self.seen |= kernel(prev) || kernel(next);
+        self.together = [prev, next].into_iter().all(|who| idle(who) || kernel(who));
     }
 
-    /// It did: no filter chose threads of programs alone.
-    pub fn happened(&self) -> bool {
-        self.0
+    /// No filter chose threads of programs alone.
+    pub fn together(&self) -> bool {
+        self.together
     }
 
-    /// Long enough for it to have been?
-    pub fn is_never_alone(&self, cpus: &[CpuTotals]) -> bool {
+    /// One did: in so long a time they would have been seen.
+    pub fn are_left_out(&self, cpus: &[CpuTotals]) -> bool {
         let first = cpus.iter().filter_map(|cpu| cpu.first_ts).min();
         let last = cpus.iter().filter_map(|cpu| cpu.last_ts).max();
-        let long = first.zip(last).is_some_and(|(first, last)| last - first >= ALONE);
-        !self.0 && long && cpus.iter().map(|cpu| cpu.switches).sum::<u64>() >= FEW
+        let time = first.zip(last).map_or(0, |(first, last)| last - first);
+        let long = time >= if self.seen { APART } else { ABSENT };
+        !self.together && long && cpus.iter().map(|cpu| cpu.switches).sum::<u64>() >= FEW
     }
 }
 
@@ -114,17 +125,19 @@ pub struct Suspicion {
     pub left_out: FxHashSet<u32>,
     /// Chains that broke between two of these.
     pub breaks: u64,
-    /// A filter was used: the source says so, no thread of the kernel was alone for long, or
-    /// nothing fits.
+    /// The source says that a filter was used, which need not have left out threads.
+    pub told: bool,
+    /// One did: threads of the kernel are missing, or nothing fits.
     pub certain: bool,
 }
 
 impl Suspicion {
     /// None where too little breaks.
-    pub fn of(left_out: FxHashSet<u32>, breaks: u64, certain: bool) -> Option<Self> {
-        (certain || breaks >= BREAKS).then_some(Self {
+    pub fn of(left_out: FxHashSet<u32>, breaks: u64, told: bool, certain: bool) -> Option<Self> {
+        (told || certain || breaks >= BREAKS).then_some(Self {
             left_out,
             breaks,
+            told,
             certain,
         })
     }
@@ -136,6 +149,8 @@ pub struct Chosen<'a> {
     tids: FxHashSet<u32>,
     /// Switches between two threads that are left out.
     uncovered: u64,
+    /// Switches to one of those from one that is not.
+    passages: u64,
 }
 
 impl<'a> Chosen<'a> {
@@ -144,16 +159,24 @@ impl<'a> Chosen<'a> {
             suspicion,
             tids: FxHashSet::default(),
             uncovered: 0,
+            passages: 0,
         }
     }
 
     /// The threads that were recorded, by tid: none where a filter left out some switches of each.
     /// None if no filter was used.
     pub fn threads(self) -> Option<FxHashSet<u32>> {
-        if self.uncovered <= self.suspicion.breaks / OFTEN {
+        let Suspicion {
+            breaks,
+            told,
+            certain,
+            ..
+        } = *self.suspicion;
+        let broken = breaks >= BREAKS && breaks.saturating_mul(OFTEN) >= self.passages;
+        if self.uncovered <= breaks / OFTEN && (broken || told || certain) {
             return Some(self.tids);
         }
-        self.suspicion.certain.then(FxHashSet::default)
+        certain.then(FxHashSet::default)
     }
 
     fn is_out(&self, who: &Party) -> bool {
@@ -167,7 +190,10 @@ impl EventSink for Chosen<'_> {
             match (self.is_out(prev), self.is_out(next)) {
                 (true, true) => self.uncovered += 1,
                 (true, false) => _ = self.tids.insert(next.tid),
-                (false, true) => _ = self.tids.insert(prev.tid),
+                (false, true) => {
+                    self.passages += 1;
+                    self.tids.insert(prev.tid);
+                }
                 // One of them is recorded; another switch says which.
                 (false, false) => {}
             }
@@ -177,5 +203,95 @@ impl EventSink for Chosen<'_> {
 
     fn progress(&mut self, _: u64, _: u64) -> Result<()> {
         check_interrupt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::{Comm, State};
+
+    fn who(tid: u32) -> Party {
+        let name: &[u8] = if tid < 10 { b"kworker/0:1" } else { b"program" };
+        Party {
+            tid,
+            comm: Comm::new(name),
+            ..Party::default()
+        }
+    }
+
+    fn chosen(switches: &[(u32, u32)], suspicion: &Suspicion) -> Option<Vec<u32>> {
+        let mut reading = Chosen::new(suspicion);
+        for &(prev, next) in switches {
+            let event = Event::Switch {
+                ts: 0,
+                cpu: 0,
+                prev: who(prev),
+                prev_state: State::Sleeping,
+                preempted: None,
+                next: who(next),
+            };
+            reading.event(&event).expect("nothing to refuse");
+        }
+        let mut tids: Vec<u32> = reading.threads()?.into_iter().collect();
+        tids.sort_unstable();
+        Some(tids)
+    }
+
+    #[test]
+    fn who_switches_with_those_left_out_was_chosen() {
+        let left_out: FxHashSet<u32> = [7, 20].into_iter().collect();
+        let sure = |breaks, certain| Suspicion::of(left_out.clone(), breaks, false, certain);
+        assert!(sure(1, false).is_none());
+        let few = sure(2, false).expect("two breaks are enough");
+        let switches = [(0, 30), (30, 7), (20, 30), (30, 40), (40, 30)];
+        // Of 40 nothing shows that it was.
+        assert_eq!(chosen(&switches, &few), Some(vec![30]));
+        // Too few breaks for so many switches to those that are left out.
+        let again = switches.repeat(17);
+        assert_eq!(chosen(&again, &few), None);
+        // A switch between two that are left out: an accident, if it is one in many breaks.
+        let with = [&switches[..], &[(7, 20)]].concat();
+        assert_eq!(chosen(&with, &few), None);
+        let many = sure(8, false).expect("eight breaks");
+        assert_eq!(chosen(&with, &many), Some(vec![30]));
+        let certain = sure(0, true).expect("nothing need break");
+        assert_eq!(chosen(&with, &certain), Some(vec![]));
+    }
+
+    #[test]
+    fn chains_that_break_at_the_same_threads_as_a_rule() {
+        let mut clues = Clues::default();
+        for (believed, found) in [(5, 6), (5, 7), (0, 5), (6, 8)] {
+            clues.broken(believed, found);
+        }
+        let seen = |utid| if utid == 8 { 8 } else { 0 };
+        assert_eq!(clues.left_out(|utid| utid < 2, seen), (vec![5, 6, 7], 3));
+        assert!(!clues.nothing_fits(8));
+        for _ in 0..4 {
+            clues.broken(5, 6);
+        }
+        assert!(clues.nothing_fits(16) && !clues.nothing_fits(17));
+    }
+
+    #[test]
+    fn threads_of_the_kernel_switch_with_each_other() {
+        let mut kernel = KernelThreads::default();
+        kernel.switch(&who(0), &who(30));
+        assert!(!kernel.seen);
+        for (prev, next) in [(30, 7), (7, 40), (30, 40)] {
+            kernel.switch(&who(prev), &who(next));
+        }
+        assert!(kernel.seen && !kernel.together());
+        kernel.switch(&who(7), &who(0));
+        assert!(kernel.together());
+        // Where names are not known, they may have.
+        let mut nameless = KernelThreads::default();
+        let program = Party {
+            tid: 30,
+            ..Party::default()
+        };
+        nameless.switch(&who(0), &program);
+        assert!(nameless.together());
     }
 }

@@ -1,7 +1,14 @@
 //! What perf's command line says of the threads that it recorded.
 
 /// Options that leave out events, with a value or without.
-const FILTERS: [&str; 6] = ["--filter", "--exclude-perf", "--uid", "-u", "--cgroup", "-G"];
+const FILTERS: [&str; 6] = [
+    "--filter",
+    "--exclude-perf",
+    "--uid",
+    "-u",
+    "--cgroup",
+    "-G",
+];
 
 /// Options that name programs or threads.
 const TARGETS: [&str; 4] = ["--pid", "-p", "--tid", "-t"];
@@ -59,7 +66,8 @@ mod tests {
 
     #[test]
     fn what_a_command_line_leaves_out() {
-        let line = words("perf record -a -e sched:sched_switch --filter prev_pid==7 -- x --filter y");
+        let line =
+            words("perf record -a -e sched:sched_switch --filter prev_pid==7 -- x --filter y");
         assert_eq!(filters(&line), ["--filter 'prev_pid==7'"]);
         assert!(is_system_wide(&line) && targets(&line).is_empty());
         let line = words("perf record -e sched:* --exclude-perf --pid=7 -t 8");

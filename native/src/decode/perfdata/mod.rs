@@ -7,8 +7,8 @@
 //! are ftrace's, in `decode::ftrace::records`.
 
 mod bytes;
-mod compressed;
 pub mod command;
+mod compressed;
 mod features;
 mod groups;
 mod header;
@@ -148,8 +148,8 @@ impl PerfData {
             ));
         }
         let of_all = command::is_system_wide(&features.command) || scan.is_of_all();
-        let of_one = (attrs.iter().any(header::Attr::inherit) || !features.command.is_empty())
-            && !of_all;
+        let of_one =
+            (attrs.iter().any(header::Attr::inherit) || !features.command.is_empty()) && !of_all;
         let filtered = scan.filtered > 0 || !filters.is_empty() || of_one;
         if header.unfinished {
             warnings.push(
