@@ -88,8 +88,8 @@ NEEDS = {
     # Threads are seen to run again after they slept also where nothing says who woke them, or when.
     "wakeup_events": Need("wakeups", _RECORD_WAKEUPS, _has_wakeup_events),
     "competitors": Need(
-        "threads but those that a filter of the recorder left in",
-        "record all threads, and select some of them afterwards",
+        "record of all threads",
+        "record without a filter, and select threads afterwards",
         lambda trace: "filtered" not in trace.info,
     ),
     "affinity": Need(
