@@ -30,7 +30,7 @@ _KEYS = {
 }
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def fairness(
     trace: Trace,
     *,
@@ -93,7 +93,7 @@ def fairness(
     return summed(trace, selected(trace, rows, where), by)
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def jain_index(
     trace: Trace,
     *,

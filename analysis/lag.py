@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 20_000_000
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def lag(
     trace: Trace,
     *,

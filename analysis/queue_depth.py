@@ -57,7 +57,7 @@ _STEPS = {
 }
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def queue_depth(
     trace: Trace,
     *,
@@ -108,7 +108,7 @@ def queue_depth(
     return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def queue_depth_summary(
     trace: Trace,
     *,

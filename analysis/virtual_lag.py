@@ -26,7 +26,7 @@ TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def virtual_lag(
     trace: Trace,
     scheduler: str = "eevdf",
@@ -111,7 +111,7 @@ def virtual_lag(
     )
 
 
-@needs("switches")
+@needs("switches", "competitors")
 def virtual_lag_series(
     trace: Trace,
     scheduler: str = "eevdf",

@@ -117,7 +117,11 @@ def read(folder: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
     if tables["threads"].height:
         facts["threads"] = tables["threads"]
     linux = given.get("os", "Linux") == "Linux"
-    result = _native.reconstruct(facts, ncpu, tuple(window) if window else None, linux=linux)
+    filtered = given.get("filtered")
+    chosen = None if filtered is None else list(filtered.get("utids") or [])
+    result = _native.reconstruct(
+        facts, ncpu, tuple(window) if window else None, linux=linux, chosen=chosen
+    )
     tables |= {name: pl.DataFrame(result[name]) for name in ("states", "waits", "losses")}
     kinds = set(tables["wakeups"]["kind"].unique()) if "wakeups" in tables else set()
     info = {

@@ -139,6 +139,7 @@ _SHAPE: Mapping[str, Any] = {
         needed=("cpu", "breaks", "breaks_left"),
     ),
     "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count, "reason": _text}),
+    "filtered": {"utids": _Each(list, _count)},
     "warnings": _Each(list, _text),
     "notes": _Each(list, _text),
     "source": {"name": _text, "format": _text, "bytes": _count},

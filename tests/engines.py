@@ -18,7 +18,12 @@ Clocks = tuple[list[int], int | None, int]
 
 def by_oracle(world: World, clocks: Clocks | None = None) -> dict[str, Any]:
     return oracle.reconstruct(
-        world.tables, world.ncpu, world.window, clocks, uncounted=world.uncounted
+        world.tables,
+        world.ncpu,
+        world.window,
+        clocks,
+        uncounted=world.uncounted,
+        chosen=None if world.chosen is None else set(world.chosen),
     )
 
 
@@ -26,7 +31,13 @@ def by_native(
     world: World, chunk: int | None = None, clocks: Clocks | None = None
 ) -> dict[str, Any]:
     answer = _native.reconstruct(
-        world.tables, world.ncpu, world.window, chunk, clocks=clocks, uncounted=world.uncounted
+        world.tables,
+        world.ncpu,
+        world.window,
+        chunk,
+        clocks=clocks,
+        uncounted=world.uncounted,
+        chosen=None if world.chosen is None else sorted(world.chosen),
     )
     frames = {name: pl.DataFrame(answer[name]) for name in ("states", "waits", "losses")}
     return frames | {"counters": answer["counters"], "per_cpu": answer["per_cpu"]}

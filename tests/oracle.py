@@ -82,6 +82,8 @@ class Oracle:
     moves_recorded: bool = False
     # Nothing counts what was lost: where a switch is missing, moves may be, too.
     uncounted: bool = False
+    # Threads whose events alone were recorded, where a filter left out those of others.
+    chosen: set[int] | None = None
     # Where the CPUs' clocks differ: the clock of each CPU, by how much two may be off, and by
     # how much the stamps of one were moved against those of another.
     clocks: tuple[list[int], int | None, int] | None = None
@@ -338,7 +340,7 @@ class Oracle:
         """Rule Evidence: an event says that `utid` runs on `c`."""
         cpu = self.cpu(c)
         self.leave_behind(cpu, c, utid, t)
-        if cpu.current is None:
+        if cpu.current is None and not self.left_out(utid):
             cpu.current, cpu.since = utid, t
             if not self.idle(utid):
                 thread = self.seen(utid, t)
@@ -368,7 +370,20 @@ class Oracle:
             self.close_idle(cpu, c, t, "switched")
         if not self.idle(e["next_utid"]):
             self.switch_in(self.seen(e["next_utid"], t, e["next_prio"]), c, t)
-        cpu.current, cpu.since, cpu.confirmed = e["next_utid"], t, t
+        for utid in (e["prev_utid"], e["next_utid"]):
+            self.forget_left_out(utid)
+        unseen = self.left_out(e["next_utid"])
+        cpu.current, cpu.since, cpu.confirmed = None if unseen else e["next_utid"], t, t
+
+    def left_out(self, utid: int) -> bool:
+        return self.chosen is not None and utid not in self.chosen
+
+    def forget_left_out(self, utid: int) -> None:
+        """Rule Filtered: what it does from now on is not recorded."""
+        if self.left_out(utid) and utid in self.threads:
+            thread = self.threads[utid]
+            self.become(thread, "unknown", thread.cpu)
+            thread.wait = None
 
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
         """The chain is broken: `c` runs another thread than the one we believed."""
@@ -442,6 +457,8 @@ class Oracle:
             return
         self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t, e["prio"])
+        if self.left_out(thread.utid):
+            return
         self.ran(thread.utid, e["target_cpu"])
         if self.ran_unseen(thread, e):
             self.settle_found(thread, t)
@@ -551,8 +568,8 @@ class Oracle:
                 self.lose_sight(thread)
 
     def migration(self, t: int, e: Row) -> None:
-        self.moves_recorded = True
-        if self.idle(e["utid"]):
+        self.moves_recorded |= self.chosen is None
+        if self.idle(e["utid"]) or self.left_out(e["utid"]):
             return
         self.stamp(e["utid"], e["cpu"], t)
         thread = self.seen(e["utid"], t)
@@ -665,9 +682,10 @@ def reconstruct(
     clocks: tuple[list[int], int | None, int] | None = None,
     *,
     uncounted: bool = False,
+    chosen: set[int] | None = None,
 ) -> dict[str, Any]:
     """The same answer as `_native.reconstruct`, with frames for tables."""
-    oracle = Oracle(ncpu, clocks=clocks, uncounted=uncounted)
+    oracle = Oracle(ncpu, clocks=clocks, uncounted=uncounted, chosen=chosen)
     kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []
     oracle.has_waking = "waking" in list(kinds)
     oracle.has_enqueued = "enqueued" in list(kinds)

@@ -55,6 +55,8 @@ class World:
     window: tuple[int, int] | None = None
     uncounted: bool = False
     """Nothing counts the events that were lost."""
+    chosen: frozenset[int] | None = None
+    """Utids of the threads that were recorded, where a filter left out those of others."""
 
     def name(self, utid: int) -> str:
         return f"idle{utid}" if utid < self.ncpu else self.names[utid - self.ncpu]

@@ -90,6 +90,11 @@ NEEDS = {
     "wakeups": Need("wakeups", _RECORD_WAKEUPS, _has_wakeups),
     # Threads are seen to run again after they slept also where nothing says who woke them, or when.
     "wakeup_events": Need("wakeups", _RECORD_WAKEUPS, _has_wakeup_events),
+    "competitors": Need(
+        "record of all threads",
+        "record without a filter, and select threads afterwards",
+        lambda trace: "filtered" not in trace.info,
+    ),
     "affinity": Need(
         "CPU affinity of any thread",
         "record with `schedscope capture`, which records the CPUs that each thread may use",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.chosen_threads import chosen_threads
 from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.memo import once
 
@@ -45,6 +46,8 @@ def _all_along(trace: Trace) -> list[tuple[int, int, int, bool]]:
 
 
 def _taken_down(trace: Trace) -> list[tuple[int, int, int, bool]]:
+    if chosen_threads(trace) is not None:
+        return []
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid").collect()
     if stoppers.is_empty():
         return []

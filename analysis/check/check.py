@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
+from schedscope.analysis._base.chosen_threads import chosen_threads, filtered
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.memo import once
@@ -85,6 +86,7 @@ def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     findings = [
         *conservation(trace, tiles),
         _offline(trace),
+        _filter(trace),
         _unknown_time(trace, tiles),
         _losses(trace),
         _unplaced_losses(trace),
@@ -149,6 +151,18 @@ def _offline(trace: Trace) -> CheckRow:
         "offline", int(gone["dur"].sum()), trace.duration * trace.ncpu,
         text or "no CPU, as far as the trace shows", unit="ns", warn=None,
     )  # fmt: skip
+
+
+def _filter(trace: Trace) -> CheckRow:
+    """Threads of which a filter of the recorder left out the events."""
+    chosen = chosen_threads(trace)
+    threads = number_of(trace.threads.filter(pl.col("utid") >= trace.ncpu))
+    if chosen is None:
+        return part("filter", 0, threads, "no sign of one that left out events of threads", warn=0)
+    text = f"{filtered(trace)}; record all threads, and select some of them afterwards"
+    row = part("filter", threads - len(chosen), threads, text, warn=0)
+    row.level = "warning"
+    return row
 
 
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:

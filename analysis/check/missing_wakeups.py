@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.chosen_threads import chosen_threads
 from schedscope.analysis._base.offline import offline
 from schedscope.analysis.check.counts import counter, number_of, recorders
 
@@ -27,7 +28,8 @@ def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
     found = counter(trace, "missing_wakeups")
     if found is None:
         return None
-    found += _unseen_births(trace)
+    if chosen_threads(trace) is None:
+        found += _unseen_births(trace)
     if not found:
         return 0, 0, 0
     unseen = trace.waits.filter(pl.col("censored").is_in(["left", "both"]))

@@ -80,6 +80,8 @@ class Facts:
     @cached_property
     def overloaded(self) -> dict[str, float] | None:
         """The row about the machine's queue, where it was too long for most of the time."""
+        if not has(self.trace, "competitors"):
+            return None
         row = once(queue_depth_summary, self.trace, by="all").row(0, named=True)
         return row if row["observed"] and row["overload_frac"] >= 0.5 else None
 

@@ -25,6 +25,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
     """Sums that are off, the recorder's share, and what the trace does not show."""
     warnings = []
     unknown, share, without = 0, "", False
+    sentences = []
     for row in facts.checked:
         name, text, found = str(row["check"]), str(row["text"]), row["found"]
         number = found if isinstance(found, int) else 0
@@ -39,9 +40,10 @@ def trust(facts: Facts) -> Iterator[Finding]:
             unknown, share = number if row["level"] == "warning" else 0, text
         elif name == "missing wakeups" and not has(facts.trace, "wakeup_events"):
             without = True
+        elif name == "filter" and row["level"] == "warning":
+            sentences.append(f"{text[0].upper()}{text[1:]}.")
         elif name in ("losses", "missing wakeups", "unseen switch-ins", "contradictions"):
             warnings += [f"{name}: {text}"] if row["level"] == "warning" else []
-    sentences = []
     if unknown:
         sentences.append(f"The trace does not show what ran during {share}.")
     if without:

@@ -8,6 +8,7 @@ import polars as pl
 
 from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import has
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
@@ -22,6 +23,8 @@ below the threshold of starvation: over a few turns nobody gets exactly what is 
 def unfair(facts: Facts) -> Iterator[Finding]:
     """Only where weights are known, of the groups, too, in which threads compete: elsewhere
     nothing is due by them."""
+    if not has(facts.trace, "competitors"):
+        return
     frame = once(fairness, facts.trace)
     known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
     # What is due by weight is due below the quota, which may not be known.

@@ -19,6 +19,7 @@ from faults import (
     figures,
     mutations,
     mutations_clocks,
+    mutations_filters,
     mutations_hosts,
     mutations_pages,
     recording,
@@ -31,7 +32,7 @@ from faults.recording import Recording
 from faults.truth import Truth
 
 # Importing them enters their kinds.
-MODULES = (mutations_clocks, mutations_hosts, mutations_pages)
+MODULES = (mutations_clocks, mutations_filters, mutations_hosts, mutations_pages)
 
 Result = dict[str, Any]
 _EXAMPLES = 5

@@ -80,9 +80,11 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
     put("off CPU n", off["n"].sum())
     moves = ss.migration_summary(trace, by=[])
     put("migrations", moves["n"].sum())
-    depth = ss.queue_depth_summary(trace, by="all").row(0, named=True)
-    put("queue depth mean", depth["mean"], "mean")
-    put("queue depth waiting", depth["waiting"])
+    # Of chosen threads alone there is none.
+    if "filtered" not in trace.info:
+        depth = ss.queue_depth_summary(trace, by="all").row(0, named=True)
+        put("queue depth mean", depth["mean"], "mean")
+        put("queue depth waiting", depth["waiting"])
     busy = ss.efficiency(trace, by="all").row(0, named=True)
     put("efficiency running", busy["busy"])
     put("efficiency idle", busy["idle"])

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::decode::{self, Options, ahead};
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
@@ -10,6 +12,7 @@ use crate::pipeline::Pipeline;
 use crate::realign::Realign;
 use crate::reconstruct::Unreported;
 use crate::reconstruct::clocks::{self, Examiner, Offset};
+use crate::reconstruct::recorded::{Chosen, Suspicion};
 use crate::store::Store;
 use crate::summary::TraceJson;
 
@@ -19,6 +22,8 @@ use crate::summary::TraceJson;
 /// Where the source lost events and does not say when, the trace is read again with every
 /// place where they may be missing. Where the threads' events come in an order that cannot be,
 /// it is read to see whether the CPUs' clocks differ; and if they do, once more, mended. Where
+/// chains break only at threads that a filter may have left out, it is read to see whether one
+/// did; and if so, once more, without concluding anything of those. Where
 /// chains of switches are broken outside of what the source says it lost, it is read once more,
 /// with the breaks known from the start.
 ///
@@ -30,26 +35,23 @@ pub fn convert<S: Store>(
     mut store: impl FnMut() -> Result<S>,
     progress: &mut Progress<'_>,
 ) -> Result<(S, TraceJson)> {
-    type Places = [(Option<u16>, u64)];
-    let mut pass = |offsets: &[Offset],
-                    anywhere: &Places,
-                    unreported: &Unreported,
-                    progress: &mut Progress<'_>| {
+    let mut pass = |known: &Known, options: &Options, progress: &mut Progress<'_>| {
         let mut store = store()?;
         let chores = Arc::default();
         if options.jobs > 1 {
             store.helped_by(&chores);
         }
-        let (format, mut source) = decode::open_with_gaps(path, options, anywhere)?;
+        let (format, mut source) = decode::open_with_gaps(path, options, &known.anywhere)?;
         let info = source.info().clone();
         let mut pipeline = Pipeline::new(&info, &mut store, progress);
         if let Some(names) = only {
             pipeline = pipeline.only(names);
         }
         pipeline = pipeline
-            .with_clocks(clocks::known(offsets, info.ncpu))
-            .with_unreported(unreported);
-        let end = match clocks::ahead(offsets, info.ncpu) {
+            .with_clocks(clocks::known(&known.offsets, info.ncpu))
+            .with_unreported(&known.unreported)
+            .with_chosen(options.chosen.as_deref());
+        let end = match clocks::ahead(&known.offsets, info.ncpu) {
             None => ahead::run(&mut *source, &mut pipeline, options.jobs, &chores)?,
             Some(ahead) => {
                 let mut realign = Realign::new(pipeline, ahead);
@@ -60,55 +62,96 @@ pub fn convert<S: Store>(
         };
         pipeline.last_names(&end.last_names);
         pipeline.group_moves(&end.group_moves);
-        let summary = pipeline.finish(&info)?;
+        let mut summary = pipeline.finish(&info)?;
         let inferred = summary.reconstruction.is_some();
-        let (broken, found) = match (&summary.reconstruction, summary.window) {
+        let (broken, mut found) = match (&summary.reconstruction, summary.window) {
             (Some(one), Some((_, end))) => (one.out_of_order(), one.unreported(end)),
             _ => (0, Unreported::default()),
         };
         let hides = found.shows_loss();
-        let json = TraceJson::new(path, format, &info, &end, &summary, offsets, hides);
-        let found = if info.uncounted || hides {
-            found
-        } else {
-            Unreported::default()
-        };
+        let json = TraceJson::new(path, format, &info, &end, &summary, &known.offsets, hides);
+        if !info.uncounted && !hides {
+            found = Unreported::default();
+        }
         let anywhere = if inferred { end.anywhere } else { Vec::new() };
-        Ok::<_, Error>((store, json, broken, anywhere, found))
+        let suspicion = summary.suspicion.take();
+        Ok::<_, Error>(Reading {
+            store,
+            json,
+            broken,
+            anywhere,
+            found,
+            suspicion,
+        })
     };
-    let nothing = Unreported::default();
-    let (mut store, mut json, broken, anywhere, mut found) = pass(&[], &[], &nothing, progress)?;
+    let mut known = Known::default();
+    let mut options = options.clone();
+    let mut last = pass(&known, &options, progress)?;
     // A pipe is read once.
     if !(path.is_file() || path.is_dir()) {
-        return Ok((store, json));
+        return Ok((last.store, last.json));
     }
-    if !anywhere.is_empty() {
-        drop(store);
-        (store, json, _, _, found) = pass(&[], &anywhere, &nothing, progress)?;
+    if !last.anywhere.is_empty() {
+        known.anywhere = last.anywhere;
+        drop(last.store);
+        last = pass(&known, &options, progress)?;
+    }
+    if let Some(suspicion) = &last.suspicion
+        && let Some(chosen) = chosen(path, &options, suspicion)?
+    {
+        options.chosen = Some(Arc::new(chosen));
+        drop(last.store);
+        last = pass(&known, &options, progress)?;
     }
     let trusted = options.asked(decode::CLOCKS.0);
-    let offsets = if broken < clocks::SUSPICIOUS || trusted {
-        Vec::new()
-    } else {
-        offsets(path, options, progress)?
-    };
-    if !offsets.is_empty() {
-        drop(store);
-        (store, json, _, _, found) = pass(&offsets, &anywhere, &nothing, progress)?;
+    if last.broken >= clocks::SUSPICIOUS && !trusted {
+        known.offsets = offsets(path, &options, progress)?;
+    }
+    if !known.offsets.is_empty() {
+        drop(last.store);
+        last = pass(&known, &options, progress)?;
     }
     // Where a source that counts is no longer believed, more breaks show.
     for _ in 0..READINGS {
-        if found.is_empty() {
+        if last.found.is_empty() {
             break;
         }
-        let known = found;
-        drop(store);
-        (store, json, _, _, found) = pass(&offsets, &anywhere, &known, progress)?;
-        if found == known {
+        known.unreported = last.found;
+        drop(last.store);
+        last = pass(&known, &options, progress)?;
+        if last.found == known.unreported {
             break;
         }
     }
-    Ok((store, json))
+    Ok((last.store, last.json))
+}
+
+/// What earlier readings of a trace have found.
+#[derive(Default)]
+struct Known {
+    offsets: Vec<Offset>,
+    /// Losses without a place: CPU (None: any) and how many.
+    anywhere: Vec<(Option<u16>, u64)>,
+    unreported: Unreported,
+}
+
+/// What one reading makes of a trace.
+struct Reading<S> {
+    store: S,
+    json: TraceJson,
+    /// Events in an order that clocks that differ explain.
+    broken: u64,
+    anywhere: Vec<(Option<u16>, u64)>,
+    found: Unreported,
+    suspicion: Option<Suspicion>,
+}
+
+/// The tids of the threads that were recorded, if a filter left out all others.
+fn chosen(path: &Path, options: &Options, suspicion: &Suspicion) -> Result<Option<FxHashSet<u32>>> {
+    let (_, mut source) = decode::open(path, options)?;
+    let mut chosen = Chosen::new(suspicion);
+    ahead::run(&mut *source, &mut chosen, options.jobs, &Arc::default())?;
+    Ok(chosen.threads())
 }
 
 /// How often at most a file is read again with what the reading before it found missing.
@@ -122,7 +165,8 @@ fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Resul
         return Ok(Vec::new());
     }
     let both_steps = info.has_waking && info.has_enqueued;
-    let mut examiner = Examiner::new(info.ncpu, both_steps, progress);
+    let mut examiner =
+        Examiner::new(info.ncpu, both_steps, progress).with_chosen(options.chosen.clone());
     ahead::run(&mut *source, &mut examiner, options.jobs, &Arc::default())?;
     Ok(examiner.offsets())
 }

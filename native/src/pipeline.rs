@@ -4,7 +4,7 @@
 //! reconstruction, and leave in batches. Memory is bounded by the batch size
 //! and the number of threads.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
@@ -18,6 +18,7 @@ use crate::model::tables::{
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
+use crate::reconstruct::recorded::{KernelThreads, Suspicion};
 use crate::reconstruct::{Reconstructor, Unreported};
 use crate::store::Store;
 
@@ -38,6 +39,11 @@ pub struct Pipeline<'a, S: Store> {
     enqueued_once: bool,
     uncounted: bool,
     unreported: Option<&'a Unreported>,
+    /// Threads whose events alone were recorded, by tid; None: all were.
+    chosen: Option<&'a FxHashSet<u32>>,
+    /// The source says that a filter left out events.
+    told_filtered: bool,
+    kernel: KernelThreads,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -66,6 +72,10 @@ pub struct Pipeline<'a, S: Store> {
 pub struct Summary {
     pub window: Option<(i64, i64)>,
     pub reconstruction: Option<Reconstructor>,
+    /// The recording may be of some threads only.
+    pub suspicion: Option<Suspicion>,
+    /// Utids of the threads that were recorded, where a filter left out others.
+    pub chosen: Option<Vec<u32>>,
 }
 
 macro_rules! emit_batch {
@@ -105,6 +115,9 @@ impl<'a, S: Store> Pipeline<'a, S> {
             enqueued_once: !info.has_waking && info.linux_priorities,
             uncounted: info.uncounted,
             unreported: None,
+            chosen: None,
+            told_filtered: info.filtered,
+            kernel: KernelThreads::default(),
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -164,6 +177,39 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
+    /// The recording is of these threads only, by tid.
+    #[must_use]
+    pub fn with_chosen(mut self, chosen: Option<&'a FxHashSet<u32>>) -> Self {
+        self.chosen = chosen;
+        self
+    }
+
+    /// An event of a thread, which may be one of those that were chosen.
+    #[inline]
+    fn look_up(&mut self, ts: i64, utid: u32, tid: u32) {
+        if let Some(chosen) = self.chosen
+            && chosen.contains(&tid)
+            && let Some(reconstruction) = self.at(ts)
+        {
+            reconstruction.choose(utid);
+        }
+    }
+
+    /// May the recording be of some threads only?
+    fn suspicion(&self) -> Option<Suspicion> {
+        let reconstruction = self.reconstruction.as_ref()?;
+        if self.chosen.is_some() || !self.linux || self.kernel.together() {
+            return None;
+        }
+        let (left_out, breaks) = reconstruction.clues();
+        let tids = left_out.iter().filter_map(|&utid| self.identity.tid(utid));
+        let mut left_out: FxHashSet<u32> = tids.collect();
+        left_out.extend(self.identity.of_kernel());
+        let certain =
+            self.kernel.are_left_out(reconstruction.cpus()) || reconstruction.nothing_fits();
+        Suspicion::of(left_out, breaks, self.told_filtered, certain)
+    }
+
     /// Notes the time; the reconstruction, where there is to be one, begins
     /// with the window.
     #[inline]
@@ -177,12 +223,14 @@ impl<'a, S: Store> Pipeline<'a, S> {
         let (every_waking, enqueued_once) = (self.every_waking, self.enqueued_once);
         let identity = &self.identity;
         let (uncounted, unreported) = (self.uncounted, self.unreported);
+        let chosen = self.chosen.is_some();
         let clocks = &self.clocks;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
                 .expecting_one_enqueued(enqueued_once)
                 .with_uncounted_losses(uncounted)
+                .with_chosen_threads(chosen)
                 .with_clocks(clocks.clone());
             if let Some(known) = unreported {
                 new = new.with_unreported(known);
@@ -234,6 +282,8 @@ impl<'a, S: Store> Pipeline<'a, S> {
             }
             window = Some((begin, end));
         }
+        let suspicion = self.suspicion();
+        let chosen = self.chosen.map(|chosen| self.identity.of_tids(chosen));
         emit_batch!(self.switches, Switches);
         emit_batch!(self.wakeups, Wakeups);
         emit_batch!(self.migrations, Migrations);
@@ -283,6 +333,8 @@ impl<'a, S: Store> Pipeline<'a, S> {
         Ok(Summary {
             window,
             reconstruction: inferred.then_some(reconstruction),
+            suspicion: suspicion.filter(|_| inferred),
+            chosen,
         })
     }
 
@@ -344,6 +396,9 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 }
                 let prev_utid = self.identity.resolve(ts, cpu, prev);
                 let next_utid = self.identity.resolve(ts, cpu, next);
+                self.kernel.switch(prev, next);
+                self.look_up(ts, prev_utid, prev.tid);
+                self.look_up(ts, next_utid, next.tid);
                 let row = Switch {
                     ts,
                     cpu,
@@ -379,6 +434,10 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 } else {
                     current.map(|tid| self.identity.resolve_tid(cpu, tid))
                 };
+                self.look_up(ts, utid, who.tid);
+                if let (Some(utid), Some(tid)) = (current_utid, current) {
+                    self.look_up(ts, utid, tid);
+                }
                 let row = Wakeup {
                     ts,
                     cpu,
@@ -403,6 +462,7 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 to_cpu,
             } => {
                 let utid = self.identity.resolve(ts, cpu, who);
+                self.look_up(ts, utid, who.tid);
                 let row = Migration {
                     ts,
                     cpu,

@@ -79,6 +79,9 @@ impl TraceJson {
         for (key, value) in set {
             map.insert(key.to_string(), value);
         }
+        if let Some(chosen) = &summary.chosen {
+            map.insert("filtered".to_string(), json!({"utids": chosen}));
+        }
         map.remove("group_moves");
         if !end.group_moves.is_empty() {
             map.insert("group_moves".to_string(), moves(info, &end.group_moves));

@@ -30,6 +30,9 @@ def whole() -> Trace:
 def lacking(trace: Trace, need: str) -> Trace:
     """The trace, recorded without what is needed."""
     kept = {name: getattr(trace, name) for name in ("threads", "cpus")}
+    if need == "competitors":
+        kept |= {name: getattr(trace, name) for name in ("switches", "wakeups", "states", "waits")}
+        return Trace.from_tables(kept, {**trace.info, "filtered": {"utids": [2]}})
     info = {**trace.info, "events": {}, "has_waking": False, "has_enqueued": False}
     if need == "switches":
         return Trace.from_tables({**kept, "wakeups": trace.wakeups}, info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -157,3 +158,29 @@ def test_a_header_that_names_a_later_event(
     )
     warnings = "".join(decode(path).info["warnings"])
     assert (said in warnings) if said else (warnings == "")
+
+
+def test_text_without_thread_ids_reads_none_out_of_names(tmp_path: Path) -> None:
+    """`perf script -F comm,cpu,time,event,trace`: `ld-linux-x86-64` is no thread 64."""
+    source = (FIXTURES / "text-perf-script.txt").read_text()
+    whole = tmp_path / "whole.txt"
+    whole.write_text(re.sub(r"(?m)^ +perf(?= +\d+ \[)", "ld-linux-x86-64", source))
+    path = tmp_path / "no-ids.txt"
+    path.write_text(re.sub(r"(?m)^ *(\S.*?) +\d+ (?=\[\d+\])", r"\1 ", whole.read_text()))
+    assert "\nld-linux-x86-64 [" in path.read_text()
+    trace, same = decode(path), decode(whole)
+    assert switches(trace).equals(switches(same), null_equal=True)
+    known = ["ts", "kind", "tid", "target_cpu"]
+    assert wakeups(trace).select(known).equals(wakeups(same).select(known), null_equal=True)
+    assert 64 not in trace.threads.collect()["tid"].to_list()
+    assert trace.wakeups.collect()["current_utid"].null_count() == wakeups(trace).height
+
+
+def test_what_perfs_command_line_left_out_is_named(tmp_path: Path) -> None:
+    """In text, only the header of `perf script --header` says so."""
+    path = tmp_path / "filtered.txt"
+    line = "# cmdline : /usr/bin/perf record -a -e sched:* --filter prev_pid==7 \n"
+    path.write_text(line + (FIXTURES / "text-perf-script.txt").read_text())
+    trace = decode(path)
+    assert any("recorded with --filter 'prev_pid==7'" in one for one in trace.info["warnings"])
+    assert "filtered" not in trace.info

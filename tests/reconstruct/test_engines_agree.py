@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -19,6 +20,13 @@ def test_the_engines_agree(kind: Callable[[], st.SearchStrategy[World]]) -> None
         assert_agree(by_oracle(world), by_native(world))
 
     agree()
+
+
+@given(ANY_STREAM, st.sets(st.integers(0, 12)))
+def test_the_engines_agree_on_a_recording_of_chosen_threads(world: World, chosen: set[int]) -> None:
+    """Whoever was chosen, and whatever the others' events look like."""
+    world = replace(world, chosen=frozenset(chosen))
+    assert_agree(by_oracle(world), by_native(world))
 
 
 @given(ANY_STREAM, st.integers(1, 9))

@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::chores::Chores;
-use crate::decode::ahead;
 use crate::decode::input::make_room_for_files;
+use crate::decode::{Options, ahead};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{
@@ -38,8 +38,8 @@ const BEYOND: u32 = 2;
 const REMEMBERED: usize = 32;
 
 /// `source` with the holes of silent CPUs among its losses, and with the CPUs
-/// that only its events name; it is looked at by so many threads.
-pub fn covered(mut source: Box<dyn Source>, jobs: usize) -> Result<Box<dyn Source>> {
+/// that only its events name. Where a filter left out threads, only the chosen ones count.
+pub fn covered(mut source: Box<dyn Source>, options: &Options) -> Result<Box<dyn Source>> {
     let info = source.info().clone();
     if info.ncpu > MAX_CPUS {
         return Err(Error::format(
@@ -50,7 +50,8 @@ pub fn covered(mut source: Box<dyn Source>, jobs: usize) -> Result<Box<dyn Sourc
     }
     make_room_for_files(usize::from(info.ncpu));
     let mut survey = Survey {
-        jobs,
+        jobs: options.jobs,
+        chosen: options.chosen.clone(),
         ..Survey::new(&info)
     };
     if info.counts_cpus && FirstLook::finds_more(&info, &mut *source)? {
@@ -190,6 +191,8 @@ struct Survey {
     done: bool,
     /// Threads that read.
     jobs: usize,
+    /// Tids of threads whose switches are missing nowhere, if not all.
+    chosen: Option<Arc<FxHashSet<u32>>>,
 }
 
 impl Survey {
@@ -215,6 +218,7 @@ impl Survey {
             until: i64::MAX,
             done: false,
             jobs: 1,
+            chosen: None,
         }
     }
 
@@ -390,6 +394,13 @@ impl Survey {
         let Some(to) = to.filter(|&to| to != by && to < self.limit) else {
             return;
         };
+        if self
+            .chosen
+            .as_ref()
+            .is_some_and(|chosen| !chosen.contains(&tid))
+        {
+            return;
+        }
         let cpu = self.cpu(to);
         if cpu.whole || cpu.given.len() >= REMEMBERED {
             return;
@@ -495,13 +506,14 @@ impl EventSink for Survey {
                 self.line(cpu, ts);
                 self.name(from_cpu);
                 self.name(to_cpu);
-                self.moves = true;
+                // A filter leaves out moves that others make.
+                self.moves = self.chosen.is_none();
                 let woken = self.woken_by.get(usize::from(cpu)) == Some(&who.tid);
                 match self.waits_on(who.tid) {
                     Some((at, _)) if from_cpu.is_none_or(|from| from == at) => {
                         self.leave(who.tid, false);
                     }
-                    Some(_) => self.leave(who.tid, self.linux),
+                    Some(_) => self.leave(who.tid, self.linux && self.moves),
                     // Taken off that CPU's queue, which was not empty then. Of a
                     // sleeper, it is only where that ran last.
                     None if self.has_waking && !woken => {

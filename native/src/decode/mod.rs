@@ -12,6 +12,7 @@ pub mod capture_perf;
 mod checksums;
 mod coverage;
 pub mod dtrace;
+mod foreign;
 pub mod ftrace;
 mod gaps;
 pub mod group_moves;
@@ -26,6 +27,9 @@ pub mod tracedat;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
 
 use crate::decode::checksums::Stored;
 use crate::decode::group_moves::HIERARCHY;
@@ -40,6 +44,8 @@ pub struct Options {
     pub given: BTreeMap<String, String>,
     /// Threads that may work at once; what comes out is the same whatever their number.
     pub jobs: usize,
+    /// Tids of the threads whose events alone were recorded, once that is known.
+    pub chosen: Option<Arc<FxHashSet<u32>>>,
 }
 
 impl Options {
@@ -290,6 +296,9 @@ fn find(path: &Path) -> Result<&'static Format> {
     } else {
         read_head(path)?
     };
+    if let Some(error) = foreign::json(&path.display().to_string(), &head) {
+        return Err(error);
+    }
     FORMATS
         .iter()
         .find(|format| (format.recognise)(path, &head))
@@ -301,7 +310,7 @@ fn find(path: &Path) -> Result<&'static Format> {
             if let Some(error) = rewritten(&shown.to_string(), &head) {
                 return error;
             }
-            if let Some(error) = perf_folder(path) {
+            if let Some(error) = perf_folder(path).or_else(|| foreign::refusal(path, &head)) {
                 return error;
             }
             let found = if path.is_dir() {
@@ -379,7 +388,7 @@ pub fn open(path: &Path, options: &Options) -> Result<(&'static str, Box<dyn Sou
             "the capture is damaged: copy or record it again",
         ));
     }
-    Ok((format.name, coverage::covered(source, options.jobs)?))
+    Ok((format.name, coverage::covered(source, options)?))
 }
 
 /// The same with every gap among its losses that may hide one of those `anywhere`.

@@ -10,6 +10,27 @@ use std::sync::Arc;
 use crate::chores::Chores;
 use crate::error::Result;
 
+/// How names of Linux's own threads begin.
+const KERNEL_NAMES: [&[u8]; 17] = [
+    b"kworker/",
+    b"ksoftirqd/",
+    b"rcu_",
+    b"rcuo",
+    b"migration/",
+    b"cpuhp/",
+    b"irq/",
+    b"kcompactd",
+    b"khugepaged",
+    b"khungtaskd",
+    b"kswapd",
+    b"kauditd",
+    b"kthreadd",
+    b"ktimers/",
+    b"jbd2/",
+    b"oom_reaper",
+    b"watchdog",
+];
+
 /// A thread's name, zero-padded. Linux: at most 15 bytes; FreeBSD: 19.
 #[derive(Clone, Copy, Eq, Default)]
 pub struct Comm(pub [u8; 24]);
@@ -118,6 +139,12 @@ impl Comm {
         let mut comm = [0; 24];
         comm[..16].copy_from_slice(&word.to_le_bytes());
         Self(comm)
+    }
+
+    /// Is it what Linux calls a thread of its own?
+    pub fn is_of_kernel(&self) -> bool {
+        let name = self.as_bytes();
+        KERNEL_NAMES.iter().any(|known| name.starts_with(known))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -649,6 +676,8 @@ pub struct SourceInfo {
     pub unfinished: bool,
     /// When recording was on, where the source tells; else first/last event.
     pub window: (Option<i64>, Option<i64>),
+    /// The source says that a filter left out events, or that one program alone was recorded.
+    pub filtered: bool,
     /// Which wake steps were recorded at all.
     pub has_waking: bool,
     pub has_enqueued: bool,

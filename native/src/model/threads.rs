@@ -3,7 +3,7 @@
 //! Tids are reused and names change. A fork, or the switch-out of a dead
 //! thread, ends an incarnation: the next sight of that tid is somebody new.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use std::sync::Arc;
 
@@ -352,6 +352,27 @@ impl Identity {
                 self.records[utid as usize].comm_first = comm;
             }
         }
+    }
+
+    /// The tid of a thread.
+    pub fn tid(&self, utid: u32) -> Option<u32> {
+        self.records.get(utid as usize)?.tid
+    }
+
+    /// All that had one of these tids, in order.
+    pub fn of_tids(&self, tids: &FxHashSet<u32>) -> Vec<u32> {
+        let records = (0..).zip(&self.records).skip(self.ncpu as usize);
+        let among = records.filter(|(_, record)| record.tid.is_some_and(|tid| tids.contains(&tid)));
+        among.map(|(utid, _)| utid).collect()
+    }
+
+    /// The tids of the kernel's own threads.
+    pub fn of_kernel(&self) -> impl Iterator<Item = u32> {
+        let known = self.sights.iter().zip(&self.records);
+        known.filter_map(|(sight, record)| {
+            let kernel = sight.kernel.unwrap_or_else(|| sight.comm.is_of_kernel());
+            record.tid.filter(|_| kernel)
+        })
     }
 
     /// Threads of the class that takes CPUs offline, as `finish` will name it.

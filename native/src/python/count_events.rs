@@ -90,7 +90,11 @@ pub fn count_events(
     options: Option<BTreeMap<String, String>>,
 ) -> PyResult<(BTreeMap<&'static str, u64>, BTreeMap<(String, u16), u64>)> {
     let given = options.unwrap_or_default();
-    let options = Options { given, jobs: 1 };
+    let options = Options {
+        given,
+        jobs: 1,
+        ..Options::default()
+    };
     let (counter, end) = py.detach(|| {
         let (_, mut source) = decode::open(&path, &options)?;
         let mut counter = Counter {

@@ -114,6 +114,7 @@ pub fn convert(
     let options = Options {
         given: options.unwrap_or_default(),
         jobs: workers(jobs)?,
+        ..Options::default()
     };
     let mut progress = reporter(progress);
     py.detach(|| {
@@ -151,6 +152,7 @@ pub fn decode_path(
     let options = Options {
         given: options.unwrap_or_default(),
         jobs: workers(jobs)?,
+        ..Options::default()
     };
     let mut progress = reporter(progress);
     let (store, json) = py.detach(|| {

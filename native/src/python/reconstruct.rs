@@ -12,7 +12,7 @@ use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
 use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::reconstruct::{Counters, Reconstructor};
-use crate::store::{MemoryStore, Store};
+use crate::store::{MOST_THREADS, MemoryStore, Store};
 use crate::summary;
 
 /// States, waits and losses of fact tables that already exist.
@@ -23,9 +23,10 @@ use crate::summary;
 /// the first and last row. `chunk`: rows of output per batch. `linux`: wakeups are
 /// Linux's, each of which begins with a `waking` where these are recorded. `clocks`:
 /// the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
-/// nobody can tell). `uncounted`: nothing counts the events that were lost.
+/// nobody can tell). `uncounted`: nothing counts the events that were lost. `chosen`: utids of the
+/// threads that were recorded, where a filter left out all others.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false))]
+#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false, chosen=None))]
 #[expect(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn reconstruct<'py>(
     py: Python<'py>,
@@ -36,6 +37,7 @@ pub fn reconstruct<'py>(
     linux: bool,
     clocks: Option<(Vec<u16>, Option<i64>, i64)>,
     uncounted: bool,
+    chosen: Option<Vec<u32>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, migrations, yields, losses) = (
@@ -79,11 +81,16 @@ pub fn reconstruct<'py>(
             .expecting_waking(every_waking)
             .expecting_one_enqueued(linux && !every_waking)
             .with_uncounted_losses(uncounted)
+            .with_chosen_threads(chosen.is_some())
             .with_clocks(clocks.map(|(clock, width, moved)| Clocks {
                 clock,
                 width,
                 moved,
             }));
+        let chosen = chosen.into_iter().flatten();
+        for utid in chosen.filter(|&utid| utid < MOST_THREADS) {
+            reconstruction.choose(utid);
+        }
         for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
             reconstruction.allow(utid, &cpus);
         }

@@ -9,6 +9,7 @@ pub mod apart;
 pub mod clocks;
 pub mod facts;
 mod holes;
+pub mod recorded;
 mod thread;
 mod unreported;
 
@@ -19,6 +20,7 @@ use crate::model::tables::{
 use crate::prefetch::near;
 use apart::{Apart, Clocks};
 use holes::Holes;
+use recorded::Clues;
 use thread::{OpenWait, PendingWake, Thread};
 pub use unreported::Unreported;
 use unreported::{Break, Breaks};
@@ -83,6 +85,9 @@ pub struct Reconstructor {
     threads: Vec<Thread>,
     holes: Holes,
     breaks: Breaks,
+    clues: Clues,
+    /// Threads whose events alone were recorded, by utid; None: all were.
+    recorded: Option<Vec<bool>>,
     /// Every wakeup has its `waking`: one without had an earlier one, unseen.
     expects_waking: bool,
     /// Wakeups are recorded when they put the thread on a queue: one was.
@@ -122,6 +127,8 @@ impl Reconstructor {
             threads: Vec::new(),
             holes: Holes::new(u32::from(ncpu)),
             breaks: Breaks::default(),
+            clues: Clues::default(),
+            recorded: None,
             expects_waking: false,
             enqueues: false,
             enqueues_once: false,
@@ -154,6 +161,43 @@ impl Reconstructor {
     pub fn with_uncounted_losses(mut self, uncounted: bool) -> Self {
         self.uncounted = uncounted;
         self
+    }
+
+    /// The source recorded chosen threads only; `choose` names them.
+    #[must_use]
+    pub fn with_chosen_threads(mut self, chosen: bool) -> Self {
+        self.recorded = chosen.then(Vec::new);
+        self
+    }
+
+    /// The thread is one of those that were recorded.
+    pub fn choose(&mut self, utid: u32) {
+        let Some(recorded) = &mut self.recorded else {
+            return;
+        };
+        let index = utid as usize;
+        if index >= recorded.len() {
+            recorded.resize(index + 1, false);
+        }
+        recorded[index] = true;
+    }
+
+    /// Rule Filtered: are switches of the thread missing because it was not chosen?
+    fn left_out(&self, utid: u32) -> bool {
+        let recorded = self.recorded.as_ref();
+        recorded.is_some_and(|chosen| !chosen.get(utid as usize).copied().unwrap_or(false))
+    }
+
+    /// Who may have been left out, and how many chains broke between two of these.
+    pub fn clues(&self) -> (Vec<u32>, u64) {
+        let seen = |utid| self.left(utid);
+        self.clues.left_out(|utid| self.is_idle(utid), seen)
+    }
+
+    /// Do chains break so often that no thread's switches can be whole?
+    pub fn nothing_fits(&self) -> bool {
+        let switches = self.cpus.iter().map(|cpu| cpu.switches).sum();
+        self.clues.nothing_fits(switches)
     }
 
     /// The CPUs' clocks differ, as told.
@@ -562,6 +606,7 @@ impl Reconstructor {
             };
             let (believed, left) = (found.believed, self.left(found.believed));
             self.breaks.add(found, self.is_idle(believed), left);
+            self.clues.broken(believed, utid);
             self.lose_current(cpu);
             self.counters.chain_breaks += 1;
             self.holes.break_chain(cpu, ts_begin, t);
@@ -592,6 +637,7 @@ impl Reconstructor {
             (State::Unknown, _) => return,
             (State::Running, Some(cpu)) => {
                 self.counters.contradictions += 1;
+                self.clues.unseen(utid);
                 if self.losses_unreported() {
                     let since = self.cpus[usize::from(cpu)].confirmed;
                     self.holes.break_chain(cpu, since, t);
@@ -616,7 +662,8 @@ impl Reconstructor {
 
     /// Rule Evidence for an event raised on `cpu` while `utid` ran there.
     fn evidence(&mut self, cpu: u16, utid: u32, t: i64) {
-        if usize::from(cpu) >= self.cpus.len() || self.seen_on(cpu, utid, t) {
+        if usize::from(cpu) >= self.cpus.len() || self.seen_on(cpu, utid, t) || self.left_out(utid)
+        {
             return;
         }
         self.release(cpu, t, End::Lost);
@@ -659,15 +706,27 @@ impl Reconstructor {
                 self.close(row.prev_utid, t, end);
             }
             self.switch_out(row);
+            self.forget_left_out(row.prev_utid);
         }
         if !self.is_idle(row.next_utid) {
             self.switch_in(row);
+            self.forget_left_out(row.next_utid);
         }
+        let unseen = self.left_out(row.next_utid);
         let totals = &mut self.cpus[usize::from(row.cpu)];
         totals.switches += 1;
         totals.first_ts.get_or_insert(t);
         totals.last_ts = Some(t);
-        totals.current = row.next_utid;
+        totals.current = if unseen { NOBODY } else { row.next_utid };
+    }
+
+    /// Rule Filtered: what a thread that was not chosen does from now on is not recorded.
+    fn forget_left_out(&mut self, utid: u32) {
+        if self.left_out(utid) {
+            let thread = &mut self.threads[utid as usize];
+            thread.forget();
+            thread.wait = None;
+        }
     }
 
     /// `prev` has closed its interval; what becomes of it?
@@ -782,9 +841,13 @@ impl Reconstructor {
         }
         let (utid, t) = (row.utid, row.ts);
         self.stamped(utid, row.cpu, t);
+        let left_out = self.left_out(utid);
         let thread = self.thread(utid, t);
         if row.prio.is_some() {
             thread.prio = row.prio;
+        }
+        if left_out {
+            return;
         }
         let stayed_on = self.still_queued(utid, row);
         if let Some(target) = row.target_cpu {
@@ -972,8 +1035,11 @@ impl Reconstructor {
     }
 
     pub fn migrate(&mut self, row: &Migration) {
-        self.holes.moved();
-        if self.is_idle(row.utid) {
+        // Of a filter, moves that others make need not be there.
+        if self.recorded.is_none() {
+            self.holes.moved();
+        }
+        if self.is_idle(row.utid) || self.left_out(row.utid) {
             return;
         }
         let (utid, t) = (row.utid, row.ts);

@@ -60,6 +60,7 @@ def gaps(trace: Trace) -> list[str]:
 def _gaps(trace: Trace) -> list[str]:
     import polars as pl
 
+    from schedscope.analysis._base.chosen_threads import filtered
     from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.offline import offline
@@ -67,6 +68,7 @@ def _gaps(trace: Trace) -> list[str]:
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
 
     found = [] if trace.events else ["no events"]
+    found += [text] if (text := filtered(trace)) else []
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
     rows = pl.when(IS_BREAK).then(BROKEN_CHAINS).otherwise(1)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from schedscope import plot
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import has
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.findings.starved import EPISODES
@@ -53,7 +54,7 @@ def _figures(subject: Subject) -> dict[str, Axes]:
         "latency-survival": plot.survival(survival(trace, by="cause", where=where)),
         "worst-waits": plot.worst_waits(subject.ask(worst_waits, n=WORST), origin=origin),
         "cpu-time": plot.efficiency(once(efficiency, trace)),
-        "queue-depth": depth(trace),
+        **({"queue-depth": depth(trace)} if has(trace, "competitors") else {}),
         "residency": plot.residency(residency(trace, by="comm", where=where), top=15),
     }
     starved = subject.ask(starvation, threshold=THRESHOLD, top=EPISODES)
@@ -66,6 +67,8 @@ def _figures(subject: Subject) -> dict[str, Axes]:
     matrix = migration_matrix(trace, where=where)
     if matrix["n"].sum():
         figures["migrations"] = plot.migration_matrix(matrix)
+    if not has(trace, "competitors"):
+        return figures
     shares = subject.ask(fairness)
     if jain_of(shares)["jain"].count():
         figures["fairness"] = plot.fairness(shares, top=12)

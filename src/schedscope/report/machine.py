@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from schedscope import plot, units
 from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS, grouping
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.topology import places
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.efficiency import efficiency
@@ -56,13 +57,16 @@ def cpus(subject: Subject) -> Section:
     trace = subject.trace
     frame = latency(trace, by="cpu").sort("cpu")
     shown, text = _some(frame, "total", "those on which threads ran that had waited longest")
+    drawn = "<p>Not known: a filter of the recorder left out threads that wanted a CPU.</p>"
+    if has(trace, "competitors"):
+        drawn = figure(depth(trace), "threads that wanted each CPU", "cpus")
     return Section(
         "cpus",
         "Which CPUs were in demand?",
         "The figure shows how many threads wanted each CPU over time: the mean of each pixel in"
         " dark, the maximum in light. In the table, a wait counts for the CPU on which the thread"
         " then ran.",
-        figure(depth(trace), "threads that wanted each CPU", "cpus")
+        drawn
         + _by_place(trace, frame, ["n", "total", "max"], "total", "latency")
         + text
         + html_table(shown, latency_columns(shown, "cpu", trace), "cpus"),

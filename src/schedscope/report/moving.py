@@ -6,6 +6,7 @@ import polars as pl
 
 from schedscope import plot
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import has
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.fairness import fairness, group_weights, jain_of
 from schedscope.analysis.isolation import runs_outside_affinity
@@ -88,6 +89,10 @@ def kept(subject: Subject) -> Section:
 def fair(subject: Subject) -> Section:
     """Shares due and received."""
     trace = subject.trace
+    title = "Was CPU time shared fairly?"
+    if not has(trace, "competitors"):
+        told = "<p>Not known: a filter of the recorder left out threads that competed.</p>"
+        return Section("fair", title, "", told)
     frame = subject.ask(fairness)
     classes = jain_of(frame).filter(pl.col("jain").is_not_null())
     intro = (
@@ -96,7 +101,6 @@ def fair(subject: Subject) -> Section:
         " and 1/n if one of n received everything. Where control groups or sessions share a CPU"
         " first and were not recorded, threads seem to receive too much or too little."
     )
-    title = "Was CPU time shared fairly?"
     if classes.is_empty():
         return Section("fair", title, intro, "<p>No two threads of a class competed.</p>")
     names = [

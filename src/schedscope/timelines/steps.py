@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.virtual_lag import virtual_lag_series
@@ -104,7 +105,7 @@ class Reader:
 
     def _depth(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
         trace = self._part(begin, end)
-        if trace is None:
+        if trace is None or not has(trace, "competitors"):
             return {}
         # All CPUs at once: the table is read as long for one of them.
         frame = queue_depth(trace, by="all" if rest == "all" else "cpu")

@@ -127,22 +127,6 @@ impl Features {
         Ok(())
     }
 
-    /// The command line says that all threads of some CPUs were recorded, not those of one program.
-    ///
-    /// The events alone do not tell: perf 6.1 opens them with `inherit` either way, 7.2 does not.
-    pub fn system_wide(&self) -> bool {
-        let options = self.command.iter().take_while(|word| *word != "--");
-        let all = |word: &str| {
-            let long = word.starts_with("--all-cpus") || word.starts_with("--cpu");
-            let short = word
-                .strip_prefix('-')
-                .filter(|flags| flags.bytes().all(|flag| flag.is_ascii_alphabetic()));
-            long || word.starts_with("-C") || short.is_some_and(|flags| flags.contains('a'))
-        };
-        // `perf sched record` adds -a by itself.
-        self.command.get(1).is_some_and(|word| word == "sched") || options.skip(1).any(|w| all(w))
-    }
-
     fn describe(&mut self, bit: u32, block: &mut Bytes<'_>) -> Option<()> {
         match bit {
             HOSTNAME => self.hostname = block.perf_string()?,

@@ -7,6 +7,7 @@
 //! are ftrace's, in `decode::ftrace::records`.
 
 mod bytes;
+pub mod command;
 mod compressed;
 mod features;
 mod groups;
@@ -138,16 +139,25 @@ impl PerfData {
                 scan.skipped
             ));
         }
+        let filters = command::filters(&features.command);
+        if !filters.is_empty() {
+            warnings.push(format!(
+                "recorded with {}: what that left out is missing, and what the CPUs did in between \
+                 is not known",
+                filters.join(" and ")
+            ));
+        }
+        let of_all = command::is_system_wide(&features.command) || scan.is_of_all();
+        let of_one =
+            (attrs.iter().any(header::Attr::inherit) || !features.command.is_empty()) && !of_all;
+        let filtered = scan.filtered > 0 || !filters.is_empty() || of_one;
         if header.unfinished {
             warnings.push(
                 "perf record was killed, or its disk was full, before it could finish the file: \
                  what it had not written is missing"
                     .into(),
             );
-        } else if (attrs.iter().any(header::Attr::inherit) || !features.command.is_empty())
-            && !features.system_wide()
-            && !scan.is_of_all()
-        {
+        } else if of_one {
             warnings.push(
                 "recorded for one program only (perf record without -a): other threads are missing, \
                  and what the CPUs did in between is not known"
@@ -187,6 +197,7 @@ impl PerfData {
             }),
             linux_priorities: true,
             uncounted: false,
+            filtered,
             remarks: Vec::new(),
             about: metadata::about(&features, &attrs),
         };
@@ -220,6 +231,7 @@ impl PerfData {
             has_waking: own.has_waking,
             has_enqueued: own.has_enqueued,
             unfinished: own.unfinished || capture.unfinished,
+            filtered: own.filtered,
             ..capture
         };
         let known: FxHashSet<u32> = self.info.threads.iter().map(|thread| thread.tid).collect();

@@ -385,13 +385,14 @@ pub fn cpus_named(kind: Kind, text: &[u8]) -> impl Iterator<Item = u16> {
         .filter(|&cpu| cpu < MAX_CPUS)
 }
 
-/// The state in the fields of a switch, as it is printed.
-pub fn prev_state(text: &[u8]) -> Option<&[u8]> {
+/// Which thread a switch leads away from, and its state as it is printed.
+pub fn left(text: &[u8]) -> Option<(u32, &[u8])> {
     if !text.starts_with(b"prev_comm=") || find(text, b" prev_state=").is_none() {
-        return plugin_switch(text).map(|(_, state, _)| state);
+        return plugin_switch(text).map(|(prev, state, _)| (prev.tid, state));
     }
     let rest = &text[find(text, b" prev_state=")? + 12..];
-    rest.split(|&byte| byte == b' ').next()
+    let tid = u32::try_from(value(text, b" prev_pid=")?).ok()?;
+    Some((tid, rest.split(|&byte| byte == b' ').next()?))
 }
 
 /// Letters ("S", "R+", "D|K") or the number of `-R`.

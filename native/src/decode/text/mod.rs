@@ -19,11 +19,12 @@ use serde_json::{Value, json};
 use crate::decode::ftrace::interrupts::OpenInterrupts;
 use crate::decode::ftrace::states::{SeenStates, StateTable};
 use crate::decode::group_moves::GroupMoves;
+use crate::decode::perfdata::command;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
 use damage::{Damage, is_cut};
-use fields::{Said, cpus_named, prev_state, said};
+use fields::{Said, cpus_named, left, said};
 use kind::{EVENTS, Kind};
 use line::Bad;
 use lines::Lines;
@@ -51,6 +52,8 @@ pub struct FtraceText {
     outside: Option<String>,
     /// Of the control groups, if it was chosen.
     hierarchy: Option<i64>,
+    /// What stands before the CPU ends with the thread's number.
+    tids: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -202,12 +205,27 @@ impl FtraceText {
                 json!(text)
             }
         };
+        let filters = [
+            command::filters(&scan.command),
+            command::targets(&scan.command),
+        ]
+        .concat();
+        let mut remarks = Vec::new();
+        if !filters.is_empty() {
+            remarks.push(format!(
+                "recorded with {}: what that left out is missing, and what the CPUs did in between \
+                 is not known",
+                filters.join(" and ")
+            ));
+        }
         let info = SourceInfo {
             ncpu,
             has_waking: scan.has(Kind::Waking),
             has_enqueued: scan.has(Kind::Wakeup),
             linux_priorities: true,
             uncounted: true,
+            filtered: !filters.is_empty(),
+            remarks,
             about: json!({
                 "os": "Linux",
                 "release": text(&scan.release),
@@ -234,6 +252,7 @@ impl FtraceText {
             losses,
             header,
             hierarchy: None,
+            tids: scan.tids.0 >= scan.tids.1,
         })
     }
 
@@ -264,6 +283,11 @@ struct Scan {
     sampled: Option<(i64, i64)>,
     stamped: Option<(i64, i64)>,
     states: SeenStates,
+    /// Switches away from the thread whose number seems to stand before the CPU, and others. All
+    /// are, unless there is no such number and a name ends as one.
+    tids: (u64, u64),
+    /// perf's command line.
+    command: Vec<String>,
     release: String,
     hostname: String,
     tracer: String,
@@ -305,9 +329,13 @@ impl Scan {
                         self.named = self.named.max(cpu.saturating_add(1));
                     }
                     if kind == Kind::Switch
-                        && let Some(state) = prev_state(line.fields)
+                        && let Some((prev, state)) = left(line.fields)
                     {
                         self.states.note(state);
+                        if let Some(tid) = line.tid {
+                            self.tids.0 += u64::from(tid == prev);
+                            self.tids.1 += u64::from(tid != prev);
+                        }
                     }
                     // Only trace-cmd prints ns without a point.
                     self.tracer_ticks |= !self.tracer.is_empty() && no_point(text, line.event);
@@ -381,6 +409,9 @@ impl Scan {
             let digits = written.split(|c: char| !c.is_ascii_digit()).next();
             let written = digits.and_then(|digits| digits.parse().ok());
             self.entries.push((entries, written.unwrap_or(0)));
+        }
+        if let Some(rest) = after("cmdline :") {
+            self.command = rest.split_whitespace().map(str::to_owned).collect();
         }
         if let Some(rest) = after("latency trace v").and_then(|rest| rest.split_once(" on ")) {
             rest.1.trim().clone_into(&mut self.release);
@@ -563,7 +594,8 @@ impl Source for FtraceText {
                         None
                     })
                 }
-                Some(Ok(line)) => {
+                Some(Ok(mut line)) => {
+                    line.tid = line.tid.filter(|_| self.tids);
                     let read = Kind::named(line.event).map(|kind| {
                         let said = said(kind, &line, &self.states);
                         if said.is_none() && kind.places() {

@@ -13,8 +13,9 @@ mod order;
 mod search;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::apart::Clocks;
 use crate::error::Result;
@@ -126,10 +127,15 @@ pub struct Examiner<'a> {
     handed: Handed,
     /// Stamps are multiples of so many ns: 1000 in text that gives microseconds.
     resolution: i64,
+    /// Threads whose events alone were recorded, by tid; None: all were.
+    chosen: Option<Arc<FxHashSet<u32>>>,
 }
 
 impl EventSink for Examiner<'_> {
     fn event(&mut self, event: &Event) -> Result<()> {
+        let Some(event) = &self.of_chosen(event) else {
+            return Ok(());
+        };
         self.handed.event(event);
         match *event {
             Event::Switch {
@@ -209,7 +215,35 @@ impl<'a> Examiner<'a> {
             losses: 0,
             handed: Handed::default(),
             resolution: 1,
+            chosen: None,
         }
+    }
+
+    /// Only these threads were recorded, by tid.
+    #[must_use]
+    pub fn with_chosen(mut self, chosen: Option<Arc<FxHashSet<u32>>>) -> Self {
+        self.chosen = chosen;
+        self
+    }
+
+    /// What an event says of the threads that were recorded: all others are as if idle.
+    fn of_chosen(&self, event: &Event) -> Option<Event> {
+        let mut event = event.clone();
+        let Some(chosen) = &self.chosen else {
+            return Some(event);
+        };
+        match &mut event {
+            Event::Switch { prev, next, .. } => {
+                for who in [prev, next] {
+                    who.idle |= !chosen.contains(&who.tid);
+                }
+            }
+            Event::Wakeup { who, .. } | Event::Migrate { who, .. } => {
+                return chosen.contains(&who.tid).then_some(event);
+            }
+            _ => {}
+        }
+        Some(event)
     }
 
     /// Where many switches are missing, much may be mended by chance; where as many are missing

@@ -1,0 +1,297 @@
+//! Recordings of chosen threads: rule Filtered of docs/trace-model.md.
+//!
+//! A recorder's filter leaves out every switch that none of the chosen threads takes part in.
+//! What it leaves in shows that: chains break only at other threads, and no switch is between two
+//! of those.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::Result;
+use crate::hooks::check_interrupt;
+use crate::model::event::{Event, EventSink, Party};
+use crate::reconstruct::CpuTotals;
+
+/// A single chain that breaks at others may be an accident.
+const BREAKS: u64 = 2;
+
+/// So many broken chains, and as many as half the switches, are none: as where a filter names only
+/// the side of a switch that leaves.
+const MANY: u64 = 8;
+
+/// A thread that was seen to leave so many times as often as its chain broke is not left out.
+/// So many chains must break for each switch that a filter would have left out, and one in so many
+/// switches to those that are left out.
+const OFTEN: u64 = 8;
+
+/// The broken chains of one reading, by the threads at them: the one that was believed to run and
+/// the one that was found.
+#[derive(Debug, Default)]
+pub struct Clues {
+    pairs: FxHashMap<(u32, u32), u64>,
+    /// How often each left or came unseen.
+    unseen: FxHashMap<u32, u64>,
+}
+
+impl Clues {
+    pub fn broken(&mut self, believed: u32, found: u32) {
+        *self.pairs.entry((believed, found)).or_default() += 1;
+        self.unseen(believed);
+        self.unseen(found);
+    }
+
+    pub fn unseen(&mut self, utid: u32) {
+        *self.unseen.entry(utid).or_default() += 1;
+    }
+
+    /// Do chains break at every second of so many switches, or more often?
+    pub fn nothing_fits(&self, switches: u64) -> bool {
+        let breaks: u64 = self.pairs.values().sum();
+        breaks >= MANY && breaks.saturating_mul(2) >= switches
+    }
+
+    /// Who may have been left out, beside the idle threads, and how many chains broke between two
+    /// of these. `seen`: how often a thread was seen to leave a CPU.
+    pub fn left_out(
+        &self,
+        is_idle: impl Fn(u32) -> bool,
+        seen: impl Fn(u32) -> u64,
+    ) -> (Vec<u32>, u64) {
+        let out = |utid: u32| {
+            let unseen = self.unseen.get(&utid).copied().unwrap_or(0);
+            is_idle(utid) || unseen > 0 && seen(utid) < OFTEN.saturating_mul(unseen)
+        };
+        let threads = self.unseen.keys().copied();
+        let mut threads: Vec<_> = threads.filter(|&one| !is_idle(one) && out(one)).collect();
+        threads.sort_unstable();
+        let both = self.pairs.iter().filter(|((a, b), _)| out(*a) && out(*b));
+        (threads, both.map(|(_, n)| n).sum())
+    }
+}
+
+/// In complete recordings, a thread of the kernel ran again within 314 ms at most,
+const ABSENT: i64 = 1_000_000_000;
+
+/// and two of them, or one and an idle one, switched with each other within 1.65 s.
+const APART: i64 = 5_000_000_000;
+
+/// Of so few switches nothing is concluded.
+const FEW: u64 = 100;
+
+/// Do threads of the kernel run, and do CPUs switch between two of them, idle ones included? They do
+/// in every recording of all threads that is long enough. In one of chosen programs they do not
+/// switch with each other.
+#[derive(Debug, Default)]
+pub struct KernelThreads {
+    seen: bool,
+    together: bool,
+}
+
+impl KernelThreads {
+    #[inline]
+    pub fn switch(&mut self, prev: &Party, next: &Party) {
+        if !self.together {
+            self.look_at(prev, next);
+        }
+    }
+
+    #[cold]
+    fn look_at(&mut self, prev: &Party, next: &Party) {
+        let idle = |who: &Party| who.tid == 0 || who.idle;
+        // One of unknown name may be of the kernel.
+        let named = |who: &Party| who.comm.is_empty() || who.comm.is_of_kernel();
+        let kernel = |who: &Party| !idle(who) && who.kernel.unwrap_or_else(|| named(who));
+        self.seen |= kernel(prev) || kernel(next);
+        self.together = [prev, next].into_iter().all(|who| idle(who) || kernel(who));
+    }
+
+    /// No filter chose threads of programs alone.
+    pub fn together(&self) -> bool {
+        self.together
+    }
+
+    /// One did: in so long a time they would have been seen.
+    pub fn are_left_out(&self, cpus: &[CpuTotals]) -> bool {
+        let first = cpus.iter().filter_map(|cpu| cpu.first_ts).min();
+        let last = cpus.iter().filter_map(|cpu| cpu.last_ts).max();
+        let time = first.zip(last).map_or(0, |(first, last)| last - first);
+        let long = time >= if self.seen { APART } else { ABSENT };
+        !self.together && long && cpus.iter().map(|cpu| cpu.switches).sum::<u64>() >= FEW
+    }
+}
+
+/// Who is left out of a recording if it is of chosen threads only.
+#[derive(Debug, Clone)]
+pub struct Suspicion {
+    pub left_out: FxHashSet<u32>,
+    /// Chains that broke between two of these.
+    pub breaks: u64,
+    /// The source says that a filter was used, which need not have left out threads.
+    pub told: bool,
+    /// One did: threads of the kernel are missing, or nothing fits.
+    pub certain: bool,
+}
+
+impl Suspicion {
+    /// None where too little breaks.
+    pub fn of(left_out: FxHashSet<u32>, breaks: u64, told: bool, certain: bool) -> Option<Self> {
+        (told || certain || breaks >= BREAKS).then_some(Self {
+            left_out,
+            breaks,
+            told,
+            certain,
+        })
+    }
+}
+
+/// Reads a trace to see whether each of its switches has a thread that is not left out.
+pub struct Chosen<'a> {
+    suspicion: &'a Suspicion,
+    tids: FxHashSet<u32>,
+    /// Switches between two threads that are left out.
+    uncovered: u64,
+    /// Switches to one of those from one that is not.
+    passages: u64,
+}
+
+impl<'a> Chosen<'a> {
+    pub fn new(suspicion: &'a Suspicion) -> Self {
+        Self {
+            suspicion,
+            tids: FxHashSet::default(),
+            uncovered: 0,
+            passages: 0,
+        }
+    }
+
+    /// The threads that were recorded, by tid: none where a filter left out some switches of each.
+    /// None if no filter was used.
+    pub fn threads(self) -> Option<FxHashSet<u32>> {
+        let Suspicion {
+            breaks,
+            told,
+            certain,
+            ..
+        } = *self.suspicion;
+        let broken = breaks >= BREAKS && breaks.saturating_mul(OFTEN) >= self.passages;
+        if self.uncovered <= breaks / OFTEN && (broken || told || certain) {
+            return Some(self.tids);
+        }
+        certain.then(FxHashSet::default)
+    }
+
+    fn is_out(&self, who: &Party) -> bool {
+        who.tid == 0 || who.idle || self.suspicion.left_out.contains(&who.tid)
+    }
+}
+
+impl EventSink for Chosen<'_> {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        if let Event::Switch { prev, next, .. } = event {
+            match (self.is_out(prev), self.is_out(next)) {
+                (true, true) => self.uncovered += 1,
+                (true, false) => _ = self.tids.insert(next.tid),
+                (false, true) => {
+                    self.passages += 1;
+                    self.tids.insert(prev.tid);
+                }
+                // One of them is recorded; another switch says which.
+                (false, false) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+        check_interrupt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::{Comm, State};
+
+    fn who(tid: u32) -> Party {
+        let name: &[u8] = if tid < 10 { b"kworker/0:1" } else { b"program" };
+        Party {
+            tid,
+            comm: Comm::new(name),
+            ..Party::default()
+        }
+    }
+
+    fn chosen(switches: &[(u32, u32)], suspicion: &Suspicion) -> Option<Vec<u32>> {
+        let mut reading = Chosen::new(suspicion);
+        for &(prev, next) in switches {
+            let event = Event::Switch {
+                ts: 0,
+                cpu: 0,
+                prev: who(prev),
+                prev_state: State::Sleeping,
+                preempted: None,
+                next: who(next),
+            };
+            reading.event(&event).expect("nothing to refuse");
+        }
+        let mut tids: Vec<u32> = reading.threads()?.into_iter().collect();
+        tids.sort_unstable();
+        Some(tids)
+    }
+
+    #[test]
+    fn who_switches_with_those_left_out_was_chosen() {
+        let left_out: FxHashSet<u32> = [7, 20].into_iter().collect();
+        let sure = |breaks, certain| Suspicion::of(left_out.clone(), breaks, false, certain);
+        assert!(sure(1, false).is_none());
+        let few = sure(2, false).expect("two breaks are enough");
+        let switches = [(0, 30), (30, 7), (20, 30), (30, 40), (40, 30)];
+        // Of 40 nothing shows that it was.
+        assert_eq!(chosen(&switches, &few), Some(vec![30]));
+        // Too few breaks for so many switches to those that are left out.
+        let again = switches.repeat(17);
+        assert_eq!(chosen(&again, &few), None);
+        // A switch between two that are left out: an accident, if it is one in many breaks.
+        let with = [&switches[..], &[(7, 20)]].concat();
+        assert_eq!(chosen(&with, &few), None);
+        let many = sure(8, false).expect("eight breaks");
+        assert_eq!(chosen(&with, &many), Some(vec![30]));
+        let certain = sure(0, true).expect("nothing need break");
+        assert_eq!(chosen(&with, &certain), Some(vec![]));
+    }
+
+    #[test]
+    fn chains_that_break_at_the_same_threads_as_a_rule() {
+        let mut clues = Clues::default();
+        for (believed, found) in [(5, 6), (5, 7), (0, 5), (6, 8)] {
+            clues.broken(believed, found);
+        }
+        let seen = |utid| if utid == 8 { 8 } else { 0 };
+        assert_eq!(clues.left_out(|utid| utid < 2, seen), (vec![5, 6, 7], 3));
+        assert!(!clues.nothing_fits(8));
+        for _ in 0..4 {
+            clues.broken(5, 6);
+        }
+        assert!(clues.nothing_fits(16) && !clues.nothing_fits(17));
+    }
+
+    #[test]
+    fn threads_of_the_kernel_switch_with_each_other() {
+        let mut kernel = KernelThreads::default();
+        kernel.switch(&who(0), &who(30));
+        assert!(!kernel.seen);
+        for (prev, next) in [(30, 7), (7, 40), (30, 40)] {
+            kernel.switch(&who(prev), &who(next));
+        }
+        assert!(kernel.seen && !kernel.together());
+        kernel.switch(&who(7), &who(0));
+        assert!(kernel.together());
+        // Where names are not known, they may have.
+        let mut nameless = KernelThreads::default();
+        let program = Party {
+            tid: 30,
+            ..Party::default()
+        };
+        nameless.switch(&who(0), &program);
+        assert!(nameless.together());
+    }
+}

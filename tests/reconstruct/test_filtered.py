@@ -1,0 +1,130 @@
+"""Recordings of chosen threads (rule Filtered of docs/trace-model.md).
+
+What a filter leaves in is measured, and nothing is said of the rest. The fault campaign
+(test_faults.py) holds every kind of filter against the truth. Here are worlds that a person can
+work out, and what a reader is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from decoded import decode
+from engines import Engine, by_native, by_oracle
+from faults import campaign, comparison
+from worlds import state_lines, wait_lines, world
+
+import schedscope as ss
+from schedscope.present.headline import headline
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+COMPLETE = [
+    path
+    for form in ("*.capture", "*.data", "text-*.txt", "*.pftrace")
+    for path in FIXTURES.glob(form)
+]
+
+
+@pytest.fixture(params=[by_oracle, by_native], ids=["oracle", "native"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param
+
+
+def test_chosen_threads_are_measured_and_nothing_is_said_of_others(engine: Engine) -> None:
+    """A's wait is whole. That B came at 20 and C left at 52 says nothing of the time between."""
+    played = world(
+        """
+         0 cpu0: idle -> A
+        20 cpu0: A S -> B
+        50 cpu0: waking A on 0
+        50 cpu0: enqueued A on 0
+        52 cpu0: C R -> A
+        60 cpu0: A R -> B
+        70 cpu0: waking C on 0 during B
+        80 cpu0: idle -> A
+        """,
+        ncpu=1,
+        window=(0, 100),
+    )
+    chosen = frozenset({played.ncpu + played.names.index("A")})
+    result = engine(replace(played, chosen=chosen))
+    known = result["states"].filter(pl.col("state") != "unknown").sort("ts")
+    assert state_lines(played, known) == [
+        "A running@0 0..20 switched",
+        "A sleeping 20..50 woken",
+        "A runnable@0 50..52 switched",
+        "A running@0 52..60 preempted",
+        "A runnable@0 60..80 switched",
+        "A running@0 80..100 window",
+    ]
+    measured = result["waits"].filter(pl.col("censored") == "none").sort("ts_run")
+    assert wait_lines(played, measured) == [
+        "A wake waking=50 ready=50 enqueued=50 run=52 by ?@0 cpu 0/0/0: 0+2=2",
+        "A preempt ready=60 enqueued=60 run=80 cpu 0/0/0: 0+20=20",
+    ]
+    # Each switch-in has a row, also those of which nothing else is known.
+    assert result["waits"].filter(pl.col("ts_run").is_not_null()).height == 5
+    assert result["losses"].is_empty()
+    assert result["counters"].get("chain_breaks", 0) == 0
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
+    path = FIXTURES / "linux-ftrace-placement.capture"
+    return campaign.load(path, tmp_path_factory.mktemp("case"))
+
+
+def told(trace: ss.Trace) -> dict[str, str]:
+    return dict(ss.check(trace).select("check", "text").rows())
+
+
+@pytest.mark.parametrize("kind", ["filter: one thread", "filter: four threads"])
+def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
+    kind: str, case: campaign.Case, tmp_path: Path
+) -> None:
+    """Of what it left in, nearly every wait is measured, and right; of the rest, none."""
+    mutant = campaign.draw(case, kind, 0, 1)
+    trace = campaign.opened(mutant, tmp_path)
+    utids = trace.info["filtered"]["utids"]
+    chosen = trace.threads.filter(pl.col("utid").is_in(utids)).collect()["tid"].to_list()
+    assert mutant.what == f"threads {sorted(chosen)}"
+    measured = comparison.measured(trace)
+    assert set(measured["tid"]) <= set(chosen)
+    true = case.truth.waits.filter(pl.col("tid").is_in(chosen))
+    assert measured.height > 0.95 * true.height
+    verdict = comparison.judge(trace, case.truth, mutant, comparison.Doubt())
+    assert not verdict.wrong_waits
+    assert not verdict.wrong_states
+    assert not verdict.wrong_bounds
+    text = told(trace)["filter"]
+    assert f"left in only {len(chosen)} thread" in text
+    assert "a filter of the recorder left in only" in headline(trace)[1]
+    assert trace.states.filter(pl.col("utid") < trace.ncpu).collect().is_empty()
+
+
+def test_a_filter_that_leaves_no_thread_whole_leaves_nothing_measured(
+    case: campaign.Case, tmp_path: Path
+) -> None:
+    """Switches away from one thread alone: neither how long it ran nor how long it waited."""
+    trace = campaign.opened(
+        campaign.draw(case, "filter: events that one thread raises", 0, 1), tmp_path
+    )
+    assert comparison.measured(trace).is_empty()
+
+
+@pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.name)
+def test_a_recording_of_all_threads_is_not_taken_for_filtered(path: Path) -> None:
+    """Damaged, of one CPU or of FreeBSD: all threads were recorded."""
+    assert "filtered" not in decode(path).info
+
+
+def test_what_tables_say_of_a_filter_is_kept(case: campaign.Case, tmp_path: Path) -> None:
+    """Parquet of a filtered recording, read anew, says the same."""
+    trace = campaign.opened(campaign.draw(case, "filter: one thread", 0, 1), tmp_path)
+    trace.to_sched(tmp_path / "kept.sched")
+    again = ss.open(tmp_path / "kept.sched")
+    assert headline(again)[1] == headline(trace)[1]
+    assert again.waits.collect().equals(trace.waits.collect(), null_equal=True)
