@@ -191,7 +191,7 @@ impl CpuHistory {
         py: Python<'_>,
         sharing: Sharing,
         stretches: &Bound<'_, PyAny>,
-    ) -> PyResult<Vec<f64>> {
+    ) -> PyResult<ArrowTable> {
         sharing::due_in(&self.0, py, sharing, stretches)
     }
 }
