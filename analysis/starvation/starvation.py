@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
@@ -261,7 +262,7 @@ def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.D
         # What was due takes a sweep over `states` for all that are asked of at once.
         some = waited if limits.share is None else gathered(waited, _ASKED)
         # `map` does not hold what it handed out while more is read.
-        yield from map(lambda rows: _core(_long_waits(trace, limits, rows)), some)
+        yield from map(partial(_long_waits, trace, limits), some)
     if limits.lag is not None:
         yield _core(_shortfalls(trace, limits.lag, where))
 
@@ -302,7 +303,8 @@ def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFram
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
     over = pl.lit(False) if limits.share is None else due >= limits.share * limits.turn
     # Few are left of millions.
-    return rows.filter(long | over).select(
+    few = rows.filter(long | over)
+    episodes = few.select(
         "utid",
         "ts",
         "wait",
@@ -317,6 +319,7 @@ def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFram
         due=due,
         received=pl.lit(0 if limits.share is not None else None, pl.Int64),
     )
+    return _core(episodes)
 
 
 def _shared(trace: Trace) -> tuple[CpuHistory, int, Per]:

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::{BooleanArray, Float64Array};
 use arrow_array::types::{Int64Type, UInt32Type};
+use arrow_array::{BooleanArray, Float64Array};
 use arrow_select::concat::concat_batches;
 use pyo3::prelude::*;
 

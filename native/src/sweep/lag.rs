@@ -369,3 +369,69 @@ pub fn shortfalls(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Source;
+    use crate::sweep::history::History;
+    use crate::sweep::random_states::{LENGTH, THREADS, random, world};
+    use crate::sweep::weights::Weights;
+
+    #[test]
+    fn what_was_due_in_a_stretch_is_what_the_account_gained_whoever_else_is_asked_for() {
+        let mut gained = 0;
+        for seed in 0..60 {
+            let states = Source::Held("states", vec![world(seed).0]);
+            let weights = Some(Weights::equal());
+            let read = History::read(&states, (10, LENGTH), 1, weights).expect("states");
+            let question = SharingQuery {
+                table: read.weights().expect("weights").table,
+                classes: 3,
+                machine: seed % 2 == 0,
+                capacity: Some(3).filter(|_| seed % 2 == 0),
+                by_cpu: false,
+                groups: None,
+                fair: 0,
+            };
+            let mut random = random(seed);
+            // Some begin before the window, some end after it, and some are no longer than nothing.
+            let asked: Vec<(u32, i64, i64)> = (0..40)
+                .map(|_| {
+                    let ts = i64::from(random(LENGTH as u32));
+                    (1 + random(THREADS), ts, ts + i64::from(random(60)))
+                })
+                .collect();
+            let due = |asked: &[(u32, i64, i64)]| {
+                let stretches = Stretches {
+                    utid: asked.iter().map(|one| one.0).collect(),
+                    ts: asked.iter().map(|one| one.1).collect(),
+                    until: asked.iter().map(|one| one.2).collect(),
+                    begin: read.begin,
+                };
+                due_in(&read.changes, &question, &stretches).expect("changes")
+            };
+            let together = due(&asked);
+            let mut reversed = asked.clone();
+            reversed.reverse();
+            let mut backwards = due(&reversed);
+            backwards.reverse();
+            assert_eq!(backwards, together, "seed {seed}");
+            let within = |t: i64| (t - read.begin).clamp(0, read.changes.length);
+            for ((utid, ts, until), due) in asked.iter().zip(together) {
+                let chosen: Vec<bool> = (0..=THREADS).map(|one| one == *utid).collect();
+                let instants = [within(*ts), within(*until)];
+                let (_, accounts) =
+                    sampled(&read.changes, &question, &chosen, &instants, 2).expect("changes");
+                let account = &accounts[*utid as usize];
+                let expected = account.get(1).map_or(0.0, |end| end.due - account[0].due);
+                assert!(
+                    (due - expected).abs() < 1e-6,
+                    "seed {seed}: {due} {expected}"
+                );
+                gained += usize::from(due > 0.0);
+            }
+        }
+        assert!(gained > 1000, "{gained}");
+    }
+}
