@@ -219,8 +219,12 @@ class CpuHistory:
         self, allowed: Mapping[str, object], least: int, top: int | None
     ) -> tuple[dict[str, int], ArrowTable, ArrowTable, ArrowTable]: ...
     def episodes(
-        self, allowed: Mapping[str, object], stretches: _ArrowStream, waits: _ArrowStream
-    ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
+        self,
+        allowed: Mapping[str, object],
+        stretches: _ArrowStream,
+        waits: _ArrowStream,
+        most: int | None,
+    ) -> tuple[ArrowTable, ArrowTable, ArrowTable, ArrowTable]: ...
     def interference(
         self,
         asked: _ArrowStream,
