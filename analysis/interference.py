@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.arguments import count
@@ -160,10 +159,10 @@ def _charged(
     The latter with the time by cause and the number of waits, in the order of victims, and the
     longest time first in each.
     """
-    group = np.zeros(int(threads["utid"].max() or 0) + 1, np.uint32)  # type: ignore[arg-type]
-    group[threads["utid"].to_numpy()] = threads["group"].to_numpy()
+    utids = pl.select(utid=pl.int_range(pl.lit(threads["utid"].max() or 0) + 1, dtype=pl.UInt32))
+    group = utids.join(threads, on="utid", how="left", maintain_order="left")["group"].fill_null(0)
     totals, found = occupancy(trace).interference(
-        asked, group.tolist(), _ngroups(threads), recorded_cpus(trace),
+        asked, group.to_list(), _ngroups(threads), recorded_cpus(trace),
         coded_waits(trace), parts,
     )  # fmt: skip
     times = {name: pl.col(cause) for cause, name in zip(CAUSE.categories, _CAUSES, strict=True)}

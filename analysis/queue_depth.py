@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
@@ -20,11 +18,7 @@ from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope.trace import Trace
-
-    Ints = npt.NDArray[np.int64]
 
 QUANTILES = (0.5, 0.9, 0.99)
 
@@ -33,28 +27,6 @@ MOST_ROWS = 10_000_000
 
 MOST_INTERVALS = 30_000_000
 """From which `queue_depth` makes steps: some 900 MB."""
-
-# What an interval adds while it lasts, in one number of three digits, so that one
-# column is summed: threads waiting, threads running, and intervals that say what a
-# CPU does (idle is known, too).
-_BITS = 20
-_DIGIT = 1 << _BITS
-_WAITING, _RUNNING, _KNOWN = 1, _DIGIT, _DIGIT * _DIGIT
-# An edge is its instant and, in the lowest bits, which of these it adds: what
-# begins with a thread's wait, an idle thread's run, a thread's run; what ends with
-# each of the three; nothing.
-_ADDS = np.array([_WAITING, _KNOWN, _KNOWN + _RUNNING, -_WAITING, -_KNOWN, -_KNOWN - _RUNNING, 0])
-_CODE_BITS = 3
-_CODES = (1 << _CODE_BITS) - 1
-_NOTHING = 6
-_STEPS = {
-    "cpu": pl.UInt16,
-    "ts": pl.Int64,
-    "dur": pl.Int64,
-    "waiting": pl.Int32,
-    "running": pl.Int32,
-    "depth": pl.Int32,
-}
 
 
 @needs("switches", "competitors")
@@ -103,9 +75,11 @@ def queue_depth(
     if every is not None:
         found = _over_time(trace, by, every)
         return found if chosen is None else found.filter(pl.col("cpu").is_in(chosen))
+    from schedscope.analysis._base.depth_steps import STEPS, functions
+
     _check_length(trace, chosen)
-    frames = list(_functions(trace, by, chosen))
-    return pl.concat(frames) if frames else pl.DataFrame(schema=_STEPS)
+    frames = list(functions(trace, by, chosen))
+    return pl.concat(frames) if frames else pl.DataFrame(schema=STEPS)
 
 
 @needs("switches", "competitors")
@@ -226,14 +200,16 @@ def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.D
     reports = trace.queue_load.select("ts", "cpu", "load").collect()
     rows = []
     if reports.height:
-        parts = {steps["cpu"][0]: steps for steps in _steps(trace)}
+        from schedscope.analysis._base.depth_steps import STEPS, steps_of_cpus, together
+
+        parts = {steps["cpu"][0]: steps for steps in steps_of_cpus(trace)}
         if reports["cpu"].has_nulls():
-            parts[None] = _together(trace, list(parts.values()))
+            parts[None] = together(trace, list(parts.values()))
         for (cpu,), part in sorted(
             reports.partition_by("cpu", as_dict=True).items(),
             key=lambda item: (item[0][0] is None, item[0][0]),
         ):
-            steps = parts.get(cpu, pl.DataFrame(schema=_STEPS))
+            steps = parts.get(cpu, pl.DataFrame(schema=STEPS))
             rows.append({"cpu": cpu, **_agreement(part.sort("ts"), steps, slack)})
     return pl.DataFrame(rows, schema=schema)
 
@@ -265,168 +241,24 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
     """One row per CPU and pair of `waiting` and `running`: how long held, `ts` when first."""
     begin, end = trace.window
     if begin == end:
-        return pl.DataFrame(schema={name: _STEPS[name] for name in ("cpu", "ts")})
+        return pl.DataFrame(schema={"cpu": pl.UInt16, "ts": pl.Int64})
     numbers = recorded_cpus(trace)
     return pl.DataFrame(occupancy(trace).levels(numbers, by == "all"))
 
 
 def _check_length(trace: Trace, cpus: Collection[int] | None) -> None:
     """Raises `UsageError` where the steps would be too many to hold."""
+    from schedscope.analysis._base.depth_steps import of_cpus
+
     if trace.states.select(pl.len()).collect().item() <= MOST_INTERVALS:
         return
-    number = _of_cpus(trace.states, cpus).select(pl.len()).collect(engine="streaming").item()
+    number = of_cpus(trace.states, cpus).select(pl.len()).collect(engine="streaming").item()
     if number > MOST_INTERVALS:
         raise UsageError(
             f"steps of {number:,} intervals of running and waiting",
             f"at most {MOST_INTERVALS:,}",
             "choose some CPUs or a part of the time, or means by buckets of time (every)",
         )
-
-
-def _of_cpus(states: pl.LazyFrame, cpus: Collection[int] | None) -> pl.LazyFrame:
-    """Who ran or waited: on these CPUs, where not on any."""
-    found = states.filter(pl.col("state").is_in(["running", "runnable"]))
-    return found if cpus is None else found.filter(pl.col("cpu").is_in(list(cpus)))
-
-
-def _functions(trace: Trace, by: str, cpus: Collection[int] | None) -> Iterator[pl.DataFrame]:
-    if by == "cpu":
-        yield from _steps(trace, cpus)
-    elif parts := list(_steps(trace)):
-        yield _together(trace, parts)
-
-
-def _intervals(trace: Trace, cpus: Collection[int] | None) -> Iterator[pl.DataFrame]:
-    """Who ran or waited, within the window, with what each adds to the levels of its CPU."""
-    begin, end = trace.window
-    idle = pl.col("utid") < trace.ncpu
-    ran = pl.when(idle).then(pl.lit(1, pl.UInt8)).otherwise(pl.lit(2, pl.UInt8))
-    code = pl.when(pl.col("state") == "running").then(ran).otherwise(pl.lit(0, pl.UInt8))
-    for states in in_batches(trace.states):
-        yield (
-            _of_cpus(states, cpus)
-            .select(
-                pl.col("cpu").cast(pl.UInt16),
-                pl.col("ts").clip(lower_bound=begin),
-                until=(pl.col("ts") + pl.col("dur")).clip(upper_bound=end),
-                code=code,
-            )
-            .filter(pl.col("ts") < pl.col("until"))
-            .collect()
-        )
-
-
-def _edges(trace: Trace, cpus: Collection[int] | None) -> dict[int | None, Ints]:
-    """The edges of each CPU's intervals in order, as instants since the start of the window."""
-    begin, end = trace.window
-    if end - begin >= 1 << (63 - _CODE_BITS):
-        raise UsageError(f"a window of {end - begin} ns", "less than 36 years", "cut it")
-    found: dict[int | None, tuple[list[Ints], list[Ints]]] = {}
-    nobody = 1 << 16
-    for part in filter(len, _intervals(trace, cpus)):
-        cpu = part["cpu"].cast(pl.UInt32).fill_null(nobody).to_numpy()
-        if part["cpu"].null_count():
-            order = np.argsort(cpu, kind="stable")
-        else:
-            order = np.argsort(part["cpu"].to_numpy(), kind="stable")  # 16 bits: by radix
-        cpu = cpu[order]
-        code = part["code"].to_numpy()
-        begins = ((part["ts"].to_numpy() - begin << _CODE_BITS) | code)[order]
-        ends = ((part["until"].to_numpy() - begin << _CODE_BITS) | code + 3)[order]
-        cuts = [0, *(np.flatnonzero(cpu[1:] != cpu[:-1]) + 1).tolist(), len(cpu)]
-        for low, high in pairwise(cuts):
-            number = int(cpu[low])
-            lists = found.setdefault(None if number == nobody else number, ([], []))
-            lists[0].append(begins[low:high])
-            lists[1].append(ends[low:high])
-    window = _window_edges(begin, end)
-    # Ends are in order and begins nearly so: a sort that merges what is in order
-    # is six times as fast as one that does not look.
-    return {
-        cpu: np.sort(np.concatenate([window[:1], *begins, *ends, window[1:]]), kind="stable")
-        for cpu, (begins, ends) in found.items()
-    }
-
-
-def _window_edges(begin: int, end: int) -> Ints:
-    return np.array([_NOTHING, end - begin << _CODE_BITS | _NOTHING])
-
-
-def _steps(trace: Trace, cpus: Collection[int] | None = None) -> Iterator[pl.DataFrame]:
-    """The step function of one CPU after the other; then that of no CPU, if there is one."""
-    begin, end = trace.window
-    if begin == end:
-        return
-    window = _window_edges(begin, end)
-    found = _edges(trace, cpus)
-    recorded = {cpu for cpu in recorded_cpus(trace) if cpus is None or cpu in cpus}
-    for cpu in [
-        *sorted({*recorded, *(found.keys() - {None})}),  # type: ignore[type-var]
-        *([None] if None in found else []),
-    ]:
-        edges = found.pop(cpu) if cpu in found else window
-        codes = (edges & _CODES).astype(np.intp, copy=False)
-        yield _levels((edges >> _CODE_BITS) + begin, _ADDS.take(codes), cpu)
-
-
-def _levels(at: Ints, adds: Ints, cpu: int | None, ncpu: int = 1) -> pl.DataFrame:
-    """The step function of edges in order, the first and last of which are the window's.
-
-    Its depth is known where `ncpu` intervals say `known`.
-    """
-    level = np.cumsum(adds)
-    # Of the edges of one instant only the sum of all ever held.
-    held = np.append(at[1:] != at[:-1], True)
-    at, level = at[held], level[held]
-    changes = np.append(True, level[1:] != level[:-1])
-    changes[-1] = True
-    at, level = at[changes], level[changes]
-    dur, level = np.diff(at), level[:-1]
-    digit = _DIGIT - 1
-    running = pl.Series((level >> _BITS & digit).astype(np.int32))
-    known = pl.Series(level >> 2 * _BITS >= ncpu)
-    frame = pl.DataFrame(
-        {
-            "ts": at[:-1],
-            "dur": dur,
-            "waiting": (level & digit).astype(np.int32),
-            "running": running if known.all() else running.set(~known, None),
-        }
-    )
-    return frame.select(
-        pl.lit(cpu, dtype=pl.UInt16).alias("cpu"),
-        pl.all(),
-        depth=pl.col("waiting") + pl.col("running"),
-    )
-
-
-def _together(trace: Trace, parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """The step function of the sum: not known while one of the CPUs is not."""
-    if not parts:
-        return pl.DataFrame(schema=_STEPS)
-    sums = [
-        part.select(
-            pl.col("waiting").cast(pl.Int64) * _WAITING
-            + pl.col("running").fill_null(0).cast(pl.Int64) * _RUNNING
-            + pl.col("running").is_not_null().cast(pl.Int64) * _KNOWN
-        ).to_series()
-        for part in parts
-    ]
-    begin, end = trace.window
-    # Each CPU's steps adjoin: one edge where a step ends and the next begins.
-    at = np.concatenate([[begin], *(part["ts"].to_numpy() for part in parts), [end]])
-    adds = np.concatenate([[0], *(np.diff(part.to_numpy(), prepend=0) for part in sums), [0]])
-    order = np.argsort(at, kind="stable")
-    ncpu = sum(part["cpu"][0] is not None for part in parts)
-    steps = _levels(at[order], adds[order], None, ncpu)
-    # Where one CPU of several becomes known, the sum may not change.
-    levels = pl.struct("waiting", "running")
-    return (
-        steps.with_columns(run=levels.rle_id())
-        .group_by("run", maintain_order=True)
-        .agg(pl.exclude("dur").first(), pl.col("dur").sum())
-        .select(*_STEPS)
-    )
 
 
 def _summary(

@@ -162,13 +162,18 @@ def idle_episodes(
         else:
             swept = _swept(trace, least=threshold, top=top)
         read, allowed = _read(trace)
-        waiting = read.episodes(allowed.to_native(), swept.stretches, coded_waits(trace))
-    found, rows, spare = map(pl.DataFrame, waiting)
+        # An episode as long as the trace has a row for each thread on each CPU. All of them are
+        # needed only where others are left out.
+        most = waiters if where is None else None
+        waiting = read.episodes(allowed.to_native(), swept.stretches, coded_waits(trace), most)
+    found, rows, others, spare = map(pl.DataFrame, waiting)
     threads = threads_with(trace, (), where).drop("prio").collect()
     if where is not None:
         rows = rows.join(threads, on="utid", how="left", maintain_order="left")
         rows = rows.filter(where).select("episode", "utid", "class", "cpu", "waited", "cause")
-    rows = _longest(rows, waiters)
+        rows, others = _longest(rows, waiters)
+    others = others.with_columns(rank=pl.lit(waiters, pl.Int64))
+    rows = pl.concat([_ranked(rows), others], how="diagonal")
     causes = pl.lit(pl.Series(CAUSE.categories, dtype=CAUSE))
     frame = (
         rows.with_columns(causes.gather("cause").alias("cause"))
@@ -186,18 +191,19 @@ def idle_episodes(
     )  # fmt: skip
 
 
-def _longest(rows: pl.DataFrame, most: int | None) -> pl.DataFrame:
-    """Of each episode so many rows, with their order as `rank`, and what the others waited."""
-    rank = pl.int_range(pl.len()).over("episode")
-    rows = rows.with_columns(rank=rank)
+def _ranked(rows: pl.DataFrame) -> pl.DataFrame:
+    """With the place of each row in its episode."""
+    return rows.with_columns(rank=pl.int_range(pl.len()).over("episode"))
+
+
+def _longest(rows: pl.DataFrame, most: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Of each episode so many rows, and what all others waited together, if there are any."""
     if most is None:
-        return rows
-    others = (
-        rows.filter(pl.col("rank") >= most)
-        .group_by("episode")
-        .agg(pl.col("waited").sum(), pl.col("rank").min())
+        return rows, rows.select("episode", "waited").clear()
+    beyond = _ranked(rows)["rank"] >= most
+    return rows.filter(~beyond), (
+        rows.filter(beyond).group_by("episode").agg(pl.col("waited").sum())
     )
-    return pl.concat([rows.filter(pl.col("rank") < most), others], how="diagonal")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,10 @@ def gathered(batches: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFram
     for batch in batches:
         held.append(batch)
         if sum(map(len, held)) >= rows:
-            yield pl.concat(held)
-            held = []
+            # One chunk, for native code to use where it is; and nothing else that holds the rows
+            # while somebody works on them, or on the next.
+            whole, held = pl.concat(held, rechunk=True), []
+            yield whole
+            del whole
     if held:
-        yield pl.concat(held)
+        yield pl.concat(held, rechunk=True)

@@ -220,8 +220,12 @@ class CpuHistory:
         self, allowed: Mapping[str, object], least: int, top: int | None
     ) -> tuple[dict[str, int], ArrowTable, ArrowTable, ArrowTable]: ...
     def episodes(
-        self, allowed: Mapping[str, object], stretches: _ArrowStream, waits: _ArrowStream
-    ) -> tuple[ArrowTable, ArrowTable, ArrowTable]: ...
+        self,
+        allowed: Mapping[str, object],
+        stretches: _ArrowStream,
+        waits: _ArrowStream,
+        most: int | None,
+    ) -> tuple[ArrowTable, ArrowTable, ArrowTable, ArrowTable]: ...
     def interference(
         self,
         asked: _ArrowStream,
@@ -252,7 +256,7 @@ class CpuHistory:
         instants: list[int] | None = None,
         most: int = ...,
     ) -> tuple[int, ArrowTable]: ...
-    def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> list[float]: ...
+    def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> ArrowTable: ...
 
 def accounting(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]

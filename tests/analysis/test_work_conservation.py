@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from ledgers import played
 from matplotlib.figure import Figure
+from polars.testing import assert_frame_equal
 from small_worlds import MASKS, Interval, allowed, of_states, small_worlds
 
 import schedscope as ss
@@ -199,6 +200,24 @@ def test_those_who_waited_least_in_an_episode_are_added_up() -> None:
     assert some.select("comm", "waited").rows() == [("c", 190), (None, 180)]
     with pytest.raises(ss.UsageError, match="waiters=0"):
         ss.idle_episodes(trace, waiters=0)
+
+
+def test_the_longest_waiters_and_the_sum_of_all_others_are_those_of_the_whole_list() -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-pool.capture")
+    whole = ss.idle_episodes(trace, longer_than=0, waiters=None)
+    few = ss.idle_episodes(trace, longer_than=0, waiters=3)
+    rank = pl.int_range(pl.len()).over("episode")
+    assert_frame_equal(
+        few.filter(pl.col("utid").is_not_null()),
+        whole.filter((rank < 3) & pl.col("utid").is_not_null()),
+    )
+    beyond = whole.filter(rank >= 3).group_by("episode", maintain_order=True)
+    others = few.filter(pl.col("utid").is_null() & pl.col("waited").is_not_null())
+    assert others.height > 0
+    assert_frame_equal(others.select("episode", "waited"), beyond.agg(pl.col("waited").sum()))
+    # Where some are left out of the rows, the others are those that are not.
+    everybody = ss.idle_episodes(trace, longer_than=0, waiters=3, where=pl.lit(True))
+    assert_frame_equal(everybody, few)
 
 
 def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:

@@ -97,16 +97,18 @@ impl CpuHistory {
     }
 
     /// Of the `stretches` that `idle` found, those with the most wasted first: who waited in them,
-    /// the longest time first, and why (by `waits`: utid, ts_ready, cause, ts_run); and which CPUs
-    /// were spare.
+    /// the longest time first, and why (by `waits`: utid, ts_ready, cause, ts_run), the `most`
+    /// that did so longest; how long all others did; and which CPUs were spare.
+    #[pyo3(signature = (allowed, stretches, waits, most))]
     fn episodes(
         &self,
         py: Python<'_>,
         allowed: Allowed,
         stretches: &Bound<'_, PyAny>,
         waits: &Bound<'_, PyAny>,
-    ) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
-        idle::episodes(&self.0, py, allowed, stretches, waits)
+        most: Option<usize>,
+    ) -> PyResult<idle::Episodes> {
+        idle::episodes(&self.0, py, allowed, stretches, waits, most)
     }
 
     /// Who ran on the CPU on whose queue the threads in `asked` waited (utid, victim; and cpu,
@@ -191,7 +193,7 @@ impl CpuHistory {
         py: Python<'_>,
         sharing: Sharing,
         stretches: &Bound<'_, PyAny>,
-    ) -> PyResult<Vec<f64>> {
+    ) -> PyResult<ArrowTable> {
         sharing::due_in(&self.0, py, sharing, stretches)
     }
 }

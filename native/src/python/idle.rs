@@ -164,13 +164,17 @@ fn lost() -> Error {
     Error::internal("a sweep that lost what it found")
 }
 
+/// Episodes, who waited in them, how long all others did where there are any, and CPUs spare.
+pub type Episodes = (ArrowTable, ArrowTable, ArrowTable, ArrowTable);
+
 pub fn episodes(
     read: &History,
     py: Python<'_>,
     allowed: Allowed,
     stretches: &Bound<'_, PyAny>,
     waits: &Bound<'_, PyAny>,
-) -> PyResult<(ArrowTable, ArrowTable, ArrowTable)> {
+    most: Option<usize>,
+) -> PyResult<Episodes> {
     let nclasses = allowed.atoms.len();
     let question = allowed.question(nclasses)?;
     let stretches = episodes_in(stretches, read.begin)?;
@@ -186,7 +190,14 @@ pub fn episodes(
             let utids = 0..threads as u32;
             let wanted = utids.map(|utid| question.class(utid) != idle::PINNED);
             let ledger = WaitCursor::within(&waits, read.begin, wanted.collect(), &spans)?;
-            let waiters = Waiters::new(stretches.clone(), ledger, threads, nclasses, all);
+            let waiters = Waiters::new(
+                stretches.clone(),
+                most.unwrap_or(usize::MAX),
+                ledger,
+                threads,
+                nclasses,
+                all,
+            );
             let watch = Some(Watch::Waiters(Box::new(waiters)));
             let mut sweep = IdleSweep::new(&question, threads, watch);
             sweep.run(changes)?;
@@ -212,10 +223,18 @@ pub fn episodes(
     let who = table(vec![
         ("episode", counts(rows().map(|(rank, _)| rank))),
         ("utid", counts(rows().map(|(_, row)| row.utid))),
-        ("class", counts(rows().map(|(_, row)| row.class as u32))),
-        ("cpu", cpus(rows().map(|(_, row)| number(row.lane)))),
-        ("waited", ints(rows().map(|(_, row)| row.waited))),
+        (
+            "class",
+            counts(rows().map(|(_, row)| u32::from(question.class(row.utid)))),
+        ),
+        ("cpu", cpus(rows().map(|(_, row)| number(row.lane as usize)))),
+        ("waited", ints(rows().map(|(_, row)| row.waited.0))),
         ("cause", Arc::new(why)),
+    ])?;
+    let others = || ranked().filter_map(|(rank, found)| Some((rank, found.others?)));
+    let others = table(vec![
+        ("episode", counts(others().map(|(rank, _)| rank))),
+        ("waited", ints(others().map(|(_, waited)| waited))),
     ])?;
     let spare = || {
         ranked().flat_map(|(rank, found)| {
@@ -230,5 +249,5 @@ pub fn episodes(
         ("cpu", cpus(spare().map(|(_, lane, _)| number(lane)))),
         ("idle", ints(spare().map(|(_, _, time)| time))),
     ])?;
-    Ok((found, who, spare))
+    Ok((found, who, others, spare))
 }

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use arrow_array::BooleanArray;
 use arrow_array::types::{Int64Type, UInt32Type};
+use arrow_array::{BooleanArray, Float64Array};
+use arrow_select::concat::concat_batches;
 use pyo3::prelude::*;
 
 use super::arrow::{ArrowTable, read_stream};
 use super::tables::{counts, cpus, floats, ints, table};
-use crate::columns::full;
-use crate::error::Result;
+use crate::columns::{column, full};
+use crate::error::{Error, Result};
 use crate::states::NOWHERE;
 use crate::sweep::group_shares::Groups;
 use crate::sweep::history::History;
+use crate::sweep::lag::Stretches;
 use crate::sweep::{due, lag};
 
 /// How threads share: options of `CpuHistory.due`, `lag` and `due_in`.
@@ -123,21 +125,34 @@ pub fn lag(
     Ok((threads, accounts))
 }
 
+/// Of each stretch what was `due`, in the order in which they are given.
 pub fn due_in(
     read: &History,
     py: Python<'_>,
     sharing: Sharing,
     stretches: &Bound<'_, PyAny>,
-) -> PyResult<Vec<f64>> {
-    let (question, mut asked) = (question(read, sharing)?, Vec::new());
-    for batch in read_stream(stretches)?.1 {
-        let utid = full::<UInt32Type>(&batch, "utid")?;
-        let ts = full::<Int64Type>(&batch, "ts")?;
-        let until = full::<Int64Type>(&batch, "until")?;
-        let within = |t: i64| t.saturating_sub(read.begin);
-        asked.extend((0..utid.len()).map(|i| (utid[i], within(ts[i]), within(until[i]))));
+) -> PyResult<ArrowTable> {
+    let question = question(read, sharing)?;
+    let (schema, batches) = read_stream(stretches)?;
+    let whole = match &batches[..] {
+        // Its columns are used where they are.
+        [one] => one.clone(),
+        several => concat_batches(&schema, several).map_err(|error| {
+            Error::internal(format!("stretches of time of several kinds: {error}"))
+        })?,
+    };
+    for name in ["ts", "until"] {
+        full::<Int64Type>(&whole, name)?;
     }
-    Ok(py.detach(|| lag::due_in(&read.changes, &question, &asked))?)
+    full::<UInt32Type>(&whole, "utid")?;
+    let asked = Stretches {
+        utid: column::<UInt32Type>(&whole, "utid")?.clone(),
+        ts: column::<Int64Type>(&whole, "ts")?.clone(),
+        until: column::<Int64Type>(&whole, "until")?.clone(),
+        begin: read.begin,
+    };
+    let due = py.detach(|| lag::due_in(&read.changes, &question, &asked))?;
+    Ok(table(vec![("due", Arc::new(Float64Array::from(due)))])?.into())
 }
 
 fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {

@@ -28,23 +28,24 @@ pub enum Why {
     Unknown,
 }
 
-/// A thread's waits on one queue in an episode that began alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A thread's waits on one queue in an episode that began alike; in order of who comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiter {
+    /// Time in the episode in which the queue's CPU was busy and another one spare.
+    pub waited: Reverse<i64>,
     pub utid: u32,
-    pub class: usize,
-    pub lane: usize,
-    pub why: Why,
     /// When the first of these stretches of waiting began.
     pub begin: i64,
-    /// Time in the episode in which the queue's CPU was busy and another one spare.
-    pub waited: i64,
+    pub lane: u32,
+    pub why: Why,
 }
 
 /// An episode, who waited in it, the longest time first, and how long each lane's CPU was spare.
 pub struct FoundEpisode {
     pub episode: Episode,
     pub waiters: Vec<Waiter>,
+    /// How long all others waited together, where there are more than are asked for.
+    pub others: Option<i64>,
     pub spare: Vec<(usize, i64)>,
 }
 
@@ -155,6 +156,33 @@ struct Usable {
     at: VecDeque<i64>,
 }
 
+/// Whose waits, on which lane, and why, in one number: there are many.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Here(u64);
+
+impl Here {
+    fn new(utid: u32, lane: usize, why: Why) -> Self {
+        Self(u64::from(utid) << 32 | (lane as u64) << 2 | why as u64)
+    }
+
+    fn utid(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn lane(self) -> u32 {
+        self.0 as u32 >> 2
+    }
+
+    fn why(self) -> Why {
+        match self.0 & 3 {
+            0 => Why::Placed,
+            1 => Why::Preempted,
+            2 => Why::NotPulled,
+            _ => Why::Unknown,
+        }
+    }
+}
+
 /// Instants of a class that are kept, for waits that began before they are seen.
 const KEPT: usize = 1 << 16;
 
@@ -169,8 +197,11 @@ pub struct Waiters<'a> {
     behind_from: Vec<i64>,
     spare_from: Vec<i64>,
     classes: usize,
-    /// By utid, lane and reason: class, begin and time.
-    here: FxHashMap<(u32, u32, Why), (usize, i64, i64)>,
+    /// By utid, lane and reason: begin and time. In an episode as long as the trace these are all
+    /// threads on all CPUs.
+    here: FxHashMap<Here, (i64, i64)>,
+    /// Of each episode so many waiters are told.
+    most: usize,
     waiting: Vec<Waiting>,
     /// By utid: where in `waiting`.
     at: Vec<u32>,
@@ -185,9 +216,11 @@ pub struct Waiters<'a> {
 }
 
 impl<'a> Waiters<'a> {
-    /// In `episodes`, which are in order of time. `all`: whenever the waits began.
+    /// In `episodes`, which are in order of time; of each the `most` that waited longest. `all`:
+    /// whenever the waits began.
     pub fn new(
         episodes: Vec<Episode>,
+        most: usize,
         ledger: WaitCursor<'a>,
         threads: usize,
         classes: usize,
@@ -207,6 +240,7 @@ impl<'a> Waiters<'a> {
             spare_from: Vec::new(),
             classes,
             here: FxHashMap::default(),
+            most,
             waiting: Vec::new(),
             at: vec![u32::MAX; threads],
             began: vec![began; threads],
@@ -270,10 +304,10 @@ impl<'a> Waiters<'a> {
         let from = self.behind_from[of.lane * self.classes + of.class];
         let waited = reading - of.mark.max(from);
         if waited > 0 {
-            let key = (of.utid, of.lane as u32, self.began[of.utid as usize].why);
-            let sum = self.here.entry(key).or_insert((of.class, of.begin, 0));
-            sum.1 = sum.1.min(of.begin);
-            sum.2 += waited;
+            let here = Here::new(of.utid, of.lane, self.began[of.utid as usize].why);
+            let sum = self.here.entry(here).or_insert((of.begin, 0));
+            sum.0 = sum.0.min(of.begin);
+            sum.1 += waited;
         }
     }
 
@@ -326,23 +360,29 @@ impl<'a> Waiters<'a> {
             self.waited(of, readings.behind(of.lane, of.class, episode.end));
         }
         self.waiting = waiting;
-        let here = self.here.drain();
-        let mut waiters: Vec<Waiter> = here
-            .map(|((utid, lane, why), (class, begin, waited))| Waiter {
-                utid,
-                class,
-                lane: lane as usize,
-                why,
+        // The last of those that are told on top.
+        let mut longest = BinaryHeap::new();
+        let mut others = None;
+        for (here, (begin, waited)) in self.here.drain() {
+            longest.push(Waiter {
+                waited: Reverse(waited),
+                utid: here.utid(),
                 begin,
-                waited,
-            })
-            .collect();
-        waiters.sort_unstable_by_key(|one| (Reverse(one.waited), one.utid, one.begin));
+                lane: here.lane(),
+                why: here.why(),
+            });
+            if longest.len() > self.most
+                && let Some(Waiter { waited, .. }) = longest.pop()
+            {
+                *others.get_or_insert(0) += waited.0;
+            }
+        }
         let spare = self.spare_from.iter().enumerate();
         let spare = spare.map(|(lane, from)| (lane, readings.spare(lane, episode.end) - from));
         self.found.push(FoundEpisode {
             episode,
-            waiters,
+            waiters: longest.into_sorted_vec(),
+            others,
             spare: spare.filter(|(_, time)| *time > 0).collect(),
         });
         self.open = false;

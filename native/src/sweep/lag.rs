@@ -1,9 +1,11 @@
 //! What was due to each thread and what it received, up to any instant.
+use arrow_array::{Int64Array, UInt32Array};
+
 use super::changes::{Changes, Position, Presence, Sweep};
 use super::due::{Set, SharingQuery};
 use super::shortfall::{Path, Point, Shortfall};
 use super::weights::level_of;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Whether and how a thread competes, and its account up to then: less than a line of the
 /// processor's cache.
@@ -231,42 +233,95 @@ pub fn sampled(
     Ok((found.seen.len(), of))
 }
 
-/// What was due to each thread in a stretch of time: utid, begin, end.
+/// Stretches of time of threads, column by column; ns on the trace's clock.
+pub struct Stretches {
+    pub utid: UInt32Array,
+    pub ts: Int64Array,
+    pub until: Int64Array,
+    /// Where the window begins on that clock.
+    pub begin: i64,
+}
+
+impl Stretches {
+    /// Since the begin of the window, which is so long.
+    fn within(&self, t: i64, length: i64) -> i64 {
+        t.saturating_sub(self.begin).clamp(0, length)
+    }
+}
+
+/// What was due to each thread in its stretch of time.
+///
+/// Takes 16 bytes for each stretch beside their columns: questions ask for millions at once.
 pub fn due_in(
     changes: &Changes,
     question: &SharingQuery,
-    stretches: &[(u32, i64, i64)],
+    stretches: &Stretches,
 ) -> Result<Vec<f64>> {
-    struct Stretches<'a> {
-        asked: &'a [(u32, i64, i64)],
-        /// Instants in order of time, with the stretch that each begins or ends.
-        instants: Vec<(i64, usize, bool)>,
-        next: usize,
+    /// Instants in order of time.
+    struct Instants {
+        /// Numbers of the stretches.
+        order: Vec<u32>,
+        done: usize,
+        /// The next one.
+        at: i64,
+    }
+    struct Asked<'a> {
+        stretches: &'a Stretches,
+        length: i64,
+        begins: Instants,
+        ends: Instants,
         due: Vec<f64>,
     }
-    impl Reader for Stretches<'_> {
+    impl Asked<'_> {
+        /// Goes on to the next begin, or end; the stretch of this one.
+        fn pass(&mut self, ends: bool) -> usize {
+            let (instants, times) = if ends {
+                (&mut self.ends, &self.stretches.until)
+            } else {
+                (&mut self.begins, &self.stretches.ts)
+            };
+            let number = instants.order[instants.done];
+            instants.done += 1;
+            instants.at = match instants.order.get(instants.done) {
+                Some(next) => self
+                    .stretches
+                    .within(times.value(*next as usize), self.length),
+                None => i64::MAX,
+            };
+            number as usize
+        }
+    }
+    impl Reader for Asked<'_> {
+        #[inline]
         fn before(&mut self, t: i64, accounts: &mut Accounts<'_>) {
-            while let Some((at, number, ends)) = self.instants.get(self.next)
-                && *at <= t
-            {
-                let due = accounts.at(self.asked[*number].0, *at).due;
-                self.due[*number] += if *ends { due } else { -due };
-                self.next += 1;
+            // What an account has at an instant does not depend on who asks first.
+            loop {
+                let at = self.begins.at.min(self.ends.at);
+                if at > t {
+                    return;
+                }
+                let ends = at < self.begins.at;
+                let number = self.pass(ends);
+                let due = accounts.at(self.stretches.utid.value(number), at).due;
+                self.due[number] += if ends { due } else { -due };
             }
         }
     }
-    let mut instants: Vec<(i64, usize, bool)> = Vec::new();
-    for (number, (_, begin, end)) in stretches.iter().enumerate() {
-        let within = |t: i64| t.clamp(0, changes.length);
-        instants.push((within(*begin), number, false));
-        instants.push((within(*end), number, true));
-    }
-    instants.sort_unstable();
-    let reader = Stretches {
-        asked: stretches,
-        instants,
-        next: 0,
-        due: vec![0.0; stretches.len()],
+    let count = u32::try_from(stretches.utid.len())
+        .map_err(|_| Error::internal("more stretches of time than 32 bits can number"))?;
+    let ordered = |times: &Int64Array| {
+        let mut order: Vec<u32> = (0..count).collect();
+        order.sort_by_key(|number| times.value(*number as usize));
+        let first = order.first().map(|number| times.value(*number as usize));
+        let at = first.map_or(i64::MAX, |t| stretches.within(t, changes.length));
+        Instants { order, done: 0, at }
+    };
+    let reader = Asked {
+        begins: ordered(&stretches.ts),
+        ends: ordered(&stretches.until),
+        due: vec![0.0; stretches.utid.len()],
+        length: changes.length,
+        stretches,
     };
     Ok(swept(changes, question, reader)?.due)
 }
@@ -313,4 +368,70 @@ pub fn shortfalls(
         found.extend(path.last(bound).map(|found| Shortfall { utid, ..found }));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Source;
+    use crate::sweep::history::History;
+    use crate::sweep::random_states::{LENGTH, THREADS, random, world};
+    use crate::sweep::weights::Weights;
+
+    #[test]
+    fn what_was_due_in_a_stretch_is_what_the_account_gained_whoever_else_is_asked_for() {
+        let mut gained = 0;
+        for seed in 0..60 {
+            let states = Source::Held("states", vec![world(seed).0]);
+            let weights = Some(Weights::equal());
+            let read = History::read(&states, (10, LENGTH), 1, weights).expect("states");
+            let question = SharingQuery {
+                table: read.weights().expect("weights").table,
+                classes: 3,
+                machine: seed % 2 == 0,
+                capacity: Some(3).filter(|_| seed % 2 == 0),
+                by_cpu: false,
+                groups: None,
+                fair: 0,
+            };
+            let mut random = random(seed);
+            // Some begin before the window, some end after it, and some are no longer than nothing.
+            let asked: Vec<(u32, i64, i64)> = (0..40)
+                .map(|_| {
+                    let ts = i64::from(random(LENGTH as u32));
+                    (1 + random(THREADS), ts, ts + i64::from(random(60)))
+                })
+                .collect();
+            let due = |asked: &[(u32, i64, i64)]| {
+                let stretches = Stretches {
+                    utid: asked.iter().map(|one| one.0).collect(),
+                    ts: asked.iter().map(|one| one.1).collect(),
+                    until: asked.iter().map(|one| one.2).collect(),
+                    begin: read.begin,
+                };
+                due_in(&read.changes, &question, &stretches).expect("changes")
+            };
+            let together = due(&asked);
+            let mut reversed = asked.clone();
+            reversed.reverse();
+            let mut backwards = due(&reversed);
+            backwards.reverse();
+            assert_eq!(backwards, together, "seed {seed}");
+            let within = |t: i64| (t - read.begin).clamp(0, read.changes.length);
+            for ((utid, ts, until), due) in asked.iter().zip(together) {
+                let chosen: Vec<bool> = (0..=THREADS).map(|one| one == *utid).collect();
+                let instants = [within(*ts), within(*until)];
+                let (_, accounts) =
+                    sampled(&read.changes, &question, &chosen, &instants, 2).expect("changes");
+                let account = &accounts[*utid as usize];
+                let expected = account.get(1).map_or(0.0, |end| end.due - account[0].due);
+                assert!(
+                    (due - expected).abs() < 1e-6,
+                    "seed {seed}: {due} {expected}"
+                );
+                gained += usize::from(due > 0.0);
+            }
+        }
+        assert!(gained > 1000, "{gained}");
+    }
 }
