@@ -227,7 +227,10 @@ pub fn episodes(
             "class",
             counts(rows().map(|(_, row)| u32::from(question.class(row.utid)))),
         ),
-        ("cpu", cpus(rows().map(|(_, row)| number(row.lane as usize)))),
+        (
+            "cpu",
+            cpus(rows().map(|(_, row)| number(row.lane as usize))),
+        ),
         ("waited", ints(rows().map(|(_, row)| row.waited.0))),
         ("cause", Arc::new(why)),
     ])?;

@@ -152,7 +152,7 @@ pub fn due_in(
         begin: read.begin,
     };
     let due = py.detach(|| lag::due_in(&read.changes, &question, &asked))?;
-    Ok(table(vec![("due", Arc::new(Float64Array::from(due)))])?.into())
+    Ok(table(vec![("due", Arc::new(Float64Array::from(due)))])?)
 }
 
 fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {
