@@ -366,12 +366,12 @@ class Oracle:
         self.leave_behind(cpu, c, e["prev_utid"], t)
         if not self.idle(e["prev_utid"]):
             self.switch_out(self.seen(e["prev_utid"], t, e["prev_prio"]), c, t, e)
+            self.forget_left_out(e["prev_utid"])
         elif cpu.current == e["prev_utid"]:
             self.close_idle(cpu, c, t, "switched")
         if not self.idle(e["next_utid"]):
             self.switch_in(self.seen(e["next_utid"], t, e["next_prio"]), c, t)
-        for utid in (e["prev_utid"], e["next_utid"]):
-            self.forget_left_out(utid)
+        self.forget_left_out(e["next_utid"])
         unseen = self.left_out(e["next_utid"])
         cpu.current, cpu.since, cpu.confirmed = None if unseen else e["next_utid"], t, t
 

@@ -228,7 +228,7 @@ impl<'a> Examiner<'a> {
 
     /// What an event says of the threads that were recorded: all others are as if idle.
     fn of_chosen(&self, event: &Event) -> Option<Event> {
-        let mut event = event.clone();
+        let mut event = *event;
         let Some(chosen) = &self.chosen else {
             return Some(event);
         };
