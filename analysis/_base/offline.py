@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.chosen_threads import chosen_threads
 from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.recorded_threads import recorded_threads
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -46,7 +46,7 @@ def _all_along(trace: Trace) -> list[tuple[int, int, int, bool]]:
 
 
 def _taken_down(trace: Trace) -> list[tuple[int, int, int, bool]]:
-    if chosen_threads(trace) is not None:
+    if recorded_threads(trace) is not None:
         return []
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid").collect()
     if stoppers.is_empty():

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.analysis._base.accounting import Tiling, tiling
-from schedscope.analysis._base.chosen_threads import chosen_threads, filtered
 from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import has, needs
 from schedscope.analysis._base.offline import offline
+from schedscope.analysis._base.recorded_threads import filtered, recorded_threads
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.counts import counter, number_of, recorders
 from schedscope.analysis.check.missing_wakeups import missing_wakeups, woken_by_comers
@@ -155,7 +155,7 @@ def _offline(trace: Trace) -> CheckRow:
 
 def _filter(trace: Trace) -> CheckRow:
     """Threads of which a filter of the recorder left out the events."""
-    chosen = chosen_threads(trace)
+    chosen = recorded_threads(trace)
     threads = number_of(trace.threads.filter(pl.col("utid") >= trace.ncpu))
     if chosen is None:
         return part("filter", 0, threads, "no sign of one that left out events of threads", warn=0)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.chosen_threads import chosen_threads
 from schedscope.analysis._base.offline import offline
+from schedscope.analysis._base.recorded_threads import recorded_threads
 from schedscope.analysis.check.counts import counter, number_of, recorders
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
     found = counter(trace, "missing_wakeups")
     if found is None:
         return None
-    if chosen_threads(trace) is None:
+    if recorded_threads(trace) is None:
         found += _unseen_births(trace)
     if not found:
         return 0, 0, 0

@@ -112,6 +112,10 @@ def _limited(trace: Trace, where: pl.Expr | None) -> list[str]:
     if first.is_empty() or not linux_priorities(trace):
         return []
     these = pl.col("utid").is_in(first.implode())
+    # Nearly always they waited for less in all, and no sweep is needed.
+    waited = trace.states.filter(pl.col("state") == "runnable", these).select(pl.col("dur").sum())
+    if waited.collect(engine="streaming").item() < _WORTH * trace.duration:
+        return []
     chosen = these if where is None else these & where
     rows = wait_breakdown(trace, by=["comm", "tid", "sched_class"], where=chosen)
     rows = rows.filter(pl.col("behind_worse") >= _WORTH * trace.duration)

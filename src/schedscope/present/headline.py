@@ -60,10 +60,10 @@ def gaps(trace: Trace) -> list[str]:
 def _gaps(trace: Trace) -> list[str]:
     import polars as pl
 
-    from schedscope.analysis._base.chosen_threads import filtered
     from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.offline import offline
+    from schedscope.analysis._base.recorded_threads import filtered
     from schedscope.analysis._base.stolen_time import stolen_shares
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
 

@@ -16,7 +16,7 @@ _NAMED = 3
 """Threads that are named; of more, the ones that ran most often."""
 
 
-def chosen_threads(trace: Trace) -> list[int] | None:
+def recorded_threads(trace: Trace) -> list[int] | None:
     """Utids of the threads that were recorded; None where no filter left out others.
 
     The reconstruction finds this (docs/trace-model.md, Filtered).
@@ -31,7 +31,7 @@ def filtered(trace: Trace) -> str:
 
 
 def _filtered(trace: Trace) -> str:
-    utids = chosen_threads(trace)
+    utids = recorded_threads(trace)
     if utids is None:
         return ""
     if not utids:
