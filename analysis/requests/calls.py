@@ -73,6 +73,8 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
     `utid` (read it), `writer`, `fd`, `ts`, `dur`, `read` (when the first read had returned),
     `wrote` (when the last write was entered), `at_least` (the data was there before the thread
     asked), `handed` (when the reader woke the writer; null if they are one or that was not seen),
+    `freed` (when the writer had answered what it worked on since `handed`, or else since `read`;
+    null if they are one, or it answered nothing else meanwhile),
     `censored` (no answer when last observed), `lost` (events are missing meanwhile). `same`:
     answers go to the descriptor that was read, and what a process reads from a connection that it
     opened itself is no request.
@@ -114,10 +116,11 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
         .filter(pl.col("writer").is_not_null().any().over(conn))
         # Closed without an answer: there is none to wait for.
         .filter(pl.col("writer").is_not_null() | pl.col("open"))
-        .filter(pl.col("utid").is_in(readers.implode()))
     )
+    answers = found.select("writer", freed="until").drop_nulls().sort("freed")
+    found = found.filter(pl.col("utid").is_in(readers.implode()))
     found = _begun(trace, found, calls)
-    found = _handed(trace, found)
+    found = _freed(_handed(trace, found, calls), answers)
     window_end = trace.window[1]
     until = pl.col("until").fill_null(window_end)
     losses = (
@@ -137,7 +140,7 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
         )
         .select(
             *("utid", "writer", "fd", "ts", "dur", "read", "wrote"),
-            *("at_least", "handed", "censored", "lost"),
+            *("at_least", "handed", "freed", "censored", "lost"),
         )
         .sort("ts", "utid", maintain_order=True)
     )
@@ -188,24 +191,61 @@ def _begun(trace: Trace, found: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     )
 
 
-def _handed(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
-    """With `handed`, when the reader first woke the writer, between the read and the write."""
-    wakings = (
-        _wakings(trace)
-        .select(writer="utid", utid="waker", handed="woken")
+def _handed(trace: Trace, found: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """With `handed`, when the reader first woke the writer, between the read and the write.
+
+    Once the reader slept for other input, it wakes the writer for that.
+    """
+    wakings = _wakings(trace)
+    slept = (
+        calls.lazy()
+        .filter(pl.col("what").is_in(["read", "poll"]))
+        .select("utid", "returned", next_input="entered")
+        .sort("returned")
+        .join_asof(
+            wakings.select("utid", "woken").sort("woken"),
+            left_on="returned", right_on="woken", by="utid", strategy="backward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("woken") > pl.col("next_input"))
+        .select("utid", "next_input")
+        .sort("next_input")
+    )  # fmt: skip
+    woke = (
+        wakings.select(writer="utid", utid="waker", handed="woken")
         .filter(pl.col("utid").is_not_null())
         .sort("handed")
-        .collect()
     )
+    last = pl.min_horizontal("wrote", "next_input")
+    seen = (pl.col("handed") <= last) & (pl.col("writer") != pl.col("utid"))
     return (
-        found.sort("read", maintain_order=True)
+        found.lazy()
+        .sort("read", maintain_order=True)
         .join_asof(
-            wakings, left_on="read", right_on="handed", by=["utid", "writer"],
+            woke, left_on="read", right_on="handed", by=["utid", "writer"],
             strategy="forward", coalesce=False, check_sortedness=False,
         )
+        .join_asof(
+            slept, left_on="read", right_on="next_input", by="utid",
+            strategy="forward", coalesce=False, check_sortedness=False,
+        )
+        .with_columns(handed=pl.when(seen).then("handed"))
+        .collect()
+    )  # fmt: skip
+
+
+def _freed(found: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
+    """With `freed`, when the writer had last answered something else, after it was handed this."""
+    return (
+        found.sort("wrote", maintain_order=True, nulls_last=True)
+        .join_asof(
+            answers, left_on="wrote", right_on="freed", by="writer", strategy="backward",
+            coalesce=False, check_sortedness=False,
+        )
         .with_columns(
-            handed=pl.when(
-                (pl.col("handed") <= pl.col("wrote")) & (pl.col("writer") != pl.col("utid"))
-            ).then("handed")
+            freed=pl.when(
+                (pl.col("freed") > pl.coalesce("handed", "read"))
+                & (pl.col("writer") != pl.col("utid"))
+            ).then("freed")
         )
     )  # fmt: skip

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     *("running", "waiting", "throttled", "interrupted", "locks", "io", "timer", "other_sleep"),
-    "unknown",
+    *("backlog", "unknown"),
 )
 
 _OF_CAUSE = {
@@ -27,14 +27,15 @@ _OF_CAUSE = {
     ),
     "unknown": "unknown",
 }
-_KNOWN = tuple(part for part in PARTS if part != "unknown")
+_OF_THREADS = tuple(part for part in PARTS if part not in ("backlog", "unknown"))
 
 
 def parts_of(trace: Trace, requests: pl.DataFrame) -> pl.DataFrame:
     """The parts of each of `requests`, in their order; they sum up to `dur`, exactly.
 
     For each thread and part there is a sum that grows along the trace, and a part of a request is
-    the difference of two of its values. What is in no known part is unknown.
+    the difference of two of its values. The backlog is time between the stretches of two threads.
+    What is in no known part is unknown.
     """
     stretches = _stretches(requests)
     lines = _lines(trace, stretches["utid"].unique())
@@ -63,22 +64,23 @@ def parts_of(trace: Trace, requests: pl.DataFrame) -> pl.DataFrame:
         .when(done)
         .then(pl.col(part).fill_null(0))
         .otherwise(0)
-        for part in _KNOWN
+        for part in _OF_THREADS
     }
     values["interrupted"] += pl.when(pl.col("simple") == "running").then("hit").otherwise(0)
     sums = (
         met.select("request", **{part: value * pl.col("sign") for part, value in values.items()})
         .group_by("request")
-        .agg(pl.col(part).sum() for part in _KNOWN)
+        .agg(pl.col(part).sum() for part in _OF_THREADS)
     )
     irqs = trace.irqs.head(1).collect().height > 0
-    known = pl.sum_horizontal(_KNOWN)
+    known = pl.sum_horizontal(*_OF_THREADS, "backlog")
+    backlog = pl.col("freed") - pl.coalesce("handed", "read")
     return (
-        requests.select("dur")
+        requests.select("dur", backlog=backlog.fill_null(0))
         .with_row_index("request")
         .with_columns(pl.col("request").cast(pl.Int64))
         .join(sums, on="request", how="left", maintain_order="left")
-        .with_columns(pl.col(part).fill_null(0) for part in _KNOWN)
+        .with_columns(pl.col(part).fill_null(0) for part in _OF_THREADS)
         .with_columns(unknown=pl.col("dur") - known)
         .with_columns(interrupted=pl.col("interrupted") if irqs else pl.lit(None, pl.Int64))
         .select(PARTS)
@@ -91,17 +93,14 @@ def _stretches(requests: pl.DataFrame) -> pl.DataFrame:
         pl.col("request").cast(pl.Int64), end=pl.col("ts") + pl.col("dur")
     )
     alone = pl.col("writer") == pl.col("utid")
-    handed = ~alone & pl.col("handed").is_not_null()
+    left = pl.coalesce("handed", "read")
+    # What was neither handed over in sight nor in the backlog is unknown until the writer writes.
+    taken = pl.coalesce("freed", "handed", "wrote")
     return pl.concat(
         [
             rows.filter(alone).select("request", "utid", begin="ts", end="end"),
-            rows.filter(handed).select("request", "utid", begin="ts", end="handed"),
-            rows.filter(handed).select("request", utid="writer", begin="handed", end="end"),
-            # Until the reader has read, and while the writer writes: what is between is unknown.
-            rows.filter(~alone & ~handed).select("request", "utid", begin="ts", end="read"),
-            rows.filter(~alone & ~handed).select(
-                "request", utid="writer", begin="wrote", end="end"
-            ),
+            rows.filter(~alone).select("request", "utid", begin="ts", end=left),
+            rows.filter(~alone).select("request", utid="writer", begin=taken, end="end"),
         ]
     )
 
@@ -123,7 +122,7 @@ def _lines(trace: Trace, utids: pl.Series) -> pl.DataFrame:
         trace, by="wait", where=pl.col("utid").is_in(utids.implode()), top=max(n_waits, 1)
     )
     held, hit = pl.col("throttled").fill_null(0), pl.col("interrupted").fill_null(0)
-    none = {name: pl.lit(0, pl.Int64) for name in _KNOWN}
+    none = {name: pl.lit(0, pl.Int64) for name in _OF_THREADS}
     number = pl.col("utid").cast(pl.UInt32)
     cpu = pl.col("cpu").cast(pl.UInt16)
     rows = pl.concat(
@@ -145,7 +144,9 @@ def _lines(trace: Trace, utids: pl.Series) -> pl.DataFrame:
             ),
         ]
     ).sort("ts", maintain_order=True)
-    whole = {name: pl.when(pl.col("simple") == name).then("dur").otherwise(name) for name in _KNOWN}
+    whole = {
+        name: pl.when(pl.col("simple") == name).then("dur").otherwise(name) for name in _OF_THREADS
+    }
     rows = _interrupted(trace, rows.with_columns(at=pl.col("ts") + pl.col("dur")), of_row=True)
     ran_free = pl.when(pl.col("simple") == "running").then("hit").otherwise(0)
     whole["running"] -= ran_free
@@ -156,7 +157,7 @@ def _lines(trace: Trace, utids: pl.Series) -> pl.DataFrame:
             (pl.col(f"{name}_whole").cum_sum().over("utid") - pl.col(f"{name}_whole")).alias(
                 f"{name}_before"
             )
-            for name in _KNOWN
+            for name in _OF_THREADS
         )
     )  # fmt: skip
 

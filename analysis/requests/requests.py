@@ -49,9 +49,11 @@ def requests(
     * the parts of `total`, which sum up to it exactly: `running`; `waiting` (for a CPU);
       `throttled`; `interrupted` (while it ran or waited for a CPU; null if not recorded); `locks`
       (slept in a futex call); `io` (in a call that reads, writes, polls or syncs, or for a page);
-      `timer`; `other_sleep`; `unknown`. If one thread reads and another one writes, the parts are
-      those of the reader until it woke the writer, and those of the writer from then on; without
-      such a wakeup they are unknown;
+      `timer`; `other_sleep`; `backlog` (read, while the thread that answered still worked on
+      earlier requests); `unknown`. If one thread reads and another one writes, the parts are those
+      of the reader until it woke the writer, then the backlog until the writer's last answer to
+      another request, and then those of the writer. Without such a wakeup, the backlog begins with
+      the read; without such an answer either, the parts are unknown;
     * `n_at_least`; `n_censored`: requests without an answer when last observed; `n_excluded`: those
       during which events were lost.
 

@@ -150,6 +150,41 @@ def test_a_hand_over_that_was_not_seen_is_unknown() -> None:
     assert frame.select("dur", "waiting", "running", "unknown").row(0) == (15, 2, 1 + 3, 9)
 
 
+BUSY: list[Call] = [
+    # `s` reads twice; `w`, which it woke for the first at 65, answers both.
+    (S, RECV, 49, 63, 6, 1),
+    (S, RECV, 63, 64, 7, 1),
+    (W, SEND, 72, 75, 6, 1),
+    (W, SEND, 78, 79, 7, 1),
+]
+
+
+def test_the_backlog_of_a_thread_that_is_busy() -> None:
+    """Handed over at 65 the one, read at 64 the other: `w` turns to that once it is free at 75."""
+    frame = singles(traced(BUSY)).sort("fd")
+    assert frame.select("fd", "dur", "backlog", "running", "waiting").rows() == [
+        (6, 15, 0, 3 + 5, 2 + 5),
+        (7, 79 - 63, 75 - 65, 2 + 4, 0),
+    ]
+    assert frame["unknown"].to_list() == [0, 0]
+
+
+def test_a_reader_that_slept_for_more_wakes_the_writer_for_that() -> None:
+    """Read at 27, and woken for something else at 60; what it then wakes `w` for is no answer."""
+    calls: list[Call] = [
+        (W, SEND, 1, 2, 9, 1),
+        (S, RECV, 9, 27, 6, 1),
+        (S, RECV, 49, 63, 7, 1),
+        (W, SEND, 72, 75, 6, 1),
+        (W, SEND, 76, 79, 7, 1),
+    ]
+    frame = singles(traced(calls)).sort("fd")
+    assert frame.select("fd", "dur", "backlog", "unknown").rows() == [
+        (6, 55, 0, 72 - 27),
+        (7, 19, 75 - 65, 0),
+    ]
+
+
 def test_woken_in_a_poll_unless_something_else_was_read_since() -> None:
     calls = [
         (S, POLL, 9, 26, 0, 2),

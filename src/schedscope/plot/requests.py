@@ -19,10 +19,10 @@ from schedscope.plot.style import (
 
 _PARTS = (
     *("running", "waiting", "throttled", "interrupted", "locks", "io", "timer", "other_sleep"),
-    "unknown",
+    *("backlog", "unknown"),
 )
 
-_SHADES = (*COLORS[:6], "#b2a300", "#8b5a2b", COLORS[6])
+_SHADES = (*COLORS[:6], "#b2a300", "#8b5a2b", "#c2185b", COLORS[6])
 
 
 def requests(frame: pl.DataFrame, *, top: int = 20, ax: Axes | None = None) -> Axes:

@@ -419,6 +419,7 @@ QUESTIONS = {
         io | I/O | time | time slept in calls that read, write, poll or sync, or for a page
         timer | | time | time slept on a timer
         other_sleep | other sleep | time | time slept in other calls, or stopped
+        backlog | | time | time from the read until the thread that answered was done with others
         n_at_least | at least | count | requests whose data was there before the thread asked for it
         n_censored | unfinished | count | requests without an answer when last observed
         n_excluded | excluded | count | requests during which events were lost
