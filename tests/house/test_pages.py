@@ -153,6 +153,13 @@ def test_a_chapters_commands_run(page: Path, tmp_path: Path) -> None:
             assert answer.returncode == 0, line + answer.stderr.decode()
 
 
+def test_the_first_page_names_every_command() -> None:
+    """In code, as `schedscope NAME`, or after another command with a comma."""
+    named = set(re.findall(r"[`\s]([a-z][a-z-]+)`", prose(ROOT / "README.md")))
+    named |= set(re.findall(r"schedscope ([a-z][a-z-]+)", prose(ROOT / "README.md")))
+    assert sorted(set(commands()) - named) == []
+
+
 def test_the_first_page_prints_what_is_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
