@@ -49,7 +49,11 @@ def latency_histogram(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataF
         pl.DataFrame({"range": range(first, last + 1)}, schema={"range": pl.Int64})
         .join(found, on="range", how="left", maintain_order="left")
         .select(
-            (pl.when(pl.col("range") > 0).then(1000 * 2 ** (pl.col("range") - 1)).otherwise(0))
+            (
+                pl.when(pl.col("range") > 0)
+                .then(1000 * 2 ** (pl.col("range") - 1).clip(0))
+                .otherwise(0)
+            )
             .cast(pl.Int64)
             .alias("from"),
             (1000 * 2 ** pl.col("range")).cast(pl.Int64).alias("to"),

@@ -29,7 +29,7 @@ _ASKED = (
 )
 """The groups of commands that answer a question about one recording."""
 
-_MORE = {
+MORE = {
     "critical-path": ["--worst", "1"],
     "wake-chain": ["--worst", "1"],
     "report": ["-o", "{out}/report.html"],
@@ -74,7 +74,7 @@ def measure(capture: Path, out: Path) -> list[Cost]:
         if not _is_answered(name, trace):
             continue
         words = [name, str(capture), *cache]
-        words += [word.format(out=out) for word in _MORE.get(name, [])]
+        words += [word.format(out=out) for word in MORE.get(name, [])]
         costs.append(_run(name, words))
     return costs
 

@@ -105,3 +105,5 @@ from schedscope.trace import (
     open as open,
     read_tables as read_tables,
 )
+
+__version__: str

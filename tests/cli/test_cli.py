@@ -129,7 +129,9 @@ def test_an_unknown_command_suggests_one(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
-    assert capsys.readouterr().out.startswith("schedscope 0.")
+    said = capsys.readouterr().out
+    assert said.startswith("schedscope 0.")
+    assert said.split()[1] == ss.__version__
 
 
 # -- latency --------------------------------------------------------------------------

@@ -7,12 +7,14 @@ a word. SCHEDSCOPE_WHEEL and SCHEDSCOPE_SDIST name the files to look into.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -21,6 +23,10 @@ import pytest
 from schedscope.parsers.schema import TABLES
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from lab.commands import MORE, questions  # noqa: E402
+
 LINKED = ("analysis", "collectors", "parsers", "simulator")
 
 
@@ -134,6 +140,62 @@ def test_the_wheel_runs_in_another_system(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "waits, " in done.stdout
+
+
+ASK_ALL = """
+import contextlib, io, json, sys
+from schedscope import cli
+answers = {}
+for words in json.load(sys.stdin):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = cli.main(words)
+    answers[" ".join(words)] = [code, said.getvalue()]
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
+def test_the_oldest_libraries_that_are_declared_give_the_same_answers(tmp_path: Path) -> None:
+    """Every command that takes a recording, with the lowest versions that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["plot"]]
+    oldest = [name.replace(">=", "==") for name in wanted]
+    assert all("==" in name for name in oldest)
+    made = tmp_path / "oldest"
+    subprocess.run([sys.executable, "-m", "venv", made], check=True)
+    subprocess.run(
+        [
+            made / "bin/python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            os.environ["SCHEDSCOPE_WHEEL"],
+            *oldest,
+        ],
+        check=True,
+    )
+    shutil.copytree(ROOT / "fixtures/linux-ftrace-placement.capture", tmp_path / "x.capture")
+    asked = [
+        [name, "../x.capture", *(word.format(out=".") for word in MORE.get(name, []))]
+        for name in questions()
+    ]
+
+    def answers(python: str | Path, folder: str) -> dict[str, list[object]]:
+        (tmp_path / folder).mkdir()
+        done = subprocess.run(
+            [python, "-c", ASK_ALL], input=json.dumps(asked), cwd=tmp_path / folder, text=True,
+            env={**os.environ, "SCHEDSCOPE_CACHE": "cache"}, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said: dict[str, list[object]] = json.loads(done.stdout)
+        return said
+
+    now = answers(sys.executable, "now")
+    assert len(now) > 25
+    then = answers(made / "bin/python", "then")
+    assert {name: then[name] for name in now if then[name] != now[name]} == {}
 
 
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")

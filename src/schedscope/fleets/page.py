@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import plot, units
+from schedscope import __version__, plot, units
 from schedscope.fleets import groups, hosts
 from schedscope.fleets.intervals import SEED
 from schedscope.fleets.measures import LEAST_WAITS, comparable, left_out
@@ -57,15 +57,13 @@ def page(
     ]
     body = "".join(section.html(name) for section in sections)
     facts = " · ".join(escape(part) for part in said(table, selected))
-    from importlib.metadata import version
-
     return document(
         name,
         "a fleet",
         f"<p class=facts>{facts}</p>{_tiles(table, sketches)}",
         sections,
         body,
-        f"Written by schedscope {escape(version('schedscope'))}. Counts, and the times of"
+        f"Written by schedscope {escape(__version__)}. Counts, and the times of"
         f" single traces, are exact; quantiles over several traces are within"
         f" {_error()} of the exact order statistics.",
     )
