@@ -87,6 +87,10 @@ def _sleeps(recording: Recording, record: Record, _: frozenset[int]) -> bool:
     return recording.name(record) != _SWITCH or recording.value(record, "prev_state") == 1
 
 
+def _preemptions(recording: Recording, record: Record, _: frozenset[int]) -> bool:
+    return recording.name(record) != _SWITCH or recording.value(record, "prev_state") not in (1, 2)
+
+
 _filter("filter: one thread", 1, _pid_filter)
 _filter("filter: four threads", 4, _pid_filter)
 _filter("filter: switches of one thread", 1, _of_switches("prev_pid", "next_pid"))
@@ -97,3 +101,4 @@ _filter("filter: none that one thread raises", 1, _not_raised_by)
 _filter("filter: wakeups of one thread", 1, _waking_of)
 _filter("filter: no switches of idle threads", 1, _without_idle)
 _filter("filter: switches of those that sleep", 1, _sleeps)
+_filter("filter: switches of those that do not sleep", 1, _preemptions)

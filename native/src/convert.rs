@@ -148,6 +148,9 @@ struct Reading<S> {
 
 /// The tids of the threads that were recorded, if a filter left out all others.
 fn chosen(path: &Path, options: &Options, suspicion: &Suspicion) -> Result<Option<FxHashSet<u32>>> {
+    if suspicion.of_all {
+        return Ok(Some(FxHashSet::default()));
+    }
     let (_, mut source) = decode::open(path, options)?;
     let mut chosen = Chosen::new(suspicion);
     ahead::run(&mut *source, &mut chosen, options.jobs, &Arc::default())?;

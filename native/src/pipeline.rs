@@ -18,7 +18,7 @@ use crate::model::tables::{
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
-use crate::reconstruct::recorded::{KernelThreads, Suspicion};
+use crate::reconstruct::recorded::{Departures, KernelThreads, Suspicion};
 use crate::reconstruct::{Reconstructor, Unreported};
 use crate::store::Store;
 
@@ -44,6 +44,7 @@ pub struct Pipeline<'a, S: Store> {
     /// The source says that a filter left out events.
     told_filtered: bool,
     kernel: KernelThreads,
+    departures: Departures,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -118,6 +119,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             chosen: None,
             told_filtered: info.filtered,
             kernel: KernelThreads::default(),
+            departures: Departures::default(),
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -198,7 +200,13 @@ impl<'a, S: Store> Pipeline<'a, S> {
     /// May the recording be of some threads only?
     fn suspicion(&self) -> Option<Suspicion> {
         let reconstruction = self.reconstruction.as_ref()?;
-        if self.chosen.is_some() || !self.linux || self.kernel.together() {
+        if self.chosen.is_some() || !self.linux {
+            return None;
+        }
+        if self.departures.are_one_sided() && reconstruction.of_all_break() {
+            return Some(Suspicion::by_state());
+        }
+        if self.kernel.together() {
             return None;
         }
         let (left_out, breaks) = reconstruction.clues();
@@ -397,6 +405,7 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 let prev_utid = self.identity.resolve(ts, cpu, prev);
                 let next_utid = self.identity.resolve(ts, cpu, next);
                 self.kernel.switch(prev, next);
+                self.departures.switch(prev, prev_state);
                 self.look_up(ts, prev_utid, prev.tid);
                 self.look_up(ts, next_utid, next.tid);
                 let row = Switch {

@@ -39,9 +39,6 @@ FAILING = {
         "nothing says that events are missing, and what is left fits together": (
             "end of a CPU missing, unmarked",
         ),
-        "no switch away from an idle thread is there, and few switches show few breaks": (
-            "filter: switches of those that sleep",
-        ),
         "two switches that are missing together leave a chain that fits": (
             "10% of switch dropped",
         ),

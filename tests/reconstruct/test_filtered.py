@@ -105,14 +105,22 @@ def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
     assert trace.states.filter(pl.col("utid") < trace.ncpu).collect().is_empty()
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "filter: events that one thread raises",
+        "filter: switches of those that sleep",
+        "filter: switches of those that do not sleep",
+    ],
+)
 def test_a_filter_that_leaves_no_thread_whole_leaves_nothing_measured(
-    case: campaign.Case, tmp_path: Path
+    kind: str, case: campaign.Case, tmp_path: Path
 ) -> None:
-    """Switches away from one thread alone: neither how long it ran nor how long it waited."""
-    trace = campaign.opened(
-        campaign.draw(case, "filter: events that one thread raises", 0, 1), tmp_path
-    )
+    """Some switches of every thread are missing: neither how long it ran nor how long it waited."""
+    trace = campaign.opened(campaign.draw(case, kind, 0, 1), tmp_path)
+    assert trace.info["filtered"]["utids"] == []
     assert comparison.measured(trace).is_empty()
+    assert "filter" in told(trace)
 
 
 @pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.name)

@@ -194,6 +194,12 @@ impl Reconstructor {
         self.clues.left_out(|utid| self.is_idle(utid), seen)
     }
 
+    /// Do chains break as often as some of all threads' switches are left out?
+    pub fn of_all_break(&self) -> bool {
+        let switches = self.cpus.iter().map(|cpu| cpu.switches).sum();
+        self.clues.of_all_break(switches)
+    }
+
     /// Do chains break so often that no thread's switches can be whole?
     pub fn nothing_fits(&self) -> bool {
         let switches = self.cpus.iter().map(|cpu| cpu.switches).sum();

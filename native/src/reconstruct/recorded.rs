@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::Result;
 use crate::hooks::check_interrupt;
-use crate::model::event::{Event, EventSink, Party};
+use crate::model::event::{Event, EventSink, Party, State};
 use crate::reconstruct::CpuTotals;
 
 /// A single chain that breaks at others may be an accident.
@@ -41,6 +41,12 @@ impl Clues {
 
     pub fn unseen(&mut self, utid: u32) {
         *self.unseen.entry(utid).or_default() += 1;
+    }
+
+    /// Do chains break as often as some of all threads' switches are left out?
+    pub fn of_all_break(&self, switches: u64) -> bool {
+        let breaks: u64 = self.pairs.values().sum();
+        breaks >= MANY && breaks.saturating_mul(OFTEN) >= switches
     }
 
     /// Do chains break at every second of so many switches, or more often?
@@ -119,6 +125,33 @@ impl KernelThreads {
     }
 }
 
+/// What threads went on to do when they left a CPU: some wait again, at least the idle ones, and
+/// some sleep, in every recording that a filter by state has not cut down.
+#[derive(Debug, Default)]
+pub struct Departures {
+    waits: bool,
+    sleeps: bool,
+}
+
+impl Departures {
+    #[inline]
+    pub fn switch(&mut self, prev: &Party, prev_state: State) {
+        match prev_state {
+            State::Running | State::Runnable => self.waits = true,
+            // Idle threads never sleep.
+            State::Sleeping | State::Blocked => self.sleeps |= prev.tid != 0 && !prev.idle,
+            State::Stopped | State::Parked | State::Dead => {}
+            // It may have been either.
+            State::Unknown => (self.waits, self.sleeps) = (true, true),
+        }
+    }
+
+    /// Nobody did one of both.
+    pub fn are_one_sided(&self) -> bool {
+        self.waits != self.sleeps
+    }
+}
+
 /// Who is left out of a recording if it is of chosen threads only.
 #[derive(Debug, Clone)]
 pub struct Suspicion {
@@ -129,6 +162,8 @@ pub struct Suspicion {
     pub told: bool,
     /// One did: threads of the kernel are missing, or nothing fits.
     pub certain: bool,
+    /// Some switches of every thread are missing: no thread was recorded whole.
+    pub of_all: bool,
 }
 
 impl Suspicion {
@@ -139,7 +174,19 @@ impl Suspicion {
             breaks,
             told,
             certain,
+            of_all: false,
         })
+    }
+
+    /// Switches are missing by what threads went on to do, whoever they are.
+    pub fn by_state() -> Self {
+        Self {
+            left_out: FxHashSet::default(),
+            breaks: 0,
+            told: false,
+            certain: true,
+            of_all: true,
+        }
     }
 }
 
@@ -209,7 +256,7 @@ impl EventSink for Chosen<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::{Comm, State};
+    use crate::model::event::Comm;
 
     fn who(tid: u32) -> Party {
         let name: &[u8] = if tid < 10 { b"kworker/0:1" } else { b"program" };
@@ -272,6 +319,22 @@ mod tests {
             clues.broken(5, 6);
         }
         assert!(clues.nothing_fits(16) && !clues.nothing_fits(17));
+    }
+
+    #[test]
+    fn threads_leave_to_wait_and_to_sleep() {
+        let seen = |switches: &[(u32, State)]| {
+            let mut departures = Departures::default();
+            for &(tid, state) in switches {
+                departures.switch(&who(tid), state);
+            }
+            departures.are_one_sided()
+        };
+        assert!(!seen(&[]));
+        assert!(seen(&[(30, State::Sleeping), (31, State::Dead)]));
+        assert!(!seen(&[(30, State::Sleeping), (0, State::Runnable)]));
+        assert!(seen(&[(30, State::Runnable), (0, State::Runnable), (31, State::Dead)]));
+        assert!(!seen(&[(30, State::Runnable), (30, State::Unknown)]));
     }
 
     #[test]
