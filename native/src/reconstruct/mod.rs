@@ -203,7 +203,8 @@ impl Reconstructor {
     /// Do chains break so often that no thread's switches can be whole?
     pub fn nothing_fits(&self) -> bool {
         let switches = self.cpus.iter().map(|cpu| cpu.switches).sum();
-        self.clues.nothing_fits(switches)
+        let cpus = self.cpus.iter().filter(|cpu| cpu.switches > 0).count() as u64;
+        self.clues.nothing_fits(switches, cpus)
     }
 
     /// The CPUs' clocks differ, as told.

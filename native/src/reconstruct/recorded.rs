@@ -18,6 +18,9 @@ const BREAKS: u64 = 2;
 /// the side of a switch that leaves.
 const MANY: u64 = 8;
 
+/// So few are, too, if no chain is whole.
+const ALL: u64 = 4;
+
 /// A thread that was seen to leave so many times as often as its chain broke is not left out.
 /// So many chains must break for each switch that a filter would have left out, and one in so many
 /// switches to those that are left out.
@@ -49,10 +52,12 @@ impl Clues {
         breaks >= MANY && breaks.saturating_mul(OFTEN) >= switches
     }
 
-    /// Do chains break at every second of so many switches, or more often?
-    pub fn nothing_fits(&self, switches: u64) -> bool {
+    /// Do chains break at every second of so many switches, or more often? Or at each but the
+    /// first of these CPUs?
+    pub fn nothing_fits(&self, switches: u64, cpus: u64) -> bool {
         let breaks: u64 = self.pairs.values().sum();
         breaks >= MANY && breaks.saturating_mul(2) >= switches
+            || breaks >= ALL && breaks.saturating_add(cpus) >= switches
     }
 
     /// Who may have been left out, beside the idle threads, and how many chains broke between two
@@ -314,11 +319,11 @@ mod tests {
         }
         let seen = |utid| if utid == 8 { 8 } else { 0 };
         assert_eq!(clues.left_out(|utid| utid < 2, seen), (vec![5, 6, 7], 3));
-        assert!(!clues.nothing_fits(8));
+        assert!(!clues.nothing_fits(7, 2) && clues.nothing_fits(6, 2));
         for _ in 0..4 {
             clues.broken(5, 6);
         }
-        assert!(clues.nothing_fits(16) && !clues.nothing_fits(17));
+        assert!(clues.nothing_fits(16, 2) && !clues.nothing_fits(17, 2));
     }
 
     #[test]
@@ -333,7 +338,11 @@ mod tests {
         assert!(!seen(&[]));
         assert!(seen(&[(30, State::Sleeping), (31, State::Dead)]));
         assert!(!seen(&[(30, State::Sleeping), (0, State::Runnable)]));
-        assert!(seen(&[(30, State::Runnable), (0, State::Runnable), (31, State::Dead)]));
+        assert!(seen(&[
+            (30, State::Runnable),
+            (0, State::Runnable),
+            (31, State::Dead)
+        ]));
         assert!(!seen(&[(30, State::Runnable), (30, State::Unknown)]));
     }
 

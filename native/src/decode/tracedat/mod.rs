@@ -244,9 +244,10 @@ fn choose<'a>(input: &Input, facts: &'a Facts, wanted: Option<&str>) -> Result<&
         )),
         [] => facts.buffers.first().ok_or_else(|| {
             Error::format(
-                format!("{} has no buffer", input.name()),
+                format!("{} has no buffer of events", input.name()),
                 "at least the top one",
-                "the file is damaged: copy or record it again",
+                "`trace-cmd restore -c` makes such a file, to be joined with those of the CPUs: \
+                 `trace-cmd restore -i FILE CPUFILE...`. Any other was cut: copy or record it again",
             )
         }),
         _ => Err(Error::usage(
