@@ -8,12 +8,14 @@
 //! the thread usually holds it (the median of its other holds, of those of all threads where it
 //! has fewer than `ENOUGH`), but no later than the first that found it held, and no earlier than
 //! the thread's last sleep, the last call for this mutex, or its last release. What was taken
-//! and released without any call is not seen, and is running time.
+//! and released without any call: `free_takes`.
 use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
 use super::cpu_clock::CpuClock;
+use super::free_takes::{Life, Loss, of_mutex};
+use super::pipes::CallRow;
 use super::{Extractor, NOBODY, Now, ThreadOut, flush, median, push};
 use crate::error::Result;
 use crate::model::event::State;
@@ -62,13 +64,13 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
 }
 
 /// So many holds of a thread tell how long it usually holds a mutex.
-const ENOUGH: usize = 5;
+pub(super) const ENOUGH: usize = 5;
 
 /// A mutex is left out if more than this part (1 in so many) of its holds contain a wait for
 /// another thread, or cannot be placed: then it is not what the rules here take it for.
 const STRANGE: usize = 20;
 
-const NEVER: i64 = i64::MAX;
+pub(super) const NEVER: i64 = i64::MAX;
 
 /// A thread has, or wants, a mutex.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +83,13 @@ pub(super) struct Hold {
     pub released: i64,
     /// When it was back from the call that released it.
     pub back: i64,
+}
+
+impl Hold {
+    /// Neither to take the mutex nor to release it.
+    fn made_no_call(&self) -> bool {
+        self.back == self.released && self.released != NEVER
+    }
 }
 
 /// A moment of a hold.
@@ -137,6 +146,12 @@ struct Thread {
     woken: bool,
     /// Since when nothing is known that a hold cannot contain.
     floor: i64,
+    /// CPU time used when it was back from its last call for a mutex.
+    returned: i64,
+    losing: Option<Loss>,
+    lost: Vec<Loss>,
+    /// When it called, or woke another thread.
+    acts: Vec<i64>,
 }
 
 /// A release whose beginning is not known.
@@ -244,6 +259,7 @@ impl Finder {
         let Some(th) = self.threads.get_mut(&row.utid) else {
             return;
         };
+        th.returned = th.clock.now(row.ts);
         match th.inside.take() {
             Some((m, true)) => {
                 let used = th.clock.now(row.ts);
@@ -266,6 +282,12 @@ impl Finder {
             th.clock.leaves(row.ts);
             if row.prev_state != State::Runnable {
                 th.woken = true;
+            } else if th.inside.is_none() {
+                th.losing = Some(Loss {
+                    left: row.ts,
+                    back: NEVER,
+                    ran: th.clock.now(row.ts) - th.returned,
+                });
             }
         }
         if let Some(th) = self.threads.get_mut(&row.next_utid) {
@@ -273,10 +295,15 @@ impl Finder {
             if std::mem::take(&mut th.woken) {
                 th.floor = row.ts;
             }
+            if let Some(loss) = th.losing.take() {
+                let back = row.ts;
+                th.lost.push(Loss { back, ..loss });
+            }
         }
     }
 
     fn wake(&mut self, row: &Wakeup, ncpu: u32) {
+        self.acts(row.waker_utid.unwrap_or(NOBODY), row.ts);
         let Some(th) = self.threads.get_mut(&row.utid) else {
             return;
         };
@@ -285,6 +312,35 @@ impl Finder {
         }
         for attempt in th.attempts.iter_mut().filter(|a| a.got != NEVER) {
             attempt.strange = true;
+        }
+    }
+
+    fn acts(&mut self, utid: u32, ts: i64) {
+        if let Some(th) = self.threads.get_mut(&utid) {
+            th.acts.push(ts);
+        }
+    }
+
+    /// Adds the holds that no call shows to those of the `sound` mutexes.
+    fn add_unnoticed(
+        &self,
+        holds: &mut Vec<Hold>,
+        lengths: &FxHashMap<u32, Vec<i64>>,
+        sound: impl Fn(u32) -> bool,
+        end: i64,
+    ) {
+        let lives: FxHashMap<u32, Life> = self
+            .threads
+            .iter()
+            .map(|(utid, th)| {
+                let (clock, lost, acts) = (&th.clock, &th.lost[..], &th.acts[..]);
+                (*utid, Life { clock, lost, acts })
+            })
+            .collect();
+        for mutex in (0..self.numbers.len() as u32).filter(|m| sound(*m)) {
+            let lengths = lengths.get(&mutex).map_or(&[][..], |all| &all[..]);
+            let more = of_mutex(mutex, holds, lengths, &lives, end);
+            holds.extend(more);
         }
     }
 
@@ -302,12 +358,12 @@ impl Finder {
     }
 
     /// All holds that are told, and how many mutexes there are and were left out.
-    fn finish(mut self) -> (Vec<Hold>, u64, u64) {
-        let mut of_mutex: FxHashMap<u32, Vec<i64>> = FxHashMap::default();
+    fn finish(mut self, end: i64) -> (Vec<Hold>, u64, u64) {
+        let mut by_mutex: FxHashMap<u32, Vec<i64>> = FxHashMap::default();
         for ((mutex, _), lengths) in &self.lengths {
-            of_mutex.entry(*mutex).or_default().extend(lengths);
+            by_mutex.entry(*mutex).or_default().extend(lengths);
         }
-        let usual: FxHashMap<u32, i64> = of_mutex
+        let usual: FxHashMap<u32, i64> = by_mutex
             .iter()
             .filter_map(|(mutex, lengths)| Some((*mutex, median(lengths)?)))
             .collect();
@@ -340,13 +396,14 @@ impl Finder {
         let mut told = vec![0usize; n];
         self.holds.iter().for_each(|h| told[h.mutex as usize] += 1);
         let sound = |m: usize| told[m] > 0 && self.strange[m] * STRANGE <= told[m];
+        let mut holds = std::mem::take(&mut self.holds);
+        self.add_unnoticed(&mut holds, &by_mutex, |m| sound(m as usize), end);
         let mut number = vec![NOBODY; n];
         let mut next = 0;
         for (_, new) in number.iter_mut().enumerate().filter(|(m, _)| sound(*m)) {
             *new = next;
             next += 1;
         }
-        let mut holds = self.holds;
         holds.retain_mut(|h| {
             h.mutex = number[h.mutex as usize];
             h.mutex != NOBODY
@@ -361,6 +418,8 @@ impl Extractor {
         &mut self,
         facts: &Facts,
         rows: &[FutexRow],
+        calls: &[CallRow],
+        end: i64,
     ) -> Vec<(i64, u32, Moment)> {
         if !rows.iter().any(|row| row.mutex) {
             return Vec::new();
@@ -401,11 +460,18 @@ impl Extractor {
             finder.futex(row);
         }
         rest(&mut finder, i64::MAX, &mut s, &mut w);
-        let (mut holds, mutexes, left_out) = finder.finish();
+        rows.iter().for_each(|row| finder.acts(row.utid, row.ts));
+        calls.iter().for_each(|row| finder.acts(row.utid, row.ts));
+        for th in finder.threads.values_mut() {
+            th.acts.sort_unstable();
+        }
+        let (mut holds, mutexes, left_out) = finder.finish(end);
         holds.retain(|h| self.counts(h.utid));
         self.report.mutexes = mutexes;
         self.report.mutexes_left_out = left_out;
-        self.report.holds = holds.len() as u64;
+        let unnoticed = holds.iter().filter(|h| h.made_no_call()).count() as u64;
+        self.report.holds_unnoticed = unnoticed;
+        self.report.holds = holds.len() as u64 - unnoticed;
         let slept = holds.iter().filter(|h| h.wanted < h.got);
         self.report.holds_waited_for = slept.count() as u64;
         let mut moments: Vec<(i64, u32, Moment)> = (0u32..)
