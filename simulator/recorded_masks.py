@@ -27,7 +27,9 @@ RENAMED = 10_000_000
 ENOUGH = 20_000_000
 """A sibling of bound threads waited at least so long for the CPU on which they are, ns."""
 
-SCHEMA = pl.Schema({"ts": pl.Int64(), "utid": pl.UInt32(), "cpus": pl.String(), "first": pl.Boolean()})
+SCHEMA = pl.Schema(
+    {"ts": pl.Int64(), "utid": pl.UInt32(), "cpus": pl.String(), "first": pl.Boolean()}
+)
 
 
 def changed_masks(trace: Trace, switches: pl.DataFrame, wakeups: pl.DataFrame) -> pl.DataFrame:

@@ -77,7 +77,9 @@ def moved(
             ],
             schema=empty["wakeups"].schema,
         ),
-        "threads": threads.select(schema.names()).cast({"utid": pl.UInt32, "parent_utid": pl.UInt32}),
+        "threads": threads.select(schema.names()).cast(
+            {"utid": pl.UInt32, "parent_utid": pl.UInt32}
+        ),
         "renames": pl.DataFrame(
             [dict(zip(("ts", "utid", "comm"), row, strict=True)) for row in new],
             schema=empty["renames"].schema,

@@ -9,8 +9,9 @@
 //! known ones at equal distances, but where nobody would have noticed them: the thread neither
 //! loses the CPU nor calls nor wakes anybody in them, and no other thread has the mutex.
 //!
-//! A loss of the CPU within a futex call does not count, nor one so soon after it that the thread ran
-//! for no more than a twentieth of such a hold: the thread that a release wakes often takes the CPU. Threads use a mutex from about its first known use to the last: both
+//! Only losses that are no consequence of what the thread did count: none within a futex call, none
+//! to a thread that it woke since it came onto the CPU, and none so soon after a call for a mutex that
+//! it ran for no more than a twentieth of a hold. Threads use a mutex from about its first known use to the last: both
 //! ends are as far out as known uses lie apart.
 use std::collections::BTreeMap;
 

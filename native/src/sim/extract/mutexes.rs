@@ -146,8 +146,11 @@ struct Thread {
     woken: bool,
     /// Since when nothing is known that a hold cannot contain.
     floor: i64,
-    /// CPU time used when it was back from its last call for a mutex.
+    /// It is in a futex call; CPU time used when it was back from its last one for a mutex.
+    calls: bool,
     returned: i64,
+    /// Whom it woke since it last came onto a CPU.
+    woke: Vec<u32>,
     losing: Option<Loss>,
     lost: Vec<Loss>,
     /// When it called, or woke another thread.
@@ -194,8 +197,15 @@ impl Finder {
     }
 
     fn futex(&mut self, row: &FutexRow) {
+        if let Some(th) = self.threads.get_mut(&row.utid) {
+            th.calls = row.enters;
+            th.acts.push(row.ts);
+        }
         if !row.enters {
             self.returns(row);
+            return;
+        }
+        if !row.mutex {
             return;
         }
         let m = self.mutex(row);
@@ -282,7 +292,7 @@ impl Finder {
             th.clock.leaves(row.ts);
             if row.prev_state != State::Runnable {
                 th.woken = true;
-            } else if th.inside.is_none() {
+            } else if !th.calls && !th.woke.contains(&row.next_utid) {
                 th.losing = Some(Loss {
                     left: row.ts,
                     back: NEVER,
@@ -292,6 +302,7 @@ impl Finder {
         }
         if let Some(th) = self.threads.get_mut(&row.next_utid) {
             th.clock.comes(row.ts);
+            th.woke.clear();
             if std::mem::take(&mut th.woken) {
                 th.floor = row.ts;
             }
@@ -303,7 +314,10 @@ impl Finder {
     }
 
     fn wake(&mut self, row: &Wakeup, ncpu: u32) {
-        self.acts(row.waker_utid.unwrap_or(NOBODY), row.ts);
+        if let Some(waker) = row.waker_utid.and_then(|w| self.threads.get_mut(&w)) {
+            waker.acts.push(row.ts);
+            waker.woke.push(row.utid);
+        }
         let Some(th) = self.threads.get_mut(&row.utid) else {
             return;
         };
@@ -454,13 +468,12 @@ impl Extractor {
                 (None, None) => return,
             }
         };
-        for row in of_mutexes() {
+        for row in rows {
             // A thread is on its CPU at both ends of a call.
             rest(&mut finder, row.ts, &mut s, &mut w);
             finder.futex(row);
         }
         rest(&mut finder, i64::MAX, &mut s, &mut w);
-        rows.iter().for_each(|row| finder.acts(row.utid, row.ts));
         calls.iter().for_each(|row| finder.acts(row.utid, row.ts));
         for th in finder.threads.values_mut() {
             th.acts.sort_unstable();
@@ -583,5 +596,71 @@ pub(super) fn release_all(th: &mut ThreadOut, report: &mut super::Report) {
     flush(th, report);
     for mutex in held.into_iter().chain(wanted) {
         push(th, op::UNLOCK, mutex, UNPAID, 0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::WakeKind;
+
+    fn call(ts: i64, utid: u32, enters: bool) -> FutexRow {
+        FutexRow {
+            ts,
+            utid,
+            process: 1,
+            enters,
+            waits: false,
+            address: 8,
+            mutex: enters,
+            service: 0,
+        }
+    }
+
+    fn switch(ts: i64, prev: u32, next: u32) -> Switch {
+        Switch {
+            ts,
+            cpu: 0,
+            prev_utid: prev,
+            prev_state: State::Runnable,
+            prev_prio: None,
+            preempted: None,
+            next_utid: next,
+            next_prio: None,
+        }
+    }
+
+    fn wakeup(ts: i64, waker: u32, utid: u32) -> Wakeup {
+        Wakeup {
+            ts,
+            cpu: 0,
+            waker_utid: Some(waker),
+            current_utid: Some(waker),
+            utid,
+            kind: WakeKind::Waking,
+            target_cpu: None,
+            prio: None,
+        }
+    }
+
+    #[test]
+    fn only_losses_that_a_thread_did_not_cause_are_samples() {
+        let mut finder = Finder::default();
+        finder.threads.entry(5).or_default();
+        finder.switch(&switch(0, 0, 5));
+        finder.switch(&switch(100, 5, 6)); // A sample.
+        finder.switch(&switch(200, 6, 5));
+        finder.futex(&call(250, 5, true));
+        finder.switch(&switch(260, 5, 6)); // In a call.
+        finder.switch(&switch(300, 6, 5));
+        finder.futex(&call(310, 5, false));
+        finder.wake(&wakeup(320, 5, 6), 1);
+        finder.switch(&switch(330, 5, 6)); // To whom it woke,
+        finder.switch(&switch(400, 6, 5));
+        finder.switch(&switch(500, 5, 6)); // and not any more.
+        finder.switch(&switch(600, 6, 5));
+        let lost = &finder.threads[&5].lost;
+        let found: Vec<_> = lost.iter().map(|l| (l.left, l.back, l.ran)).collect();
+        assert_eq!(found, [(100, 200, 100), (500, 600, 120)]);
     }
 }
