@@ -135,8 +135,8 @@ def whatif(
     * `replay_error`: replayed over recorded, or its inverse, for `cpu_time` or `waiting`, whichever
       factor is larger; quantities below 0.1 % of the machine's time count as that;
     * `p99_error`: the same of `wait_p99`, times below 20 us counting as that. It is no part of the
-      verdict: the tail may be wrong where the sums are right. `whatif_notes` names services whose
-      tail is doubtful by the same bound;
+      verdict: the tail may be wrong where the sums are right. `whatif_notes` names services where
+      it is more than the verdict's bound;
     * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else `refused`; then
       the figures of `changed` are null. The verdict is as bad if, by such a factor, more threads
       are alive at once than ever in the recording: whatever limited them is not in the trace.

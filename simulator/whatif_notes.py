@@ -39,8 +39,8 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
     if tails.height:
         named = [f"{s} ({x:.2g}x)" for s, x in tails.select(by, "p99_error").iter_rows()]
         tail.append(
-            "the 99th percentile of waits alone is doubtful, because that of the replay of the"
-            f" recorded configuration is off by more than {BOUND:g}x: {_some(named)}"
+            "of the replay of the recorded configuration, the 99th percentile of waits is off by"
+            f" more than {BOUND:g}x: {_some(named)}"
         )
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
