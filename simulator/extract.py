@@ -249,7 +249,7 @@ def extract_with_utids(
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}
     calls = reads_and_writes(trace, known)
     clock = measured_clock(trace, switches)
-    changes = changed_masks(trace, switches, wakeups)
+    changes, perhaps = changed_masks(trace, switches, wakeups, known)
     masks = changes["cpus"].unique(maintain_order=True)
     made, columns, pipes, report = _native.extract(
         {
@@ -276,7 +276,8 @@ def extract_with_utids(
     )
     found = pl.DataFrame(columns)
     alone = found.filter(pl.col("only_cpu").is_not_null())
-    waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
+    homes = dict(alone.select("utid", "only_cpu").iter_rows())
+    waited = bound_by_waiting(trace, perhaps | homes)
     began = dict(changes.filter("first").select("utid", pl.col("cpus").cast(pl.Int64)).iter_rows())
     waited |= began
     turns = _taking_turns(switches, trace.ncpu) if linux else []

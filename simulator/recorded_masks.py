@@ -18,7 +18,6 @@ from __future__ import annotations
 import polars as pl
 
 from schedscope.analysis._base.topology import cpu_text
-from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.trace import Trace
 
 RENAMED = 10_000_000
@@ -32,51 +31,64 @@ SCHEMA = pl.Schema(
 )
 
 
-def changed_masks(trace: Trace, switches: pl.DataFrame, wakeups: pl.DataFrame) -> pl.DataFrame:
+def changed_masks(
+    trace: Trace, switches: pl.DataFrame, wakeups: pl.DataFrame, known: pl.DataFrame
+) -> tuple[pl.DataFrame, dict[int, int]]:
     """One row per change of a thread's own mask: when, whose, and the CPUs allowed from then on.
 
-    `first`: it is the thread's mask from its beginning.
+    `known`: the table of threads. `first`: it is the thread's mask from its beginning. The second
+    value has, by utid, the only CPU of those that may have set theirs before they began another
+    program.
     """
-    known = trace.threads.filter(pl.col("kernel").fill_null(False)).select("utid", "comm").collect()
-    stoppers = known.with_columns(
-        left=pl.col("comm").str.extract(r"^migration/(\d+)$").cast(pl.Int64, strict=False)
-    ).drop_nulls("left")
-    if stoppers.is_empty() or trace.ncpu < 2:
-        return pl.DataFrame(schema=SCHEMA)
-    first = "waking" if (wakeups["kind"] == "waking").any() else "enqueued"
-    moves = (
-        wakeups.filter(pl.col("kind") == first, pl.col("waker_utid") >= trace.ncpu)
-        .join(stoppers.select("utid", "left"), on="utid")
-        .filter(pl.col("cpu") == pl.col("left"))
-        .select("ts", "left", utid="waker_utid")
+    named = pl.col("comm").str.starts_with("migration/")
+    stoppers = {
+        utid: comm.removeprefix("migration/")
+        for utid, comm in known.filter(named, "kernel").select("utid", "comm").iter_rows()
+    }
+    steps = wakeups.filter(pl.col("utid").is_in(list(stoppers))).select(
+        "ts", "cpu", "utid", "waker_utid", "kind"
     )
-    if moves.is_empty():
-        return pl.DataFrame(schema=SCHEMA)
-    renamed = trace.renames.select("ts", "utid").collect()
-    runs = switches.select("ts", "cpu", utid="next_utid")
-    rows, perhaps = [], []
-    for (utid,), own in moves.sort("ts").partition_by("utid", as_dict=True).items():
-        ran = runs.filter(pl.col("utid") == utid)
-        named = renamed.filter(pl.col("utid") == utid)["ts"]
-        ends = [*own["ts"][1:], trace.window[1] + 1]
-        for ts, left, end in zip(own["ts"], own["left"], ends, strict=True):
-            on = ran.filter(pl.col("ts").is_between(ts, end, closed="none"))["cpu"].unique()
-            if on.is_empty() or left in on:
-                continue
-            if not named.is_between(ts, ts + RENAMED).any():
-                rest = [cpu for cpu in range(trace.ncpu) if cpu != left]
-                rows.append((ts, utid, cpu_text(on.to_list() if len(on) == 1 else rest), False))
-            elif len(on) == 1:
-                perhaps.append((ts, utid, on[0]))
-    waited = bound_by_waiting(trace, {utid: cpu for _, utid, cpu in perhaps})
-    rows += [(ts, utid, str(cpu), False) for ts, utid, cpu in perhaps if waited.get(utid) == cpu]
+    moves = [
+        (ts, cpu, waker, kind)
+        for ts, cpu, utid, waker, kind in steps.iter_rows()
+        if waker is not None and waker >= trace.ncpu and str(cpu) == stoppers[utid]
+    ]
+    # Of a wake the first step, where both were recorded.
+    first = "waking" if any(kind == "waking" for *_, kind in moves) else "enqueued"
+    moves = [move for move in moves if move[-1] == first]
+    if not moves or trace.ncpu < 2:
+        return pl.DataFrame(schema=SCHEMA), {}
+    mine = pl.col("utid").is_in({utid for *_, utid, _ in moves})
+    names: dict[int, list[int]] = {}
+    for utid, ts in trace.renames.filter(mine).select("utid", "ts").collect().iter_rows():
+        names.setdefault(utid, []).append(ts)
+    runs: dict[int, list[tuple[int, int]]] = {}
+    ran = switches.select("ts", "cpu", utid="next_utid").filter(mine)
+    for ts, cpu, utid in ran.iter_rows():
+        runs.setdefault(utid, []).append((ts, cpu))
+    began = set(known.filter(mine, pl.col("start_ts").is_not_null())["utid"])
+    rows, perhaps = [], {}
+    ends: dict[int, int] = {}
+    for ts, left, utid, _ in reversed(moves):
+        last, end = utid not in ends, ends.get(utid, trace.window[1])
+        ends[utid] = ts
+        on = {cpu for at, cpu in runs.get(utid, []) if ts < at <= end}
+        if not on or left in on:
+            continue
+        if not any(ts <= at <= ts + RENAMED for at in names.get(utid, [])):
+            rest = on if len(on) == 1 else set(range(trace.ncpu)) - {left}
+            rows.append((ts, utid, cpu_text(rest), False))
+        elif len(on) == 1 and utid in began and last:
+            perhaps[utid] = min(on)
     changes = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("ts")
     if changes.is_empty():
-        return changes
-    return pl.concat([changes, _followed(trace, changes, runs)]).sort("ts")
+        return changes, perhaps
+    return pl.concat([changes, _followed(trace, changes, switches, known)]).sort("ts"), perhaps
 
 
-def _followed(trace: Trace, changes: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _followed(
+    trace: Trace, changes: pl.DataFrame, switches: pl.DataFrame, known: pl.DataFrame
+) -> pl.DataFrame:
     """Threads that began with a mask because of `changes`, or at once set the same.
 
     A thread has the mask of its parent, if it only ran on that CPU. Where siblings bound
@@ -84,9 +96,10 @@ def _followed(trace: Trace, changes: pl.DataFrame, runs: pl.DataFrame) -> pl.Dat
     its mask it was there already.
     """
     alone = changes.filter(pl.col("cpus").str.contains(r"^\d+$"))
+    runs = switches.select("cpu", utid="next_utid")
     on = runs.group_by("utid").agg(pl.col("cpu").first(), n=pl.col("cpu").n_unique())
     homes = dict(on.filter(pl.col("n") == 1).select("utid", "cpu").iter_rows())
-    family = trace.threads.select("utid", "parent_utid", "start_ts").drop_nulls().collect()
+    family = known.select("utid", "parent_utid", "start_ts").drop_nulls()
     began: dict[int, str] = {}
     own = changes.partition_by("utid", as_dict=True)
     for utid, parent, ts in family.sort("start_ts").iter_rows():

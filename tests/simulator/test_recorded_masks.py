@@ -56,7 +56,7 @@ def moved(
             "comm": [names.get(u, f"swapper/{u}") for u in range(6)],
             "kernel": [u not in (SETTER, CHILD) for u in range(6)],
             "parent_utid": [SETTER if u == CHILD else None for u in range(6)],
-            "start_ts": [2 * MS if u == CHILD else None for u in range(6)],
+            "start_ts": [{SETTER: 0, CHILD: 2 * MS}.get(u) for u in range(6)],
         }
     )
     schema = empty["threads"].schema
@@ -88,8 +88,13 @@ def moved(
     return Trace.from_tables(tables, {"ncpu": ncpu, "window": [0, 20 * MS]})
 
 
+def masks(trace: Trace) -> tuple[pl.DataFrame, dict[int, int]]:
+    tables = (trace.switches.collect(), trace.wakeups.collect(), trace.threads.collect())
+    return changed_masks(trace, *tables)
+
+
 def changes(trace: Trace) -> list[tuple[int, int, str]]:
-    found = changed_masks(trace, trace.switches.collect(), trace.wakeups.collect())
+    found, _ = masks(trace)
     return found.filter(~pl.col("first")).select("ts", "utid", "cpus").rows()
 
 
@@ -102,7 +107,11 @@ def test_who_comes_back_only_changed_its_place() -> None:
 
 
 def test_a_new_program_is_placed_anew() -> None:
-    assert changes(moved(renamed=MS)) == []
+    new = moved(renamed=MS)
+    assert changes(new) == []
+    # Or `taskset` bound it, if it waits for that CPU while another one idles.
+    assert masks(new)[1] == {SETTER: 1}
+    assert masks(moved())[1] == masks(moved(renamed=MS, back=True))[1] == {}
     assert changes(moved(renamed=RENAMED + 1)) == [(1 * MS, SETTER, "1")]
 
 
@@ -115,8 +124,8 @@ def test_a_replay_changes_the_mask_then_and_a_child_has_it() -> None:
     rows = load.threads.join(load.steps, on="program", maintain_order="left")
     own = rows.filter(pl.col("name") == "setter").select(pl.col("op").cast(pl.String), "ns")
     assert own.rows()[:2] == [("run", 1 * MS), ("set_affinity", None)]
-    masks = dict(load.threads.select("name", "cpus").iter_rows())
-    assert (masks["setter"], masks["child"]) == (None, "1")
+    cpus = dict(load.threads.select("name", "cpus").iter_rows())
+    assert (cpus["setter"], cpus["child"]) == (None, "1")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::cpu_clock::CpuClock;
-use super::mutexes::{ENOUGH, Hold, NEVER};
+use super::holds::{ENOUGH, Hold, NEVER};
 
 /// Standard deviations below which 95 % lie.
 const CERTAIN: f64 = 1.645;

@@ -15,6 +15,7 @@ use super::super::load::op;
 use super::charges::UNPAID;
 use super::cpu_clock::CpuClock;
 use super::free_takes::{Life, Loss, of_mutex};
+use super::holds::{ENOUGH, Hold, NEVER};
 use super::pipes::CallRow;
 use super::{Extractor, NOBODY, Now, ThreadOut, flush, median, push};
 use crate::error::Result;
@@ -63,34 +64,9 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
         .collect())
 }
 
-/// So many holds of a thread tell how long it usually holds a mutex.
-pub(super) const ENOUGH: usize = 5;
-
 /// A mutex is left out if more than this part (1 in so many) of its holds contain a wait for
 /// another thread, or cannot be placed: then it is not what the rules here take it for.
 const STRANGE: usize = 20;
-
-pub(super) const NEVER: i64 = i64::MAX;
-
-/// A thread has, or wants, a mutex.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Hold {
-    pub utid: u32,
-    pub mutex: u32,
-    /// When it began to want it, by a call; `got` if it made none.
-    pub wanted: i64,
-    pub got: i64,
-    pub released: i64,
-    /// When it was back from the call that released it.
-    pub back: i64,
-}
-
-impl Hold {
-    /// Neither to take the mutex nor to release it.
-    fn made_no_call(&self) -> bool {
-        self.back == self.released && self.released != NEVER
-    }
-}
 
 /// A moment of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
