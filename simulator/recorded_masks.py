@@ -8,8 +8,8 @@ is another thread, or an interrupt.
 
 The new mask is not recorded. It is taken to be the only CPU on which the thread ran from then on,
 up to the next such change; if those were several, all CPUs but the one that it left. A thread that
-came back to that CPU had only changed its place. One that had another name soon afterwards, as all
-have that `taskset` starts, changed its mask if it waited for its only CPU while another one idled
+came back to that CPU had only changed its place. One that had another name afterwards, as all have
+that `taskset` starts, changed its mask if it waited for its only CPU while another one idled
 (`inferred_affinity`).
 """
 
@@ -20,11 +20,11 @@ import polars as pl
 from schedscope.analysis._base.topology import cpu_text
 from schedscope.trace import Trace
 
-RENAMED = 10_000_000
-"""A thread that has another name so soon afterwards began another program, ns."""
+TOGETHER = 10_000_000
+"""Siblings that begin no further apart do the same work, ns."""
 
 ENOUGH = 20_000_000
-"""A sibling of bound threads waited at least so long for the CPU on which they are, ns."""
+"""A thread that is bound like its parent or siblings waited at least so long for that CPU, ns."""
 
 SCHEMA = pl.Schema(
     {"ts": pl.Int64(), "utid": pl.UInt32(), "cpus": pl.String(), "first": pl.Boolean()}
@@ -75,7 +75,7 @@ def changed_masks(
         on = {cpu for at, cpu in runs.get(utid, []) if ts < at <= end}
         if not on or left in on:
             continue
-        if not any(ts <= at <= ts + RENAMED for at in names.get(utid, [])):
+        if not any(ts <= at <= end for at in names.get(utid, [])):
             rest = on if len(on) == 1 else set(range(trace.ncpu)) - {left}
             rows.append((ts, utid, cpu_text(rest), False))
         elif len(on) == 1 and utid in began and last:
@@ -91,15 +91,23 @@ def _followed(
 ) -> pl.DataFrame:
     """Threads that began with a mask because of `changes`, or at once set the same.
 
-    A thread has the mask of its parent, if it only ran on that CPU. Where siblings bound
-    themselves to one CPU, one that never ran elsewhere and waited for it did, too: where it set
-    its mask it was there already.
+    They never ran elsewhere and waited there for `ENOUGH`: children of a thread with that mask, and
+    those that began together with siblings that bound themselves to that CPU. Where such a thread
+    set its mask it was there already.
     """
     alone = changes.filter(pl.col("cpus").str.contains(r"^\d+$"))
     runs = switches.select("cpu", utid="next_utid")
     on = runs.group_by("utid").agg(pl.col("cpu").first(), n=pl.col("cpu").n_unique())
-    homes = dict(on.filter(pl.col("n") == 1).select("utid", "cpu").iter_rows())
+    homes: dict[int, int] = dict(on.filter(pl.col("n") == 1).select("utid", "cpu").iter_rows())
     family = known.select("utid", "parent_utid", "start_ts").drop_nulls()
+    waits = (
+        trace.states.filter(pl.col("state") == "runnable", pl.col("utid").is_in(list(homes)))
+        .group_by(pl.col("utid").cast(pl.UInt32))
+        .agg(pl.col("dur").sum())
+        .filter(pl.col("dur") >= ENOUGH)
+        .collect()
+    )
+    waited = set(waits["utid"])
     began: dict[int, str] = {}
     own = changes.partition_by("utid", as_dict=True)
     for utid, parent, ts in family.sort("start_ts").iter_rows():
@@ -107,19 +115,15 @@ def _followed(
         if (parent,) in own:
             before = own[(parent,)].filter(pl.col("ts") < ts)["cpus"]
             mask = mask if before.is_empty() else before[-1]
-        if mask is not None and mask == str(homes.get(utid)):
+        if mask is not None and mask == str(homes.get(utid)) and utid in waited:
             began[utid] = mask
-    siblings = family.join(alone.unique("utid", keep="last"), on="utid")
-    places = set(siblings.select("parent_utid", "cpus").iter_rows())
-    waited = (
-        trace.states.filter(pl.col("state") == "runnable", pl.col("utid").is_in(list(homes)))
-        .group_by(pl.col("utid").cast(pl.UInt32))
-        .agg(pl.col("dur").sum())
-        .filter(pl.col("dur") >= ENOUGH)
-        .collect()
-    )
-    for utid, parent in family.join(waited, on="utid").select("utid", "parent_utid").iter_rows():
-        if (parent, str(homes[utid])) in places:
+    siblings: dict[tuple[int, str], list[int]] = {}
+    bound = family.join(alone.unique("utid", keep="last"), on="utid")
+    for parent, cpus, ts in bound.select("parent_utid", "cpus", "start_ts").iter_rows():
+        siblings.setdefault((parent, cpus), []).append(ts)
+    for utid, parent, start in family.filter(pl.col("utid").is_in(waited)).iter_rows():
+        others = siblings.get((parent, str(homes[utid])), [])
+        if any(abs(start - other) <= TOGETHER for other in others):
             began[utid] = str(homes[utid])
     starts = family.filter(pl.col("utid").is_in(list(began)))
     cpus = pl.col("utid").replace_strict(began, default=None, return_dtype=pl.String)
