@@ -64,7 +64,9 @@ Mutexes, pools and barriers, where futex calls were recorded (`capture --with lo
   `unlock` where it released it (`holds`, of which `holds_waited_for` found it held). A thread that
   took it without a call, because it was free, and was then waited for, is taken to have had it for
   as long as it usually has, but at the latest since the first thread found it held. Mutexes taken
-  and released while no thread waited are not seen. A mutex is left out (`mutexes_left_out`) if more
+  and released while no thread waited are in no call: how many such holds there were follows from
+  how often threads lost the CPU with the mutex, if that is more often than the calls explain
+  (`holds_unnoticed`); they are put where nobody would have noticed them. A mutex is left out (`mutexes_left_out`) if more
   than 1 in 20 of its holds contain a wait for another thread, or have no place. What a thread did
   to find a mutex held, and to come back, is what its sleep costs. Only words of memory that all
   waiters expect to hold 2 are taken for mutexes: those of glibc, musl and Rust while a thread
