@@ -66,11 +66,11 @@ Mutexes, pools and barriers, where futex calls were recorded (`capture --with lo
   as long as it usually has, but at the latest since the first thread found it held. Mutexes taken
   and released while no thread waited are in no call: how many such holds there were follows from
   how often threads lost the CPU with the mutex, if that is more often than the calls explain
-  (`holds_unnoticed`); they are put where nobody would have noticed them. A mutex is left out (`mutexes_left_out`) if more
-  than 1 in 20 of its holds contain a wait for another thread, or have no place. What a thread did
-  to find a mutex held, and to come back, is what its sleep costs. Only words of memory that all
-  waiters expect to hold 2 are taken for mutexes: those of glibc, musl and Rust while a thread
-  waits.
+  (`holds_unnoticed`); they are put where nobody would have noticed them. A mutex is left out
+  (`mutexes_left_out`) if more than 1 in 20 of its holds contain a wait for another thread, or have
+  no place. What a thread did to find a mutex held, and to come back, is what its sleep costs. Only
+  words of memory that all waiters expect to hold 2 are taken for mutexes: those of glibc, musl and
+  Rust while a thread waits.
 * Threads of one service (their names differ in digits only) that wait on the same other word, and
   on none more often, are a pool (`queues`), as with the condition or the semaphore of a thread
   pool. Each wake `post`s a job (`jobs`): what the woken thread did until it waited there again. Any
