@@ -17,7 +17,9 @@ import polars as pl
 
 import schedscope as ss
 from lab.policies import OWN
+from schedscope.analysis._base.group_weights import AUTOGROUP
 from schedscope.simulator.change import change
+from schedscope.simulator.change_groups import without_sessions
 from schedscope.simulator.groups import knows_groups
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.replay import Replay, replay
@@ -31,8 +33,10 @@ REPEATS = "repeats"
 NULLS = ("fifo", "rr")
 PHASES = 5
 """Replays of each recording under the model asked about, their ticks at other instants: the figures
-of one such replay are off by chance, by some 10 % where CPUs are two. Nulls are far off anyway, and
-replayed once."""
+of one such replay are off by chance. Nulls are far off anyway, and replayed once."""
+PHASES_OF_MANY = 25
+"""The same where threads have several CPUs: the median of 5 replays of each of 5 recordings is then
+off by up to 16 % by chance (of three hogs on two CPUs, 5 to 95 % of resamples of 125 replays)."""
 LONGER = 3
 """What ended in the recording may take so many times as long to end in a replay."""
 
@@ -119,12 +123,18 @@ def factor(figure: str, value: float, real: float) -> float:
 
 
 def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str, Figures]]:
-    """What `policy` and the nulls say of a trace, with the tunables that `target` tells."""
+    """What `policy` and the nulls say of a trace, with the tunables that `target` tells.
+
+    Where autogroup is off there, nobody competes by session.
+    """
     way = replay(trace)
+    tunables = target.trace.metadata("scheduler", "tunables") or {}
+    off = tunables.get(AUTOGROUP) == "0"
+    workload = without_sessions(way.workload) if off else way.workload
     for name in (policy, *NULLS):
         own = OWN.get(name)
         given = {} if own else target.settings(name)
-        for ran in _ran(way, own or name, PHASES if name == policy else 1, given):
+        for ran in _ran(way, own or name, _phases(trace, name == policy), given, workload):
             yield name, figures(ran)
 
 
@@ -140,8 +150,14 @@ def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, F
             continue
         own = name == asked.policy
         given = asked.set if own else way.settings(name)
-        for ran in _ran(way, name, PHASES if own else 1, given, asked.workload, asked.machine):
+        for ran in _ran(way, name, _phases(trace, own), given, asked.workload, asked.machine):
             yield name, figures(ran, levels=False)
+
+
+def _phases(trace: ss.Trace, asked: bool) -> int:
+    if not asked:
+        return 1
+    return PHASES if trace.ncpu == 1 else PHASES_OF_MANY
 
 
 def _ran(

@@ -163,9 +163,8 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
             nice=pl.when(fair).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
         )
         # What was set for them during the recording would undo it.
-        programs = threads.filter(fair)["program"].implode()
-        own = pl.col("program").is_in(programs) & (pl.col("op") == "set_priority")
-        own &= pl.col("class").cast(pl.String).is_in(["fair", "batch"]) & pl.col("thread").is_null()
+        own = _own(threads, fair, "set_priority")
+        own &= pl.col("class").cast(pl.String).is_in(["fair", "batch"])
         steps = steps.with_columns(
             nice=pl.when(own).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
         )
@@ -186,9 +185,7 @@ def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Wor
             for key, value in new.items()
         )
         # What was set for them during the recording would undo it, but for the nice value.
-        programs = threads.filter(mine)["program"].implode()
-        own = pl.col("program").is_in(programs) & (pl.col("op") == "set_priority")
-        own &= pl.col("thread").is_null()
+        own = _own(threads, mine, "set_priority")
         steps = steps.with_columns(
             pl.when(own).then(value).otherwise(pl.col(key)).alias(key) for key, value in new.items()
         )
@@ -229,7 +226,7 @@ def _class(who: str, text: str) -> tuple[str, int]:
 
 
 def _pinned(workload: Workload, asked: Mapping[str, str], ncpu: int) -> Workload:
-    threads = workload.threads
+    threads, steps = workload.threads, workload.steps
     for who, where, mine in _each_once(workload, asked, "CPUs"):
         cpus = _cpus(str(where))
         if not cpus or max(cpus) >= ncpu:
@@ -239,7 +236,18 @@ def _pinned(workload: Workload, asked: Mapping[str, str], ncpu: int) -> Workload
         threads = threads.with_columns(
             cpus=pl.when(mine).then(pl.lit(str(where))).otherwise(pl.col("cpus"))
         )
-    return replace(workload, threads=threads)
+        # What was set for them during the recording would undo it.
+        own = _own(threads, mine, "set_affinity")
+        steps = steps.with_columns(
+            cpus=pl.when(own).then(pl.lit(str(where))).otherwise(pl.col("cpus"))
+        )
+    return replace(workload, threads=threads, steps=steps)
+
+
+def _own(threads: pl.DataFrame, mine: pl.Series, op: str) -> pl.Expr:
+    """The steps of this kind with which these threads change themselves."""
+    programs = threads.filter(mine)["program"].implode()
+    return pl.col("program").is_in(programs) & (pl.col("op") == op) & pl.col("thread").is_null()
 
 
 def _cpus(text: str) -> list[int]:
@@ -256,14 +264,23 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
     known = way.trace.threads.select("utid", kernel=pl.col("kernel").fill_null(False)).collect()
     kernel = dict(known.iter_rows())
     masks: list[str | None] = []
+    # What a thread asks for is refused where none of it is there (EINVAL of sched_setaffinity).
+    asked = {mask: _left(mask, ncpu) for mask in workload.steps["cpus"].drop_nulls().unique()}
+    steps = workload.steps.with_columns(
+        pl.col("cpus").replace_strict(asked, return_dtype=pl.String) if asked else pl.col("cpus")
+    )
+    own = workload.steps.drop_nulls("cpus").select("program", "cpus").unique()
+    refused = own.filter(pl.col("cpus").is_in([mask for mask, left in asked.items() if not left]))
+    by_itself = set(refused.iter_rows())
     added = workload.threads.height - len(way.utids)
-    for utid, name, mask in zip(
+    for utid, name, mask, program in zip(
         [*way.utids, *[None] * added],
         workload.threads["name"],
         workload.threads["cpus"],
+        workload.threads["program"],
         strict=True,
     ):
-        if mask is None:
+        if mask is None or (program, mask) in by_itself:
             masks.append(None)
             continue
         left = [cpu for cpu in _cpus(mask) if cpu < ncpu]
@@ -281,8 +298,15 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             )
         masks.append(",".join(map(str, left)) or None)
     return replace(
-        workload, threads=workload.threads.with_columns(cpus=pl.Series(masks, dtype=pl.String))
+        workload,
+        threads=workload.threads.with_columns(cpus=pl.Series(masks, dtype=pl.String)),
+        steps=steps,
     )
+
+
+def _left(mask: str, ncpu: int) -> str | None:
+    """What of a mask `ncpu` CPUs have."""
+    return topology.cpu_text([cpu for cpu in _cpus(mask) if cpu < ncpu]) or None
 
 
 def _slice(policy: str, value: str | int, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -132,3 +132,18 @@ def _in_own_group(workload: Workload, who: str, mine: pl.Series) -> tuple[Worklo
     return replace(
         workload, threads=threads, groups=groups, moves=workload.moves.filter(stay)
     ), path
+
+
+def without_sessions(workload: Workload) -> Workload:
+    """As it would be with autogroup off: threads in the group of a session are in none."""
+    session = r"^/autogroup-\d+$"
+    return replace(
+        workload,
+        threads=workload.threads.with_columns(
+            group=pl.when(~pl.col("group").str.contains(session)).then(pl.col("group"))
+        ),
+        groups=workload.groups.filter(~pl.col("path").str.contains(session)),
+        moves=workload.moves.with_columns(
+            group=pl.when(~pl.col("group").str.contains(session)).then(pl.col("group"))
+        ),
+    )

@@ -64,11 +64,13 @@ Mutexes, pools and barriers, where futex calls were recorded (`capture --with lo
   `unlock` where it released it (`holds`, of which `holds_waited_for` found it held). A thread that
   took it without a call, because it was free, and was then waited for, is taken to have had it for
   as long as it usually has, but at the latest since the first thread found it held. Mutexes taken
-  and released while no thread waited are not seen. A mutex is left out (`mutexes_left_out`) if more
-  than 1 in 20 of its holds contain a wait for another thread, or have no place. What a thread did
-  to find a mutex held, and to come back, is what its sleep costs. Only words of memory that all
-  waiters expect to hold 2 are taken for mutexes: those of glibc, musl and Rust while a thread
-  waits.
+  and released while no thread waited are in no call: how many such holds there were follows from
+  how often threads lost the CPU with the mutex, if that is more often than the calls explain
+  (`holds_unnoticed`); they are put where nobody would have noticed them. A mutex is left out
+  (`mutexes_left_out`) if more than 1 in 20 of its holds contain a wait for another thread, or have
+  no place. What a thread did to find a mutex held, and to come back, is what its sleep costs. Only
+  words of memory that all waiters expect to hold 2 are taken for mutexes: those of glibc, musl and
+  Rust while a thread waits.
 * Threads of one service (their names differ in digits only) that wait on the same other word, and
   on none more often, are a pool (`queues`), as with the condition or the semaphore of a thread
   pool. Each wake `post`s a job (`jobs`): what the woken thread did until it waited there again. Any
@@ -124,7 +126,9 @@ Priorities, masks, groups and ticks:
 * Masks are those of the trace. A kernel thread without one, whose name ends in `/N` and which ran
   only on CPU N, is bound to it (`bound_by_name`). So is a thread that waited for the only CPU it
   ran on while another one idled (`bound_by_waiting`, see
-  `schedscope.simulator.inferred_affinity`).
+  `schedscope.simulator.inferred_affinity`). Where a thread changed its own mask and had to leave
+  its CPU (`mask_changes`), it does so in the replay, and those that follow it begin with that mask
+  (`bound_by_family`, see `schedscope.simulator.recorded_masks`).
 * Clock ticks come when those of the host came, where its preemptions show them (`clock_hz`,
   `tick_phase`, see `schedscope.simulator.tick_phase`).
 * Threads are in the control groups and sessions in which the recorder found them, with their
@@ -149,6 +153,7 @@ from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
 from schedscope.simulator.recorded_calls import futexes, reads_and_writes
 from schedscope.simulator.recorded_groups import lacking, recorded_groups
+from schedscope.simulator.recorded_masks import changed_masks
 from schedscope.simulator.tick_phase import measured_clock
 from schedscope.simulator.workload import (
     CLASSES,
@@ -246,6 +251,8 @@ def extract_with_utids(
     linux = begun_with is None and not classes & {"timeshare", "kernel", "interrupt"}
     calls = reads_and_writes(trace, known)
     clock = measured_clock(trace, switches)
+    changes, perhaps = changed_masks(trace, switches, wakeups, known)
+    masks = changes["cpus"].unique(maintain_order=True)
     made, columns, pipes, report = _native.extract(
         {
             "switches": switches,
@@ -253,6 +260,11 @@ def extract_with_utids(
             "yields": yields,
             "calls": calls,
             "futexes": futexes(trace, known),
+            "masks": changes.with_columns(
+                mask=pl.col("cpus").replace_strict(
+                    masks, pl.int_range(len(masks), eager=True), return_dtype=pl.Int64
+                )
+            ),
         },
         trace.ncpu,
         trace.window,
@@ -266,7 +278,10 @@ def extract_with_utids(
     )
     found = pl.DataFrame(columns)
     alone = found.filter(pl.col("only_cpu").is_not_null())
-    waited = bound_by_waiting(trace, dict(alone.select("utid", "only_cpu").iter_rows()))
+    homes = dict(alone.select("utid", "only_cpu").iter_rows())
+    waited = bound_by_waiting(trace, perhaps | homes)
+    began = dict(changes.filter("first").select("utid", pl.col("cpus").cast(pl.Int64)).iter_rows())
+    waited |= began
     turns = _taking_turns(switches, trace.ncpu) if linux else []
     report["round_robin"] = len(turns)
     given = _given(trace)
@@ -279,9 +294,11 @@ def extract_with_utids(
     report["own_slices"] = threads["slice"].count()
     report["calls_recorded"] = not calls.is_empty()
     report["bound_by_name"] = int(threads["named"].sum())
-    report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum())
+    report["bound_by_family"] = len(began)
+    report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum()) - len(began)
+    report["mask_changes"] = changes.height - len(began)
     report["kernel_classes_guessed"] = not linux and begun_with is None
-    steps = _steps(pl.DataFrame(made))
+    steps = _steps(pl.DataFrame(made), masks)
     groups, of_threads, moves = recorded_groups(trace, found["utid"])
     threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
     fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr", "deadline"])
@@ -341,7 +358,12 @@ def _next_program(threads: pl.DataFrame, steps: pl.DataFrame) -> int:
     return max(threads.height, int(last) + 1 if isinstance(last, int) else 0)
 
 
-def _steps(made: pl.DataFrame) -> pl.DataFrame:
+def _steps(made: pl.DataFrame, masks: pl.Series) -> pl.DataFrame:
+    sets = pl.col("op") == OPS.index("set_affinity")
+    made = made.with_columns(
+        cpus=pl.lit(masks).gather(pl.when(sets).then(pl.col("ns"))),
+        ns=pl.when(~sets).then(pl.col("ns")),
+    )
     empty = {c: pl.lit(None, dtype=STEPS[c]) for c in STEPS if c not in made.columns}
     return made.with_columns(
         pl.lit(pl.Series(OPS, dtype=STEPS["op"])).gather(pl.col("op")).alias("op"),

@@ -60,6 +60,7 @@ SCHEMA = pl.Schema(
         "wait_p99_high": pl.Int64(),
         "completion": pl.Int64(),
         "replay_error": pl.Float64(),
+        "p99_error": pl.Float64(),
         "verdict": pl.Enum(VERDICTS),
     }
 )
@@ -133,6 +134,9 @@ def whatif(
       wider by `replay_error`, if that is more;
     * `replay_error`: replayed over recorded, or its inverse, for `cpu_time` or `waiting`, whichever
       factor is larger; quantities below 0.1 % of the machine's time count as that;
+    * `p99_error`: the same of `wait_p99`, times below 20 us counting as that. It is no part of the
+      verdict: the tail may be wrong where the sums are right. `whatif_notes` names services where
+      it is more than the verdict's bound;
     * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else `refused`; then
       the figures of `changed` are null. The verdict is as bad if, by such a factor, more threads
       are alive at once than ever in the recording: whatever limited them is not in the trace.
@@ -324,15 +328,16 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         off = max(_off(own[key], middle[key], floor) for key in ("cpu_time", "waiting"))
         # A figure may be far off that is too small for the verdict, or whose sum is not.
         errors = {key: _times(own[key], middle[key], BRIEF) for key in RANGES}
+        apart = {"replay_error": off, "p99_error": _factor(errors["wait_p99"])}
         verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}
         first = {**head, "configuration": "recorded", **own}
         if len(captures) > 1:
             first |= extremes([one["recorded"] for one in said])
-        second = {**head, "configuration": "replayed", "replay_error": off, **middle}
+        second = {**head, "configuration": "replayed", **apart, **middle}
         second |= extremes([run for one in said for run in one["replays"]])
-        last = {**head, "configuration": "changed", "replay_error": off, "verdict": verdict}
+        last = {**head, "configuration": "changed", **apart, "verdict": verdict}
         if verdict != "refused":
             last |= {**then, **of_change(said, errors, off if off > BOUND else 1)}
         rows += [first, second, last]
@@ -404,7 +409,10 @@ def _services(way: Replay, by: str) -> pl.DataFrame:
 
 
 def _off(real: float, replayed: float | None, floor: float) -> float:
-    times = _times(real, replayed, floor)
+    return _factor(_times(real, replayed, floor))
+
+
+def _factor(times: float) -> float:
     return max(times, 1 / times)
 
 

@@ -34,12 +34,20 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
                 f"{verdict}, because more threads are alive at once than ever in the recording,"
                 f" which does not show what limited them: {_some(more[by].to_list())}"
             )
+    tails = last.filter(pl.col("verdict") != "refused", pl.col("p99_error") > BOUND)
+    tail = []
+    if tails.height:
+        named = [f"{s} ({x:.2g}x)" for s, x in tails.select(by, "p99_error").iter_rows()]
+        tail.append(
+            "of the replay of the recorded configuration, the 99th percentile of waits is off by"
+            f" more than {BOUND:g}x: {_some(named)}"
+        )
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
-        return [f"the replay of the recorded configuration is off by at most {most:.2f}x"]
+        return [f"the replay of the recorded configuration is off by at most {most:.2f}x", *tail]
     traces = [trace] if isinstance(trace, Trace) else trace
     unseen = dict.fromkeys(text for one in traces for text in unrecorded(one))
-    return [*notes, *(f"not in the recording: {text}" for text in unseen)]
+    return [*notes, *tail, *(f"not in the recording: {text}" for text in unseen)]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from schedscope.analysis._base.memberships import memberships
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
+from schedscope.simulator.change_groups import without_sessions
 from schedscope.simulator.extract import extract
 from schedscope.simulator.policy import policies
 from schedscope.simulator.recorded_groups import recorded_groups
@@ -382,6 +383,13 @@ def test_sessions_share_where_the_host_has_no_control_groups() -> None:
     groups, of_threads, _ = recorded_groups(bare, pl.Series([1, 2, 3], dtype=pl.UInt32))
     assert of_threads.to_list() == ["/autogroup-7", "/autogroup-8", None]
     assert groups["path"].to_list() == ["/autogroup-7", "/autogroup-8"]
+    # With autogroup off, all three are in none.
+    load = extract(bare)
+    off = without_sessions(load)
+    assert load.groups.height == 2
+    assert off.groups.is_empty()
+    assert off.threads["group"].is_null().all()
+    assert off.threads.drop("group").equals(load.threads.drop("group"))
     # Without sessions either, nothing says how CPU time is shared.
     told = extract(Trace.from_tables(tables, {**about, "autogroups": []})).info["extraction"]
     assert told["groups_lacking"].startswith("weights and quotas of control groups, and sessions")

@@ -184,6 +184,21 @@ def test_a_replay_that_is_far_off_is_no_answer() -> None:
     assert "short-*" in notes[0]
 
 
+def test_a_tail_that_is_far_off_is_named_although_the_sums_are_right() -> None:
+    real = simulate(ss.workload.hogs(2, time="30ms"), policy="rr", cpus=1)
+    frame = ss.whatif(real, cpus=2, by="name")
+    (service,) = frame["name"].unique()
+    assert one(frame, service, "changed")["p99_error"] == 1
+    said = "the 99th percentile of waits is off by more than"
+    assert not any(said in note for note in ss.whatif_notes(real, frame))
+    off = frame.with_columns(p99_error=pl.lit(BOUND + 0.1))
+    (note,) = [note for note in ss.whatif_notes(real, off) if said in note]
+    assert note.endswith(f"{BOUND:g}x: {service} (1.4x)")
+    # What is refused has no percentile.
+    none = off.with_columns(verdict=pl.lit("refused", pl.Enum(["good", "doubtful", "refused"])))
+    assert not any(said in note for note in ss.whatif_notes(real, none))
+
+
 def test_a_limit_that_the_trace_does_not_show_is_no_answer() -> None:
     """A parent that waits for each child, each of which ended before it asked: nothing tells."""
     b = Builder()

@@ -6,7 +6,9 @@ use super::arrow::ArrowTable;
 use super::tables::{Frames, rows_in};
 use crate::error::Result;
 use crate::reconstruct::facts::{self, Facts, TableIn};
-use crate::sim::extract::{Enters, Extractor, Rules, ThreadOut, call_rows, futex_rows, steps_of};
+use crate::sim::extract::{
+    Enters, Extractor, Rules, ThreadOut, call_rows, futex_rows, mask_rows, steps_of,
+};
 
 type Pipes = Vec<(Option<u64>, u64, u64, Option<u64>)>;
 
@@ -38,7 +40,7 @@ pub fn extract<'py>(
 ) -> PyResult<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
-    let (calls, futexes) = (read("calls")?, read("futexes")?);
+    let (calls, futexes, masks) = (read("calls")?, read("futexes")?, read("masks")?);
     let (out, steps) = py.detach(|| -> Result<_> {
         let facts = Facts {
             switches: facts::switches(TableIn::new("switches", &switches))?,
@@ -48,6 +50,7 @@ pub fn extract<'py>(
         };
         let calls = call_rows(&TableIn::new("calls", &calls))?;
         let futexes = futex_rows(&TableIn::new("futexes", &futexes))?;
+        let masks = mask_rows(&TableIn::new("masks", &masks))?;
         facts.check_order()?;
         facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX))?;
         let rules = Rules {
@@ -58,7 +61,7 @@ pub fn extract<'py>(
             clock,
         };
         let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop)
-            .run(&facts, &calls, &futexes, window.1);
+            .run(&facts, &calls, &futexes, &masks, window.1);
         let steps = steps_of(&out)?;
         Ok((out, steps))
     })?;

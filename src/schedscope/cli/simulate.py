@@ -408,6 +408,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("forks", "fork"),
             n("exits", "exit"),
             n("priority_changes", "priority change"),
+            n("mask_changes", "mask change"),
             n("own_slices", "thread", "that chose a slice"),
         ],
         "cut": [
@@ -424,7 +425,9 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("gaps", "gap", "treated as sleep"),
             n("wakes_in_vain", "job", "taken by a thread that was awake"),
             n("jobs_unnoticed", "job", "put into a queue while nobody slept there"),
+            n("holds_unnoticed", "hold", "of mutexes that no thread waited for"),
             n("bound_by_name", "kernel thread", "pinned by name"),
+            n("bound_by_family", "thread", "pinned like its parent or siblings"),
             n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
             t("sleep_cost", "of CPU time per sleep"),
             f"a tick of {hz} Hz" if hz else "no tick",

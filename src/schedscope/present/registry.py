@@ -538,6 +538,7 @@ QUESTIONS = {
         wait_p99_low  | lowest p99     | time | lowest 99th percentile of the waits over the replays
         wait_p99_high | highest p99 | time | highest 99th percentile of the waits over the replays
         replay_error | replay off by | fixed | factor between recording and unchanged replay
+        p99_error    | p99 off by | fixed | the same factor of the 99th percentile of the waits
         verdict       |          | text | good, doubtful or refused, according to replay_error
     """,
     "simulate": "ended | | text | why the simulation ended",

@@ -10,6 +10,8 @@ mod call_costs;
 mod charges;
 mod conversations;
 mod cpu_clock;
+mod free_takes;
+mod holds;
 mod mutexes;
 mod pipes;
 mod queues;
@@ -23,11 +25,13 @@ use std::collections::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::load::op;
+use crate::error::Result;
 use crate::model::event::{State, WakeKind};
 use crate::model::tables::{Switch, Wakeup};
-use crate::reconstruct::facts::Facts;
+use crate::reconstruct::facts::{Facts, TableIn};
+use holds::Hold;
 pub use mutexes::{FutexRow, futex_rows};
-use mutexes::{Hold, Locking, release_all, sleeps_for_mutex};
+use mutexes::{Locking, release_all, sleeps_for_mutex};
 pub use pipes::{CallRow, Pipe, call_rows};
 use pipes::{push_call, sleeps_in_pipe};
 use queues::{Inside, sleeps_at_barrier, waits_on};
@@ -133,6 +137,30 @@ struct Pending {
     job: Option<(u32, u64)>,
 }
 
+/// A thread changes its own mask to the one of this number.
+#[derive(Debug, Clone, Copy)]
+pub struct MaskRow {
+    pub ts: i64,
+    pub utid: u32,
+    pub mask: u32,
+}
+
+/// The changes of masks out of the table `masks`, in time order.
+pub fn mask_rows(table: &TableIn) -> Result<Vec<MaskRow>> {
+    if table.rows() == 0 {
+        return Ok(Vec::new());
+    }
+    let (utid, mask) = (table.whole("utid")?, table.whole("mask")?);
+    let rows = table.whole("ts")?.into_iter().zip(utid).zip(mask);
+    Ok(rows
+        .map(|((ts, utid), mask)| MaskRow {
+            ts,
+            utid: utid as u32,
+            mask: mask as u32,
+        })
+        .collect())
+}
+
 /// What the caller decides.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
@@ -217,21 +245,40 @@ impl Extractor {
     }
 
     /// Feeds all rows; `end` is that of the window.
-    pub fn run(mut self, facts: &Facts, calls: &[CallRow], futexes: &[FutexRow], end: i64) -> Self {
+    pub fn run(
+        mut self,
+        facts: &Facts,
+        calls: &[CallRow],
+        futexes: &[FutexRow],
+        masks: &[MaskRow],
+        end: i64,
+    ) -> Self {
         let ends = self.find_pipes(facts, calls);
-        let moments = self.find_mutexes(facts, futexes);
+        let moments = self.find_mutexes(facts, futexes, calls, end);
         let mut ends_of_futexes = self.find_queues(futexes);
         let hidden = self.hidden_jobs(facts, futexes, &ends_of_futexes, end);
         ends_of_futexes.extend(hidden);
         ends_of_futexes.sort_by_key(|end| end.ts);
-        let (mut s, mut w, mut y, mut c, mut m, mut f) = (0, 0, 0, 0, 0, 0);
+        let (mut s, mut w, mut y, mut c, mut m, mut f, mut a) = (0, 0, 0, 0, 0, 0, 0);
         loop {
             let at = [
                 facts.switches.get(s).map_or(i64::MAX, |r| r.ts),
                 facts.wakeups.get(w).map_or(i64::MAX, |r| r.ts),
                 facts.yields.get(y).map_or(i64::MAX, |r| r.ts),
             ];
-            // A thread is on its CPU at both ends of a call.
+            // A thread is on its CPU as it changes its mask, and at both ends of a call.
+            if let Some(&MaskRow { ts, utid, mask }) = masks.get(a)
+                && at.iter().all(|t| ts <= *t)
+            {
+                if self.counts(utid) {
+                    let t = self.thread(utid);
+                    self.progress(t, ts);
+                    let th = &mut self.threads[t as usize];
+                    push(th, op::SET_AFFINITY, NOBODY, i64::from(mask), 0, false);
+                }
+                a += 1;
+                continue;
+            }
             if let Some(&(ts, hold, what)) = moments.get(m)
                 && at.iter().all(|t| ts <= *t)
             {

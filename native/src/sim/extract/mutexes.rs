@@ -8,12 +8,15 @@
 //! the thread usually holds it (the median of its other holds, of those of all threads where it
 //! has fewer than `ENOUGH`), but no later than the first that found it held, and no earlier than
 //! the thread's last sleep, the last call for this mutex, or its last release. What was taken
-//! and released without any call is not seen, and is running time.
+//! and released without any call: `free_takes`.
 use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
 use super::cpu_clock::CpuClock;
+use super::free_takes::{Life, Loss, of_mutex};
+use super::holds::{ENOUGH, Hold, NEVER};
+use super::pipes::CallRow;
 use super::{Extractor, NOBODY, Now, ThreadOut, flush, median, push};
 use crate::error::Result;
 use crate::model::event::State;
@@ -61,27 +64,9 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
         .collect())
 }
 
-/// So many holds of a thread tell how long it usually holds a mutex.
-const ENOUGH: usize = 5;
-
 /// A mutex is left out if more than this part (1 in so many) of its holds contain a wait for
 /// another thread, or cannot be placed: then it is not what the rules here take it for.
 const STRANGE: usize = 20;
-
-const NEVER: i64 = i64::MAX;
-
-/// A thread has, or wants, a mutex.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Hold {
-    pub utid: u32,
-    pub mutex: u32,
-    /// When it began to want it, by a call; `got` if it made none.
-    pub wanted: i64,
-    pub got: i64,
-    pub released: i64,
-    /// When it was back from the call that released it.
-    pub back: i64,
-}
 
 /// A moment of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,6 +122,15 @@ struct Thread {
     woken: bool,
     /// Since when nothing is known that a hold cannot contain.
     floor: i64,
+    /// It is in a futex call; CPU time used when it was back from its last one for a mutex.
+    calls: bool,
+    returned: i64,
+    /// Whom it woke since it last came onto a CPU.
+    woke: Vec<u32>,
+    losing: Option<Loss>,
+    lost: Vec<Loss>,
+    /// When it called, or woke another thread.
+    acts: Vec<i64>,
 }
 
 /// A release whose beginning is not known.
@@ -179,8 +173,15 @@ impl Finder {
     }
 
     fn futex(&mut self, row: &FutexRow) {
+        if let Some(th) = self.threads.get_mut(&row.utid) {
+            th.calls = row.enters;
+            th.acts.push(row.ts);
+        }
         if !row.enters {
             self.returns(row);
+            return;
+        }
+        if !row.mutex {
             return;
         }
         let m = self.mutex(row);
@@ -244,6 +245,7 @@ impl Finder {
         let Some(th) = self.threads.get_mut(&row.utid) else {
             return;
         };
+        th.returned = th.clock.now(row.ts);
         match th.inside.take() {
             Some((m, true)) => {
                 let used = th.clock.now(row.ts);
@@ -266,17 +268,32 @@ impl Finder {
             th.clock.leaves(row.ts);
             if row.prev_state != State::Runnable {
                 th.woken = true;
+            } else if !th.calls && !th.woke.contains(&row.next_utid) {
+                th.losing = Some(Loss {
+                    left: row.ts,
+                    back: NEVER,
+                    ran: th.clock.now(row.ts) - th.returned,
+                });
             }
         }
         if let Some(th) = self.threads.get_mut(&row.next_utid) {
             th.clock.comes(row.ts);
+            th.woke.clear();
             if std::mem::take(&mut th.woken) {
                 th.floor = row.ts;
+            }
+            if let Some(loss) = th.losing.take() {
+                let back = row.ts;
+                th.lost.push(Loss { back, ..loss });
             }
         }
     }
 
     fn wake(&mut self, row: &Wakeup, ncpu: u32) {
+        if let Some(waker) = row.waker_utid.and_then(|w| self.threads.get_mut(&w)) {
+            waker.acts.push(row.ts);
+            waker.woke.push(row.utid);
+        }
         let Some(th) = self.threads.get_mut(&row.utid) else {
             return;
         };
@@ -285,6 +302,35 @@ impl Finder {
         }
         for attempt in th.attempts.iter_mut().filter(|a| a.got != NEVER) {
             attempt.strange = true;
+        }
+    }
+
+    fn acts(&mut self, utid: u32, ts: i64) {
+        if let Some(th) = self.threads.get_mut(&utid) {
+            th.acts.push(ts);
+        }
+    }
+
+    /// Adds the holds that no call shows to those of the `sound` mutexes.
+    fn add_unnoticed(
+        &self,
+        holds: &mut Vec<Hold>,
+        lengths: &FxHashMap<u32, Vec<i64>>,
+        sound: impl Fn(u32) -> bool,
+        end: i64,
+    ) {
+        let lives: FxHashMap<u32, Life> = self
+            .threads
+            .iter()
+            .map(|(utid, th)| {
+                let (clock, lost, acts) = (&th.clock, &th.lost[..], &th.acts[..]);
+                (*utid, Life { clock, lost, acts })
+            })
+            .collect();
+        for mutex in (0..self.numbers.len() as u32).filter(|m| sound(*m)) {
+            let lengths = lengths.get(&mutex).map_or(&[][..], |all| &all[..]);
+            let more = of_mutex(mutex, holds, lengths, &lives, end);
+            holds.extend(more);
         }
     }
 
@@ -302,12 +348,12 @@ impl Finder {
     }
 
     /// All holds that are told, and how many mutexes there are and were left out.
-    fn finish(mut self) -> (Vec<Hold>, u64, u64) {
-        let mut of_mutex: FxHashMap<u32, Vec<i64>> = FxHashMap::default();
+    fn finish(mut self, end: i64) -> (Vec<Hold>, u64, u64) {
+        let mut by_mutex: FxHashMap<u32, Vec<i64>> = FxHashMap::default();
         for ((mutex, _), lengths) in &self.lengths {
-            of_mutex.entry(*mutex).or_default().extend(lengths);
+            by_mutex.entry(*mutex).or_default().extend(lengths);
         }
-        let usual: FxHashMap<u32, i64> = of_mutex
+        let usual: FxHashMap<u32, i64> = by_mutex
             .iter()
             .filter_map(|(mutex, lengths)| Some((*mutex, median(lengths)?)))
             .collect();
@@ -340,13 +386,14 @@ impl Finder {
         let mut told = vec![0usize; n];
         self.holds.iter().for_each(|h| told[h.mutex as usize] += 1);
         let sound = |m: usize| told[m] > 0 && self.strange[m] * STRANGE <= told[m];
+        let mut holds = std::mem::take(&mut self.holds);
+        self.add_unnoticed(&mut holds, &by_mutex, |m| sound(m as usize), end);
         let mut number = vec![NOBODY; n];
         let mut next = 0;
         for (_, new) in number.iter_mut().enumerate().filter(|(m, _)| sound(*m)) {
             *new = next;
             next += 1;
         }
-        let mut holds = self.holds;
         holds.retain_mut(|h| {
             h.mutex = number[h.mutex as usize];
             h.mutex != NOBODY
@@ -361,6 +408,8 @@ impl Extractor {
         &mut self,
         facts: &Facts,
         rows: &[FutexRow],
+        calls: &[CallRow],
+        end: i64,
     ) -> Vec<(i64, u32, Moment)> {
         if !rows.iter().any(|row| row.mutex) {
             return Vec::new();
@@ -395,17 +444,23 @@ impl Extractor {
                 (None, None) => return,
             }
         };
-        for row in of_mutexes() {
+        for row in rows {
             // A thread is on its CPU at both ends of a call.
             rest(&mut finder, row.ts, &mut s, &mut w);
             finder.futex(row);
         }
         rest(&mut finder, i64::MAX, &mut s, &mut w);
-        let (mut holds, mutexes, left_out) = finder.finish();
+        calls.iter().for_each(|row| finder.acts(row.utid, row.ts));
+        for th in finder.threads.values_mut() {
+            th.acts.sort_unstable();
+        }
+        let (mut holds, mutexes, left_out) = finder.finish(end);
         holds.retain(|h| self.counts(h.utid));
         self.report.mutexes = mutexes;
         self.report.mutexes_left_out = left_out;
-        self.report.holds = holds.len() as u64;
+        let unnoticed = holds.iter().filter(|h| h.made_no_call()).count() as u64;
+        self.report.holds_unnoticed = unnoticed;
+        self.report.holds = holds.len() as u64 - unnoticed;
         let slept = holds.iter().filter(|h| h.wanted < h.got);
         self.report.holds_waited_for = slept.count() as u64;
         let mut moments: Vec<(i64, u32, Moment)> = (0u32..)
@@ -517,5 +572,71 @@ pub(super) fn release_all(th: &mut ThreadOut, report: &mut super::Report) {
     flush(th, report);
     for mutex in held.into_iter().chain(wanted) {
         push(th, op::UNLOCK, mutex, UNPAID, 0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::WakeKind;
+
+    fn call(ts: i64, utid: u32, enters: bool) -> FutexRow {
+        FutexRow {
+            ts,
+            utid,
+            process: 1,
+            enters,
+            waits: false,
+            address: 8,
+            mutex: enters,
+            service: 0,
+        }
+    }
+
+    fn switch(ts: i64, prev: u32, next: u32) -> Switch {
+        Switch {
+            ts,
+            cpu: 0,
+            prev_utid: prev,
+            prev_state: State::Runnable,
+            prev_prio: None,
+            preempted: None,
+            next_utid: next,
+            next_prio: None,
+        }
+    }
+
+    fn wakeup(ts: i64, waker: u32, utid: u32) -> Wakeup {
+        Wakeup {
+            ts,
+            cpu: 0,
+            waker_utid: Some(waker),
+            current_utid: Some(waker),
+            utid,
+            kind: WakeKind::Waking,
+            target_cpu: None,
+            prio: None,
+        }
+    }
+
+    #[test]
+    fn only_losses_that_a_thread_did_not_cause_are_samples() {
+        let mut finder = Finder::default();
+        finder.threads.entry(5).or_default();
+        finder.switch(&switch(0, 0, 5));
+        finder.switch(&switch(100, 5, 6)); // A sample.
+        finder.switch(&switch(200, 6, 5));
+        finder.futex(&call(250, 5, true));
+        finder.switch(&switch(260, 5, 6)); // In a call.
+        finder.switch(&switch(300, 6, 5));
+        finder.futex(&call(310, 5, false));
+        finder.wake(&wakeup(320, 5, 6), 1);
+        finder.switch(&switch(330, 5, 6)); // To whom it woke,
+        finder.switch(&switch(400, 6, 5));
+        finder.switch(&switch(500, 5, 6)); // and not any more.
+        finder.switch(&switch(600, 6, 5));
+        let lost = &finder.threads[&5].lost;
+        let found: Vec<_> = lost.iter().map(|l| (l.left, l.back, l.ran)).collect();
+        assert_eq!(found, [(100, 200, 100), (500, 600, 120)]);
     }
 }

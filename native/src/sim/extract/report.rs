@@ -18,9 +18,11 @@ pub struct Report {
     /// Mutexes found in futex calls, and those left out.
     pub mutexes: u64,
     pub mutexes_left_out: u64,
-    /// How often a thread had one of the former, and how often it waited for it.
+    /// How often a thread had one of the former, how often it waited for it, and how often neither
+    /// it nor another thread did.
     pub holds: u64,
     pub holds_waited_for: u64,
+    pub holds_unnoticed: u64,
     /// Queues that pools of threads serve, jobs put into them, and words that several threads
     /// waited for and that are none.
     pub queues: u64,
@@ -84,6 +86,7 @@ impl Report {
             ("mutexes_left_out", n(self.mutexes_left_out)),
             ("holds", n(self.holds)),
             ("holds_waited_for", n(self.holds_waited_for)),
+            ("holds_unnoticed", n(self.holds_unnoticed)),
             ("queues", n(self.queues)),
             ("queues_left_out", n(self.queues_left_out)),
             ("jobs", n(self.jobs)),

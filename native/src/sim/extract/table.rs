@@ -76,6 +76,8 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
                     op::RUN | op::SLEEP | op::SLEEP_TICKS | op::WAIT_UNTIL | op::READ_CLOCK
                 );
             let named = (named && s.thread != u32::MAX).then_some(s.thread);
+            // The number of a mask.
+            let timed = timed || s.op == op::SET_AFFINITY;
             let priority = (s.op == op::SET_PRIORITY).then(|| linux_priority(s.ns as i16));
             program.push(i as u32);
             ops.push(s.op);
