@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base import topology
+from schedscope.analysis._base.arguments import by_name
 from schedscope.analysis._base.policies import declaration, resolve
 from schedscope.errors import UsageError
 from schedscope.simulator.added_load import with_load
@@ -56,6 +57,16 @@ def change(
     Raises `UsageError` if nothing is asked for, for a thread, group or CPU that is not there, for
     two answers to one question, and for what the policy cannot do.
     """
+    for given, values, example in (
+        ("set_nice", set_nice, '{"nginx": -5}'),
+        ("set_class", set_class, '{"batch": "idle"}'),
+        ("set_slice", set_slice, '{"nginx": "1ms"}'),
+        ("pin", pin, '{"nginx": "0-1"}'),
+        ("set_weight", set_weight, '{"/batch": 200}'),
+        ("quota", quota, '{"/batch": "50%"}'),
+        ("set", set, '{"run_to_parity": False}'),
+    ):
+        by_name(given, values, example)
     words: list[str] = []
     name = way.policy if policy is None else resolve(policy)
     settings = way.settings(name)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.arguments import check_traces
+from schedscope.analysis._base.arguments import by_name, check_traces
 from schedscope.analysis._base.of_threads import Where, chosen_threads, where_in
 from schedscope.analysis._base.policies import declaration, names, resolve
 from schedscope.analysis._base.quantiles import quantile
@@ -96,6 +96,10 @@ def fidelity(
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """
     check_traces([trace] if again is None else [trace, again], "fidelity")
+    example = '{"eevdf-6.18": {"base_slice": "3ms"}}'
+    by_name("set", set, example)
+    for values in (set or {}).values():
+        by_name("set", values, example)
     way = replay(
         trace,
         where=where_in(trace, where),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from schedscope.analysis._base.arguments import by_name
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -67,6 +68,7 @@ class Costs:
         """
         if isinstance(given, Costs):
             return given
+        by_name("costs", given, '{"switch": "2us"}')
         names = {f.name for f in fields(cls)}
         values: dict[str, Any] = {}
         for name, value in (given or {}).items():

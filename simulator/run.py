@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import cache, units
+from schedscope.analysis._base.arguments import by_name
 from schedscope.analysis._base.policies import resolve
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
@@ -91,6 +92,7 @@ def simulate(
     if max_events is None:
         max_events = MAX_EVENTS_IN_MEMORY if output is None else MAX_EVENTS
     _check(source, policy, seed, max_events)
+    by_name("set", set, '{"base_slice": "3ms"}')
     end = None if until is None else units.offset(until)
     if end is not None and end < 0:
         raise UsageError(f"until {until}", "a time after the start", 'as in "10s"')

@@ -7,7 +7,7 @@ in an error of Python or Polars that names neither, or select by chance.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -93,6 +93,13 @@ def count(name: str, value: object, of: str, *, least: int = 1) -> int:
     if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < 2**63:
         return int(value)
     raise UsageError(f"{name}={value!r}", f"a number of {of}, {least} or more")
+
+
+def by_name(name: str, value: object, example: str) -> None:
+    """Raises `UsageError` for anything but values by names, or None."""
+    if value is None or (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        return
+    raise UsageError(f"{name}={value!r}", "values by names", f"as in {name}={example}")
 
 
 def _not_a_selection(why: str) -> UsageError:

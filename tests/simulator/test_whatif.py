@@ -319,6 +319,25 @@ def test_python_refuses_the_same(hogs: Trace) -> None:
             ss.whatif(hogs, **wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "name", ["set_nice", "set_class", "set_slice", "pin", "set_weight", "quota", "set"]
+)
+@pytest.mark.parametrize("wrong", [7, "hog=3", {3: 1}])
+def test_values_are_given_by_names(name: str, wrong: object, hogs: Trace) -> None:
+    with pytest.raises(UsageError, match=rf"{name}=.* expected values by names"):
+        ss.whatif(hogs, **{name: wrong})  # type: ignore[arg-type]
+    if name == "set":
+        for question in (ss.simulate, ss.fidelity):
+            with pytest.raises(UsageError, match="expected values by names"):
+                question(hogs, set=wrong)  # type: ignore[operator]
+
+
+def test_costs_are_given_by_names(hogs: Trace) -> None:
+    for wrong in (7, "switch=2us"):
+        with pytest.raises(UsageError, match=r"costs=.* expected values by names"):
+            ss.simulate(hogs, costs=wrong)  # type: ignore[arg-type]
+
+
 def hogs_of(time: str) -> Trace:
     return simulate(ss.workload.hogs(3, time=time), policy="rr", cpus=1, set={"quantum": "5ms"})
 
