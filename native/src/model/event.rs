@@ -58,8 +58,8 @@ impl Function {
         (!name.is_empty()).then_some(Self(bytes))
     }
 
-    /// The name in `filemap_fault+0x1a8/0x4c0`; an address is no name, nor is one as `%pS` leaves it
-    /// (`ffffff80081a2b3cS`).
+    /// The name in `filemap_fault+0x1a8/0x4c0`; an address is no name, nor is one as `%pS` leaves
+    /// it (`ffffff80081a2b3cS`).
     pub fn of_text(text: &[u8]) -> Option<Self> {
         let end = text
             .iter()

@@ -96,10 +96,10 @@ fn workers(jobs: Option<i64>) -> Result<usize> {
 }
 
 /// Decodes and reconstructs `path` into one Parquet file per table in the existing folder
-/// `out_dir`, streaming; returns the text of trace.json. `layout`: rows of a row group, filled up to
-/// the next page, and whether the files have the columns of the model alone; else some of those are
-/// written as what is added to others. `jobs`: threads, as many as there are CPUs if None; the files
-/// are the same.
+/// `out_dir`, streaming; returns the text of trace.json. `layout`: rows of a row group, filled up
+/// to the next page, and whether the files have the columns of the model alone; else some of those
+/// are written as what is added to others. `jobs`: threads, as many as there are CPUs if None; the
+/// files are the same.
 #[pyfunction]
 #[pyo3(signature = (path, out_dir, options=None, progress=None, layout=(None, false), jobs=None))]
 pub fn convert(

@@ -11,8 +11,9 @@ use crate::sweep::run_sums::Sums;
 
 /// ns that each CPU ran and idled per stretch (two arrays of u32), ns of each thread in each state
 /// (u32), rows of each thread (u32), five i64 for each `chunk` of rows (when they begin and end,
-/// the earliest end, and of the runs begin and end), and a bit per chunk and thread: whether
-/// it is there; and what `run_sums` says, in the same pass. `states` has ts, dur, utid, state and cpu. `bins`: stretches for CPUs and threads.
+/// the earliest end, and of the runs begin and end), and a bit per chunk and thread: whether it is
+/// there; and what `run_sums` says, in the same pass. `states` has ts, dur, utid, state and cpu.
+/// `bins`: stretches for CPUs and threads.
 #[pyfunction]
 pub fn overview<'py>(
     states: &Bound<'py, PyAny>,

@@ -7,8 +7,9 @@ use super::tables::{counts, cpus, ints, source_of, table};
 use crate::sweep::quickest::Quickest;
 
 /// Of the whole waits in `waits` that another CPU's wakeup began, by that CPU, the one that ran the
-/// thread and the equal part of the window in which it did: the `shown` shortest times (ns)
-/// from waking to running. `waits` has `waker_cpu`, `cpu`, `ts_waking`, `ts_ready`, `ts_run`, `censored`.
+/// thread and the equal part of the window in which it did: the `shown` shortest times (ns) from
+/// waking to running. `waits` has `waker_cpu`, `cpu`, `ts_waking`, `ts_ready`, `ts_run`,
+/// `censored`.
 #[pyfunction]
 pub fn quickest_wakeups(
     waits: &Bound<'_, PyAny>,

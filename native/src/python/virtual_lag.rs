@@ -14,8 +14,8 @@ type Found = (ArrowTable, ArrowTable, Vec<(u32, bool)>);
 /// each recorded thread: a row per thread, and with `series` one per turn of each.
 ///
 /// `frames`: `states` (ts, dur, utid, codes state and end, cpu, prio) and `threads` (utid,
-/// start_ts, parent_utid, wanted). `sharing`: what `CpuHistory` takes as weights, and by the number of a
-/// class whether it is of the fair kind. `phase`: an instant at which the clock ticked. With a
+/// start_ts, parent_utid, wanted). `sharing`: what `CpuHistory` takes as weights, and by the number
+/// of a class whether it is of the fair kind. `phase`: an instant at which the clock ticked. With a
 /// row per thread of `states`: whether its weight was an assumption in any.
 #[pyfunction]
 #[pyo3(signature = (scheduler, given, frames, sharing, window, ncpu, phase=0, series=false))]

@@ -167,8 +167,8 @@ impl Holes {
         self.broken_anywhere.add(begin, end);
     }
 
-    /// Any event of `cpu` may be missing in `[begin, end)`, although nothing says so: a broken chain
-    /// was found there. Threads that are queued are in doubt for that already.
+    /// Any event of `cpu` may be missing in `[begin, end)`, although nothing says so: a broken
+    /// chain was found there. Threads that are queued are in doubt for that already.
     pub fn suspect(&mut self, cpu: u16, begin: i64, end: i64) {
         if self.suspected.is_empty() {
             self.suspected.resize(self.lost.len(), Spans::default());
@@ -238,9 +238,9 @@ impl Holes {
         [suspected.flatten(), lost].into_iter().flatten().min()
     }
 
-    /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that
-    /// CPU may hide a run of it. Those of others may only if they are not reported: the suspected
-    /// ones, or, where losses are not reported `anywhere`, all; and if they leave it the time to get
+    /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that CPU
+    /// may hide a run of it. Those of others may only if they are not reported: the suspected ones,
+    /// or, where losses are not reported `anywhere`, all; and if they leave it the time to get
     /// there and back: both moves are recorded by the CPU that makes them.
     pub fn doubt_of_queued(
         &self,

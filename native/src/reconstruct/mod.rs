@@ -1007,8 +1007,8 @@ impl Reconstructor {
         may_be_woken
     }
 
-    /// The same without `waking`: a thread that was woken is not put on a queue once more. One
-    /// that was preempted may be, if it was about to sleep and has been awake ever since: true then.
+    /// The same without `waking`: a thread that was woken is not put on a queue once more. One that
+    /// was preempted may be, if it was about to sleep and has been awake ever since: true then.
     fn enqueued_again(&mut self, utid: u32, t: i64) -> bool {
         let thread = &self.threads[utid as usize];
         if thread.was_enqueued() {
@@ -1133,8 +1133,8 @@ impl Reconstructor {
             })
     }
 
-    /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not of
-    /// the same wakeup.
+    /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not
+    /// of the same wakeup.
     fn halves_of_two(&self, utid: u32, t: i64) -> bool {
         let thread = &self.threads[utid as usize];
         let waits = thread.wait.as_ref();

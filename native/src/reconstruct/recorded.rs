@@ -88,8 +88,8 @@ const APART: i64 = 5_000_000_000;
 /// Of so few switches nothing is concluded.
 const FEW: u64 = 100;
 
-/// Do threads of the kernel run, and do CPUs switch between two of them, idle ones included? They do
-/// in every recording of all threads that is long enough. In one of chosen programs they do not
+/// Do threads of the kernel run, and do CPUs switch between two of them, idle ones included? They
+/// do in every recording of all threads that is long enough. In one of chosen programs they do not
 /// switch with each other.
 #[derive(Debug, Default)]
 pub struct KernelThreads {

@@ -254,7 +254,8 @@ mod tests {
         // Nor of one that left unseen as often.
         all.add(broken(700, 8), false, 8);
         assert_eq!(all.holes(seen), []);
-        // An idle thread that left seen, too, and three that never did but whose leaving is no leak.
+        // An idle thread that left seen, too, and three that never did but whose leaving is no
+        // leak.
         let mut idle = Breaks::default();
         for at in 1..=5 {
             idle.add(broken(at, 0), true, 100);

@@ -188,7 +188,8 @@ impl Scan {
         self.groups.len()
     }
 
-    /// The rows of one of them, by its number from 0 on, once their numbers are seen to be in range.
+    /// The rows of one of them, by its number from 0 on, once their numbers are seen to be in
+    /// range.
     pub fn group(&self, number: usize) -> Result<Vec<RecordBatch>> {
         let first = self.groups.start + number;
         let mut ranges = self.ranges_after(first);

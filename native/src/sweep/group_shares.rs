@@ -1,4 +1,5 @@
-//! How a queue's service is divided where control groups share it first, as Linux's fair class does.
+//! How a queue's service is divided where control groups share it first, as Linux's fair class
+//! does.
 //!
 //! A group is one member of its parent's queue, with the group's weight, however many threads it
 //! has there; its weight is spread over the CPUs by where its threads are (`calc_group_shares` in

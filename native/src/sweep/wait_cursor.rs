@@ -80,8 +80,8 @@ impl<'s> Stretches<'s> {
         }
     }
 
-    /// A row of the ledger, of a wait that goes on until then: calls `take` with those that turn out
-    /// to be asked for.
+    /// A row of the ledger, of a wait that goes on until then: calls `take` with those that turn
+    /// out to be asked for.
     fn row(&mut self, row: Row, until: i64, mut take: impl FnMut(Row)) {
         let ready = row.wait.ready();
         let ended = |at: usize| self.all.get(at).is_some_and(|(_, end)| *end < ready);

@@ -6,8 +6,8 @@ use crate::states::{NOWHERE, RUNNABLE, Want, each};
 use crate::store::Source;
 use crate::sweep::weights::{EQUAL, Weights, class_of, level_of};
 
-/// Codes of what a row says that its thread does; `QueueState` has the words. The two lowest bits are
-/// never both set: `sweep::list` asks for that.
+/// Codes of what a row says that its thread does; `QueueState` has the words. The two lowest bits
+/// are never both set: `sweep::list` asks for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Running = 0,
@@ -22,7 +22,8 @@ pub enum What {
 }
 
 impl What {
-    /// By the code of `State`, in the order of the trace model, of a fair thread whose CPU is known.
+    /// By the code of `State`, in the order of the trace model, of a fair thread whose CPU is
+    /// known.
     const FAIR: [Self; 8] = [
         Self::Running,
         Self::Waiting,

@@ -261,7 +261,8 @@ impl Queues {
         self.queues[usize::from(c)].sum.is_eligible(self.of(t).v)
     }
 
-    /// Who waits on `c` and is owed more than ever before goes to `told`, with how much; `but` aside.
+    /// Who waits on `c` and is owed more than ever before goes to `told`, with how much; `but`
+    /// aside.
     pub fn records(&mut self, c: u16, but: u32, mut told: impl FnMut(u32, i64)) {
         let q = &self.queues[usize::from(c)];
         // Almost always small enough, and then several times as fast.

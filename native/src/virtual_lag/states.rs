@@ -1,8 +1,9 @@
 //! The table of states as turns: the end of each row, with what its thread does next.
 //!
-//! What comes next stands in a later row of the table. Of a table that is too long for a list of all
-//! ends to be held it is read twice, as in `sweep::changes::blocks`: the replay hears of a block of
-//! ends at a time, and what follows the last of a thread in a block was noted by the first reading.
+//! What comes next stands in a later row of the table. Of a table that is too long for a list of
+//! all ends to be held it is read twice, as in `sweep::changes::blocks`: the replay hears of a
+//! block of ends at a time, and what follows the last of a thread in a block was noted by the first
+//! reading.
 use super::intervals::{Does, Interval, Table, What};
 use super::{QueueState, Tally};
 use crate::error::Result;
@@ -81,7 +82,8 @@ struct Reader {
     ends: List,
     /// How many were in blocks before.
     base: usize,
-    /// Ends whose rows come after those of later ones: a break in a chain made an interval known late.
+    /// Ends whose rows come after those of later ones: a break in a chain made an interval known
+    /// late.
     late: Vec<Change>,
     starts: Vec<Start>,
     /// By utid.

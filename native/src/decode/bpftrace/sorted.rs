@@ -38,7 +38,8 @@ pub struct Sorted {
     pub hidden: Vec<(u16, Reader, u64)>,
     pub gaps: Vec<Gap>,
     pub recorder_tid: Option<u32>,
-    /// All probes are on from here (`#on`): what a few of them said before is no record of the host.
+    /// All probes are on from here (`#on`): what a few of them said before is no record of the
+    /// host.
     pub from: Option<i64>,
     /// The recording's end, if its line arrived.
     pub end: Option<i64>,

@@ -54,8 +54,8 @@ pub struct LastLine {
 impl LastLine {
     /// Is `text`, a line with the stamp `ts`, that one again?
     ///
-    /// Two lines that tell a load may be alike: of two changes in a nanosecond the second goes back.
-    /// They are one only where the line before came twice, too.
+    /// Two lines that tell a load may be alike: of two changes in a nanosecond the second goes
+    /// back. They are one only where the line before came twice, too.
     #[inline]
     fn repeats(&mut self, ts: i64, text: &[u8], tells_load: bool) -> bool {
         if ts == self.ts && text == self.text {

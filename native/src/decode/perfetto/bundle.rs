@@ -18,7 +18,8 @@ use crate::model::event::{
 };
 use crate::model::time::FAR;
 
-/// `common_flags`, which traced_probes does not write with full events: raised from a hard or soft interrupt or an NMI.
+/// `common_flags`, which traced_probes does not write with full events: raised from a hard or soft
+/// interrupt or an NMI.
 const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40;
 
 /// Of Linux' threads.

@@ -137,8 +137,8 @@ impl Seen {
         }
     }
 
-    /// `tid` comes. Returns the name that it had, if it is known, and whether the number is one bit off
-    /// that of a thread of this name that waits: then that one may have come.
+    /// `tid` comes. Returns the name that it had, if it is known, and whether the number is one bit
+    /// off that of a thread of this name that waits: then that one may have come.
     #[inline]
     pub fn came(&mut self, tid: u32, name: u32) -> (Option<u32>, bool) {
         let had = self.known(tid).map(|known| known.name);

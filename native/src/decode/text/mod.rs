@@ -737,8 +737,8 @@ impl Counted {
         if self.missing > 0 {
             let lost = (None, self.missing, LossReason::Truncated);
             end.unplaced_losses.push(lost);
-            // Who copies a tenth less takes an excerpt, which shows no gap inside, or cuts so much out
-            // that broken chains show it.
+            // Who copies a tenth less takes an excerpt, which shows no gap inside, or cuts so much
+            // out that broken chains show it.
             if self.missing <= self.entries / EXCERPT {
                 end.anywhere.push((None, self.missing));
             }

@@ -266,8 +266,8 @@ impl<'a> Examiner<'a> {
         self.leaves.values().any(Leaves::hidden)
     }
 
-    /// Forgets threads that go to rest far more often than they are woken, whatever the order: their
-    /// wakeups are not recorded, as a recorder's own are not, and no offset brings them.
+    /// Forgets threads that go to rest far more often than they are woken, whatever the order:
+    /// their wakeups are not recorded, as a recorder's own are not, and no offset brings them.
     fn leave_out_unwoken(&mut self) {
         let mut rests = vec![(0_u32, 0_u32); self.threads.len()];
         for seen in &self.seen {

@@ -78,8 +78,8 @@ impl Examiner<'_> {
         breaks + doubtful(&threads)
     }
 
-    /// Of the breaks of order at least so many are left whatever the clocks say. A switch-in is one,
-    /// but for a thread's first, unless something since the last one has let the thread run.
+    /// Of the breaks of order at least so many are left whatever the clocks say. A switch-in is
+    /// one, but for a thread's first, unless something since the last one has let the thread run.
     pub(super) fn unmendable(&self, seen: &[Seen]) -> u32 {
         let mut lost = 0;
         let mut ins = vec![0_u32; self.threads.len()];

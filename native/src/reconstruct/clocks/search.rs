@@ -121,8 +121,8 @@ impl Examiner<'_> {
         } else {
             self.constant(&movable, spare)
         };
-        // Are they constant, as was assumed? Then they explain every break, but for those of threads
-        // that the kernel hides.
+        // Are they constant, as was assumed? Then they explain every break, but for those of
+        // threads that the kernel hides.
         let left = self.left(&found);
         if found.is_empty() || left.saturating_mul(LEFT) > breaks {
             if let Some((cpu, not)) = self.handed.stranger() {
@@ -387,8 +387,8 @@ impl Examiner<'_> {
     fn changing(&self, cpu: u16) -> Option<Offset> {
         let of_parts = self.apart(cpu, true);
         let of_rate = self.drifting(cpu);
-        // A rate is believed only if it mends more than the parts do, which are looked at no further
-        // than it takes to know that they are not.
+        // A rate is believed only if it mends more than the parts do, which are looked at no
+        // further than it takes to know that they are not.
         let of_parts = match of_parts {
             None if self.believed(of_rate) => self.apart(cpu, false),
             known => known,

@@ -10,9 +10,9 @@
 //! loses the CPU nor calls nor wakes anybody in them, and no other thread has the mutex.
 //!
 //! Only losses that are no consequence of what the thread did count: none within a futex call, none
-//! to a thread that it woke since it came onto the CPU, and none so soon after a call for a mutex that
-//! it ran for no more than a twentieth of a hold. Threads use a mutex from about its first known use to the last: both
-//! ends are as far out as known uses lie apart.
+//! to a thread that it woke since it came onto the CPU, and none so soon after a call for a mutex
+//! that it ran for no more than a twentieth of a hold. Threads use a mutex from about its first
+//! known use to the last: both ends are as far out as known uses lie apart.
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;

@@ -873,9 +873,9 @@ fn flush(th: &mut ThreadOut, report: &mut Report) {
     }
 }
 
-/// Nobody takes the CPU from a thread that wakes its parent as it ends: the kernel does not come back
-/// to where it looks for requests (`do_exit` of kernel/exit.c). So the wake is its last step, and what
-/// it did after it comes before.
+/// Nobody takes the CPU from a thread that wakes its parent as it ends: the kernel does not come
+/// back to where it looks for requests (`do_exit` of kernel/exit.c). So the wake is its last step,
+/// and what it did after it comes before.
 fn end_with_wake(th: &mut ThreadOut, report: &mut Report) {
     if let [.., before, wake] = &mut th.steps[..]
         && (before.op, wake.op) == (op::RUN, op::SIGNAL)

@@ -1,11 +1,12 @@
 //! Pools of threads that sleep until there is something to do, and barriers, in futex calls.
 //!
-//! Threads of one service that wait on the same word, which is no mutex (the futex of a
-//! condition, or of a semaphore), and wait there more often than on any other, are a pool: which
-//! of them is woken is the doing of whoever was idle. Each wake is a job in a queue, and what the
-//! woken thread did until it waited there again is what has to be done for it, by whoever takes
-//! it; of jobs that were taken by threads that were awake see takes.rs. A condition of glibc has two words side by side, on which its waiters sleep in turns
-//! (`__g_signals` in nptl/pthread_cond_wait.c of glibc 2.36).
+//! Threads of one service that wait on the same word, which is no mutex (the futex of a condition,
+//! or of a semaphore), and wait there more often than on any other, are a pool: which of them is
+//! woken is the doing of whoever was idle. Each wake is a job in a queue, and what the woken thread
+//! did until it waited there again is what has to be done for it, by whoever takes it; of jobs that
+//! were taken by threads that were awake see takes.rs. A condition of glibc has two words side by
+//! side, on which its waiters sleep in turns (`__g_signals` in nptl/pthread_cond_wait.c of glibc
+//! 2.36).
 //!
 //! A word is a barrier if, between two calls that wake those who sleep there, just as many
 //! different threads have called for it, in at least 9 of 10 cases, and each that wakes has also

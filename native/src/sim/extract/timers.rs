@@ -40,9 +40,9 @@ const ENOUGH_AT_TICKS: usize = 3;
 /// What a tick wakes is woken within this time of it, ns (`LATE` of `tick_phase.py`).
 const LATE: i64 = 50_000;
 
-/// A thread that reads the clock as the first thing that it does is woken at the latest so long after
-/// the same moment of a later period, ns: as late as any timer, and 50 us more, by which Linux puts
-/// off timers of fair threads (`timer_slack_ns`).
+/// A thread that reads the clock as the first thing that it does is woken at the latest so long
+/// after the same moment of a later period, ns: as late as any timer, and 50 us more, by which
+/// Linux puts off timers of fair threads (`timer_slack_ns`).
 const READ_LATE: i64 = LATE + 50_000;
 
 /// A wake belongs to the timer if it is off by at most this fraction of the period

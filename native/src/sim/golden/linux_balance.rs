@@ -4,8 +4,8 @@ use super::*;
 #[test]
 fn two_hogs_on_the_threads_of_one_core_are_spread() {
     // Two cores of two hardware threads. Both hogs begin on core 0, pinned; at 1 ms their masks are
-    // widened. Nobody waits, so that nothing can be pulled; after more than three passes in vain a CPU
-    // of core 1 has one of them pushed to it.
+    // widened. Nobody waits, so that nothing can be pulled; after more than three passes in vain a
+    // CPU of core 1 has one of them pushed to it.
     let mut b = Build::new(4);
     let anywhere = 0;
     for (name, cpu) in [("a", 0), ("b", 1)] {

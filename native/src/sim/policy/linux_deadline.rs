@@ -1,16 +1,17 @@
 //! SCHED_DEADLINE: kernel/sched/deadline.c, 3.14 to 6.18.
 //!
-//! Of each period a thread has a runtime, within a deadline; of those that may run the one with
-//! the earliest deadline does, before all real-time threads (EDF). One that has used up its runtime
+//! Of each period a thread has a runtime, within a deadline; of those that may run the one with the
+//! earliest deadline does, before all real-time threads (EDF). One that has used up its runtime
 //! waits for its next period (update_curr_dl_se, seen at clock ticks and switches, as HRTICK_DL is
-//! off; dl_task_timer), one that yields does so at once (yield_task_dl). One that wakes goes on with what it has
-//! left where that is no more than its part of the time to its deadline, else it begins a period
-//! (update_dl_entity), or with a deadline before the period's end it has what it then may
-//! (update_dl_revised_wakeup), and after it nothing until the period ends (dl_check_constrained_dl).
+//! off; dl_task_timer), one that yields does so at once (yield_task_dl). One that wakes goes on
+//! with what it has left where that is no more than its part of the time to its deadline, else it
+//! begins a period (update_dl_entity), or with a deadline before the period's end it has what it
+//! then may (update_dl_revised_wakeup), and after it nothing until the period ends
+//! (dl_check_constrained_dl).
 //!
 //! What a thread was given is not in a trace, unless the recorder found it. Of one of which it is
-//! not known the deadline is never and the runtime without end: it runs before all real-time threads
-//! and after all of known deadlines, and among its like whoever comes first does.
+//! not known the deadline is never and the runtime without end: it runs before all real-time
+//! threads and after all of known deadlines, and among its like whoever comes first does.
 //!
 //! Left out: reclaiming (SCHED_FLAG_RECLAIM), admission, inherited deadlines.
 use super::super::workload::{Class, Reservation, Tid};

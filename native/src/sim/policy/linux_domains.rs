@@ -8,17 +8,17 @@
 //! is stopped, are balanced on behalf by a busy CPU's tick.
 //!
 //! Modelled on the texts of 2.6.31 and 2.6.32 (and, with other constants, what
-//! 2.6.10 did). `Style::Groups` is the newer balancer (5.5 and later), which
-//! classes groups as having spare CPUs, being full, or being overloaded (`linux_room`), and so
-//! moves threads by their number, by what they use, or by their load (find_busiest_group,
-//! calculate_imbalance, detach_tasks; 5.10 to 6.18); there a thread
-//! too heavy for the imbalance is moved after enough failures, each of which halves it
-//! (5.10), and a failure resets the interval.
-//! Where nothing has moved for `nice_tries` + 2 passes of a CPU although threads should, or none of
-//! the busiest CPU's waits, its running thread is pushed (need_active_balance, imbalanced_active_balance;
-//! active_load_balance_cpu_stop, whose own few us are not there): since 5.10 only where it is
-//! the number of threads that is out of balance, before always.
-//! Left out: pushing because of capacity or SCHED_DEADLINE and real-time threads, power saving, asymmetric capacity, cgroups, NUMA balancing.
+//! 2.6.10 did). `Style::Groups` is the newer balancer (5.5 and later), which classes groups as
+//! having spare CPUs, being full, or being overloaded (`linux_room`), and so moves threads by their
+//! number, by what they use, or by their load (find_busiest_group, calculate_imbalance,
+//! detach_tasks; 5.10 to 6.18); there a thread too heavy for the imbalance is moved after enough
+//! failures, each of which halves it (5.10), and a failure resets the interval. Where nothing has
+//! moved for `nice_tries` + 2 passes of a CPU although threads should, or none of the busiest CPU's
+//! waits, its running thread is pushed (need_active_balance, imbalanced_active_balance;
+//! active_load_balance_cpu_stop, whose own few us are not there): since 5.10 only where it is the
+//! number of threads that is out of balance, before always. Left out: pushing because of capacity
+//! or SCHED_DEADLINE and real-time threads, power saving, asymmetric capacity, cgroups, NUMA
+//! balancing.
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};

@@ -2,11 +2,11 @@
 //!
 //! Each CPU keeps 50 ms of every second for its fair threads, however many real-time threads it
 //! has. What they run anyway counts, and what the CPU idles: when 50 ms of that have come together
-//! a new period begins (update_curr_dl_se). Only where they have not, that is at the moment from which
-//! on they need all that is left of the period (zero laxity: deadline less runtime), does the server
-//! run them above all real-time threads (dl_server_timer), until its runtime is used up. That is
-//! seen at a tick; what they run between the tick and the switch finds it used up and begins a new period
-//! at once, so that the next 50 ms come after 950 ms again.
+//! a new period begins (update_curr_dl_se). Only where they have not, that is at the moment from
+//! which on they need all that is left of the period (zero laxity: deadline less runtime), does the
+//! server run them above all real-time threads (dl_server_timer), until its runtime is used up.
+//! That is seen at a tick; what they run between the tick and the switch finds it used up and
+//! begins a new period at once, so that the next 50 ms come after 950 ms again.
 //!
 //! ```text
 //!  off ---start---> waits ---zero laxity---> serves ---used up---> used up

@@ -1,10 +1,10 @@
 //! Linux's real-time class, as CFS and EEVDF have it above them.
 //!
-//! Above it is SCHED_DEADLINE (`linux_deadline`), below it the fair class. One row of 99 FIFO
-//! lists per CPU, and one list of deadline threads, of which the earliest runs. A waking thread goes where it preempts the
-//! least; a CPU that turns to something worse pulls the best waiting real-time
-//! thread of the others. SCHED_RR threads of one level take turns.
-//! What they may use of a CPU: `linux_rt_bandwidth`, and from 6.12 on `linux_fair_server`.
+//! Above it is SCHED_DEADLINE (`linux_deadline`), below it the fair class. One row of 99 FIFO lists
+//! per CPU, and one list of deadline threads, of which the earliest runs. A waking thread goes
+//! where it preempts the least; a CPU that turns to something worse pulls the best waiting
+//! real-time thread of the others. SCHED_RR threads of one level take turns. What they may use of a
+//! CPU: `linux_rt_bandwidth`, and from 6.12 on `linux_fair_server`.
 //!
 //! A CPU on which they may not run keeps its real-time threads: others pull none of them, as
 //! pull_rt_task is for a CPU whose real-time thread has just left it, and nobody pushes them
