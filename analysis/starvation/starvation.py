@@ -135,8 +135,8 @@ def starvation(
             core = core if top is None else core.head(top)
         episodes = core.with_row_index("episode")
         with reading_once(trace):
-            some = _in_parts(trace, episodes)
-            return pl.concat(_result(trace, few, account(trace, few)) for few in some)
+            parts = _in_parts(trace, episodes)
+            return pl.concat(_result(trace, part, account(trace, part)) for part in parts)
 
 
 @needs("switches", "wakeups")
