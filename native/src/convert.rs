@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::pipeline::Pipeline;
 use crate::realign::Realign;
-use crate::reconstruct::Unreported;
 use crate::reconstruct::clocks::{self, Examiner, Offset};
 use crate::reconstruct::recorded::{Chosen, Suspicion};
+use crate::reconstruct::{Reconstructor, Unreported};
 use crate::store::Store;
 use crate::summary::TraceJson;
 
@@ -64,6 +64,10 @@ pub fn convert<S: Store>(
         pipeline.group_moves(&end.group_moves);
         let mut summary = pipeline.finish(&info)?;
         let inferred = summary.reconstruction.is_some();
+        let switching = summary
+            .reconstruction
+            .as_ref()
+            .map(Reconstructor::switching);
         let (broken, mut found) = match (&summary.reconstruction, summary.window) {
             (Some(one), Some((_, end))) => (one.out_of_order(), one.unreported(end)),
             _ => (0, Unreported::default()),
@@ -79,6 +83,7 @@ pub fn convert<S: Store>(
             store,
             json,
             broken,
+            switching: switching.unwrap_or_default(),
             anywhere,
             found,
             suspicion,
@@ -105,7 +110,7 @@ pub fn convert<S: Store>(
     }
     let trusted = options.asked(decode::CLOCKS.0);
     if last.broken >= clocks::SUSPICIOUS && !trusted {
-        known.offsets = offsets(path, &options, progress)?;
+        known.offsets = offsets(path, &options, &last.switching, progress)?;
     }
     if !known.offsets.is_empty() {
         drop(last.store);
@@ -141,6 +146,8 @@ struct Reading<S> {
     json: TraceJson,
     /// Events in an order that clocks that differ explain.
     broken: u64,
+    /// CPUs that switch.
+    switching: Vec<u16>,
     anywhere: Vec<(Option<u16>, u64)>,
     found: Unreported,
     suspicion: Option<Suspicion>,
@@ -153,24 +160,37 @@ fn chosen(path: &Path, options: &Options, suspicion: &Suspicion) -> Result<Optio
     }
     let (_, mut source) = decode::open(path, options)?;
     let mut chosen = Chosen::new(suspicion);
-    ahead::run(&mut *source, &mut chosen, options.jobs, &Arc::default())?;
+    let end = ahead::run(&mut *source, &mut chosen, options.jobs, &Arc::default());
+    if !chosen.has_enough() {
+        end?;
+    }
     Ok(chosen.threads())
 }
 
 /// How often at most a file is read again with what the reading before it found missing.
 const READINGS: usize = 2;
 
-/// How the clocks of a trace's CPUs differ.
-fn offsets(path: &Path, options: &Options, progress: &mut Progress<'_>) -> Result<Vec<Offset>> {
+/// How the clocks of a trace's CPUs differ, of which these switch: a long trace is read only as far as
+/// it takes to know.
+fn offsets(
+    path: &Path,
+    options: &Options,
+    switching: &[u16],
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Offset>> {
     let (_, mut source) = decode::open(path, options)?;
     let info = source.info().clone();
     if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
         return Ok(Vec::new());
     }
     let both_steps = info.has_waking && info.has_enqueued;
-    let mut examiner =
-        Examiner::new(info.ncpu, both_steps, progress).with_chosen(options.chosen.clone());
-    ahead::run(&mut *source, &mut examiner, options.jobs, &Arc::default())?;
+    let mut examiner = Examiner::new(info.ncpu, both_steps, progress)
+        .with_chosen(options.chosen.clone())
+        .with_switching(switching.to_vec());
+    let end = ahead::run(&mut *source, &mut examiner, options.jobs, &Arc::default());
+    if !examiner.has_enough() {
+        end?;
+    }
     Ok(examiner.offsets())
 }
 

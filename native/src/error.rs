@@ -61,6 +61,11 @@ impl Error {
         }
     }
 
+    /// Ends a pass over events for whoever takes them and needs no more.
+    pub fn enough() -> Self {
+        Self::Caller("no more events are needed".into())
+    }
+
     /// What only a mistake in schedscope can lead to.
     pub fn internal(found: impl Into<String>) -> Self {
         Self::Report {

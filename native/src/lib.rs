@@ -20,6 +20,7 @@ pub mod pipeline;
 mod prefetch;
 #[cfg(feature = "python")]
 mod python;
+mod ranks;
 mod realign;
 pub mod reconstruct;
 mod regular_file;

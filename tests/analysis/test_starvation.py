@@ -11,12 +11,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
+from polars.testing import assert_frame_equal
 from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli, units
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis.starvation import starvation
+from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.simulator.builder import Builder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -524,6 +527,25 @@ def test_on_recordings_the_sums_hold(name: str, tmp_path: Path) -> None:
     )
     by_comm = ss.starvation_summary(trace, threshold="1ms")
     assert by_comm["n"].sum() == frame.height
+
+
+def test_in_how_many_parts_they_are_accounted_for_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many episodes, some at a time are asked who ran meanwhile."""
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path)
+    whole = ss.starvation(trace, threshold="1ms")
+    asked: list[int] = []
+
+    def counted(trace: ss.Trace, episodes: pl.DataFrame) -> Account:
+        asked.append(episodes.height)
+        return account(trace, episodes)
+
+    monkeypatch.setattr(starvation, "account", counted)
+    monkeypatch.setattr(starvation, "_RAN", 20)
+    assert_frame_equal(ss.starvation(trace, threshold="1ms"), whole)
+    assert len(asked) > 3
+    assert sum(asked) == whole.height
 
 
 def test_the_bully_is_found(tmp_path: Path) -> None:

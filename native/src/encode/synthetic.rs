@@ -65,6 +65,14 @@ struct Thread {
 const IDLE_PRIO: i16 = 120;
 const FIRST_TID: u32 = 1000;
 
+/// One thread in 50 is the kernel's, or the recording would be of chosen programs only.
+fn name(index: u32) -> String {
+    match index % 50 {
+        0 => "kworker/0:0".to_owned(),
+        other => format!("worker/{other}"),
+    }
+}
+
 /// A machine of `ncpu` CPUs and `threads` threads.
 pub struct Machine {
     random: Random,
@@ -88,7 +96,7 @@ impl Machine {
                 party: Party {
                     tid: FIRST_TID + index,
                     prio: Some(100 + random.below(40) as i16),
-                    comm: Comm::new(format!("worker/{}", index % 50).as_bytes()),
+                    comm: Comm::new(name(index).as_bytes()),
                     ..Party::default()
                 },
                 doing: Behaviour::Sleeping,

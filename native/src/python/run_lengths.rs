@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, ints, source_of, table};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::sweep::lengths;
 
 /// Options of `run_lengths`.
@@ -59,15 +59,9 @@ pub fn run_lengths(
         by_cpu,
         by_end,
         sure,
+        shares,
     };
-    let (found, of_groups) = py.detach(|| -> Result<_> {
-        let mut found = lengths::lengths(&states, &switches, &question)?;
-        let of_groups: Vec<_> = found
-            .iter_mut()
-            .map(|(_, runs)| runs.quantiles(&shares))
-            .collect();
-        Ok((found, of_groups))
-    })?;
+    let found = py.detach(|| lengths::lengths(&states, &switches, &question))?;
     let runs = || found.iter().map(|(_, runs)| runs);
     let mut columns = vec![
         (
@@ -84,12 +78,12 @@ pub fn run_lengths(
                     .collect::<UInt8Array>(),
             ) as ArrayRef,
         ),
-        ("n", ints(runs().map(|runs| runs.n() as i64))),
+        ("n", ints(runs().map(|runs| runs.lengths.n() as i64))),
         (
             "n_censored",
             ints(runs().map(|runs| runs.n_censored as i64)),
         ),
-        ("total", ints(runs().map(lengths::Runs::total))),
+        ("total", ints(runs().map(|runs| runs.lengths.total()))),
         (
             "total_censored",
             ints(runs().map(|runs| runs.total_censored)),
@@ -97,20 +91,21 @@ pub fn run_lengths(
         (
             "max",
             Arc::new(
-                of_groups
-                    .iter()
-                    .map(|of_group| of_group.as_ref().map(|(max, _)| *max))
+                runs()
+                    .map(|runs| runs.lengths.max())
                     .collect::<Int64Array>(),
             ),
         ),
     ];
-    let names: Vec<String> = (0..shares.len()).map(|share| format!("q{share}")).collect();
+    let of_groups: Vec<_> = runs().map(|runs| runs.lengths.found()).collect();
+    let names: Vec<String> = (0..question.shares.len())
+        .map(|share| format!("q{share}"))
+        .collect();
     for (share, name) in names.iter().enumerate() {
-        let values: Int64Array = of_groups
+        let values = of_groups
             .iter()
-            .map(|of_group| of_group.as_ref().map(|(_, values)| values[share]))
-            .collect();
-        columns.push((name, Arc::new(values)));
+            .map(|of_group| of_group.as_ref().map(|values| values[share]));
+        columns.push((name, Arc::new(values.collect::<Int64Array>())));
     }
     Ok(table(columns)?)
 }

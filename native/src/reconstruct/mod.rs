@@ -223,6 +223,13 @@ impl Reconstructor {
             + self.late_enqueues
     }
 
+    /// The CPUs that switch.
+    pub fn switching(&self) -> Vec<u16> {
+        let cpus = (0..).zip(&self.cpus);
+        let switching = cpus.filter(|(_, totals)| totals.switches > 0);
+        switching.map(|(cpu, _)| cpu).collect()
+    }
+
     /// Where switches are missing that the source does not report, in the window that ended at
     /// `end`.
     pub fn unreported(&self, end: i64) -> Unreported {

@@ -6,7 +6,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Party, State};
 use crate::reconstruct::CpuTotals;
@@ -225,10 +225,15 @@ impl<'a> Chosen<'a> {
             ..
         } = *self.suspicion;
         let broken = breaks >= BREAKS && breaks.saturating_mul(OFTEN) >= self.passages;
-        if self.uncovered <= breaks / OFTEN && (broken || told || certain) {
+        if !self.has_enough() && (broken || told || certain) {
             return Some(self.tids);
         }
         certain.then(FxHashSet::default)
+    }
+
+    /// More events would change nothing: too many switches are between two that are left out.
+    pub fn has_enough(&self) -> bool {
+        self.uncovered > self.suspicion.breaks / OFTEN
     }
 
     fn is_out(&self, who: &Party) -> bool {
@@ -254,6 +259,9 @@ impl EventSink for Chosen<'_> {
     }
 
     fn progress(&mut self, _: u64, _: u64) -> Result<()> {
+        if self.has_enough() {
+            return Err(Error::enough());
+        }
         check_interrupt()
     }
 }
@@ -307,6 +315,19 @@ mod tests {
         assert_eq!(chosen(&with, &few), None);
         let many = sure(8, false).expect("eight breaks");
         assert_eq!(chosen(&with, &many), Some(vec![30]));
+        let mut reading = Chosen::new(&few);
+        let idle = |tid| Event::Switch {
+            ts: 0,
+            cpu: 0,
+            prev: who(tid),
+            prev_state: State::Sleeping,
+            preempted: None,
+            next: who(0),
+        };
+        reading.event(&idle(30)).expect("nothing to refuse");
+        assert!(reading.progress(0, 0).is_ok() && !reading.has_enough());
+        reading.event(&idle(7)).expect("nothing to refuse");
+        assert!(reading.progress(0, 0).is_err() && reading.has_enough());
         let certain = sure(0, true).expect("nothing need break");
         assert_eq!(chosen(&with, &certain), Some(vec![]));
     }

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use super::switch_ins::SwitchIns;
 use crate::error::Result;
 use crate::model::event::End;
+use crate::ranks::{Ranks, Room, Share};
 use crate::states::{NOWHERE, RUNNING, Want, each};
 use crate::store::Source;
 
@@ -21,6 +22,8 @@ pub struct RunLengthQuery {
     pub by_end: bool,
     /// Each run from later on began with a switch-in.
     pub sure: i64,
+    /// The ranks that are asked for.
+    pub shares: Vec<Share>,
 }
 
 impl RunLengthQuery {
@@ -36,44 +39,32 @@ pub type Key = (u32, Option<u16>, Option<u8>);
 /// Runs of one group.
 #[derive(Default)]
 pub struct Runs {
-    /// Lengths below 2^32 ns, that is 4.3 s: nearly all, in half the memory.
-    short: Vec<u32>,
-    long: Vec<i64>,
+    /// Lengths of those that were seen from start to end.
+    pub lengths: Ranks,
     pub n_censored: u64,
     pub total_censored: i64,
 }
 
-impl Runs {
-    pub fn n(&self) -> usize {
-        self.short.len() + self.long.len()
-    }
+/// Lengths that are held, of all groups: 67 MB of runs below 4.3 s.
+const HELD: usize = 1 << 24;
+/// A group that has fewer goes on holding them: it takes 4 kB, which buckets would take, too.
+const FEW: usize = 1 << 10;
+/// Of lengths of which too many are near a rank: the fewest parts that are counted. With these a
+/// length is found in 16 more readings at most.
+const PARTS: usize = 1 << 4;
 
-    pub fn total(&self) -> i64 {
-        let short: i64 = self.short.iter().copied().map(i64::from).sum();
-        short + self.long.iter().sum::<i64>()
-    }
-
-    fn add(&mut self, length: i64) {
-        match u32::try_from(length) {
-            Ok(short) => self.short.push(short),
-            Err(_) => self.long.push(length),
-        }
-    }
-
-    /// The longest, and the shortest that is not exceeded by at least each share of them.
-    pub fn quantiles(&mut self, shares: &[(u64, u64)]) -> Option<(i64, Vec<i64>)> {
-        let n = self.n() as u64;
-        let longest = self.long.iter().max().copied();
-        let longest = longest.or_else(|| self.short.iter().max().copied().map(i64::from))?;
-        let of = |(part, whole): &(u64, u64)| {
-            let rank = (u128::from(n) * u128::from(*part)).div_ceil(u128::from(*whole)) as usize;
-            let place = rank.clamp(1, n as usize) - 1;
-            match place.checked_sub(self.short.len()) {
-                None => i64::from(*self.short.select_nth_unstable(place).1),
-                Some(place) => *self.long.select_nth_unstable(place).1,
-            }
+/// Does one reading suffice to hold so many lengths near each rank; else, what each may take.
+fn room(sought: &[usize]) -> Room {
+    if sought.iter().sum::<usize>() <= HELD {
+        return Room {
+            held: HELD,
+            parts: PARTS,
         };
-        Some((longest, shares.iter().map(of).collect()))
+    }
+    let each = HELD / 2 / sought.len();
+    Room {
+        held: each,
+        parts: each.clamp(PARTS, 1 << 16),
     }
 }
 
@@ -84,18 +75,25 @@ pub fn lengths(
     switches: &Source<'_>,
     question: &RunLengthQuery,
 ) -> Result<Vec<(Key, Runs)>> {
-    let read = |ins| -> Result<Lengths<'_>> {
-        let mut lengths = Lengths::new(question, ins);
-        for batch in states.batches() {
-            lengths.read(&batch?)?;
-        }
-        Ok(lengths)
+    let (mut lengths, in_order) = {
+        let mut lengths = Lengths::new(question, SwitchIns::new(switches));
+        lengths.read_all(states)?;
+        let in_order = lengths.ins.in_order()?;
+        (lengths, in_order)
     };
-    let mut lengths = read(SwitchIns::new(switches))?;
-    if !lengths.ins.in_order()? {
-        lengths = read(SwitchIns::all(switches, |utid| {
-            question.group_of(utid).is_some()
-        })?)?;
+    let ins = || {
+        if in_order {
+            return Ok(SwitchIns::new(switches));
+        }
+        SwitchIns::all(switches, |utid| question.group_of(utid).is_some())
+    };
+    if !in_order {
+        lengths = Lengths::new(question, ins()?);
+        lengths.read_all(states)?;
+    }
+    while lengths.seek() {
+        lengths.ins = ins()?;
+        lengths.read_all(states)?;
     }
     Ok(lengths.found)
 }
@@ -108,6 +106,10 @@ struct Lengths<'a> {
     found: Vec<(Key, Runs)>,
     /// Of groups that are of threads only, where each is.
     places: Vec<usize>,
+    /// After so many more runs too many lengths may be held.
+    unchecked: usize,
+    /// All runs were told: only lengths are told again.
+    again: bool,
 }
 
 impl<'a> Lengths<'a> {
@@ -118,7 +120,45 @@ impl<'a> Lengths<'a> {
             of: FxHashMap::default(),
             found: Vec::new(),
             places: Vec::new(),
+            unchecked: HELD,
+            again: false,
         }
+    }
+
+    fn read_all(&mut self, states: &Source<'_>) -> Result<()> {
+        states.batches().try_for_each(|batch| self.read(&batch?))
+    }
+
+    /// All runs were told: whether they are to be told once more.
+    fn seek(&mut self) -> bool {
+        self.again = true;
+        let mut sought = Vec::new();
+        for (_, runs) in &mut self.found {
+            runs.lengths.settle(&self.question.shares);
+            sought.extend(runs.lengths.sought());
+        }
+        let room = room(&sought);
+        for (_, runs) in &mut self.found {
+            runs.lengths.seek(room);
+        }
+        !sought.is_empty()
+    }
+
+    /// If too many lengths are held, those of large groups are counted from now on.
+    #[cold]
+    fn check(&mut self) {
+        let held = |found: &[(Key, Runs)]| -> usize {
+            found.iter().map(|(_, runs)| runs.lengths.held()).sum()
+        };
+        if held(&self.found) >= HELD {
+            for (_, runs) in &mut self.found {
+                if runs.lengths.held() >= FEW {
+                    runs.lengths.count(&self.question.shares);
+                }
+            }
+        }
+        // Many small groups may hold more, but are not looked at too often.
+        self.unchecked = HELD.saturating_sub(held(&self.found)).max(HELD / 8);
     }
 
     #[inline]
@@ -179,8 +219,12 @@ impl<'a> Lengths<'a> {
             let runs = &mut self.found[at].1;
             let seen = row.end != End::Lost as u8 && row.end != End::Window as u8;
             if begun && row.ts >= begin && row.until <= end && seen {
-                runs.add(length);
-            } else {
+                runs.lengths.add(length);
+                self.unchecked -= 1;
+                if self.unchecked == 0 {
+                    self.check();
+                }
+            } else if !self.again {
                 runs.n_censored += 1;
                 runs.total_censored += length;
             }
@@ -194,14 +238,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_go_over_short_and_long_ones() {
-        let mut runs = Runs::default();
-        for length in [1 << 40, 7, 1 << 32, u32::MAX.into(), 3] {
-            runs.add(length);
+    fn what_is_held_in_a_later_reading_is_bounded() {
+        let most = |sought: &[usize]| -> usize {
+            let Room { held, parts } = room(sought);
+            let taken = sought
+                .iter()
+                .map(|n| if *n <= held { *n } else { 2 * parts });
+            taken.sum()
+        };
+        for sought in [
+            vec![],
+            vec![HELD],
+            vec![HELD + 1],
+            vec![HELD; 1000],
+            vec![1 << 10; 60_000],
+            [vec![1 << 9; 60_000], vec![HELD]].concat(),
+        ] {
+            assert!(most(&sought) <= HELD, "{}", sought.len());
         }
-        let shares = [1, 2, 3, 4, 5].map(|part| (part, 5));
-        let ranked = vec![3, 7, u32::MAX.into(), 1 << 32, 1 << 40];
-        assert_eq!(runs.total(), ranked.iter().sum::<i64>());
-        assert_eq!(runs.quantiles(&shares), Some((1 << 40, ranked)));
+        // Half a million groups, and three ranks of each.
+        assert_eq!(room(&vec![1 << 9; 1_500_000]).parts, PARTS);
     }
 }

@@ -9,6 +9,8 @@ use crate::model::event::{Event, Party, UNKNOWN_TID, WakeKind};
 /// So many threads that a CPU was handed and did not run, and more than those that it did:
 /// it does not belong to the CPUs that handed them.
 const FEW: u32 = 4;
+/// So many that it did run, and twice as many as it did not: it belongs to them.
+const MANY: u32 = 4 * FEW;
 /// Threads that are followed at a time.
 const FOLLOWED: usize = 1 << 16;
 
@@ -103,6 +105,16 @@ impl Handed {
 
     fn unseen_on(&self, cpu: u16) -> u32 {
         self.unseen.get(&cpu).copied().unwrap_or(0)
+    }
+
+    /// Has it been seen that these CPUs belong together? Each ran many of those that it was handed.
+    pub fn all_belong(&self, cpus: &[u16]) -> bool {
+        let at = |of: &HashMap<u16, u32>, cpu| of.get(cpu).copied().unwrap_or(0);
+        cpus.iter().all(|cpu| {
+            let (ran, not) = self.came.get(cpu).copied().unwrap_or_default();
+            let not = not + at(&self.again, cpu) + at(&self.before, cpu);
+            ran >= MANY.max(2 * not)
+        })
     }
 
     /// The CPU that ran fewest of the threads it was handed, if it does not belong to the
@@ -208,6 +220,23 @@ mod tests {
         let mut goes_on_recording = handed(true);
         goes_on_recording.event(&goes_on(1, 23, 5));
         assert_eq!(goes_on_recording.stranger(), Some((1, 12)));
+    }
+
+    #[test]
+    fn cpus_belong_together_once_each_ran_many_of_those_it_was_handed() {
+        let mut handed = Handed::default();
+        for tid in 20..20 + MANY {
+            assert!(!handed.all_belong(&[1]));
+            handed.event(&wakeup(tid, WakeKind::Enqueued));
+            handed.event(&runs(tid, 1));
+        }
+        assert!(handed.all_belong(&[1]));
+        // Nothing is known of the one that hands them.
+        assert!(!handed.all_belong(&[0, 1]));
+        woken_twice(&mut handed);
+        assert!(handed.all_belong(&[1]));
+        woken_twice(&mut handed);
+        assert!(!handed.all_belong(&[1]));
     }
 
     #[test]

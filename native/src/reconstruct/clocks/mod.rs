@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::apart::Clocks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Event, EventSink, Party, State, UNKNOWN_TID, WakeKind};
 use handed::Handed;
@@ -129,6 +129,8 @@ pub struct Examiner<'a> {
     resolution: i64,
     /// Threads whose events alone were recorded, by tid; None: all were.
     chosen: Option<Arc<FxHashSet<u32>>>,
+    /// CPUs that switch somewhere in the trace; None: that is not known.
+    switching: Option<Vec<u16>>,
 }
 
 impl EventSink for Examiner<'_> {
@@ -196,6 +198,9 @@ impl EventSink for Examiner<'_> {
     }
 
     fn progress(&mut self, done: u64, total: u64) -> Result<()> {
+        if self.has_enough() {
+            return Err(Error::enough());
+        }
         (self.progress)(done, total)
     }
 }
@@ -216,6 +221,7 @@ impl<'a> Examiner<'a> {
             handed: Handed::default(),
             resolution: 1,
             chosen: None,
+            switching: None,
         }
     }
 
@@ -224,6 +230,19 @@ impl<'a> Examiner<'a> {
     pub fn with_chosen(mut self, chosen: Option<Arc<FxHashSet<u32>>>) -> Self {
         self.chosen = chosen;
         self
+    }
+
+    /// These CPUs switch somewhere in the trace: once enough is known of each, the reading may end.
+    #[must_use]
+    pub fn with_switching(mut self, cpus: Vec<u16>) -> Self {
+        self.switching = Some(cpus);
+        self
+    }
+
+    /// More events would change nothing.
+    pub fn has_enough(&self) -> bool {
+        let belong = |cpus: &Vec<u16>| self.handed.all_belong(cpus);
+        self.full() && self.switching.as_ref().is_some_and(belong)
     }
 
     /// What an event says of the threads that were recorded: all others are as if idle.
@@ -349,6 +368,69 @@ mod tests {
         examiner.leave_out_unwoken();
         assert!(examiner.seen.iter().all(|seen| seen.thread == 1));
         assert_eq!(examiner.seen.len(), 36);
+    }
+
+    #[test]
+    fn the_reading_ends_once_enough_events_were_seen_of_cpus_that_belong_together() {
+        let woken = |tid, cpu, target| Event::Wakeup {
+            ts: 0,
+            cpu,
+            kind: WakeKind::Enqueued,
+            waker: None,
+            current: None,
+            who: Party {
+                tid,
+                ..Party::default()
+            },
+            target_cpu: Some(target),
+        };
+        let switches = |cpu, prev, next| Event::Switch {
+            ts: 0,
+            cpu,
+            prev: Party {
+                tid: prev,
+                ..Party::default()
+            },
+            prev_state: State::Sleeping,
+            preempted: None,
+            next: Party {
+                tid: next,
+                ..Party::default()
+            },
+        };
+        let told = |switching: Option<Vec<u16>>, cpus: u16| {
+            let mut silent = |_, _| Ok(());
+            let mut examiner = Examiner::new(2, true, &mut silent);
+            examiner.most = 400;
+            if let Some(cpus) = switching {
+                examiner = examiner.with_switching(cpus);
+            }
+            for round in 1..1000 {
+                for cpu in 0..cpus {
+                    let tid = 10 + u32::from(cpu);
+                    let came = [
+                        woken(tid, 1 - cpu, cpu),
+                        switches(cpu, 0, tid),
+                        switches(cpu, tid, 0),
+                    ];
+                    for event in &came {
+                        examiner.event(event).expect("taken");
+                    }
+                }
+                if examiner.progress(0, 0).is_err() {
+                    assert!(examiner.has_enough());
+                    return Some(round);
+                }
+            }
+            assert!(!examiner.has_enough());
+            None
+        };
+        let (both, one) = (told(Some(vec![0, 1]), 2), told(Some(vec![0]), 1));
+        assert!(both.is_some_and(|rounds| rounds > 50), "{both:?}");
+        assert!(one.is_some_and(|rounds| rounds > 100), "{one:?}");
+        // Of CPU 1 nothing is seen; or it is not known whether something would be.
+        assert_eq!(told(Some(vec![0, 1]), 1), None);
+        assert_eq!(told(None, 2), None);
     }
 
     #[test]
