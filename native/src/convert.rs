@@ -8,6 +8,7 @@ use rustc_hash::FxHashSet;
 use crate::decode::{self, Options, ahead};
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
+use crate::model::event::Origin;
 use crate::pipeline::Pipeline;
 use crate::realign::Realign;
 use crate::reconstruct::clocks::{self, Examiner, Offset};
@@ -180,7 +181,8 @@ fn offsets(
 ) -> Result<Vec<Offset>> {
     let (_, mut source) = decode::open(path, options)?;
     let info = source.info().clone();
-    if info.ncpu < 2 || !(info.has_waking || info.has_enqueued) {
+    let wakes = info.has_waking || info.has_enqueued;
+    if info.ncpu < 2 || !wakes || info.origin == Origin::Simulation {
         return Ok(Vec::new());
     }
     let both_steps = info.has_waking && info.has_enqueued;

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
-use crate::model::event::{Comm, Event, EventSink, Function, GroupMove, SourceInfo, State};
+use crate::model::event::{Comm, Event, EventSink, Function, GroupMove, Origin, SourceInfo, State};
 use crate::model::tables::{
     Cpu, Cpus, DiskRequest, DiskRequests, Irq, Irqs, Lock, Locks, Loss, Losses, Migration,
     Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep,
@@ -43,6 +43,7 @@ pub struct Pipeline<'a, S: Store> {
     chosen: Option<&'a FxHashSet<u32>>,
     /// The source says that a filter left out events.
     told_filtered: bool,
+    origin: Origin,
     kernel: KernelThreads,
     departures: Departures,
     window: (Option<i64>, Option<i64>),
@@ -118,6 +119,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             unreported: None,
             chosen: None,
             told_filtered: info.filtered,
+            origin: info.origin,
             kernel: KernelThreads::default(),
             departures: Departures::default(),
             window: info.window,
@@ -200,7 +202,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
     /// May the recording be of some threads only?
     fn suspicion(&self) -> Option<Suspicion> {
         let reconstruction = self.reconstruction.as_ref()?;
-        if self.chosen.is_some() || !self.linux {
+        if self.chosen.is_some() || !self.linux || self.origin != Origin::Linux {
             return None;
         }
         if self.departures.are_one_sided() && reconstruction.of_all_break() {

@@ -10,7 +10,7 @@ import pytest
 from schedscope import open as open_trace, workload as w
 from schedscope.exports.write import export
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.trace import TABLES, Trace
 
 SUFFIX = {"perfetto": "pftrace", "trace.dat": "dat"}
 
@@ -62,3 +62,33 @@ def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
     notes = []
     export(trace, tmp_path / "tables", "parquet", notes=notes)
     assert notes == []
+
+
+@pytest.mark.parametrize("to", sorted(SUFFIX))
+def test_threads_of_the_kernel_are_not_missed(to: str, tmp_path: Path) -> None:
+    """A recording of so many switches without any would be one of chosen threads."""
+    ordered = {"ipi": "1ns", "idle_exit": "1ns"}
+    trace = simulate(w.hogs(17, time="1s"), policy="eevdf-6.17", cpus=4, costs=ordered)
+    back = open_trace(export(trace, tmp_path / f"a.{SUFFIX[to]}", to))
+    assert "filtered" not in back.info
+    unknown = back.states.filter(pl.col("state") == "unknown").select(pl.col("dur").sum())
+    assert unknown.collect().item() == 0
+
+
+@pytest.mark.parametrize("to", sorted(SUFFIX))
+def test_nor_are_they_in_a_recording_of_freebsd(to: str, tmp_path: Path) -> None:
+    trace = simulate(w.hogs(17, time="1s"), policy="ule-14", cpus=4)
+    info = {name: value for name, value in trace.info.items() if name != "simulation"}
+    tables = {name: getattr(trace, name).collect() for name in TABLES if name != "cpus"}
+    other = Trace.from_tables(tables, info | {"os": "FreeBSD", "release": "14.1-RELEASE"})
+    back = open_trace(export(other, tmp_path / f"a.{SUFFIX[to]}", to))
+    assert "filtered" not in back.info
+
+
+@pytest.mark.parametrize("to", sorted(SUFFIX))
+def test_its_cpus_have_one_clock(to: str, tmp_path: Path) -> None:
+    """What has the same time on two CPUs may be read in another order, and no clock explains it."""
+    trace = simulate(w.hogs(17, time="1s"), policy="eevdf-6.17", cpus=4)
+    back = open_trace(export(trace, tmp_path / f"a.{SUFFIX[to]}", to))
+    times = [one.switches.select("ts").collect().to_series().sort() for one in (trace, back)]
+    assert times[0].equals(times[1])

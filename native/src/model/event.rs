@@ -659,6 +659,18 @@ pub struct CpuInfo {
     pub online: Option<bool>,
 }
 
+/// What was recorded, where a file in a format of Linux says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Or not said.
+    #[default]
+    Linux,
+    /// As our exports of what was recorded on FreeBSD.
+    OtherSystem,
+    /// All CPUs have one clock.
+    Simulation,
+}
+
 /// What is known before the first event.
 #[derive(Debug, Clone, Default)]
 pub struct SourceInfo {
@@ -678,6 +690,7 @@ pub struct SourceInfo {
     pub window: (Option<i64>, Option<i64>),
     /// The source says that a filter left out events, or that one program alone was recorded.
     pub filtered: bool,
+    pub origin: Origin,
     /// Which wake steps were recorded at all.
     pub has_waking: bool,
     pub has_enqueued: bool,

@@ -425,7 +425,8 @@ def _host(trace: Trace) -> tuple[str, str, str]:
     numbers = [int(n) for n in re.findall(r"\d{1,9}", release)[:2]]
     # Readers choose the letters of prev_state by the release; ours are those of 4.14 on.
     modern = os_name == "Linux" and numbers >= [4, 14]
-    version = f"{os_name or 'unknown system'} {release}, written by schedscope".replace("  ", " ")
+    system = "simulation" if "simulation" in info else f"{os_name or 'unknown system'} {release}"
+    version = f"{system.strip()}, written by schedscope"
     return (release if modern else _MODERN, str(info.get("machine") or ""), version)
 
 

@@ -203,7 +203,9 @@ def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
     tables = {name: getattr(trace, name).collect() for name in names}
     clock = trace.metadata("clock", "name")
     settings = {"clock": clock if clock in _CLOCKS else "mono"}
-    if trace.info.get("release"):
+    if "simulation" in trace.info:
+        settings["uname"] = "Linux schedscope-simulation"
+    elif trace.info.get("release") or trace.info.get("os") not in (None, "Linux"):
         words = ("os", "hostname", "release", "machine")
         told = [str(trace.info.get(word) or "unknown").replace(" ", "-") for word in words]
         settings["uname"] = " ".join(told)

@@ -28,7 +28,8 @@ use crate::decode::ftrace::records::{Action, Mapped, Mapper};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{
-    Comm, Event, EventSink, Extent, LossReason, Party, Source, SourceEnd, SourceInfo, WakeKind,
+    Comm, Event, EventSink, Extent, LossReason, Origin, Party, Source, SourceEnd, SourceInfo,
+    WakeKind,
 };
 use crate::regular_file::open_regular;
 use bytes::ByteOrder;
@@ -198,6 +199,7 @@ impl PerfData {
             linux_priorities: true,
             uncounted: false,
             filtered,
+            origin: Origin::Linux,
             remarks: Vec::new(),
             about: metadata::about(&features, &attrs),
         };

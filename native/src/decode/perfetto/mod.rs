@@ -28,7 +28,7 @@ use crate::decode::merge::{Head, Stream, merge};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{
-    CpuInfo, Event, EventSink, LossReason, Party, Source, SourceEnd, SourceInfo,
+    CpuInfo, Event, EventSink, LossReason, Origin, Party, Source, SourceEnd, SourceInfo,
 };
 use crate::regular_file::open_regular;
 use bundle::{Bundle, CpuState, Known, NAMES, decode};
@@ -149,6 +149,7 @@ impl Perfetto {
                 threads: scan.threads.clone(),
                 processes: scan.processes.clone(),
                 linux_priorities: true,
+                origin: origin(&scan.version),
                 unfinished: scan.service_buffers.lack_the_end()
                     || scan.truncated_at.or(cut).is_some(),
                 about: about(&scan),
@@ -273,6 +274,17 @@ struct Shared<'a> {
 
 /// Bytes between two reports of progress.
 const REPORT: u64 = 4 << 20;
+
+/// How the version of the kernel ends in our exports; it begins with what was recorded.
+const OURS: &str = ", written by schedscope";
+
+fn origin(version: &str) -> Origin {
+    match version.strip_suffix(OURS) {
+        Some("simulation") => Origin::Simulation,
+        Some(system) if !system.starts_with("Linux") => Origin::OtherSystem,
+        _ => Origin::Linux,
+    }
+}
 
 impl Source for Perfetto {
     fn info(&self) -> &SourceInfo {

@@ -95,6 +95,7 @@ pub struct Scan {
     /// Told after the first events: these may be new threads.
     pub memberships: Vec<Membership>,
     pub clocks: Clocks,
+    pub version: String,
     pub release: String,
     pub machine: String,
     pub service: String,
@@ -408,6 +409,7 @@ impl Scan {
                 1 => {
                     for (number, value) in Fields::new(value.bytes()) {
                         match number {
+                            2 => self.version = value.text(),
                             3 => self.release = value.text(),
                             4 => self.machine = value.text(),
                             _ => {}

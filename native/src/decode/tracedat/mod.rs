@@ -27,7 +27,7 @@ use crate::decode::tracedat::compression::{Codec, Kind};
 use crate::decode::tracedat::header::{FormatText, Header, MAGIC};
 use crate::decode::tracedat::options::{Buffer, Facts};
 use crate::error::{Error, Result};
-use crate::model::event::{Source, SourceInfo};
+use crate::model::event::{Origin, Source, SourceInfo};
 
 /// Everything in the file but the events.
 struct Contents {
@@ -137,6 +137,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         ncpu: most.max(count),
         counts_cpus: count > 0,
         linux_priorities: true,
+        origin: origin(&facts.uname),
         about: about(&header, facts, buffer),
         ..SourceInfo::default()
     };
@@ -285,6 +286,19 @@ fn scale(
         .or(facts.clock.as_deref())
         .unwrap_or("local");
     cycles(input.name(), clock, options.get("tsc_hz"))
+}
+
+/// What our export of a simulation says in place of the host's name.
+const SIMULATION: &str = "schedscope-simulation";
+
+/// What uname(1) tells: system, then host.
+fn origin(uname: &str) -> Origin {
+    let mut words = uname.split_whitespace();
+    match (words.next(), words.next()) {
+        (_, Some(SIMULATION)) => Origin::Simulation,
+        (None | Some("Linux"), _) => Origin::Linux,
+        _ => Origin::OtherSystem,
+    }
 }
 
 /// What trace.json says of the file.
