@@ -43,7 +43,7 @@ pub struct Pipeline<'a, S: Store> {
     chosen: Option<&'a FxHashSet<u32>>,
     /// The source says that a filter left out events.
     told_filtered: bool,
-    origin: Origin,
+    all_threads: bool,
     kernel: KernelThreads,
     departures: Departures,
     window: (Option<i64>, Option<i64>),
@@ -119,7 +119,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             unreported: None,
             chosen: None,
             told_filtered: info.filtered,
-            origin: info.origin,
+            all_threads: info.all_threads || info.origin != Origin::Linux,
             kernel: KernelThreads::default(),
             departures: Departures::default(),
             window: info.window,
@@ -202,7 +202,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
     /// May the recording be of some threads only?
     fn suspicion(&self) -> Option<Suspicion> {
         let reconstruction = self.reconstruction.as_ref()?;
-        if self.chosen.is_some() || !self.linux || self.origin != Origin::Linux {
+        if self.chosen.is_some() || !self.linux || self.all_threads {
             return None;
         }
         if self.departures.are_one_sided() && reconstruction.of_all_break() {
@@ -777,6 +777,51 @@ mod tests {
         }
         let summary = pipeline.finish(&info).unwrap();
         assert_eq!(summary.window, Some((0, FAR)));
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_missed_unless_the_source_says_that_none_was_left_out() {
+        let suspects = |all_threads, origin| {
+            let info = SourceInfo {
+                ncpu: 1,
+                linux_priorities: true,
+                all_threads,
+                origin,
+                ..SourceInfo::default()
+            };
+            let mut store = MemoryStore::default();
+            let mut progress = |_, _| Ok(());
+            let mut pipeline = Pipeline::new(&info, &mut store, &mut progress);
+            let program = Party {
+                comm: Comm::new(b"cyclictest"),
+                ..thread(7)
+            };
+            for turn in 0..200 {
+                let (prev, next) = if turn % 2 == 0 {
+                    (thread(0), program)
+                } else {
+                    (program, thread(0))
+                };
+                let event = Event::Switch {
+                    ts: turn * 10_000_000,
+                    cpu: 0,
+                    prev,
+                    prev_state: if turn % 2 == 0 {
+                        State::Runnable
+                    } else {
+                        State::Sleeping
+                    },
+                    preempted: None,
+                    next,
+                };
+                pipeline.event(&event).unwrap();
+            }
+            pipeline.finish(&info).unwrap().suspicion.is_some()
+        };
+        assert!(suspects(false, Origin::Linux));
+        assert!(!suspects(true, Origin::Linux));
+        assert!(!suspects(false, Origin::OtherSystem));
+        assert!(!suspects(false, Origin::Simulation));
     }
 
     #[test]

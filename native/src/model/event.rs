@@ -690,6 +690,8 @@ pub struct SourceInfo {
     pub window: (Option<i64>, Option<i64>),
     /// The source says that a filter left out events, or that one program alone was recorded.
     pub filtered: bool,
+    /// The source says that all threads of the CPUs that were recorded were.
+    pub all_threads: bool,
     pub origin: Origin,
     /// Which wake steps were recorded at all.
     pub has_waking: bool,

@@ -199,6 +199,7 @@ impl PerfData {
             linux_priorities: true,
             uncounted: false,
             filtered,
+            all_threads: of_all && !filtered && command::targets(&features.command).is_empty(),
             origin: Origin::Linux,
             remarks: Vec::new(),
             about: metadata::about(&features, &attrs),
