@@ -22,8 +22,8 @@ from schedscope.analysis.comparison.run_digest import digest
 from schedscope.analysis.comparison.significance import (
     between_blocks,
     between_runs,
-    mann_whitney,
     cliffs_delta,
+    mann_whitney,
     multiplicities,
     resampled_quantiles,
 )
