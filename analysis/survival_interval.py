@@ -21,9 +21,9 @@ BLOCKS = 32
 
 _POINTS = 1024
 """Lengths of a curve at which the variance is computed; of more it is interpolated."""
-_LEAST_POINTS = 64
-_ALL_POINTS = 1 << 20
-"""Of all curves together, so that thousands of them fit into memory."""
+_LEAST_POINTS = 32
+_ALL_POINTS = 1 << 18
+"""Of all curves together, 256 bytes each, so that thousands of curves fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,15 @@ class Steps:
     wait: Ints
     at_risk: Ints
     ended: Ints
+
+    def at(self, rows: Ints) -> Steps:
+        """With one step up to each of these rows, the last of which is the curve's last.
+
+        Its share and Greenwood's sum are this curve's there, if no wait was cut within a step.
+        """
+        first = np.concatenate([[0], rows[:-1] + 1])
+        ended = np.add.reduceat(self.ended, first) if len(rows) else self.ended
+        return Steps(self.wait[rows], self.at_risk[first[: len(rows)]], ended)
 
     def hazards(self) -> tuple[Floats, Floats]:
         """1 over those left after each length (0 where none is), and Greenwood's sum up to it."""
@@ -60,7 +69,12 @@ def block_variances(
         # In floats: a time by a number of blocks may exceed 64 bits.
         share = (batch.ts.to_numpy() - begin) / length
         block = np.clip((share * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
-        order = np.argsort(group, kind="stable")
+        if len(curves) == 1:
+            sums[0].add(wait, ended, block)
+            continue
+        # Small numbers are sorted in two passes, without comparisons.
+        small = group.astype(np.uint16) if len(curves) <= 1 << 16 else group
+        order = np.argsort(small, kind="stable")
         ends = np.flatnonzero(np.diff(group[order])) + 1
         for part in np.split(order, ends) if len(order) else ():
             sums[group[part[0]]].add(wait[part], ended[part], block[part])
@@ -71,38 +85,39 @@ class _Sums:
     """What the waits of each block add to one curve's error, at some of its lengths."""
 
     def __init__(self, curve: Steps, most: int) -> None:
-        self._curve = curve
-        self._one, self._greenwood = curve.hazards()
         rows = len(curve.wait)
         # Evenly over the lengths, and again towards the longest, where few waits are left.
         even = np.linspace(0, rows - 1, min(rows, most // 2)).astype(np.int64)
         tail = rows - np.geomspace(1, max(rows, 1), most // 2).astype(np.int64)
-        all_rows = np.arange(rows)
-        self._points = all_rows if rows <= most else np.union1d(even, tail)
+        self._points = np.arange(rows) if rows <= most else np.union1d(even, tail)
+        self._curve = curve
+        steps = curve.at(self._points)
+        self._wait = steps.wait
+        self._one, self._greenwood = steps.hazards()
         shape = (BLOCKS, len(self._points))
-        self._errors, self._waits = np.zeros(shape), np.zeros(shape)
+        self._ended, self._waits = np.zeros(shape, np.uint32), np.zeros(shape, np.uint32)
 
     def add(self, wait: Ints, ended: npt.NDArray[np.bool_], block: Ints) -> None:
         """Count these waits."""
         # A wait cut within the last step of lengths is longer than all that ended in it.
-        at = np.minimum(np.searchsorted(self._curve.wait, wait), len(self._curve.wait) - 1)
-        cell = block * len(self._points) + np.searchsorted(self._points, at)
-        error = ended * self._one[at] - self._greenwood[at]
-        for table, weights in ((self._errors, error), (self._waits, None)):
-            table += np.bincount(cell, weights, table.size).reshape(table.shape)
+        at = np.minimum(np.searchsorted(self._wait, wait), len(self._wait) - 1)
+        cell = block * len(self._wait) + at
+        for table, cells in ((self._waits, cell), (self._ended, cell[ended])):
+            table += np.bincount(cells, minlength=table.size).astype(np.uint32).reshape(table.shape)
 
     def variance(self) -> Floats:
-        """At each length: exact at the points, and between them by its ratio to Greenwood's."""
+        """At each length: that of the points, and between them by its ratio to Greenwood's."""
         if not len(self._points):
             return np.zeros(0)
-        passed = np.cumsum(self._waits, axis=1)
-        greenwood = self._greenwood[self._points]
-        errors = np.cumsum(self._errors, axis=1) - (passed[:, -1:] - passed) * greenwood
+        errors = np.cumsum(self._ended * self._one - self._waits * self._greenwood, axis=1)
+        passed = np.cumsum(self._waits, axis=1, dtype=np.int64)
+        left = passed[:, -1:] - passed
+        errors -= left * self._greenwood
         found = BLOCKS / (BLOCKS - 1) * (errors**2).sum(axis=0)
-        ratio = np.divide(found, greenwood, out=np.zeros(len(found)), where=greenwood > 0)
-        variance: Floats = self._greenwood * np.interp(
-            np.arange(len(self._curve.wait)), self._points, ratio
-        )
+        known = self._greenwood > 0
+        ratio = np.divide(found, self._greenwood, out=np.zeros(len(found)), where=known)
+        _, greenwood = self._curve.hazards()
+        variance: Floats = greenwood * np.interp(np.arange(len(greenwood)), self._points, ratio)
         return variance
 
 
