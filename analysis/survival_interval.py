@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
+    Counts = npt.NDArray[np.uint32]
 
 BLOCKS = 32
 """Blocks of time that the window is cut into, as many as `compare` takes."""
@@ -61,64 +62,74 @@ def block_variances(
     independent between blocks, while the waits of one block may be as alike as they like.
     """
     most = min(_POINTS, max(_LEAST_POINTS, _ALL_POINTS // max(len(curves), 1)))
-    sums = [_Sums(curve, most) for curve in curves]
+    points = [_points(len(curve.wait), most) for curve in curves]
+    steps = [curve.at(rows) for curve, rows in zip(curves, points, strict=True)]
+    ends = np.cumsum([len(rows) for rows in points], dtype=np.int64)
+    starts = np.concatenate([[0], ends])[:-1]
+    shape = (BLOCKS, int(ends[-1]) if len(ends) else 0)
+    begun, ended = np.zeros(shape, np.uint32), np.zeros(shape, np.uint32)
     begin, length = window[0], max(window[1] - window[0], 1)
     for batch in grouping.batches():
-        group, wait = batch.group.to_numpy(), batch.wait.to_numpy()
-        ended = ~batch.censored.to_numpy()
         # In floats: a time by a number of blocks may exceed 64 bits.
         share = (batch.ts.to_numpy() - begin) / length
         block = np.clip((share * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
-        if len(curves) == 1:
-            sums[0].add(wait, ended, block)
-            continue
-        # Small numbers are sorted in two passes, without comparisons.
-        small = group.astype(np.uint16) if len(curves) <= 1 << 16 else group
-        order = np.argsort(small, kind="stable")
-        ends = np.flatnonzero(np.diff(group[order])) + 1
-        for part in np.split(order, ends) if len(order) else ():
-            sums[group[part[0]]].add(wait[part], ended[part], block[part])
-    return [one.variance() for one in sums]
+        step = _steps_of(batch.group.to_numpy(), batch.wait.to_numpy(), steps, starts)
+        cell = block * shape[1] + step
+        for table, cells in ((begun, cell), (ended, cell[~batch.censored.to_numpy()])):
+            _count(table.reshape(-1), cells)
+    return [
+        _variance(curve, rows, some, begun[:, first:end], ended[:, first:end])
+        for curve, rows, some, first, end in zip(curves, points, steps, starts, ends, strict=True)
+    ]
 
 
-class _Sums:
-    """What the waits of each block add to one curve's error, at some of its lengths."""
+def _count(table: Counts, cells: Ints) -> None:
+    """Add one to each of these cells of the table."""
+    if len(table) <= 2 * len(cells):
+        table += np.bincount(cells, minlength=len(table)).astype(np.uint32)
+    else:  # not all of a large table for a few
+        np.add.at(table, cells, 1)
 
-    def __init__(self, curve: Steps, most: int) -> None:
-        rows = len(curve.wait)
-        # Evenly over the lengths, and again towards the longest, where few waits are left.
-        even = np.linspace(0, rows - 1, min(rows, most // 2)).astype(np.int64)
-        tail = rows - np.geomspace(1, max(rows, 1), most // 2).astype(np.int64)
-        self._points = np.arange(rows) if rows <= most else np.union1d(even, tail)
-        self._curve = curve
-        steps = curve.at(self._points)
-        self._wait = steps.wait
-        self._one, self._greenwood = steps.hazards()
-        shape = (BLOCKS, len(self._points))
-        self._ended, self._waits = np.zeros(shape, np.uint32), np.zeros(shape, np.uint32)
 
-    def add(self, wait: Ints, ended: npt.NDArray[np.bool_], block: Ints) -> None:
-        """Count these waits."""
+def _points(rows: int, most: int) -> Ints:
+    """Rows of a curve: all, or evenly many and again towards the longest, where few are left."""
+    if rows <= most:
+        return np.arange(rows)
+    even = np.linspace(0, rows - 1, most // 2).astype(np.int64)
+    return np.union1d(even, rows - np.geomspace(1, rows, most // 2).astype(np.int64))
+
+
+def _steps_of(group: Ints, wait: Ints, steps: Sequence[Steps], starts: Ints) -> Ints:
+    """The number of each wait's step, counted over all curves."""
+    found = np.empty(len(group), np.int64)
+    if len(steps) == 1 and len(group):
+        return np.minimum(np.searchsorted(steps[0].wait, wait), len(steps[0].wait) - 1)
+    order = np.argsort(group.astype(np.uint16) if len(steps) <= 1 << 16 else group, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(order) else ()
+    for part in parts:
+        number = group[part][0]
+        known = steps[number].wait
         # A wait cut within the last step of lengths is longer than all that ended in it.
-        at = np.minimum(np.searchsorted(self._wait, wait), len(self._wait) - 1)
-        cell = block * len(self._wait) + at
-        for table, cells in ((self._waits, cell), (self._ended, cell[ended])):
-            table += np.bincount(cells, minlength=table.size).astype(np.uint32).reshape(table.shape)
+        at = np.minimum(np.searchsorted(known, wait[part]), len(known) - 1)
+        found[part] = starts[number] + at
+    return found
 
-    def variance(self) -> Floats:
-        """At each length: that of the points, and between them by its ratio to Greenwood's."""
-        if not len(self._points):
-            return np.zeros(0)
-        errors = np.cumsum(self._ended * self._one - self._waits * self._greenwood, axis=1)
-        passed = np.cumsum(self._waits, axis=1, dtype=np.int64)
-        left = passed[:, -1:] - passed
-        errors -= left * self._greenwood
-        found = BLOCKS / (BLOCKS - 1) * (errors**2).sum(axis=0)
-        known = self._greenwood > 0
-        ratio = np.divide(found, self._greenwood, out=np.zeros(len(found)), where=known)
-        _, greenwood = self._curve.hazards()
-        variance: Floats = greenwood * np.interp(np.arange(len(greenwood)), self._points, ratio)
-        return variance
+
+def _variance(curve: Steps, points: Ints, steps: Steps, begun: Counts, ended: Counts) -> Floats:
+    """At each length: that of the points, and between them by its ratio to Greenwood's."""
+    if not len(points):
+        return np.zeros(0)
+    one, greenwood = steps.hazards()
+    passed = np.cumsum(begun, axis=1, dtype=np.int64)
+    errors = np.cumsum(ended * one - begun * greenwood, axis=1)
+    errors -= (passed[:, -1:] - passed) * greenwood
+    found: Floats = BLOCKS / (BLOCKS - 1) * (errors**2).sum(axis=0)
+    if len(points) == len(curve.wait):
+        return found
+    ratio = np.divide(found, greenwood, out=np.zeros(len(found)), where=greenwood > 0)
+    _, whole = curve.hazards()
+    variance: Floats = whole * np.interp(np.arange(len(whole)), points, ratio)
+    return variance
 
 
 def student(z: float, df: int) -> float:
