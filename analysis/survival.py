@@ -14,6 +14,7 @@ import polars as pl
 from schedscope.analysis._base.by import By
 from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis.survival_interval import BLOCKS, Steps, block_variances, student
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ def survival(
     Returns the columns of `by`, and `wait` (ns), `n_at_risk` (waits at least this long), `n_ended`
     (ended at this length), `n_censored` (were cut at this length or later, but before that of the
     next row), `survival` (share of waits longer than `wait`), and `lower`, `upper`: the pointwise
-    confidence interval by Greenwood's variance on the log-minus-log scale (Kalbfleisch and
-    Prentice, 1980). They are null where it is not defined (`survival` 0).
+    confidence interval on the log-minus-log scale (Kalbfleisch and Prentice, 1980), null where it
+    is not defined (`survival` 0). Waits that begin close in time are alike, so the interval is the
+    wider of two: by Greenwood's variance, which takes all waits as independent, and by the
+    variance between 32 blocks of time. Both are about this recording's time, not about other runs.
 
     With more than 4,194,304 waits, a row stands for a range of lengths less than 0.1 % wide instead
     of one length, and `wait` is the greatest in it. `survival` is the same as with a row for each
@@ -66,9 +69,11 @@ def survival(
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     keys = grouping.keys()
     none = np.zeros(0, dtype=np.int64)
-    frames = [keys.clear().hstack(_curve(Lengths(none, none, none), z))]
-    for i, lengths in enumerate(groups):
-        curve = _curve(lengths, z)
+    frames = [keys.clear().hstack(_curve(Lengths(none, none, none), z, np.zeros(0)))]
+    steps = [Steps(one.wait, _at_risk(one), one.ended) for one in groups]
+    variances = block_variances(grouping, steps, trace.window)
+    for i, (lengths, variance) in enumerate(zip(groups, variances, strict=True)):
+        curve = _curve(lengths, z, variance)
         key = [pl.lit(keys[name][i], dtype=keys.schema[name]).alias(name) for name in names]
         frames.append(curve.select(*key, pl.all()))
     return pl.concat(frames)
@@ -210,16 +215,22 @@ def kaplan_meier_quantiles(lengths: Lengths, quantiles: Sequence[float]) -> list
     return found
 
 
+def _at_risk(lengths: Lengths) -> Ints:
+    """Waits that have neither ended nor been cut before. One cut at t was still open at t."""
+    gone = lengths.ended + lengths.cut
+    at_risk: Ints = gone[::-1].cumsum()[::-1]
+    return at_risk
+
+
 def _product_limit(lengths: Lengths) -> tuple[Ints, Ints, Ints, Ints, Floats]:
     """Lengths at which waits ended, how many were at risk, ended, and were cut from there to the
     next such length; and the share surviving."""
     some = np.flatnonzero(lengths.ended)
-    # At risk: what has neither ended nor been cut before. A wait cut at t was still open at t.
     all_waits = int(lengths.ended.sum() + lengths.cut.sum())
     cut_before = np.cumsum(lengths.cut) - lengths.cut
     ended_before = np.cumsum(lengths.ended) - lengths.ended
     count: Ints = lengths.ended[some]
-    at_risk: Ints = all_waits - ended_before[some] - cut_before[some]
+    at_risk = _at_risk(lengths)[some]
     cuts: Ints = np.diff(np.append(cut_before[some], lengths.cut.sum()))
     # No cut so far: the exact fraction, without the product's rounding.
     share = np.cumprod(1 - count / at_risk)
@@ -230,11 +241,13 @@ def _product_limit(lengths: Lengths) -> tuple[Ints, Ints, Ints, Ints, Floats]:
     return wait, at_risk, count, cuts, surviving
 
 
-def _curve(lengths: Lengths, z: float) -> pl.DataFrame:
+def _curve(lengths: Lengths, z: float, by_block: Floats) -> pl.DataFrame:
+    """The rows of one group; `by_block` has the variance between blocks at each of its lengths."""
     wait, at_risk, count, n_censored, share = _product_limit(lengths)
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = np.cumsum(count / (at_risk * (at_risk - count).astype(np.float64)))
-        spread = z * np.sqrt(variance) / np.log(share)
+        alike = student(z, BLOCKS - 1) * np.sqrt(by_block[lengths.ended > 0])
+        spread = np.maximum(z * np.sqrt(variance), alike) / np.log(share)
         lower, upper = share ** np.exp(-spread), share ** np.exp(spread)
     defined = (share > 0) & (share < 1)
     return pl.DataFrame(

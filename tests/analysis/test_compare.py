@@ -23,6 +23,7 @@ from schedscope.analysis.comparison.significance import (
     between_blocks,
     between_runs,
     cliffs_delta,
+    mann_whitney,
     multiplicities,
     resampled_quantiles,
 )
@@ -180,9 +181,24 @@ def test_welch_and_mann_whitney_are_scipys() -> None:
     assert found.cliffs_delta == 1
 
 
+def test_mann_whitney_of_equal_values_is_exact() -> None:
+    """Counted over all divisions of the runs: never below 0.1 with three each, as the page says."""
+    assert mann_whitney(np.array([1.0, 1, 1]), np.array([2.0, 2, 3])) == 0.1
+    assert mann_whitney(np.array([1.0, 1, 1, 1]), np.array([2.0, 2, 2, 2])) == 2 / 70
+    assert mann_whitney(np.array([1.0, 2, 2]), np.array([2.0, 2, 1])) == 1
+    chance = np.random.default_rng(4)
+    for _ in range(40):
+        a, b = (chance.integers(0, 4, size).astype(float) for size in (3, 5))
+        if a.min() == a.max() and b.min() == b.max():
+            continue
+        exact = stats.mannwhitneyu(b, a, method=stats.PermutationMethod(n_resamples=10**6))
+        assert mann_whitney(a, b) == pytest.approx(exact.pvalue)
+
+
 def test_no_spread_is_no_proof() -> None:
     """5, 5 against 6, 6: of discrete numbers that happens by chance, so it is not tested."""
     assert between_runs(np.array([5.0, 5]), np.array([6.0, 6])) is None
+    assert between_blocks(5, 6, np.array([5.0] * 9), np.array([6.0] * 9), 32) is None
     same = between_runs(np.array([0.1] * 3), np.array([0.1] * 3))
     assert same is not None
     assert (same.difference, same.p, same.margin(0.95)) == (0, 1, 0)
@@ -361,7 +377,9 @@ def test_blocks_err_little_more_often_than_they_say(burst: int) -> None:
             waits = (levels * chance.exponential(1, len(levels))).reshape(blocks, 16)
             sides.append((waits.mean(), (drawn @ waits.mean(axis=1)) / blocks))
         (a, first), (b, second) = sides
-        wrong += between_blocks(float(a), float(b), first, second, blocks).p < 0.05
+        found = between_blocks(float(a), float(b), first, second, blocks)
+        assert found is not None
+        wrong += found.p < 0.05
     assert 0.02 < wrong / trials < 0.05 + 4 * math.sqrt(0.05 * 0.95 / trials)
 
 

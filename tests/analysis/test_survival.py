@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -9,7 +12,16 @@ from ledgers import ledger
 
 import schedscope as ss
 from schedscope.analysis import survival as module
-from schedscope.analysis.survival import STEP, kaplan_meier_quantiles, lengths_of
+from schedscope.analysis._base.grouping import Grouping
+from schedscope.analysis.survival import (
+    STEP,
+    _at_risk,
+    _curve,
+    kaplan_meier_quantiles,
+    lengths_of,
+    wait_lengths,
+)
+from schedscope.analysis.survival_interval import BLOCKS, Steps, block_variances
 
 # Weeks of remission under 6-MP, + still in remission: Freireich et al., Blood
 # 21 (1963), the example of every textbook on survival.
@@ -41,7 +53,9 @@ def test_the_textbook_example() -> None:
         0.538,
         0.448,
     ]
-    # R: survfit(Surv(t, d) ~ 1, conf.type = "log-log")
+    # R: survfit(Surv(t, d) ~ 1, conf.type = "log-log"), which takes patients as independent
+    lengths = lengths_of(np.array(REMISSION), np.array(CUT))
+    curve = _curve(lengths, NormalDist().inv_cdf(0.975), np.zeros(len(lengths.wait)))
     assert curve["lower"][0] == pytest.approx(0.620, abs=5e-4)
     assert curve["upper"][0] == pytest.approx(0.952, abs=5e-4)
     assert curve["lower"][-1] == pytest.approx(0.188, abs=5e-4)
@@ -67,10 +81,73 @@ def test_scipy_agrees() -> None:
     got = ss.survival(ledger("\n".join(lines)))
     assert got["survival"].to_list() == pytest.approx(curve.evaluate(got["wait"].to_numpy()))
     interval = curve.confidence_interval(method="log-log")
-    finite = got.filter(got["lower"].is_not_null())
+    lengths = lengths_of(ended, cut)
+    independent = _curve(lengths, NormalDist().inv_cdf(0.975), np.zeros(len(lengths.wait)))
+    finite = independent.filter(got["lower"].is_not_null())
     at = finite["wait"].to_numpy()
     assert finite["lower"].to_list() == pytest.approx(interval.low.evaluate(at))
     assert finite["upper"].to_list() == pytest.approx(interval.high.evaluate(at))
+    wider = got.filter(got["lower"].is_not_null())
+    assert (wider["lower"] <= finite["lower"] + 1e-12).all()
+    assert (wider["upper"] >= finite["upper"] - 1e-12).all()
+
+
+def queued(rng: np.random.Generator, n: int, busy: float) -> tuple[list[int], list[int]]:
+    """When `n` jobs arrive at one CPU, and how long they wait: times exponential, unit 1,000 ns."""
+    arrivals = np.cumsum(rng.exponential(1 / busy, n))
+    service = rng.exponential(1, n)
+    free = rng.exponential(1 / (1 - busy)) if rng.random() < busy else 0.0
+    waits = []
+    for at, needs in zip(arrivals, service, strict=True):
+        waits.append(max(0.0, free - at))
+        free = max(free, at) + needs
+    return [int(1000 * at) for at in arrivals], [int(1000 * wait) for wait in waits]
+
+
+def test_intervals_hold_where_waits_are_alike() -> None:
+    """Of a queue (M/M/1, 60 % busy) a share of 0.6 exp(-0.4 t) waits longer than t. Of Greenwood's
+    intervals, which take waits as independent, about half hold it."""
+    rng = np.random.default_rng(2)
+    truth, trials = 0.6 * math.exp(-0.8), 60
+    held = independent = 0
+    for _ in range(trials):
+        arrivals, waits = queued(rng, 600, 0.6)
+        lines = [f"t wake {a} -> {a + w} cpu0" for a, w in zip(arrivals, waits, strict=True)]
+        curve = ss.survival(ledger("\n".join(lines), window=(0, arrivals[-1] + waits[-1] + 1)))
+        row = curve.filter(curve["wait"] <= 2000).row(-1, named=True)
+        held += row["lower"] <= truth <= row["upper"]
+        lengths = lengths_of(np.array(waits), np.zeros(0, np.int64))
+        plain = _curve(lengths, NormalDist().inv_cdf(0.975), np.zeros(len(lengths.wait)))
+        row = plain.filter(plain["wait"] <= 2000).row(-1, named=True)
+        independent += row["lower"] <= truth <= row["upper"]
+    assert held >= 50
+    assert independent < 45
+
+
+def test_the_variance_between_blocks_is_that_of_sums_over_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without cut waits: of the shares of waits longer than t, block by block, as a person would.
+
+    At 64 points of the curve as at all of them.
+    """
+    rng = np.random.default_rng(3)
+    arrivals, waits = queued(rng, 500, 0.7)
+    end = arrivals[-1] + waits[-1] + 1
+    lines = [f"t wake {a} -> {a + w} cpu0" for a, w in zip(arrivals, waits, strict=True)]
+    grouping = Grouping(ledger("\n".join(lines), window=(0, end)), "all")
+    (lengths,) = wait_lengths(grouping)
+    steps = Steps(lengths.wait, _at_risk(lengths), lengths.ended)
+    (found,) = block_variances(grouping, [steps], (0, end))
+    x, block = np.array(waits), np.array(arrivals) * BLOCKS // end
+    for row in (0, 50, 200, len(lengths.wait) - 5):
+        longer = x > lengths.wait[row]
+        share = longer.mean()
+        sums = np.bincount(block, longer - share, BLOCKS) / len(x) / share
+        assert found[row] == pytest.approx((sums**2).sum() * BLOCKS / (BLOCKS - 1))
+    monkeypatch.setattr("schedscope.analysis.survival_interval._POINTS", 64)
+    (rough,) = block_variances(grouping, [steps], (0, end))
+    assert np.median(np.abs(rough / found - 1)[:-1]) < 0.05
 
 
 def test_latency_quantiles_take_open_waits_into_account() -> None:

@@ -95,6 +95,23 @@ def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
     assert 4 < row["ratio"] < 16
 
 
+@pytest.mark.parametrize("n", [8, 30])
+def test_as_many_hosts_are_listed_by_chance_as_the_page_says(n: int) -> None:
+    """Hosts alike but far apart, so that the limit of the ratio leaves none out."""
+    rng = np.random.default_rng(n)
+    fleets, listed = 1200 // n, 0
+    for _ in range(fleets):
+        frame = table(rng, n, traces=1)
+        for measure in ("p99", "mean", "waiting_frac"):
+            values = pl.Series(1e6 * np.exp(rng.normal(0, 1, n)))
+            frame = frame.with_columns(values.cast(frame.schema[measure]).alias(measure))
+        listed += hosts.outliers(frame, resamples=2).filter(pl.col("verdict") != "").height
+    rows = 3 * n * fleets
+    said = hosts.by_chance(n) * rows
+    # Hosts of one fleet share its median: more apart than independent ones would be.
+    assert abs(listed - said) < 5 * np.sqrt(said)
+
+
 @pytest.mark.parametrize(("factor", "verdict"), [(1.02, ""), (1.2, ""), (0.82, ""), (1.4, "more")])
 def test_a_host_that_differs_by_little_does_not_stand_out(factor: float, verdict: str) -> None:
     """Hosts alike to a thousandth: 2 % is 14 robust deviations, and too little to act upon."""

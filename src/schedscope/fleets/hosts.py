@@ -100,6 +100,27 @@ def outliers(
     )
 
 
+def by_chance(hosts: int, seed: int = SEED) -> float:
+    """The share of rows that are beyond the score's limit although all hosts are alike.
+
+    Simulated for this many hosts, whose logarithms are normal: the median and the deviation of a
+    few hosts vary so much themselves that scores beyond 3.5 are far commoner than with many, of
+    which 0.05 % have one. The limit of the ratio can only make it less.
+
+    >>> 0.02 < by_chance(8) < 0.025, 0.0008 < by_chance(100) < 0.0014
+    (True, True)
+    """
+    # As many fleets as give the share to some per cent of itself, a row for each.
+    fleets = max(100, _SIMULATED // hosts)
+    means = np.random.default_rng(seed).standard_normal((hosts, fleets))
+    centre = np.median(means, axis=0)
+    return float((np.abs(means - centre) > CUT * _spread(means, centre)).mean())
+
+
+_SIMULATED = 400_000
+"""Hosts that `by_chance` draws."""
+
+
 def _spread(means: Floats, centre: Floats) -> Floats:
     """A robust standard deviation; by the mean deviation where over half of the hosts are equal."""
     deviation = np.abs(means - centre)

@@ -12,7 +12,7 @@ import polars as pl
 from schedscope import __version__, plot, units
 from schedscope.fleets import groups, hosts
 from schedscope.fleets.intervals import SEED
-from schedscope.fleets.measures import LEAST_WAITS, comparable, left_out
+from schedscope.fleets.measures import LEAST_WAITS, MEASURES, comparable, left_out
 from schedscope.fleets.sketch import RELATIVE_ERROR, Sketch
 from schedscope.fleets.sources import is_url
 from schedscope.present.columns import choose
@@ -138,7 +138,7 @@ def _hosts(table: pl.DataFrame, out: pl.DataFrame, first: Mapping[str, int]) -> 
             " said to stand out.</p>"
         )
         return Section("hosts", "Which hosts stand out?", intro, body + _not_compared(table))
-    chance = 2 * 0.000233 * n * 3
+    chance = hosts.by_chance(n) * n * len(MEASURES)
     bad = worded(out.filter(pl.col("verdict") != ""))
     frame = bad.head(_SHOWN_HOSTS)
     columns = choose(
@@ -154,7 +154,7 @@ def _hosts(table: pl.DataFrame, out: pl.DataFrame, first: Mapping[str, int]) -> 
             listed += f"<p>{bad.height - frame.height} more rows, which stand out less.</p>"
     listed += (
         f"<p>If all hosts were alike and the logarithms of their values normally distributed, at"
-        f" most {chance:.1g} of {3 * n} rows would be listed by chance.</p>"
+        f" most {chance:.2g} of {len(MEASURES) * n} rows would be listed by chance on average.</p>"
     )
     drawn = figure(plot.fleet_hosts(out), "p99 of each host over the median host's", "hosts")
     return Section("hosts", "Which hosts stand out?", intro, drawn + listed + _not_compared(table))

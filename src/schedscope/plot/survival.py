@@ -15,9 +15,9 @@ def survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Ax
     """Draw the curves of `schedscope.survival`: waits on x, the share that lasts longer on y.
 
     Both axes are logarithmic, so that the one wait in a thousand is as visible as the median. A
-    band is the confidence interval; a small vertical line marks waits cut off while still open. At
-    most `top` groups are drawn, those with the most waits. A cause has the same colour in every
-    figure.
+    band is the pointwise confidence interval; a small vertical line marks waits cut off while still
+    open. At most `top` groups are drawn, those with the most waits. A cause has the same colour in
+    every figure.
     """
     require(frame, _FIXED, "schedscope.survival")
     names = [column for column in frame.columns if column not in _FIXED]

@@ -100,7 +100,8 @@ def why(subject: Subject) -> Section:
         "<em>wake</em>: the thread had slept and was woken. <em>preempt</em>: it had been running"
         " and lost its CPU to another. <em>yield</em>: it gave up the CPU. <em>new</em>: just"
         " created. The curve shows which share of the waits lasted longer than a given time;"
-        " unfinished waits are taken into account (Kaplan-Meier).",
+        " unfinished waits are taken into account (Kaplan-Meier). Its bands are 95&nbsp;%"
+        " intervals at each time. They are about this recording: another one may differ by more.",
         body,
         subject.commands(*commands),
     )
