@@ -175,7 +175,7 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
 def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
     """The quantiles by the product-limit estimate."""
     # It loads NumPy, which nothing else of a short trace's answer needs.
-    from schedscope.analysis.survival import kaplan_meier_quantiles, wait_lengths
+    from schedscope.analysis.survival.survival import kaplan_meier_quantiles, wait_lengths
 
     rows = [
         kaplan_meier_quantiles(lengths, [float(q) for q in shares])

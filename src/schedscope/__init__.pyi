@@ -57,7 +57,7 @@ from schedscope.analysis.starvation.starvation import (
     starvation_summary as starvation_summary,
 )
 from schedscope.analysis.starvation.timeline import starvation_timeline as starvation_timeline
-from schedscope.analysis.survival import survival as survival
+from schedscope.analysis.survival.survival import survival as survival
 from schedscope.analysis.virtual_lag import (
     virtual_lag as virtual_lag,
     virtual_lag_sentences as virtual_lag_sentences,

@@ -11,9 +11,10 @@ from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
-from schedscope.analysis import survival as module
 from schedscope.analysis._base.grouping import Grouping
-from schedscope.analysis.survival import (
+from schedscope.analysis.survival import survival as module
+from schedscope.analysis.survival.interval import BLOCKS, Steps, block_variances
+from schedscope.analysis.survival.survival import (
     STEP,
     _at_risk,
     _curve,
@@ -21,7 +22,6 @@ from schedscope.analysis.survival import (
     lengths_of,
     wait_lengths,
 )
-from schedscope.analysis.survival_interval import BLOCKS, Steps, block_variances
 
 # Weeks of remission under 6-MP, + still in remission: Freireich et al., Blood
 # 21 (1963), the example of every textbook on survival.
@@ -145,7 +145,7 @@ def test_the_variance_between_blocks_is_that_of_sums_over_waits(
         share = longer.mean()
         sums = np.bincount(block, longer - share, BLOCKS) / len(x) / share
         assert found[row] == pytest.approx((sums**2).sum() * BLOCKS / (BLOCKS - 1))
-    monkeypatch.setattr("schedscope.analysis.survival_interval._POINTS", 64)
+    monkeypatch.setattr("schedscope.analysis.survival.interval._POINTS", 64)
     (rough,) = block_variances(grouping, [steps], (0, end))
     assert np.median(np.abs(rough / found - 1)[:-1]) < 0.05
 

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> Answer:
     if frame["n_censored"].sum():
         foot.append("unfinished: waits not over when last observed; >= marks a lower bound")
     if args.kaplan_meier:
-        from schedscope.analysis.survival import EXACT, STEP
+        from schedscope.analysis.survival.survival import EXACT, STEP
 
         if totals["n"] + totals["n_censored"] > EXACT:
             foot.append(f"quantiles: up to {STEP:.1%} too long, since lengths are counted in steps")

@@ -18,7 +18,7 @@ from schedscope.analysis.migration.migrations import migration_matrix
 from schedscope.analysis.residency import residency
 from schedscope.analysis.starvation.starvation import starvation
 from schedscope.analysis.starvation.timeline import starvation_timeline
-from schedscope.analysis.survival import survival
+from schedscope.analysis.survival.survival import survival
 from schedscope.analysis.work_conservation import work_conservation
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.errors import StorageError

@@ -10,7 +10,7 @@ from schedscope.analysis.latency import latency
 from schedscope.analysis.preemption_loss import preemption_loss
 from schedscope.analysis.starvation.starvation import starvation
 from schedscope.analysis.starvation.timeline import starvation_timeline
-from schedscope.analysis.survival import survival
+from schedscope.analysis.survival.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.plot.starvation import TOP, names_drawn
 from schedscope.plot.style import short

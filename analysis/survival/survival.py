@@ -14,7 +14,7 @@ import polars as pl
 from schedscope.analysis._base.by import By
 from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis._base.needs import needs
-from schedscope.analysis.survival_interval import BLOCKS, Steps, block_variances, student
+from schedscope.analysis.survival.interval import BLOCKS, Steps, block_variances, student
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What share of waits lasts longer than t, and how certain is that?"""
