@@ -20,12 +20,19 @@ folder_make() {
             die "$path exists; give another name with -o, or remove it with: rm -r $path"
         fi
     done
-    mkdir -m 700 "./$partial" || die "cannot make the folder $output.partial; give a writable place with -o"
+    # A signal is heard once mkdir is done: from here on there may be something to remove.
+    folder_new=1
+    if ! mkdir -m 700 "./$partial"; then
+        folder_new=
+        die "cannot make the folder $output.partial; give a writable place with -o"
+    fi
     folder_path=${folder_parent%/}/$partial
     if ! cd -P "./$partial" || [ "$(folder_now)" != "$folder_path" ] || ! folder_is_ours; then
+        folder_new=
         die "somebody replaced $folder_path while it was made; give a place with -o where only you can write"
     fi
     capture_dir=.
+    folder_new=
     scratch=.scratch
     mkdir -m 700 "$scratch" || die "cannot write into $output.partial"
 }
@@ -75,6 +82,9 @@ folder_hand_over() {
     # Last: from here on it is the user's, and nothing more is written into it.
     [ -z "$run_uid" ] || chown "$run_uid:$run_gid" .
 }
+
+# Removes the folder that was just made: we are beside it, or in it.
+folder_unmake() { rmdir "./$partial" 2>/dev/null || rmdir "../$partial" 2>/dev/null; }
 
 # Removes what was written, and the folder if it still has its name.
 folder_remove() {

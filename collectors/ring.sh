@@ -198,11 +198,16 @@ ring_folder() {
     folder_path=${folder_parent%/}/$base
     ring_new=
     if [ ! -e "./$base" ] && [ ! -h "./$base" ]; then
-        mkdir -m 700 "./$base" || die "cannot make the folder $output; give a writable place with -o"
+        folder_new=1
+        if ! mkdir -m 700 "./$base"; then
+            folder_new=
+            die "cannot make the folder $output; give a writable place with -o"
+        fi
         ring_new=1
     fi
     [ -d "./$base" ] || die "$folder_path exists and is not a folder; give another name with -o"
     if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] || ! ring_is_ours; then
+        folder_new=
         die "$folder_path is not a folder that only root can write to; give another name with -o"
     fi
     if [ -d .scratch ]; then
@@ -214,6 +219,7 @@ ring_folder() {
         rm -rf .scratch .reserve ./*.partial
     fi
     capture_dir=.
+    folder_new=
     scratch=.scratch
     mkdir -m 700 "$scratch" || die "cannot write into $output"
     # The user who asked may look at the snapshots while recording goes on.

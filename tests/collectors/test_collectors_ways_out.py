@@ -164,6 +164,23 @@ def test_a_signal_before_recording_is_said(tmp_path: Path) -> None:
 
 
 @needs_ftrace
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_signal_right_after_its_folder_was_made_leaves_none(ring: bool, tmp_path: Path) -> None:
+    """While `capture` still looks whether the folder is the one that it made."""
+    name, options = ("x.ring", ["--ring", "1s"]) if ring else ("x.capture.partial", [])
+    for _ in range(5):
+        run = Run(*options, "-o", "x", "--", *FOREVER, cwd=tmp_path)
+        until = time.monotonic() + 20
+        while not (tmp_path / name).is_dir() and time.monotonic() < until:
+            pass
+        run.process.send_signal(signal.SIGTERM)
+        run.wait()
+        nothing_left(run)
+        assert not (tmp_path / name).exists()
+        shutil.rmtree(tmp_path / "x.capture", ignore_errors=True)
+
+
+@needs_ftrace
 def test_sigkill_before_recording_leaves_nothing(tmp_path: Path) -> None:
     for attempt in range(6):
         run = Run("-o", "x", cwd=tmp_path)
