@@ -20,12 +20,7 @@ folder_make() {
             die "$path exists; give another name with -o, or remove it with: rm -r $path"
         fi
     done
-    # A signal is heard once mkdir is done: from here on there may be something to remove.
-    folder_new=1
-    if ! mkdir -m 700 "./$partial"; then
-        folder_new=
-        die "cannot make the folder $output.partial; give a writable place with -o"
-    fi
+    folder_mkdir "$output.partial"
     folder_path=${folder_parent%/}/$partial
     if ! cd -P "./$partial" || [ "$(folder_now)" != "$folder_path" ] || ! folder_is_ours; then
         folder_new=
@@ -36,6 +31,18 @@ folder_make() {
     scratch=.scratch
     mkdir -m 700 "$scratch" || die "cannot write into $output.partial"
 }
+
+# Makes the folder "$partial", which messages call $1.  A signal is heard once mkdir is done: from
+# before it until the folder is known to be ours, there may be one to unmake.
+folder_mkdir() {
+    folder_new=1
+    mkdir -m 700 "./$partial" && return
+    folder_new=
+    die "cannot make the folder $1; give a writable place with -o"
+}
+
+# Removes the folder that was just made: we are beside it, or in it.
+folder_unmake() { rmdir "./$partial" 2>/dev/null || rmdir "../$partial" 2>/dev/null; }
 
 # Where we are, as the kernel knows it: shells answer from memory.
 folder_now() { env pwd -P; }
@@ -82,9 +89,6 @@ folder_hand_over() {
     # Last: from here on it is the user's, and nothing more is written into it.
     [ -z "$run_uid" ] || chown "$run_uid:$run_gid" .
 }
-
-# Removes the folder that was just made: we are beside it, or in it.
-folder_unmake() { rmdir "./$partial" 2>/dev/null || rmdir "../$partial" 2>/dev/null; }
 
 # Removes what was written, and the folder if it still has its name.
 folder_remove() {

@@ -198,11 +198,7 @@ ring_folder() {
     folder_path=${folder_parent%/}/$base
     ring_new=
     if [ ! -e "./$base" ] && [ ! -h "./$base" ]; then
-        folder_new=1
-        if ! mkdir -m 700 "./$base"; then
-            folder_new=
-            die "cannot make the folder $output; give a writable place with -o"
-        fi
+        folder_mkdir "$output"
         ring_new=1
     fi
     [ -d "./$base" ] || die "$folder_path exists and is not a folder; give another name with -o"

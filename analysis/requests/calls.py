@@ -119,8 +119,9 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
     )
     answers = found.select("writer", freed="until").drop_nulls().sort("freed")
     found = found.filter(pl.col("utid").is_in(readers.implode()))
-    found = _begun(trace, found, calls)
-    found = _freed(_handed(trace, found, calls), answers)
+    looks = _looks(trace, calls)
+    found = _begun(found, looks)
+    found = _freed(_handed(trace, found, looks), answers)
     window_end = trace.window[1]
     until = pl.col("until").fill_null(window_end)
     losses = (
@@ -152,75 +153,68 @@ def _wakings(trace: Trace) -> pl.LazyFrame:
     )
 
 
-def _begun(trace: Trace, found: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """With `ts`, when the thread was woken for it, or else entered the read: then `at_least`."""
-    wakings = _wakings(trace).select("utid", "woken").sort("woken").collect()
-    # What the thread looked at before: a poll, unless it read something since.
-    looks = calls.filter(pl.col("what").is_in(["read", "poll"])).select(
-        "utid",
-        before="what",
-        poll_entered="entered",
-        poll_returned="returned",
-    )
-    looks = looks.sort("poll_returned", maintain_order=True)
-    rows = (
-        found.sort("read", maintain_order=True)
+def _looks(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """When threads asked for input: `utid`, `what` (read or poll), `entered`, `returned`, `woken`
+    (when it was woken in the call; null if it did not sleep there)."""
+    return (
+        calls.lazy()
+        .filter(pl.col("what").is_in(["read", "poll"]))
+        .select("utid", "what", "entered", "returned")
         .join_asof(
-            wakings, left_on="read", right_on="woken", by="utid", strategy="backward",
-            check_sortedness=False,
-        )
-        .rename({"woken": "woken_in_read"})
-        .sort("entered", maintain_order=True)
-        .join_asof(
-            looks, left_on="entered", right_on="poll_returned", by="utid", strategy="backward",
+            _wakings(trace).select("utid", "woken").sort("woken"),
+            left_on="returned", right_on="woken", by="utid", strategy="backward",
             coalesce=False, check_sortedness=False,
         )
-        .sort("poll_returned", maintain_order=True, nulls_last=True)
+        .with_columns(woken=pl.when(pl.col("woken") > pl.col("entered")).then("woken"))
+        .collect()
     )  # fmt: skip
-    polled = rows.filter(pl.col("poll_returned").is_not_null()).join_asof(
-        wakings, left_on="poll_returned", right_on="woken", by="utid", strategy="backward",
-        check_sortedness=False,
-    )  # fmt: skip
-    rest = rows.filter(pl.col("poll_returned").is_null()).with_columns(woken=pl.lit(None, pl.Int64))
-    rows = pl.concat([polled, rest.select(polled.columns)])
-    in_read = pl.col("woken_in_read") > pl.col("entered")
-    in_poll = (pl.col("before") == "poll") & (pl.col("woken") > pl.col("poll_entered"))
-    return rows.with_columns(
-        ts=pl.when(in_read).then("woken_in_read").when(in_poll).then("woken").otherwise("entered"),
-        at_least=~(in_read | in_poll).fill_null(value=False),
+
+
+def _begun(found: pl.DataFrame, looks: pl.DataFrame) -> pl.DataFrame:
+    """With `ts`, when the thread was woken for it, or else entered the read: then `at_least`."""
+    reads = looks.filter(pl.col("what") == "read").select(
+        "utid", reads="returned", woken_in_read="woken"
     )
+    # What the thread looked at before: a poll, unless it read something since.
+    before = looks.select("utid", before="what", polled="returned", woken_in_poll="woken")
+    in_poll = pl.when(pl.col("before") == "poll").then("woken_in_poll")
+    return (
+        found.sort("read", maintain_order=True)
+        .join_asof(
+            reads, left_on="read", right_on="reads", by="utid", strategy="backward",
+            coalesce=False, check_sortedness=False,
+        )
+        .sort("entered", maintain_order=True)
+        .join_asof(
+            before, left_on="entered", right_on="polled", by="utid", strategy="backward",
+            coalesce=False, check_sortedness=False,
+        )
+        .with_columns(woken=pl.coalesce("woken_in_read", in_poll))
+        .with_columns(ts=pl.coalesce("woken", "entered"), at_least=pl.col("woken").is_null())
+    )  # fmt: skip
 
 
-def _handed(trace: Trace, found: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _handed(trace: Trace, found: pl.DataFrame, looks: pl.DataFrame) -> pl.DataFrame:
     """With `handed`, when the reader first woke the writer, between the read and the write.
 
     Once the reader slept for other input, it wakes the writer for that.
     """
-    wakings = _wakings(trace)
     slept = (
-        calls.lazy()
-        .filter(pl.col("what").is_in(["read", "poll"]))
-        .select("utid", "returned", next_input="entered")
-        .sort("returned")
-        .join_asof(
-            wakings.select("utid", "woken").sort("woken"),
-            left_on="returned", right_on="woken", by="utid", strategy="backward",
-            check_sortedness=False,
-        )
-        .filter(pl.col("woken") > pl.col("next_input"))
-        .select("utid", "next_input")
+        looks.filter(pl.col("woken").is_not_null())
+        .select("utid", next_input="entered")
         .sort("next_input")
-    )  # fmt: skip
+    )
     woke = (
-        wakings.select(writer="utid", utid="waker", handed="woken")
+        _wakings(trace)
+        .select(writer="utid", utid="waker", handed="woken")
         .filter(pl.col("utid").is_not_null())
         .sort("handed")
+        .collect()
     )
     last = pl.min_horizontal("wrote", "next_input")
     seen = (pl.col("handed") <= last) & (pl.col("writer") != pl.col("utid"))
     return (
-        found.lazy()
-        .sort("read", maintain_order=True)
+        found.sort("read", maintain_order=True)
         .join_asof(
             woke, left_on="read", right_on="handed", by=["utid", "writer"],
             strategy="forward", coalesce=False, check_sortedness=False,
@@ -230,7 +224,6 @@ def _handed(trace: Trace, found: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFr
             strategy="forward", coalesce=False, check_sortedness=False,
         )
         .with_columns(handed=pl.when(seen).then("handed"))
-        .collect()
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use crate::decode::{self, Options, ahead};
 use crate::error::{Error, Result};
 use crate::hooks::Progress;
-use crate::model::event::Origin;
+use crate::model::event::{EventSink, Origin, Source};
 use crate::pipeline::Pipeline;
 use crate::realign::Realign;
 use crate::reconstruct::clocks::{self, Examiner, Offset};
@@ -154,6 +154,17 @@ struct Reading<S> {
     suspicion: Option<Suspicion>,
 }
 
+/// Reads a source again, to its end, or for a reader that `has_enough` no further.
+fn read_until<S: EventSink>(
+    source: &mut dyn Source,
+    reader: &mut S,
+    has_enough: impl Fn(&S) -> bool,
+    jobs: usize,
+) -> Result<()> {
+    let end = ahead::run(source, reader, jobs, &Arc::default()).map(|_| ());
+    if has_enough(reader) { Ok(()) } else { end }
+}
+
 /// The tids of the threads that were recorded, if a filter left out all others.
 fn chosen(path: &Path, options: &Options, suspicion: &Suspicion) -> Result<Option<FxHashSet<u32>>> {
     if suspicion.of_all {
@@ -161,10 +172,7 @@ fn chosen(path: &Path, options: &Options, suspicion: &Suspicion) -> Result<Optio
     }
     let (_, mut source) = decode::open(path, options)?;
     let mut chosen = Chosen::new(suspicion);
-    let end = ahead::run(&mut *source, &mut chosen, options.jobs, &Arc::default());
-    if !chosen.has_enough() {
-        end?;
-    }
+    read_until(&mut *source, &mut chosen, Chosen::has_enough, options.jobs)?;
     Ok(chosen.threads())
 }
 
@@ -189,10 +197,12 @@ fn offsets(
     let mut examiner = Examiner::new(info.ncpu, both_steps, progress)
         .with_chosen(options.chosen.clone())
         .with_switching(switching.to_vec());
-    let end = ahead::run(&mut *source, &mut examiner, options.jobs, &Arc::default());
-    if !examiner.has_enough() {
-        end?;
-    }
+    read_until(
+        &mut *source,
+        &mut examiner,
+        Examiner::has_enough,
+        options.jobs,
+    )?;
     Ok(examiner.offsets())
 }
 

@@ -196,15 +196,17 @@ impl Reconstructor {
 
     /// Do chains break as often as some of all threads' switches are left out?
     pub fn of_all_break(&self) -> bool {
-        let switches = self.cpus.iter().map(|cpu| cpu.switches).sum();
-        self.clues.of_all_break(switches)
+        self.clues.of_all_break(self.switches())
     }
 
     /// Do chains break so often that no thread's switches can be whole?
     pub fn nothing_fits(&self) -> bool {
-        let switches = self.cpus.iter().map(|cpu| cpu.switches).sum();
-        let cpus = self.cpus.iter().filter(|cpu| cpu.switches > 0).count() as u64;
-        self.clues.nothing_fits(switches, cpus)
+        let cpus = self.switching().len() as u64;
+        self.clues.nothing_fits(self.switches(), cpus)
+    }
+
+    fn switches(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.switches).sum()
     }
 
     /// The CPUs' clocks differ, as told.

@@ -46,16 +46,20 @@ impl Clues {
         *self.unseen.entry(utid).or_default() += 1;
     }
 
+    fn breaks(&self) -> u64 {
+        self.pairs.values().sum()
+    }
+
     /// Do chains break as often as some of all threads' switches are left out?
     pub fn of_all_break(&self, switches: u64) -> bool {
-        let breaks: u64 = self.pairs.values().sum();
+        let breaks = self.breaks();
         breaks >= MANY && breaks.saturating_mul(OFTEN) >= switches
     }
 
     /// Do chains break at every second of so many switches, or more often? Or at each but the
     /// first of these CPUs?
     pub fn nothing_fits(&self, switches: u64, cpus: u64) -> bool {
-        let breaks: u64 = self.pairs.values().sum();
+        let breaks = self.breaks();
         breaks >= MANY && breaks.saturating_mul(2) >= switches
             || breaks >= ALL && breaks.saturating_add(cpus) >= switches
     }
