@@ -30,6 +30,8 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
       that came; null where that is not known, and `by_class` also where the CPU idled;
     * `n`: preemptions whose wait was seen to end; `n_censored`: those that still waited when last
       seen; `n_ambiguous`: how many of both may have been yields, because the source does not say;
+      `n_excluded`: those whose wait began before the window, with `by_class` null: they are in no
+      other column;
     * `lost`: time waited after all of them, censored waits counted for as long as they were
       observed (ns); `max`: the longest of these waits (ns);
     * `lost_frac`: share of all time lost to preemption by the threads selected.
@@ -46,15 +48,17 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     classes_of = trace.threads.filter(pl.col("utid") >= trace.ncpu)
     heirs = classes_of.select(heir, by_class="sched_class").collect()
     classes = [pl.col(name).cast(SCHED_CLASS) for name in ("sched_class", "by_class")]
+    seen = pl.col("wait").is_not_null()
     parts = (
         rows.join(threads, on="utid", how="left")
         .filter(pl.lit(True) if where is None else where)
         .join(heirs, on="heir", how="left")
         .group_by(classes)
         .agg(
-            n=(pl.col("censored") == "none").sum().cast(pl.Int64),
-            n_censored=(pl.col("censored") != "none").sum().cast(pl.Int64),
-            n_ambiguous=(~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
+            n=(seen & (pl.col("censored") == "none")).sum().cast(pl.Int64),
+            n_censored=(seen & (pl.col("censored") != "none")).sum().cast(pl.Int64),
+            n_ambiguous=(seen & ~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
+            n_excluded=(~seen).sum().cast(pl.Int64),
             lost=pl.col("wait").sum(),
             max=pl.col("wait").max(),
         )
@@ -63,7 +67,8 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     frame = folded(
         parts,
         lambda rows: rows.group_by("sched_class", "by_class").agg(
-            pl.col("n", "n_censored", "n_ambiguous", "lost").sum(), pl.col("max").max()
+            pl.col("n", "n_censored", "n_ambiguous", "n_excluded", "lost").sum(),
+            pl.col("max").max(),
         ),
     )
     total = pl.col("lost").sum()
@@ -109,7 +114,7 @@ def _outs(trace: Trace, rows: pl.LazyFrame) -> tuple[pl.DataFrame, int | None]:
 
 def _preempted(rows: pl.LazyFrame) -> pl.DataFrame:
     return (
-        rows.filter(pl.col("cause") == "preempt", pl.col("wait").is_not_null())
+        rows.filter(pl.col("cause") == "preempt")
         .select(
             "wait",
             "censored",

@@ -273,8 +273,8 @@ def test_time_lost_by_class(trace: ss.Trace) -> None:
     classed = ss.Trace.from_tables(tables | {"threads": threads}, trace.info)
     frame = ss.preemption_loss(classed)
     assert frame.drop("lost_frac").rows() == [
-        ("fair", "realtime", 1, 0, 0, 200, 200),
-        ("realtime", "fair", 1, 0, 1, 100, 100),
+        ("fair", "realtime", 1, 0, 0, 0, 200, 200),
+        ("realtime", "fair", 1, 0, 1, 0, 100, 100),
     ]
     assert frame["lost_frac"].to_list() == pytest.approx([2 / 3, 1 / 3])
     mine = ss.preemption_loss(classed, where=(pl.col("comm") == "a") & (pl.col("cpu") == 0))
@@ -307,6 +307,17 @@ def test_preemptions_of_long_traces_are_summed_up_in_parts(
         assert_frame_equal(ss.preemption_loss(trace), whole)
     for name in ("run_lengths", "slowdown"):
         assert getattr(ss.plot, name)(getattr(ss, name)(trace)) is not None
+
+
+def test_preemptions_whose_wait_began_before_the_window_are_counted(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path).between(0.5, 1)
+    cut = trace.waits.filter(pl.col("cause") == "preempt", pl.col("ts_ready").is_null())
+    frame = ss.preemption_loss(trace)
+    assert 0 < cut.collect().height == frame["n_excluded"].sum()
+    # Nothing else is known of them.
+    [row] = frame.filter(pl.col("n_excluded") > 0, pl.col("sched_class") == "fair").to_dicts()
+    assert row["by_class"] is None
+    assert (row["n"], row["n_censored"], row["n_ambiguous"], row["lost"]) == (0, 0, 0, 0)
 
 
 def test_impossible_questions_are_refused(trace: ss.Trace) -> None:

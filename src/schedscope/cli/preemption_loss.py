@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> Answer:
     frame = preemption_loss(trace, where=_options.where(args, trace))
     shown = frame.head(args.top) if args.top else frame
     names = ["sched_class", "by_class", "n", "lost", "lost_frac", "max", "n_censored?"]
-    names += ["n_ambiguous?"]
+    names += ["n_ambiguous?", "n_excluded?"]
     return Answer(
         shown,
         choose(frame, names, question="preemption_loss", narrow="n_censored"),
