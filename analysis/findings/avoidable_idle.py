@@ -11,6 +11,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed
+from schedscope.analysis.findings.quotas import quotas_named, throttled_times
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import duration, percent, printable, several
 
@@ -30,19 +31,20 @@ def wasted(facts: Facts) -> Iterator[Finding]:
     if facts.where is not None and every.is_empty():
         return
     threads = every.head(20)
-    stayed = _stayed(facts, threads)
-    sure = "that may use them " if not stayed else ""
+    stayed, (held, quota) = _stayed(facts, threads), _held(facts, every)
+    sure = "that may use them " if not stayed and not held else ""
     if facts.where is None:
-        cost = row["wasted"]
+        cost = row["wasted"] - held
         text = (
-            f"CPUs were idle for {duration(cost)} ({percent(row['wasted_idle_frac'])} of all idle"
-            f" time) while threads {sure}waited elsewhere."
+            f"CPUs were idle for {duration(row['wasted'])} ({percent(row['wasted_idle_frac'])} of"
+            f" all idle time) while threads {sure}waited elsewhere."
         )
     else:
-        cost = int(every["avoidable"].sum())
-        which = "that they may use " if not stayed else ""
+        waited = int(every["avoidable"].sum())
+        cost = waited - held
+        which = "that they may use " if not stayed and not held else ""
         text = (
-            f"{several(every.height, 'selected thread')} waited {duration(cost)} in total while"
+            f"{several(every.height, 'selected thread')} waited {duration(waited)} in total while"
             f" other CPUs {which}were idle."
         )
     worst = facts.ask(work_conservation, by="comm")
@@ -55,7 +57,9 @@ def wasted(facts: Facts) -> Iterator[Finding]:
             " after their mask was recorded, or by a mask that was not recorded, no other"
             " CPU could have run them."
         )
-    yield Finding("avoidable idle time", cost, text, "work-conservation", *_idle_longest(facts))
+    if cost > 0:
+        worst_one = _idle_longest(facts)
+        yield Finding("avoidable idle time", cost, text + quota, "work-conservation", *worst_one)
 
 
 def _idle_longest(facts: Facts) -> tuple[Any, ...]:
@@ -82,3 +86,19 @@ def _stayed(facts: Facts, threads: pl.DataFrame) -> list[str]:
     if 2 * int(these["avoidable"].sum()) < int(threads["avoidable"].sum()):
         return []
     return list(dict.fromkeys(printable(name or "?") for name in these["comm"]))
+
+
+def _held(facts: Facts, threads: pl.DataFrame) -> tuple[int, str]:
+    """How much of these threads' avoidable waiting a quota may explain, and a sentence on it."""
+    both = threads.join(throttled_times(facts), on="utid").with_columns(
+        held=pl.min_horizontal("avoidable", "throttled")
+    )
+    both = both.filter(pl.col("held") > 0)
+    held = int(both["held"].sum())
+    if not held:
+        return 0, ""
+    quotas = quotas_named(facts, both["utid"].to_list())
+    return held, (
+        f" But up to {duration(held)} of the waiting is due to the CPU quota of {quotas}: while it"
+        " is used up, no CPU may run these threads. The cost leaves that out."
+    )

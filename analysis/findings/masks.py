@@ -12,6 +12,7 @@ from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
+from schedscope.analysis.findings.quotas import throttled_of
 from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks
 from schedscope.analysis.work_conservation import work_conservation
@@ -35,10 +36,11 @@ def masked(facts: Facts) -> Iterator[Finding]:
     everyone = once(work_conservation, facts.trace, by="thread").join(masks, on="utid")
     everyone = everyone.filter(pl.col("waiting") > 0)
     waited = facts.mine(everyone).sort("waiting", "utid", descending=[True, False])
+    held = throttled_of(facts, waited["utid"].to_list())
     # The time beside an idle CPU is known of all pinned threads together.
-    most = "at most " if waited.height < everyone.height else ""
-    cost = min(pinned, int(waited["waiting"].sum()))
-    if waited.is_empty() or not cost:
+    most = "at most " if waited.height < everyone.height or held else ""
+    cost = min(pinned, int(waited["waiting"].sum()) - held)
+    if waited.is_empty() or cost <= 0:
         return
     cpu = waited["affinity"][0]
     names = [printable(name or "?") for name in waited["comm"].unique(maintain_order=True)]

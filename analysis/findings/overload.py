@@ -7,6 +7,7 @@ from math import ceil
 
 from schedscope.analysis.findings.facts import Facts, wanted
 from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.findings.quotas import throttled_of
 from schedscope.units import duration, percent, several
 
 _MOST = 4
@@ -18,17 +19,22 @@ def overload(facts: Facts) -> Iterator[Finding]:
     row = facts.overloaded
     if row is None or facts.phantoms:
         return
+    # Also while it is not known what some CPU did, and so not how many threads wanted to run.
+    waited = int(row["waiting"]) + int(row["waiting_unknown"])
     text = (
         f"For {percent(row['overload_frac'])} of the time, more threads wanted to run than there"
         f" are CPUs: {row['mean']:.1f} on average for {several(facts.trace.ncpu, 'CPU')}. No"
-        f" scheduler can avoid waiting then: threads waited {duration(row['waiting'])} in total."
+        f" scheduler can avoid waiting then: threads waited {duration(waited)} in total."
     )
     if facts.affected is not None:
         _, own = wanted(facts.trace, facts.affected)
         text += f" The selected threads waited {duration(own)} of that."
-    cost = int(row["waiting"])
+    if held := throttled_of(facts, list(facts.throttling.quotas_of)):
+        text += f" CPU quotas account for {duration(held)} of all waiting, whatever CPUs there are."
     now = facts.trace.ncpu
     # So many CPUs that nobody has them are no advice.
     enough = f"--cpus {min(max(ceil(row['mean']), now + 1), _MOST * now)}"
     most = int(row["ts_max"])
-    yield Finding("overload", cost, text, "queue-depth --by all", most, context=True, whatif=enough)
+    yield Finding(
+        "overload", waited, text, "queue-depth --by all", most, context=True, whatif=enough
+    )

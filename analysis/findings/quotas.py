@@ -11,7 +11,7 @@ from schedscope.analysis._base.memberships import BLIND_TO_MOVES
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
-from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.findings.finding import Finding, listed, option
 from schedscope.analysis.wait_breakdown import wait_breakdown
 from schedscope.units import count, duration, printable, several
 
@@ -57,6 +57,28 @@ def _nobody(facts: Facts) -> str:
 def _known_to_enter(facts: Facts, group: dict[str, Any]) -> bool:
     """Whether any thread of the trace is known to have been in the group."""
     return any(group["cgroup"] in quotas for quotas in facts.throttling.quotas_of.values())
+
+
+def throttled_times(facts: Facts) -> pl.DataFrame:
+    """Of each thread that a quota held back, `utid` and for how long as far as is known, ns."""
+    held = list(facts.throttling.quotas_of)
+    if not held:
+        return pl.DataFrame(schema={"utid": pl.UInt32, "throttled": pl.Int64})
+    found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(held))
+    return found.select(pl.col("utid").cast(pl.UInt32), "throttled").drop_nulls()
+
+
+def throttled_of(facts: Facts, utids: list[int]) -> int:
+    """For how long these threads waited while a quota was used up, as far as that is known, ns."""
+    times = throttled_times(facts)
+    return int(times.filter(pl.col("utid").is_in(utids))["throttled"].sum())
+
+
+def quotas_named(facts: Facts, utids: list[int]) -> str:
+    """The control groups whose quotas held these threads back longest."""
+    quotas = facts.throttling.quota_of
+    names = dict.fromkeys(printable(quotas[utid]) for utid in utids if utid in quotas)
+    return listed(list(names)) if names else "their control groups"
 
 
 def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:

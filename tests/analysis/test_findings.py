@@ -143,6 +143,13 @@ def test_overload_is_no_fault_and_comes_last() -> None:
     assert frame.select("topic", "level").rows() == [("overload", "context")]
 
 
+def test_waiting_beside_a_cpu_of_which_nothing_is_known_is_in_the_total(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path)
+    waiting = pl.col("dur").filter(pl.col("state") == "runnable").sum()
+    [row] = ss.findings(trace).filter(pl.col("topic") == "overload").to_dicts()
+    assert row["cost"] == trace.states.select(waiting).collect().item()
+
+
 def test_a_simulated_trace_in_which_nobody_waits_has_nothing_wrong() -> None:
     run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", cpus=8)
     assert ss.findings(run).is_empty()

@@ -221,6 +221,43 @@ def test_a_group_that_used_its_quota_up_is_throttled_until_the_refill() -> None:
     assert parts(frame, "hog")["behind_same"] == 45
 
 
+def beside_an_idle_cpu(affinity: str | None = None) -> ss.Trace:
+    """The same beside a CPU that idles all the time; `web` may use these CPUs."""
+    trace = throttled_world()
+    states = trace.states.collect()
+    idle = pl.DataFrame([(0, 300 * MS, 1, "running", 1, None)], schema=states.schema, orient="row")
+    tables = {name: getattr(trace, name).collect() for name in ("waits", "quota_refills")}
+    own = pl.when(pl.col("utid") == 2).then(pl.lit(affinity, pl.String))
+    threads = trace.threads.with_columns(affinity=own)
+    return ss.Trace.from_tables(
+        tables | {"states": pl.concat([states, idle]), "threads": threads}, dict(trace.info)
+    )
+
+
+def finding(trace: ss.Trace, topic: str) -> dict[str, Any]:
+    [row] = ss.findings(trace).filter(pl.col("topic") == topic).to_dicts()
+    return row
+
+
+def test_a_cpu_that_idles_beside_throttled_threads_is_not_the_fault() -> None:
+    """`web` waits for 160 ms on CPU 0, of that 150 ms for its quota, and `hog` for 45."""
+    row = finding(beside_an_idle_cpu(), "avoidable idle time")
+    assert row["cost"] == (160 + 45 - 150) * MS
+    assert "CPUs were idle for 205 ms (68.3 % of all idle time) while threads waited" in row["text"]
+    assert "up to 150 ms of the waiting is due to the CPU quota of /web" in row["text"]
+    # Without the kernel's counts nothing of the sort is known.
+    trace = beside_an_idle_cpu()
+    trace.info["groups"] = []
+    row = finding(trace, "avoidable idle time")
+    assert (row["cost"], "quota" in row["text"]) == (205 * MS, False)
+
+
+def test_a_mask_is_not_the_fault_while_the_quota_is_used_up() -> None:
+    row = finding(beside_an_idle_cpu("0"), "mask")
+    assert row["cost"] == 10 * MS
+    assert "waited at most 10.0 ms for it" in row["text"]
+
+
 def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
     """The one in which the group used less than its quota is none, nor any beyond the count."""
     trace = throttled_world()
