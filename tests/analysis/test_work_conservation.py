@@ -446,6 +446,15 @@ def test_the_command_refuses(
     assert err.count("\n") == 1
 
 
+def test_a_refusal_names_only_what_was_asked(
+    sched: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["work-conservation", sched, "--cpu", "0", "--comm", "b"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("schedscope: --cpu with rows about threads; expected --episodes")
+    assert "--by thread" not in err
+
+
 def test_the_figures(trace: ss.Trace) -> None:
     axes = ss.plot.work_conservation(ss.work_conservation(trace, by="cpu"))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 0", "CPU 1"]

@@ -77,7 +77,11 @@ def run(args: argparse.Namespace) -> Answer:
             "leave --by cpu out",
         )
     if args.cpu and args.by != "cpu" and not args.episodes:
-        raise UsageError(f"--cpu with --by {args.by}", "rows about CPUs, or --episodes")
+        raise UsageError(
+            "--cpu with rows about threads",
+            "--episodes, or --by cpu without a selection of threads",
+            "leave --cpu out",
+        )
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     machine = work_conservation(trace).row(0, named=True)
