@@ -68,8 +68,9 @@ def work_conservation(
     `by="thread"`, `"comm"`, `"process"`, `"cgroup"`, `"service"`: a row for each, most `avoidable`
     first:
 
-    * `waiting`: time in state runnable; `avoidable`: the part in which the thread's CPU was busy
-      and one that it may use was spare; `avoidable_frac`, its share;
+    * `waiting`: time in state runnable; `avoidable`: the part in which the thread's CPU was busy, or
+      about to run one that may run nowhere else, and one that it may use was spare;
+      `avoidable_frac`, its share;
     * `n`: stretches of waiting on one queue that were avoidable in part.
 
     Only `wasted` adds up: time with several spare CPUs and one waiting thread counts once in it but
