@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.levels import BASIS, EQUAL_LEVEL, TABLE, Levels, linux_priorities
 from schedscope.analysis._base.needs import needs
 
@@ -81,18 +82,27 @@ def weight_notes(trace: Trace, *, groups: bool = False) -> list[str]:
     )
     if not policies.collect().item():
         notes.append("no thread is known to be SCHED_IDLE; one that is counts by its nice level")
-    tunables = trace.metadata("scheduler", "tunables") or {}
-    autogroup = tunables.get("/proc/sys/kernel/sched_autogroup_enabled")
     if trace.metadata("source", "format") == "simulation":
         return notes
+    known = GroupWeights(trace)
+    sharing = known.sharing()
     if groups:
         notes.append(
             "control groups and sessions share a CPU first, by the weights that the recorder found"
         )
-    elif autogroup == "1":
+    elif sharing == "groups":
+        notes.append(
+            "control groups and sessions are not counted here, although CPU time is shared among"
+            " them first"
+        )
+    elif sharing == "doubtful":
+        notes.append(
+            "groups are unknown for too many threads, and CPU time is shared among groups first"
+        )
+    elif sharing == "unknown" and known.autogroup:
         notes.append(
             "groups are unknown: autogroup was on, and CPU time is shared among groups first"
         )
-    else:
+    elif sharing == "unknown":
         notes.append("groups are unknown: CPU time is shared among cgroups with weights first")
     return notes

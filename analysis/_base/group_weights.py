@@ -9,7 +9,7 @@ outside of all others (kernel/sched/autogroup.c), with the weight of its own nic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -131,6 +131,14 @@ class GroupWeights:
         """
         paths = self._paths()
         return None if self._doubtful(paths) else self._shares(paths)
+
+    def sharing(self) -> Literal["groups", "one", "doubtful", "unknown"]:
+        """Do threads share a CPU as `groups`, or as `one` set? `doubtful`: of too many threads the
+        group is unknown; `unknown`: the trace does not say which groups there are."""
+        paths = self._paths()
+        if paths:
+            return "doubtful" if self._doubtful(paths) else "groups"
+        return "one" if self.known and (self.sessions or not self.autogroup) else "unknown"
 
     def undecided(self) -> bool:
         """Do threads compete as groups, but of which ones is unknown for too many of them?

@@ -35,7 +35,7 @@ def sharing(
 
     `capacity`: what there is to share, all that so many CPUs could give while any thread competed
     for it; without it, the service that the class got. `by_cpu`: sums by CPU, too. `groups`: what
-    `GroupWeights.to_native` says; only for `due` of each CPU.
+    `GroupWeights.to_native` says; only where the threads of each CPU compete.
     """
     return {
         "machine": per == "machine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,12 +10,14 @@ import pytest
 from scenes import MS, scene
 
 import schedscope as ss
+from schedscope import cli
 from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
 from schedscope.analysis.findings import unfair as rule
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.heavier import heavier
 from schedscope.analysis.findings.lower_weight import lower_weight
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 SECOND = 1000
 
 
@@ -36,7 +39,19 @@ def world(
             if at + turn < start + 100:
                 lines.append(f"t{number} runnable@0 {at + turn}..{start + 100}")
             at += turn
-    made = scene("\n".join(lines), ncpu=1)
+    return grouped(lines, cgroups, weights, ncpu=1, **about)
+
+
+def grouped(
+    lines: list[str],
+    cgroups: list[str | None],
+    weights: dict[str, int],
+    *,
+    ncpu: int,
+    **about: Any,
+) -> ss.Trace:
+    """A scene of threads of nice 0, in order of appearance in these control groups."""
+    made = scene("\n".join(lines), ncpu=ncpu)
     number = pl.int_range(pl.len()) - made.ncpu
     threads = made.threads.with_columns(
         cgroup=number.replace_strict(
@@ -206,3 +221,59 @@ def test_the_machines_queue_has_no_groups() -> None:
     trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300})
     rows = ss.fairness(trace, per="machine").filter(comm="t0")
     assert rows["lag"].to_list() == [pytest.approx(250 * MS)]
+
+
+def test_a_groups_weight_follows_its_threads_to_other_cpus() -> None:
+    """CPU 0 goes from one thread to the other every 10 ms; nobody joins or leaves it."""
+    turns = [
+        f"{name} {state}@0 {at}..{at + 10}"
+        for at in range(0, SECOND, 10)
+        for name, state in zip(
+            ("r", "a"), ("running", "runnable")[:: 1 if at % 20 else -1], strict=True
+        )
+    ]
+    where: list[str | None] = ["/", "/g", "/g"]
+    trace = grouped([*turns, "b running@1 100..1000"], where, {"/g": 100}, ncpu=2)
+    # Half of CPU 0 while the group has no thread elsewhere, then a third: half of its weight.
+    due = dict(ss.fairness(trace).select("comm", "due").rows())
+    assert due["a"] / MS == pytest.approx(100 / 2 + 900 / 3, abs=2)
+    assert due["r"] / MS == pytest.approx(100 / 2 + 900 * 2 / 3, abs=2)
+
+
+def test_a_thread_that_moves_takes_its_part_of_the_groups_weight_along() -> None:
+    lines = ["r running@0 0..1000", "a runnable@0 0..1000", "b runnable@0 0..400"]
+    trace = grouped([*lines, "b running@1 400..1000"], ["/", "/g", "/g"], {"/g": 100}, ncpu=2)
+    due = dict(ss.fairness(trace).select("comm", "due").rows())
+    assert due["a"] / MS == pytest.approx(400 / 4 + 600 / 3)
+    assert due["b"] / MS == pytest.approx(400 / 4 + 600)
+
+
+def test_the_lag_over_time_counts_groups_as_the_sums_do() -> None:
+    for trace in (
+        ss.open(FIXTURES / "linux-requests.capture"),
+        world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300}),
+    ):
+        rows = ss.fairness(trace, per="cpu").group_by("utid").agg(pl.col("due", "lag").sum())
+        last = ss.lag(trace, per="cpu", every="100ms").group_by("utid").last()
+        both = rows.join(last, on="utid", suffix="_last")
+        assert len(both) == len(rows) > 1
+        for name in ("due", "lag"):
+            assert (both[name] - both[f"{name}_last"]).abs().max() < 1
+
+
+def test_notes_say_whether_groups_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counted, left_out = "share a CPU first, by the weights", "are not counted here"
+    path = str(FIXTURES / "linux-requests.capture")
+    for words, said in (
+        ([], counted),
+        (["--every", "300ms"], counted),
+        (["--per", "machine"], left_out),
+    ):
+        assert cli.main(["fairness", path, "--top", "1", "--cache", str(tmp_path), *words]) == 0
+        notes = [line for line in capsys.readouterr().out.splitlines() if "sessions" in line]
+        assert len(notes) == 1
+        assert said in notes[0]
+    assert any(left_out in note for note in ss.weight_notes(ss.open(path)))
+    # Where all share as one, there is nothing to say of groups.
+    alike = world([50, 50], ["/a", "/a"], {"/a": 100})
+    assert not any("groups" in note for note in ss.weight_notes(alike))

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::changes::{Changes, Position, Presence, Sweep};
-use super::group_shares::{Groups, Queue, Shares};
+use super::group_shares::{Grouped, Groups};
 use super::weights::{EQUAL, LEVELS, class_of, level_of};
 use crate::error::Result;
 use crate::states::NOWHERE;
@@ -25,7 +25,7 @@ pub struct SharingQuery {
     pub capacity: Option<i64>,
     /// Sums by CPU, too.
     pub by_cpu: bool,
-    /// Groups that share a CPU before the threads of this class do; `due` alone knows them.
+    /// Groups that share a CPU before the threads of this class do.
     pub groups: Option<Groups>,
     pub fair: usize,
 }
@@ -35,6 +35,12 @@ impl SharingQuery {
     pub fn sets(&self, changes: &Changes) -> usize {
         let cpus = changes.cpus.last().map_or(0, |cpu| usize::from(*cpu) + 1);
         self.classes * if self.machine { 1 } else { cpus }
+    }
+
+    /// The queues of so many sets, where groups share them.
+    pub fn grouped(&self, sets: usize, threads: usize) -> Option<Grouped<'_>> {
+        let groups = self.groups.as_ref().filter(|_| !self.machine)?;
+        Some(Grouped::new(groups, sets, threads))
     }
 
     /// The number of the competing set of who is there; none of those who do not compete.
@@ -77,7 +83,7 @@ pub struct Set {
     weight: i64,
     members: i64,
     /// CPUs that run one of them.
-    serving: i64,
+    pub serving: i64,
     /// Service due to a weight of one up to `at`, while nobody was due more than one CPU.
     due: f64,
     /// Service due at each level while somebody was.
@@ -212,8 +218,6 @@ struct Thread {
     /// It is in this set, at this level.
     set: usize,
     level: usize,
-    /// The group by which it shares there.
-    group: Option<u32>,
     /// What the set had by then.
     due: (f64, f64),
     served: i64,
@@ -227,8 +231,8 @@ struct Due<'a> {
     threads: Vec<Thread>,
     sums: Vec<Sum>,
     of: FxHashMap<(u32, u8, u16), usize>,
-    /// Where groups share: what they have in common, and one for each set.
-    grouped: Option<(Shares<'a>, Vec<Queue>)>,
+    /// Where groups share: a queue for each set.
+    grouped: Option<Grouped<'a>>,
 }
 
 impl Due<'_> {
@@ -275,18 +279,14 @@ impl Due<'_> {
     fn share(&mut self, t: i64, utid: u32) -> (f64, i64) {
         let thread = &mut self.threads[utid as usize];
         let set = &mut self.sets[thread.set];
-        let now = match &mut self.grouped {
-            Some((_, queues)) => {
-                queues[thread.set].advance(t, set.serving);
-                let weight = self.question.table[thread.level];
-                (queues[thread.set].due(thread.group, weight), 0.0)
-            }
-            None => (0.0, 0.0),
-        };
+        let table = &self.question.table;
         set.advance(t, self.question);
-        let now = match self.grouped {
-            Some(_) => now,
-            None => set.due(thread.level, &self.question.table),
+        let now = match &mut self.grouped {
+            Some(grouped) => {
+                let weight = table[thread.level];
+                (grouped.due(thread.set, t, set.serving, utid, weight), 0.0)
+            }
+            None => set.due(thread.level, table),
         };
         let due = (now.0 - thread.due.0) + (now.1 - thread.due.1);
         let served = set.served - thread.served;
@@ -298,20 +298,17 @@ impl Due<'_> {
         let row = self.sum(utid, to);
         let (level, table) = (level_of(to.tag), &self.question.table);
         let set = &mut self.sets[number];
-        if let Some((shares, queues)) = &mut self.grouped {
-            queues[number].advance(t, set.serving);
-            let groups = self.question.groups.as_ref();
-            let groups = groups.filter(|_| class_of(to.tag) == self.question.fair);
-            let group = groups.and_then(|groups| groups.of(utid));
-            shares.add(&mut queues[number], group, table[level]);
-            self.threads[utid as usize].group = group;
+        if let Some(grouped) = &mut self.grouped {
+            grouped.due(number, t, set.serving, utid, table[level]);
+            let fair = class_of(to.tag) == self.question.fair;
+            grouped.enter(number, utid, table[level], fair);
         }
         set.advance(t, self.question);
         set.add(level, to.doing == Presence::Running, table);
         let thread = &mut self.threads[utid as usize];
         (thread.set, thread.level) = (number, level);
-        let before = match &self.grouped {
-            Some((_, queues)) => (queues[number].due(thread.group, table[level]), 0.0),
+        let before = match &mut self.grouped {
+            Some(grouped) => (grouped.due(number, t, set.serving, utid, table[level]), 0.0),
             None => set.due(level, table),
         };
         (thread.due, thread.served) = (before, set.served);
@@ -349,17 +346,25 @@ impl Sweep for Due<'_> {
         );
         let (old, new) = (level_of(from.tag), level_of(to.tag));
         match (before, after) {
-            (Some(set), Some(same)) if set == same && old == new => self.sets[set].turn(ran, runs),
+            (Some(set), Some(same)) if set == same && old == new => {
+                self.sets[set].turn(ran, runs);
+                if let Some(grouped) = &mut self.grouped {
+                    grouped.divide(set);
+                }
+            }
             _ => {
                 if let Some(set) = before {
-                    if let Some((shares, queues)) = &mut self.grouped {
-                        let group = self.threads[who].group;
-                        shares.add(&mut queues[set], group, -self.question.table[old]);
+                    if let Some(grouped) = &mut self.grouped {
+                        grouped.leave(set, utid, self.question.table[old]);
                     }
                     self.sets[set].remove(old, ran, &self.question.table);
                 }
                 if let Some(set) = after {
                     self.enter(t, utid, set, to);
+                }
+                if let (Some(grouped), Some(set)) = (&mut self.grouped, before) {
+                    // Its group has the thread's weight elsewhere by now.
+                    grouped.divide(set);
                 }
             }
         }
@@ -373,13 +378,9 @@ impl Sweep for Due<'_> {
 /// Sums of every thread that ran or waited.
 pub fn due(changes: &Changes, question: &SharingQuery) -> Result<Vec<Sum>> {
     let count = question.sets(changes);
-    let groups = question.groups.as_ref().filter(|_| !question.machine);
     let mut sweep = Due {
         sets: (0..count).map(|_| Set::default()).collect(),
-        grouped: groups.map(|groups| {
-            let queues = (0..count).map(|_| Queue::default()).collect();
-            (Shares::new(groups), queues)
-        }),
+        grouped: question.grouped(count, changes.threads),
         threads: vec![Thread::default(); changes.threads],
         sums: Vec::new(),
         of: FxHashMap::default(),

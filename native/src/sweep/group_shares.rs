@@ -3,8 +3,8 @@
 //!
 //! A group is one member of its parent's queue, with the group's weight, however many threads it
 //! has there; its weight is spread over the CPUs by where its threads are (`calc_group_shares` in
-//! kernel/sched/fair.c, which smooths it over some 30 ms: here it is as of the last change on
-//! the CPU).
+//! kernel/sched/fair.c, which smooths it over some 30 ms: here it is as of the last time that a
+//! thread of the CPU came, went, or took turns with another one).
 
 /// The groups of a trace, parents before their children.
 pub struct Groups {
@@ -158,6 +158,50 @@ impl Queue {
             Some(self.present[at.ok()?].due)
         });
         weight as f64 * found.unwrap_or(if of.is_some() { 0.0 } else { self.due })
+    }
+}
+
+/// The queues of all CPUs, and by which group each thread shares the one that it is on.
+pub struct Grouped<'a> {
+    shares: Shares<'a>,
+    queues: Vec<Queue>,
+    of: Vec<Option<u32>>,
+}
+
+impl<'a> Grouped<'a> {
+    pub fn new(groups: &'a Groups, queues: usize, threads: usize) -> Self {
+        Self {
+            shares: Shares::new(groups),
+            queues: (0..queues).map(|_| Queue::default()).collect(),
+            of: vec![None; threads],
+        }
+    }
+
+    /// What was due on this queue up to `t` to the thread, had it been there all along; so many
+    /// CPUs gave to its members since it was last asked.
+    pub fn due(&mut self, queue: usize, t: i64, serving: i64, utid: u32, weight: i64) -> f64 {
+        let queue = &mut self.queues[queue];
+        queue.advance(t, serving);
+        queue.due(self.of[utid as usize], weight)
+    }
+
+    /// The thread comes, and shares by its group if it is of the `fair` class. The queue has been
+    /// asked at this instant.
+    pub fn enter(&mut self, queue: usize, utid: u32, weight: i64, fair: bool) {
+        let group = self.shares.groups.of(utid).filter(|_| fair);
+        self.of[utid as usize] = group;
+        self.shares.add(&mut self.queues[queue], group, weight);
+    }
+
+    /// The thread leaves. The queue has been asked at this instant.
+    pub fn leave(&mut self, queue: usize, utid: u32, weight: i64) {
+        let group = self.of[utid as usize];
+        self.shares.add(&mut self.queues[queue], group, -weight);
+    }
+
+    /// Groups divide the queue by what their threads weigh on all CPUs by now.
+    pub fn divide(&mut self, queue: usize) {
+        self.shares.divide(&mut self.queues[queue]);
     }
 }
 

@@ -3,8 +3,9 @@ use arrow_array::{Int64Array, UInt32Array};
 
 use super::changes::{Changes, Position, Presence, Sweep};
 use super::due::{Set, SharingQuery};
+use super::group_shares::Grouped;
 use super::shortfall::{Path, Point, Shortfall};
-use super::weights::level_of;
+use super::weights::{class_of, level_of};
 use crate::error::{Error, Result};
 
 /// Whether and how a thread competes, and its account up to then: less than a line of the
@@ -48,6 +49,8 @@ struct Accounts<'a> {
     question: &'a SharingQuery,
     sets: Vec<Set>,
     threads: Vec<Thread>,
+    /// Where groups share: a queue for each set.
+    grouped: Option<Grouped<'a>>,
 }
 
 impl Accounts<'_> {
@@ -62,8 +65,14 @@ impl Accounts<'_> {
             mut received,
         } = thread.account;
         if let Some(set) = self.sets.get_mut(thread.set as usize) {
+            let level = usize::from(thread.level);
+            let table = &self.question.table;
+            let number = thread.set as usize;
             set.advance(t, self.question);
-            let now = set.due(usize::from(thread.level), &self.question.table);
+            let now = match &mut self.grouped {
+                Some(grouped) => (grouped.due(number, t, set.serving, utid, table[level]), 0.0),
+                None => set.due(level, table),
+            };
             due += (now.0 - thread.given.0) + (now.1 - thread.given.1);
             received += if thread.runs { t - since } else { 0 };
             thread.given = now;
@@ -86,18 +95,37 @@ impl Accounts<'_> {
             if let Some(set) = self.sets.get_mut(after as usize) {
                 set.turn(thread.runs, runs);
                 thread.runs = runs;
+                if let Some(grouped) = &mut self.grouped {
+                    grouped.divide(after as usize);
+                }
             }
             return after != NO_SET;
         }
         if let Some(set) = self.sets.get_mut(before as usize) {
             set.remove(old, thread.runs, table);
+            if let Some(grouped) = &mut self.grouped {
+                grouped.leave(before as usize, utid, table[old]);
+            }
         }
         thread.set = after;
         if let Some(set) = self.sets.get_mut(after as usize) {
+            let number = after as usize;
+            if let Some(grouped) = &mut self.grouped {
+                grouped.due(number, t, set.serving, utid, table[level]);
+                let fair = class_of(there.tag) == self.question.fair;
+                grouped.enter(number, utid, table[level], fair);
+            }
             set.advance(t, self.question);
             (thread.level, thread.runs) = (level as u8, runs);
             set.add(level, runs, table);
-            thread.given = set.due(level, table);
+            thread.given = match &mut self.grouped {
+                Some(grouped) => (grouped.due(number, t, set.serving, utid, table[level]), 0.0),
+                None => set.due(level, table),
+            };
+        }
+        if let (Some(grouped), Some(_)) = (&mut self.grouped, self.sets.get(before as usize)) {
+            // Its group has the thread's weight elsewhere by now.
+            grouped.divide(before as usize);
         }
         before != NO_SET || after != NO_SET
     }
@@ -123,12 +151,12 @@ impl<R: Reader> Sweep for Lags<'_, R> {
 }
 
 fn swept<R: Reader>(changes: &Changes, question: &SharingQuery, reader: R) -> Result<R> {
+    let count = question.sets(changes);
     let mut sweep = Lags {
         accounts: Accounts {
             question,
-            sets: (0..question.sets(changes))
-                .map(|_| Set::default())
-                .collect(),
+            sets: (0..count).map(|_| Set::default()).collect(),
+            grouped: question.grouped(count, changes.threads),
             threads: vec![AWAY; changes.threads],
         },
         reader,

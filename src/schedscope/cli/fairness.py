@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(f"--every with --by {args.by}", "one of them", "it has rows of threads")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    grouped = args.per != "machine" and not args.every and group_weights(trace) is not None
+    grouped = args.per != "machine" and group_weights(trace) is not None
     notes = weight_notes(trace, groups=grouped)
     about = {**headline.about(trace), "weights": notes}
     head = [*headline.headline(trace)]
