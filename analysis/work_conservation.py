@@ -68,8 +68,8 @@ def work_conservation(
     `by="thread"`, `"comm"`, `"process"`, `"cgroup"`, `"service"`: a row for each, most `avoidable`
     first:
 
-    * `waiting`: time in state runnable; `avoidable`: the part in which the thread's CPU was busy, or
-      about to run one that may run nowhere else, and one that it may use was spare;
+    * `waiting`: time in state runnable; `avoidable`: the part in which the thread's CPU was busy,
+      or about to run one that may run nowhere else, and one that it may use was spare;
       `avoidable_frac`, its share;
     * `n`: stretches of waiting on one queue that were avoidable in part.
 
