@@ -166,3 +166,22 @@ def _evidence(threads: pl.DataFrame, held: Throttling) -> pl.DataFrame:
 
 def _interrupts(trace: Trace) -> pl.DataFrame:
     return trace.irqs.select("ts", "dur", pl.col("cpu").cast(pl.UInt16)).collect()
+
+
+def throttled_times(trace: Trace) -> pl.DataFrame:
+    """Of each thread that a quota held back, `utid` and for how long as far as is known, ns."""
+    held = list(once(throttling, trace).quotas_of)
+    if not held:
+        return pl.DataFrame(schema={"utid": pl.UInt32, "throttled": pl.Int64})
+    found = once(wait_breakdown, trace, by="utid").filter(pl.col("utid").is_in(held))
+    return found.select(pl.col("utid").cast(pl.UInt32), "throttled").drop_nulls()
+
+
+def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
+    """Of threads with `avoidable` waiting, `utid` and how much of it a quota may explain, `held`.
+
+    Not which part: at most all of the time in which the quota was used up, ns.
+    """
+    both = threads.join(throttled_times(trace), on="utid")
+    held = both.select("utid", held=pl.min_horizontal("avoidable", "throttled"))
+    return held.filter(pl.col("held") > 0)

@@ -11,7 +11,8 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed
-from schedscope.analysis.findings.quotas import quotas_named, throttled_times
+from schedscope.analysis.findings.quotas import quotas_named
+from schedscope.analysis.wait_breakdown import held_back
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import duration, percent, printable, several
 
@@ -90,10 +91,7 @@ def _stayed(facts: Facts, threads: pl.DataFrame) -> list[str]:
 
 def _held(facts: Facts, threads: pl.DataFrame) -> tuple[int, str]:
     """How much of these threads' avoidable waiting a quota may explain, and a sentence on it."""
-    both = threads.join(throttled_times(facts), on="utid").with_columns(
-        held=pl.min_horizontal("avoidable", "throttled")
-    )
-    both = both.filter(pl.col("held") > 0)
+    both = held_back(facts.trace, threads)
     held = int(both["held"].sum())
     if not held:
         return 0, ""

@@ -30,7 +30,10 @@ def overload(facts: Facts) -> Iterator[Finding]:
         _, own = wanted(facts.trace, facts.affected)
         text += f" The selected threads waited {duration(own)} of that."
     if held := throttled_of(facts, list(facts.throttling.quotas_of)):
-        text += f" CPU quotas account for {duration(held)} of all waiting, whatever CPUs there are."
+        text += (
+            f" CPU quotas account for {duration(held)} of all waiting, which more CPUs would not"
+            " change."
+        )
     now = facts.trace.ncpu
     # So many CPUs that nobody has them are no advice.
     enough = f"--cpus {min(max(ceil(row['mean']), now + 1), _MOST * now)}"

@@ -12,7 +12,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
-from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.analysis.wait_breakdown import throttled_times, wait_breakdown
 from schedscope.units import count, duration, printable, several
 
 
@@ -59,18 +59,9 @@ def _known_to_enter(facts: Facts, group: dict[str, Any]) -> bool:
     return any(group["cgroup"] in quotas for quotas in facts.throttling.quotas_of.values())
 
 
-def throttled_times(facts: Facts) -> pl.DataFrame:
-    """Of each thread that a quota held back, `utid` and for how long as far as is known, ns."""
-    held = list(facts.throttling.quotas_of)
-    if not held:
-        return pl.DataFrame(schema={"utid": pl.UInt32, "throttled": pl.Int64})
-    found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(held))
-    return found.select(pl.col("utid").cast(pl.UInt32), "throttled").drop_nulls()
-
-
 def throttled_of(facts: Facts, utids: list[int]) -> int:
     """For how long these threads waited while a quota was used up, as far as that is known, ns."""
-    times = throttled_times(facts)
+    times = throttled_times(facts.trace)
     return int(times.filter(pl.col("utid").is_in(utids))["throttled"].sum())
 
 

@@ -10,6 +10,7 @@ import pytest
 from scenes import scene
 
 import schedscope as ss
+from schedscope import cli
 from schedscope.analysis._base import batches, throttling as throttling_module
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
@@ -250,6 +251,20 @@ def test_a_cpu_that_idles_beside_throttled_threads_is_not_the_fault() -> None:
     trace.info["groups"] = []
     row = finding(trace, "avoidable idle time")
     assert (row["cost"], "quota" in row["text"]) == (205 * MS, False)
+
+
+def test_work_conservation_says_what_quotas_may_explain(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = beside_an_idle_cpu()
+    monkeypatch.setattr("schedscope.cli._options.open_input", lambda _: trace)
+    assert cli.main(["work-conservation", "any"]) == 0
+    said = "up to 150 ms of the avoidable waiting is due to CPU quotas"
+    assert said in capsys.readouterr().out
+    trace = beside_an_idle_cpu()
+    trace.info["groups"] = []
+    assert cli.main(["work-conservation", "any"]) == 0
+    assert "quotas" not in capsys.readouterr().out
 
 
 def test_a_mask_is_not_the_fault_while_the_quota_is_used_up() -> None:

@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
+    from schedscope.analysis.wait_breakdown import held_back
     from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 
     _options.check_top(args)
@@ -87,7 +88,9 @@ def run(args: argparse.Namespace) -> Answer:
     machine = work_conservation(trace).row(0, named=True)
     top = _options.top(args, 20)
     about: dict[str, Any] = {**headline.about(trace), "machine": machine}
-    head = [*headline.headline(trace), *_totals(machine), ""]
+    held = int(held_back(trace, work_conservation(trace, by="thread"))["held"].sum())
+    about["held_by_quotas"] = held
+    head = [*headline.headline(trace), *_totals(machine), *_quotas(held), ""]
     if args.episodes:
         frame = idle_episodes(
             trace, longer_than=args.longer_than or "1ms", top=args.top or 20, where=where
@@ -148,3 +151,12 @@ def _totals(row: dict[str, Any]) -> list[str]:
         waits = "wait" if row["n_excluded"] == 1 else "waits"
         parts.append(f"{units.count(row['n_excluded'])} {waits} whose start was not recorded")
     return [*lines, "not included: " + "; ".join(parts)]
+
+
+def _quotas(held: int) -> list[str]:
+    if not held:
+        return []
+    return [
+        f"up to {units.duration(held)} of the avoidable waiting is due to CPU quotas: while one is"
+        " used up, no CPU may run its threads"
+    ]
