@@ -76,6 +76,8 @@ pub struct CpuTotals {
     confirmed: i64,
     /// How often its idle thread was seen to leave.
     idle_left: u64,
+    /// When it was last heard of, if `current` was found on another CPU since.
+    silent: Option<i64>,
 }
 
 pub struct Reconstructor {
@@ -119,6 +121,7 @@ impl Reconstructor {
             since: begin,
             confirmed: begin,
             idle_left: 0,
+            silent: None,
         };
         Self {
             ncpu: u32::from(ncpu),
@@ -610,6 +613,9 @@ impl Reconstructor {
             return true;
         }
         let known = totals.current != NOBODY;
+        if totals.silent.take().is_some() {
+            self.counters.contradictions += 1;
+        }
         if known {
             let totals = &self.cpus[usize::from(cpu)];
             let ts_begin = totals.confirmed;
@@ -652,13 +658,14 @@ impl Reconstructor {
         match (thread.state, thread.cpu) {
             (State::Unknown, _) => return,
             (State::Running, Some(cpu)) => {
-                self.counters.contradictions += 1;
                 self.clues.unseen(utid);
+                let since = self.cpus[usize::from(cpu)].confirmed;
                 if self.losses_unreported() {
-                    let since = self.cpus[usize::from(cpu)].confirmed;
                     self.holes.break_chain(cpu, since, t);
                 }
-                return self.lose_current(cpu);
+                self.lose_current(cpu);
+                self.cpus[usize::from(cpu)].silent = Some(since);
+                return;
             }
             _ => self.counters.unseen_switch_ins += 1,
         }
@@ -1155,8 +1162,25 @@ impl Reconstructor {
         waking.is_some_and(|waking| t.saturating_sub(waking) > HALF_A_WAKE)
     }
 
+    /// Rule Ended early, at the end of the window: CPUs that were not heard of any more after a
+    /// thread had left them unseen.
+    fn end_silent_cpus(&mut self, end: i64) {
+        for index in 0..self.cpus.len() {
+            if let Some(since) = self.cpus[index].silent.take() {
+                self.loss(&Loss {
+                    cpu: Some(index as u16),
+                    ts_begin: since,
+                    ts_end: end,
+                    count: None,
+                    reason: LossReason::EarlyEnd,
+                });
+            }
+        }
+    }
+
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
+        self.end_silent_cpus(end);
         for utid in self.ncpu..self.threads.len() as u32 {
             if self.threads[utid as usize].born {
                 // A file that stops inside a record has a hole that begins with the end.
