@@ -274,7 +274,14 @@ mod tests {
         // perf stops recording one CPU after another, and its thread goes to each of them.
         let stops = [(In, 0), (In, 1), (In, 2), (In, 3)];
         assert_eq!(late(&[&stops, &IN_ORDER, &stops], 0), []);
-        let goes_on = [(In, 0), (In, 1), (AtRest, 1), (In, 1), (AtRest, 1), (AtRest, 0)];
+        let goes_on = [
+            (In, 0),
+            (In, 1),
+            (AtRest, 1),
+            (In, 1),
+            (AtRest, 1),
+            (AtRest, 0),
+        ];
         assert_eq!(late(&[&goes_on, &goes_on], 0), [(1, 2)]);
     }
 
