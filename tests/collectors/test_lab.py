@@ -196,6 +196,17 @@ def test_perf_does_not_come_back_to_a_cpu(unpacked: Path) -> None:
     assert trace.waits.filter(pl.col("censored") == "none").collect().height > 1500
 
 
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-extras"], indirect=True)
+def test_the_last_stack_of_a_thread_is_its_own(unpacked: Path) -> None:
+    """It follows the switch of the dead thread, and no other thread has that number yet."""
+    trace = ss.open(unpacked / "lab.capture")
+    threads = trace.threads.filter(pl.col("tid") != 0).collect()
+    assert threads["tid"].is_unique().all()
+    dead = trace.sleep_reasons.filter(pl.col("function") == "do_task_dead").collect()
+    assert dead.height > 5
+    assert dead.join(threads, on="utid")["exit_ts"].null_count() == 0
+
+
 @pytest.mark.parametrize("unpacked", KEPT[:1], ids=["first"], indirect=True)
 def test_the_judges_see_what_is_wrong(unpacked: Path) -> None:
     """Another priority, one doubled delay, one switch-in more."""
