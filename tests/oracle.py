@@ -59,6 +59,7 @@ class Cpu:
     current: int | None = None
     since: int = 0
     confirmed: int = 0
+    silent: int | None = None
 
 
 @dataclass
@@ -263,10 +264,11 @@ class Oracle:
         """Rule Found: the thread is on a CPU and we did not see it get there."""
         if thread.state == "running":
             assert thread.cpu is not None
-            self.counters["contradictions"] += 1
+            c, cpu = thread.cpu, self.cpu(thread.cpu)
             if self.uncounted:
-                self.broken.append((thread.cpu, self.cpu(thread.cpu).confirmed, t))
-            self.out_of_sight(self.cpu(thread.cpu), thread.cpu)
+                self.broken.append((c, cpu.confirmed, t))
+            self.out_of_sight(cpu, c)
+            cpu.silent = cpu.confirmed
         elif thread.state != "unknown":
             self.counters["unseen_switch_ins"] += 1
             self.lose_sight(thread)
@@ -387,6 +389,8 @@ class Oracle:
 
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
         """The chain is broken: `c` runs another thread than the one we believed."""
+        self.counters["contradictions"] += cpu.silent is not None
+        cpu.silent = None
         if cpu.current == prev:
             self.left[prev] += 1
             return
@@ -606,6 +610,10 @@ class Oracle:
             cpu.current = None
 
     def end_of_window(self, w: int) -> None:
+        for c, cpu in self.cpus.items():
+            if cpu.silent is not None:
+                early = {"cpu": c, "ts_begin": cpu.silent, "ts_end": w, "count": None}
+                self.loss(cpu.silent, early | {"reason": "early_end"})
         for c, cpu in self.cpus.items():
             if cpu.current in self.stoppers:
                 stopper = self.threads[cpu.current]

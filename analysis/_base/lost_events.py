@@ -16,6 +16,14 @@ IS_BREAK = pl.col("reason") == "chain_break"
 BROKEN_CHAINS = pl.col("count").fill_null(1)
 """How many broken chains a row of `losses` with that reason stands for."""
 
+IS_SHORT_EDGE = (
+    pl.col("reason").is_in(["late_start", "early_end"])
+    & (pl.col("count").fill_null(0) == 0)
+    & (pl.col("ts_end") - pl.col("ts_begin") < 20_000_000)
+)
+"""A CPU's recording began or ended a little apart from the others', as recorders start and stop one
+CPU after another: less than the 20 ms from which on a silent CPU is suspected at all."""
+
 
 def losses_of_any_event(trace: Trace) -> pl.LazyFrame:
     """The rows of `losses` in which any event may be missing.

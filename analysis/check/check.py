@@ -400,12 +400,12 @@ def _clocks(trace: Trace) -> CheckRow | None:
         clock = f"the clock of CPU {one['cpu']}"
         ahead = one.get("ahead")
         if ahead is None and one["breaks"] == one["breaks_left"]:
-            threads = several(one["breaks"], "thread")
+            times = several(one["breaks"], "time")
             texts.append(
-                f"{threads} that other CPUs woke for CPU {one['cpu']} slept again without having "
-                f"run there: its events are from another recording, or a filter left them out (as "
-                f"that of `trace-cmd record -F` or -P does), or its clock is far off; no wait is "
-                f"measured"
+                f"{times}, events of CPU {one['cpu']} and of other CPUs are in an order that is "
+                f"impossible, and no correction of its clock explains it: its events are from "
+                f"another recording, or a filter left some out (as that of `trace-cmd record -F` "
+                f"or -P does), or its clock is far off; no wait is measured"
             )
             continue
         if ahead is None:

@@ -425,7 +425,7 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 }
                 self.switches.push(row);
                 if prev_state == State::Dead && prev_utid >= u32::from(self.ncpu) {
-                    self.identity.gone(ts, prev_utid);
+                    self.identity.gone(ts, cpu, prev_utid);
                 }
                 flush!(self.switches, Switches);
             }

@@ -20,6 +20,7 @@ from archives import unpack
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis._base.offline import offline
+from schedscope.present.headline import headline
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -168,6 +169,42 @@ def test_a_sleep_that_the_kernel_counts_as_a_wait_is_left_out(unpacked: Path) ->
     assert 15_500_000 < verdict.asleep < 15_700_000
     assert verdict.queued / verdict.delay < 0.93
     assert abs(verdict.queue_error) < 0.01
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-perf-4cpu"], indirect=True)
+def test_perf_stops_one_cpu_after_another(unpacked: Path) -> None:
+    """Its thread goes to each: the others are not heard of again, and their clocks agree."""
+    trace = ss.open(unpacked / "lab.capture")
+    ends = trace.losses.collect()
+    assert ends["reason"].to_list() == ["early_end"] * 3
+    assert sorted(ends["cpu"]) == [0, 1, 2]
+    assert (ends["ts_end"] - ends["ts_begin"]).max() < 20_000_000
+    assert "early" not in headline(trace)[1]
+    assert set(ss.check(trace)["level"]) <= {"ok", "note"}
+    assert trace.waits.filter(pl.col("censored") == "none").collect().height > 440
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-hotplug-perf"], indirect=True)
+def test_perf_does_not_come_back_to_a_cpu(unpacked: Path) -> None:
+    trace = ss.open(unpacked / "lab.capture")
+    span = pl.col("ts_end") - pl.col("ts_begin")
+    ends = trace.losses.sort(span).select("cpu", "reason", span=span).collect()
+    assert set(ends["reason"]) == {"early_end"}
+    assert ends["cpu"].to_list()[-1] == 2
+    assert ends["span"].to_list()[-1] > 600_000_000
+    assert "1 CPU ended early" in headline(trace)[1]
+    assert trace.waits.filter(pl.col("censored") == "none").collect().height > 1500
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-extras"], indirect=True)
+def test_the_last_stack_of_a_thread_is_its_own(unpacked: Path) -> None:
+    """It follows the switch of the dead thread, and no other thread has that number yet."""
+    trace = ss.open(unpacked / "lab.capture")
+    threads = trace.threads.filter(pl.col("tid") != 0).collect()
+    assert threads["tid"].is_unique().all()
+    dead = trace.sleep_reasons.filter(pl.col("function") == "do_task_dead").collect()
+    assert dead.height > 5
+    assert dead.join(threads, on="utid")["exit_ts"].null_count() == 0
 
 
 @pytest.mark.parametrize("unpacked", KEPT[:1], ids=["first"], indirect=True)

@@ -162,6 +162,16 @@ def test_forks_exits_and_execs() -> None:
     assert (true["tid"] == true["pid"]).all()
 
 
+def test_threads_that_never_ran_have_the_names_of_perfs_list() -> None:
+    """perf lists each with a FORK and a COMM without a time, process 1 with its own name."""
+    names = dict(
+        decode(FIXTURES / "perf-sched.data").threads.select("tid", "comm").collect().rows()
+    )
+    assert names[1] == "process_api"
+    assert names[2] == "kthreadd"
+    assert "" not in names.values()
+
+
 def test_a_lost_record_is_a_loss_with_its_place() -> None:
     """LOST is placed once; the totals of LOST_SAMPLES repeat it and add nothing."""
     trace = decode(FIXTURES / "perf-lost.data")

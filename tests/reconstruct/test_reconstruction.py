@@ -601,6 +601,29 @@ def test_a_running_thread_that_comes_in_elsewhere_was_not_running(engine: Engine
     )
 
 
+def test_a_cpu_that_is_not_heard_of_again_ended_early(engine: Engine) -> None:
+    """perf stops recording CPU 0, and its thread A goes on to CPU 1: B may have run since."""
+    assert answer(
+        engine,
+        """
+         0 cpu1: B S -> idle
+         5 cpu0: idle -> A
+        20 cpu1: idle -> A
+        """,
+        ncpu=2,
+    ) == lines(
+        """
+        B sleeping 0..5 lost
+        B unknown 5..100 window
+        A unknown 5..20 switched
+        A running@1 20..100 window
+        A unknown run=5 cpu -/-/0: -+-=- left
+        A unknown run=20 cpu 0/-/1: -+-=- left
+        cpu0 5..100 early_end
+        """
+    )
+
+
 # -- the end ----------------------------------------------------------------------------
 
 

@@ -60,6 +60,8 @@ pub struct Identity {
     sights: Vec<Sight>,
     records: Vec<Record>,
     ncpu: u32,
+    /// By CPU: the tid and the utid of the thread that left it dead last.
+    dead: Vec<Option<(u32, u32)>>,
     /// What the recorder knew of processes at its start and at its end, by pid.
     first: FxHashMap<u32, KnownProcess>,
     last: FxHashMap<u32, KnownProcess>,
@@ -80,6 +82,7 @@ impl Identity {
             sights: Vec::new(),
             records: Vec::new(),
             ncpu: u32::from(ncpu),
+            dead: vec![None; usize::from(ncpu)],
             renames: Renames::default(),
         };
         for cpu in 0..ncpu {
@@ -203,13 +206,21 @@ impl Identity {
         u32::from(cpu)
     }
 
-    /// The utid of whoever runs on `cpu` under `tid`.
+    /// The utid of whoever runs on `cpu` under `tid`, or has just left it dead: the stack of that
+    /// switch comes after it.
     #[inline]
     pub fn resolve_tid(&mut self, cpu: u16, tid: u32) -> u32 {
         if tid == 0 {
             return u32::from(cpu);
         }
-        self.find(tid).unwrap_or_else(|| self.make(tid))
+        self.find(tid)
+            .or_else(|| self.left_dead(cpu, tid))
+            .unwrap_or_else(|| self.make(tid))
+    }
+
+    fn left_dead(&self, cpu: u16, tid: u32) -> Option<u32> {
+        let &(dead, utid) = self.dead.get(usize::from(cpu))?.as_ref()?;
+        (dead == tid).then_some(utid)
     }
 
     /// The utid of a tid that an event without a CPU names.
@@ -311,14 +322,17 @@ impl Identity {
         }
     }
 
-    /// The thread left its CPU dead: its tid is free for somebody new.
-    pub fn gone(&mut self, ts: i64, utid: u32) {
+    /// The thread left the CPU dead: its tid is free for somebody new.
+    pub fn gone(&mut self, ts: i64, cpu: u16, utid: u32) {
         let record = &mut self.records[utid as usize];
         record.exit_ts.get_or_insert(ts);
         if let Some(tid) = record.tid
             && self.find(tid) == Some(utid)
         {
             self.set(tid, None);
+            if let Some(dead) = self.dead.get_mut(usize::from(cpu)) {
+                *dead = Some((tid, utid));
+            }
         }
     }
 

@@ -7,23 +7,25 @@
 
 pub mod apart;
 pub mod clocks;
+mod evidence;
 pub mod facts;
 mod holes;
+mod ledger;
 pub mod recorded;
+mod switches;
 mod thread;
 mod unreported;
+mod wakeups;
 
-use crate::model::event::{Cause, Censored, End, LossReason, State, WakeKind};
-use crate::model::tables::{
-    Loss, Losses, Migration, StateRow, States, Switch, Wait, Waits, Wakeup,
-};
+use crate::model::event::{Censored, End, LossReason, State};
+use crate::model::tables::{Loss, Losses, Migration, StateRow, States, Waits};
 use crate::prefetch::near;
 use apart::{Apart, Clocks};
 use holes::Holes;
 use recorded::Clues;
-use thread::{OpenWait, PendingWake, Thread};
+use thread::Thread;
+use unreported::Breaks;
 pub use unreported::Unreported;
-use unreported::{Break, Breaks};
 
 /// So long after one step of a wakeup the other has come, where both are recorded.
 const HALF_A_WAKE: i64 = 20_000_000;
@@ -76,6 +78,8 @@ pub struct CpuTotals {
     confirmed: i64,
     /// How often its idle thread was seen to leave.
     idle_left: u64,
+    /// When it was last heard of, if `current` was found on another CPU since.
+    silent: Option<i64>,
 }
 
 pub struct Reconstructor {
@@ -119,6 +123,7 @@ impl Reconstructor {
             since: begin,
             confirmed: begin,
             idle_left: 0,
+            silent: None,
         };
         Self {
             ncpu: u32::from(ncpu),
@@ -392,114 +397,6 @@ impl Reconstructor {
         }
     }
 
-    fn write_wait(
-        &mut self,
-        utid: u32,
-        wait: &OpenWait,
-        ts_run: Option<i64>,
-        until: i64,
-        censored: Censored,
-    ) {
-        let thread = &self.threads[utid as usize];
-        if censored == Censored::Right {
-            self.counters.right_censored += 1;
-        }
-        let censored = match censored {
-            Censored::None if wait.begun_before => Censored::Left,
-            Censored::Right if wait.begun_before => Censored::Both,
-            seen => seen,
-        };
-        let ts_ready = (!wait.begun_before).then_some(wait.ts_ready);
-        let row = Wait {
-            utid,
-            cause: wait.cause,
-            ts_waking: wait.ts_waking,
-            ts_ready,
-            ts_enqueued: wait.ts_enqueued,
-            ts_run,
-            waker_utid: wait.waker,
-            waker_cpu: wait.waker_cpu,
-            prev_cpu: wait.prev_cpu,
-            queue_cpu: wait.queue_cpu,
-            cpu: if ts_run.is_some() { thread.cpu } else { None },
-            prio: thread.prio,
-            placement: match (wait.ts_enqueued, ts_ready) {
-                (Some(enqueued), Some(ready)) => Some(enqueued - ready),
-                _ => None,
-            },
-            queue: match (ts_run, wait.ts_enqueued) {
-                (Some(run), Some(enqueued)) => Some(run - enqueued),
-                _ => None,
-            },
-            wait: ts_ready.map(|ready| match &self.apart {
-                Some(apart) if ts_run.is_none() => apart.least(until - ready),
-                _ => until - ready,
-            }),
-            censored,
-        };
-        match &mut self.apart {
-            Some(apart) if censored == Censored::None => {
-                if let Some(doubtful) = apart.hold(row) {
-                    self.judge(&doubtful, false);
-                }
-            }
-            _ => self.enter_wait(row),
-        }
-    }
-
-    fn enter_wait(&mut self, row: Wait) {
-        self.counters.waits += 1;
-        self.waits.push(row);
-    }
-
-    /// Rule One clock: a wait stands as measured, or what is certain of it.
-    #[cold]
-    fn judge(&mut self, wait: &Wait, measured: bool) {
-        match &self.apart {
-            Some(apart) if !measured => {
-                let parts = apart.parts(wait);
-                self.counters.right_censored += 1;
-                parts.into_iter().for_each(|row| self.enter_wait(row));
-            }
-            _ => self.enter_wait(wait.clone()),
-        }
-    }
-
-    /// An event of the thread, stamped by the clock of `cpu`.
-    #[inline]
-    fn stamped(&mut self, utid: u32, cpu: u16, t: i64) {
-        if let Some(apart) = &mut self.apart
-            && utid >= self.ncpu
-            && let Some((wait, measured)) = apart.seen(utid, cpu, t)
-        {
-            self.judge(&wait, measured);
-        }
-    }
-
-    /// A switch-in whose wait began out of sight.
-    fn write_left_wait(&mut self, utid: u32, cpu: u16, ts: i64) {
-        let thread = &self.threads[utid as usize];
-        self.counters.waits += 1;
-        self.waits.push(Wait {
-            utid,
-            cause: Cause::Unknown,
-            ts_waking: None,
-            ts_ready: None,
-            ts_enqueued: None,
-            ts_run: Some(ts),
-            waker_utid: None,
-            waker_cpu: None,
-            prev_cpu: thread.last_cpu,
-            queue_cpu: None,
-            cpu: Some(cpu),
-            prio: thread.prio,
-            placement: None,
-            queue: None,
-            wait: None,
-            censored: Censored::Left,
-        });
-    }
-
     /// The CPU's account up to `at`; its current thread, if known, closes its
     /// running interval there, and nobody is known afterwards.
     fn release(&mut self, cpu: u16, at: i64, end: End) {
@@ -537,515 +434,6 @@ impl Reconstructor {
                     waker_utid: None,
                     end: if leaking.is_some() { End::Lost } else { end },
                 });
-            }
-        }
-    }
-
-    /// The CPU's current thread left it unseen, some time after it was last
-    /// confirmed there.
-    fn lose_current(&mut self, cpu: u16) {
-        let CpuTotals {
-            current, confirmed, ..
-        } = self.cpus[usize::from(cpu)];
-        self.release(cpu, confirmed, End::Lost);
-        if current != NOBODY && current >= self.ncpu {
-            self.threads[current as usize].forget();
-        }
-    }
-
-    /// Rule Doubt, before an event of the thread at `t`: if it may have run unseen
-    /// since its last one, it is `unknown` from the first such instant on. `stayed_on`:
-    /// the CPU whose queue the event names as the one it is still on.
-    #[inline]
-    fn settle(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
-        if !self.holes.none_after(self.threads[utid as usize].since) {
-            self.doubt(utid, t, stayed_on);
-        }
-    }
-
-    /// The same before an event which proves that the thread ran, unseen, since its last one. Where
-    /// the source says what it lost, it ran there. A broken chain alone does not tell where the
-    /// other switches are that must be missing, too: then rule Found applies.
-    #[cold]
-    fn settle_found(&mut self, utid: u32, t: i64) {
-        let since = self.threads[utid as usize].since;
-        if self.holes.lost_from(utid, since, t).is_some() {
-            self.doubt(utid, t, None);
-        }
-    }
-
-    #[cold]
-    fn doubt(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
-        let thread = &self.threads[utid as usize];
-        let since = thread.since;
-        let doubt = match (thread.state, stayed_on) {
-            (State::Running | State::Unknown, _) => None,
-            (State::Runnable, Some(queue))
-                if thread.cpu == stayed_on
-                    && self.holes.moves_recorded()
-                    && thread.wait.as_ref().is_some_and(|wait| !wait.begun_before) =>
-            {
-                let anywhere = self.uncounted;
-                self.holes.doubt_of_queued(utid, queue, since, t, anywhere)
-            }
-            (State::Runnable, _) => self.holes.doubt_of_runnable(utid, since, t),
-            _ => self.holes.doubt_of_absent(utid, since, t),
-        };
-        let Some(from) = doubt else { return };
-        self.close(utid, from, End::Lost);
-        let thread = &mut self.threads[utid as usize];
-        thread.since = from;
-        thread.forget();
-        if let Some(wait) = thread.wait.take() {
-            let until = from.max(wait.ts_ready);
-            self.write_wait(utid, &wait, None, until, Censored::Right);
-        }
-    }
-
-    /// Rule Evidence: `utid` is on `cpu` at `t`. True if it was known to be.
-    fn seen_on(&mut self, cpu: u16, utid: u32, t: i64) -> bool {
-        let totals = &mut self.cpus[usize::from(cpu)];
-        if totals.current == utid {
-            totals.confirmed = t;
-            return true;
-        }
-        let known = totals.current != NOBODY;
-        if known {
-            let totals = &self.cpus[usize::from(cpu)];
-            let ts_begin = totals.confirmed;
-            let found = Break {
-                cpu,
-                believed: totals.current,
-                begin: ts_begin,
-                end: t,
-                switches: totals.switches,
-            };
-            let (believed, left) = (found.believed, self.left(found.believed));
-            self.breaks.add(found, self.is_idle(believed), left);
-            self.clues.broken(believed, utid);
-            self.lose_current(cpu);
-            self.counters.chain_breaks += 1;
-            self.holes.break_chain(cpu, ts_begin, t);
-            if self.holes.leaks_from(cpu, ts_begin, t).is_none() {
-                self.losses.push(Loss {
-                    cpu: Some(cpu),
-                    ts_begin,
-                    ts_end: t,
-                    count: None,
-                    reason: LossReason::ChainBreak,
-                });
-            }
-        }
-        if !self.is_idle(utid) {
-            self.thread(utid, t);
-            self.settle_found(utid, t);
-            self.unseat(utid, t);
-        }
-        false
-    }
-
-    /// The thread is on a CPU and we did not see it get there: what we believed
-    /// since its last event is not to be trusted. Its interval, now `unknown`,
-    /// stays open; the event at hand closes it.
-    fn unseat(&mut self, utid: u32, t: i64) {
-        let thread = &mut self.threads[utid as usize];
-        match (thread.state, thread.cpu) {
-            (State::Unknown, _) => return,
-            (State::Running, Some(cpu)) => {
-                self.counters.contradictions += 1;
-                self.clues.unseen(utid);
-                if self.losses_unreported() {
-                    let since = self.cpus[usize::from(cpu)].confirmed;
-                    self.holes.break_chain(cpu, since, t);
-                }
-                return self.lose_current(cpu);
-            }
-            _ => self.counters.unseen_switch_ins += 1,
-        }
-        self.lose_sight(utid);
-    }
-
-    /// What the thread, on no CPU, did since its last event is not known any more.
-    fn lose_sight(&mut self, utid: u32) {
-        let thread = &mut self.threads[utid as usize];
-        let (wait, last_event) = (thread.wait.take(), thread.last_event);
-        thread.forget();
-        if let Some(wait) = wait {
-            let until = last_event.max(wait.ts_ready);
-            self.write_wait(utid, &wait, None, until, Censored::Right);
-        }
-    }
-
-    /// Rule Evidence for an event raised on `cpu` while `utid` ran there.
-    fn evidence(&mut self, cpu: u16, utid: u32, t: i64) {
-        if usize::from(cpu) >= self.cpus.len() || self.seen_on(cpu, utid, t) || self.left_out(utid)
-        {
-            return;
-        }
-        self.release(cpu, t, End::Lost);
-        self.cpus[usize::from(cpu)].current = utid;
-        if !self.is_idle(utid) {
-            self.close(utid, t, End::Switched);
-            self.threads[utid as usize].run(cpu, t);
-            self.holes.ran(utid, cpu);
-        }
-    }
-
-    pub fn switch(&mut self, row: &Switch) {
-        if usize::from(row.cpu) >= self.cpus.len() {
-            return;
-        }
-        let t = row.ts;
-        self.stamped(row.prev_utid, row.cpu, t);
-        self.stamped(row.next_utid, row.cpu, t);
-        if !self.is_idle(row.prev_utid) {
-            let thread = self.thread(row.prev_utid, t);
-            if row.prev_prio.is_some() {
-                thread.prio = row.prev_prio;
-            }
-        }
-        let chained = self.seen_on(row.cpu, row.prev_utid, t);
-        let end = match row.prev_state {
-            _ if self.is_idle(row.prev_utid) => End::Switched,
-            State::Dead => End::Exited,
-            State::Runnable => End::Preempted,
-            _ => End::Switched,
-        };
-        self.release(row.cpu, t, end);
-        if self.is_idle(row.prev_utid) {
-            self.cpus[row.prev_utid as usize].idle_left += u64::from(chained);
-        } else {
-            if chained {
-                let thread = &mut self.threads[row.prev_utid as usize];
-                thread.left = thread.left.saturating_add(1);
-            } else {
-                self.close(row.prev_utid, t, end);
-            }
-            self.switch_out(row);
-            self.forget_left_out(row.prev_utid);
-        }
-        if !self.is_idle(row.next_utid) {
-            self.switch_in(row);
-            self.forget_left_out(row.next_utid);
-        }
-        let unseen = self.left_out(row.next_utid);
-        let totals = &mut self.cpus[usize::from(row.cpu)];
-        totals.switches += 1;
-        totals.first_ts.get_or_insert(t);
-        totals.last_ts = Some(t);
-        totals.current = if unseen { NOBODY } else { row.next_utid };
-    }
-
-    /// Rule Filtered: what a thread that was not chosen does from now on is not recorded.
-    fn forget_left_out(&mut self, utid: u32) {
-        if self.left_out(utid) {
-            let thread = &mut self.threads[utid as usize];
-            thread.forget();
-            thread.wait = None;
-        }
-    }
-
-    /// `prev` has closed its interval; what becomes of it?
-    fn switch_out(&mut self, row: &Switch) {
-        let t = row.ts;
-        let thread = &mut self.threads[row.prev_utid as usize];
-        thread.since = t;
-        thread.last_event = t;
-        thread.cpu = Some(row.cpu);
-        thread.last_cpu = Some(row.cpu);
-        let yielded = std::mem::take(&mut thread.yielded);
-        thread.state = row.prev_state;
-        match row.prev_state {
-            State::Dead => {
-                thread.born = false;
-                thread.pending = None;
-            }
-            State::Runnable => {
-                if thread.pending.take().is_some() {
-                    self.counters.spurious_wakeups += 1;
-                }
-                let cause = if row.preempted == Some(false) || yielded {
-                    Cause::Yield
-                } else {
-                    Cause::Preempt
-                };
-                thread.wait = Some(OpenWait {
-                    cause,
-                    ts_waking: None,
-                    ts_ready: t,
-                    ts_enqueued: Some(t),
-                    waker: None,
-                    waker_cpu: None,
-                    prev_cpu: Some(row.cpu),
-                    queue_cpu: Some(row.cpu),
-                    begun_before: false,
-                    may_be_woken: row.preempted == Some(true),
-                });
-            }
-            // Nobody runs off a CPU; and a wake says nothing about a state
-            // that is not known.
-            State::Running | State::Unknown => {
-                thread.state = State::Unknown;
-                thread.pending = None;
-            }
-            _ => {}
-        }
-    }
-
-    fn switch_in(&mut self, row: &Switch) {
-        let (utid, t) = (row.next_utid, row.ts);
-        self.counters.switch_ins += 1;
-        let thread = self.thread(utid, t);
-        if row.next_prio.is_some() {
-            thread.prio = row.next_prio;
-        }
-        self.holes.ran(utid, row.cpu);
-        self.settle(utid, t, Some(row.cpu));
-        let thread = &self.threads[utid as usize];
-        if thread.state == State::Running {
-            self.unseat(utid, t);
-        }
-        self.found_queued(utid, Some(row.cpu));
-        let thread = &mut self.threads[utid as usize];
-        match thread.state {
-            State::Runnable => {
-                self.close(utid, t, End::Switched);
-                let thread = &mut self.threads[utid as usize];
-                thread.cpu = Some(row.cpu);
-                if let Some(wait) = thread.wait.take() {
-                    self.write_wait(utid, &wait, Some(t), t, Censored::None);
-                }
-            }
-            State::Unknown => {
-                self.counters.first_sights += 1;
-                self.close(utid, t, End::Switched);
-                self.write_left_wait(utid, row.cpu, t);
-            }
-            _ => {
-                if let Some(wake) = thread.pending.take() {
-                    // The wake was raised on the thread's way off its CPU.
-                    let wait = thread.confirm(&wake, None);
-                    thread.state = State::Runnable;
-                    thread.cpu = wait.queue_cpu;
-                    thread.wait = Some(wait);
-                    self.counters.wakes_before_switch_out += 1;
-                    self.close(utid, t, End::Switched);
-                    let thread = &mut self.threads[utid as usize];
-                    thread.cpu = Some(row.cpu);
-                    if let Some(wait) = thread.wait.take() {
-                        self.write_wait(utid, &wait, Some(t), t, Censored::None);
-                    }
-                } else {
-                    // When its sleep ended nobody knows.
-                    self.counters.missing_wakeups += 1;
-                    thread.forget();
-                    self.close(utid, t, End::Switched);
-                    self.write_left_wait(utid, row.cpu, t);
-                }
-            }
-        }
-        self.threads[utid as usize].run(row.cpu, t);
-    }
-
-    pub fn wakeup(&mut self, row: &Wakeup) {
-        self.enqueues |= row.kind == WakeKind::Enqueued;
-        if let Some(current) = row.current_utid {
-            self.evidence(row.cpu, current, row.ts);
-        }
-        if self.is_idle(row.utid) {
-            return;
-        }
-        let (utid, t) = (row.utid, row.ts);
-        self.stamped(utid, row.cpu, t);
-        let left_out = self.left_out(utid);
-        let thread = self.thread(utid, t);
-        if row.prio.is_some() {
-            thread.prio = row.prio;
-        }
-        if left_out {
-            return;
-        }
-        let stayed_on = self.still_queued(utid, row);
-        if let Some(target) = row.target_cpu {
-            self.holes.ran(utid, target);
-        }
-        if self.ran_unseen(utid, row) {
-            self.settle_found(utid, t);
-        } else {
-            self.settle(utid, t, stayed_on);
-        }
-        let mut awake_before = false;
-        if row.kind == WakeKind::Waking && self.expects_waking {
-            self.woken_elsewhere(utid, t, row.target_cpu);
-            awake_before = self.woken_again(utid, t);
-        } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
-            awake_before = self.enqueued_again(utid, t);
-        } else if row.kind == WakeKind::Enqueued && self.halves_of_two(utid, t) {
-            self.lose_sight(utid);
-        }
-        let thread = &mut self.threads[utid as usize];
-        thread.last_event = t;
-        match (row.kind, thread.state) {
-            (WakeKind::Waking, State::Running) => {
-                let newer = PendingWake {
-                    ts: t,
-                    waker: row.waker_utid,
-                    waker_cpu: Some(row.cpu),
-                    target_cpu: row.target_cpu,
-                };
-                if thread.pending.replace(newer).is_some() {
-                    self.counters.spurious_wakeups += 1;
-                }
-            }
-            (WakeKind::Enqueued | WakeKind::New, State::Running) => {
-                let expected = thread.pending.take().is_some();
-                self.late_enqueues += u64::from(self.expects_waking && !expected);
-                self.counters.spurious_wakeups += 1;
-            }
-            (WakeKind::Waking, State::Runnable) => self.counters.spurious_wakeups += 1,
-            (WakeKind::Enqueued | WakeKind::New, State::Runnable) => match &mut thread.wait {
-                Some(wait) if wait.ts_enqueued.is_none() => {
-                    wait.ts_enqueued = Some(t);
-                    wait.queue_cpu = row.target_cpu;
-                    thread.cpu = row.target_cpu;
-                }
-                _ => self.counters.spurious_wakeups += 1,
-            },
-            (WakeKind::Enqueued, _) if thread.pending.is_some() => {
-                if let Some(wake) = thread.pending.take() {
-                    let mut wait = thread.confirm(&wake, Some(t));
-                    wait.queue_cpu = row.target_cpu;
-                    thread.state = State::Runnable;
-                    thread.cpu = wait.queue_cpu;
-                    thread.wait = Some(wait);
-                    self.counters.wakes_before_switch_out += 1;
-                }
-            }
-            (kind, _) => {
-                let spurious = thread.pending.take().is_some();
-                if kind == WakeKind::Enqueued && self.expects_waking {
-                    // It was awake since its `waking`, which was not seen.
-                    thread.forget();
-                }
-                let waking = kind == WakeKind::Waking;
-                let wait = OpenWait {
-                    cause: if kind == WakeKind::New {
-                        Cause::New
-                    } else {
-                        Cause::Wake
-                    },
-                    ts_waking: (waking && !awake_before).then_some(t),
-                    ts_ready: t,
-                    ts_enqueued: (!waking).then_some(t),
-                    waker: row.waker_utid,
-                    waker_cpu: Some(row.cpu),
-                    prev_cpu: thread.last_cpu,
-                    queue_cpu: row.target_cpu,
-                    begun_before: awake_before || self.expects_waking && kind == WakeKind::Enqueued,
-                    may_be_woken: false,
-                };
-                self.counters.spurious_wakeups += u64::from(spurious);
-                self.close(utid, t, End::Woken);
-                let thread = &mut self.threads[utid as usize];
-                thread.since = t;
-                thread.state = State::Runnable;
-                thread.cpu = wait.queue_cpu;
-                thread.wait = Some(wait);
-            }
-        }
-    }
-
-    /// The queue that a wake of a waiting thread shows it to be on still: its
-    /// `waking` named that CPU, or a migration since, and now it is enqueued there.
-    fn still_queued(&self, utid: u32, row: &Wakeup) -> Option<u16> {
-        let thread = &self.threads[utid as usize];
-        let on_its_way = thread.wait.as_ref()?.ts_enqueued.is_none();
-        let here = row.kind == WakeKind::Enqueued && on_its_way;
-        row.target_cpu.filter(|_| here)
-    }
-
-    /// Rules Woken again and Woken elsewhere: does this wake show that the thread ran, or may have,
-    /// since its last event?
-    fn ran_unseen(&self, utid: u32, row: &Wakeup) -> bool {
-        let thread = &self.threads[utid as usize];
-        match row.kind {
-            WakeKind::Waking if self.expects_waking => {
-                thread.wait.is_some() || self.is_elsewhere(utid, row.target_cpu)
-            }
-            WakeKind::Enqueued if self.enqueues_once => thread.is_queued(),
-            _ => false,
-        }
-    }
-
-    /// Rule Woken elsewhere: a `waking` names the CPU that the thread is on. If that is not
-    /// where it was, it ran there, unseen.
-    fn woken_elsewhere(&mut self, utid: u32, t: i64, target: Option<u16>) {
-        if self.is_elsewhere(utid, target) {
-            self.unseat(utid, t);
-        }
-    }
-
-    fn is_elsewhere(&self, utid: u32, target: Option<u16>) -> bool {
-        let was = self.threads[utid as usize].cpu;
-        let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
-        elsewhere && self.holes.moves_recorded()
-    }
-
-    /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
-    /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
-    /// it may have been on its way to sleep instead, and awake ever since. Where nothing counts
-    /// losses, it shows that switches of a CPU are missing, nobody knows of which.
-    fn woken_again(&mut self, utid: u32, t: i64) -> bool {
-        let Some(wait) = &self.threads[utid as usize].wait else {
-            return false;
-        };
-        let may_be_woken = wait.may_be_woken;
-        if may_be_woken {
-            self.lose_sight(utid);
-        } else {
-            if self.losses_unreported() {
-                let Thread { since, cpu, .. } = self.threads[utid as usize];
-                let left = |utid| self.left(utid);
-                let hole = cpu.is_some_and(|cpu| self.breaks.explain(cpu, since, t, left));
-                if !hole {
-                    self.holes.break_chains(utid, since, t);
-                }
-            }
-            self.unseat(utid, t);
-        }
-        may_be_woken
-    }
-
-    /// The same without `waking`: a thread that was woken is not put on a queue once more. One that
-    /// was preempted may be, if it was about to sleep and has been awake ever since: true then.
-    fn enqueued_again(&mut self, utid: u32, t: i64) -> bool {
-        let thread = &self.threads[utid as usize];
-        if thread.was_enqueued() {
-            return self.woken_again(utid, t);
-        }
-        let may_be_woken = thread.is_queued();
-        if may_be_woken {
-            self.lose_sight(utid);
-        }
-        may_be_woken
-    }
-
-    /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
-    /// it was put on, nobody knows when it left that, nor, where moves are recorded and losses are
-    /// not counted, whether it ran meanwhile: its events are missing.
-    fn found_queued(&mut self, utid: u32, queue: Option<u16>) {
-        let thread = &mut self.threads[utid as usize];
-        let Some(wait) = &mut thread.wait else { return };
-        let moved = thread
-            .cpu
-            .zip(queue)
-            .is_some_and(|(known, queue)| known != queue);
-        if self.expects_waking && moved && wait.ts_enqueued.is_some() {
-            self.counters.unseen_moves += 1;
-            thread.cpu = None;
-            wait.queue_cpu = None;
-            if self.losses_unreported() && self.holes.moves_recorded() {
-                self.lose_sight(utid);
             }
         }
     }
@@ -1128,35 +516,25 @@ impl Reconstructor {
         }
     }
 
-    /// Rule Half a wake, at the end of the window: of the wakeup that began the thread's wait, one
-    /// step is missing for so long that it does not come any more.
-    fn half_woken(&self, utid: u32, end: i64) -> bool {
-        let thread = &self.threads[utid as usize];
-        self.expects_waking
-            && self.enqueues
-            && end.saturating_sub(thread.since) > HALF_A_WAKE
-            && thread.wait.as_ref().is_some_and(|wait| {
-                wait.cause == Cause::Wake
-                    && (wait.begun_before || wait.ts_enqueued.is_none())
-                    && thread.last_event == thread.since
-            })
-    }
-
-    /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not
-    /// of the same wakeup.
-    fn halves_of_two(&self, utid: u32, t: i64) -> bool {
-        let thread = &self.threads[utid as usize];
-        let waits = thread.wait.as_ref();
-        let waking = match (&thread.pending, waits) {
-            (Some(wake), _) if thread.state != State::Running => Some(wake.ts),
-            (_, Some(wait)) if wait.ts_enqueued.is_none() => wait.ts_waking,
-            _ => None,
-        };
-        waking.is_some_and(|waking| t.saturating_sub(waking) > HALF_A_WAKE)
+    /// Rule Ended early, at the end of the window: CPUs that were not heard of any more after a
+    /// thread had left them unseen.
+    fn end_silent_cpus(&mut self, end: i64) {
+        for index in 0..self.cpus.len() {
+            if let Some(since) = self.cpus[index].silent.take() {
+                self.loss(&Loss {
+                    cpu: Some(index as u16),
+                    ts_begin: since,
+                    ts_end: end,
+                    count: None,
+                    reason: LossReason::EarlyEnd,
+                });
+            }
+        }
     }
 
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
+        self.end_silent_cpus(end);
         for utid in self.ncpu..self.threads.len() as u32 {
             if self.threads[utid as usize].born {
                 // A file that stops inside a record has a hole that begins with the end.

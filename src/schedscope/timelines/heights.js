@@ -6,6 +6,7 @@ const groupIn = (lane) => /^(busy|waiting):([a-z]+)([0-9]+)$/.exec(lane);
 /** Whose full height is the most of all the trace, and which show the most of each pixel, too. */
 const hasTop = (lane) => /^(depth|lag):/.test(lane);
 const isThread = (lane) => lane.startsWith("utid:");
+const isHead = (lane) => lane.startsWith("head:");
 /** The CPU that a lane is about, or null. */
 const cpuOf = (lane) => (/^(cpu|depth|irq|rate):\d+$/.test(lane) ? Number(lane.split(":")[1]) : null);
 

@@ -7,8 +7,13 @@ from functools import cache
 from pathlib import Path
 
 PARTS = (
+    "style",
     "colours",
+    "pieces",
     "heights",
+    "groups",
+    "paint",
+    "words",
     "picture",
     "timeline",
     "table",

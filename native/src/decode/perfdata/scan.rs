@@ -396,7 +396,8 @@ impl State {
         }
     }
 
-    /// FORK: pid, ppid, tid, ptid, time. The child has its parent's name.
+    /// FORK: pid, ppid, tid, ptid, time. The child has its parent's name. One without a time is of
+    /// perf's own list of what ran before, where a COMM record names the thread itself.
     fn early_fork(&mut self, record: Record<'_>) {
         let word = |at| record.0.u32_at(at);
         let (Some(pid), Some(tid), Some(ptid), Some(ts)) =
@@ -404,7 +405,7 @@ impl State {
         else {
             return;
         };
-        if ts < self.first_sample {
+        if 0 < ts && ts < self.first_sample {
             let parent = self.early_names.get(&ptid);
             let comm = parent.or_else(|| self.names.get(&ptid));
             let comm = comm.copied().unwrap_or_default();

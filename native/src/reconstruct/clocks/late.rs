@@ -29,6 +29,9 @@ struct Run {
     lacks: Lacks,
     /// Another CPU woke the thread while it ran.
     woken: bool,
+    /// It ran on the first of these CPUs when it was switched in on the second, and its switch-out
+    /// on the first has not come yet. If it never does, it is missing and not late.
+    both: Option<(u16, u16)>,
     /// The CPU that raised its last `waking`.
     waker: u16,
 }
@@ -116,8 +119,9 @@ impl Examiner<'_> {
                         LastSeen::Queued if was.placing && self.both_steps => Lacks::Enqueueing,
                         _ => Lacks::Nothing,
                     };
+                    let mut both = run.both.filter(|&(first, _)| first != event.cpu);
                     if was.doing == LastSeen::Running {
-                        note(&mut found.certain, was.cpu, event.cpu);
+                        both = both.or(Some((was.cpu, event.cpu)));
                     } else if was.doubtful > 0 {
                         note(&mut found.certain, run.waker, event.cpu);
                     } else if lacks == Lacks::Wakeup {
@@ -127,6 +131,7 @@ impl Examiner<'_> {
                     }
                     *run = Run {
                         lacks,
+                        both,
                         ..Run::default()
                     };
                 }
@@ -150,9 +155,20 @@ impl Examiner<'_> {
                         run.lacks = Lacks::Nothing;
                     }
                 }
-                Kind::Ready | Kind::AtRest | Kind::Gone | Kind::Unborn | Kind::Lost => {
-                    *run = Run::default();
+                Kind::Ready | Kind::AtRest | Kind::Gone => {
+                    let both = run.both.filter(|&(first, second)| {
+                        let late = first == event.cpu;
+                        if late {
+                            note(&mut found.certain, first, second);
+                        }
+                        !late
+                    });
+                    *run = Run {
+                        both,
+                        ..Run::default()
+                    };
                 }
+                Kind::Unborn | Kind::Lost => *run = Run::default(),
             }
         }
         found
@@ -251,6 +267,22 @@ mod tests {
             // A switch that is missing may explain one.
             assert_eq!(late(&[one, one], 2), []);
         }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_heard_of_again_is_not_late() {
+        // perf stops recording one CPU after another, and its thread goes to each of them.
+        let stops = [(In, 0), (In, 1), (In, 2), (In, 3)];
+        assert_eq!(late(&[&stops, &IN_ORDER, &stops], 0), []);
+        let goes_on = [
+            (In, 0),
+            (In, 1),
+            (AtRest, 1),
+            (In, 1),
+            (AtRest, 1),
+            (AtRest, 0),
+        ];
+        assert_eq!(late(&[&goes_on, &goes_on], 0), [(1, 2)]);
     }
 
     #[test]

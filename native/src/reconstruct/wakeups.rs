@@ -1,0 +1,240 @@
+//! What a wakeup begins, and what it says of the thread's last events.
+//!
+//! Rules Woken again, Woken elsewhere and Half a wake of docs/trace-model.md.
+
+use super::thread::{OpenWait, PendingWake, Thread};
+use super::{HALF_A_WAKE, Reconstructor};
+use crate::model::event::{Cause, End, State, WakeKind};
+use crate::model::tables::Wakeup;
+
+impl Reconstructor {
+    pub fn wakeup(&mut self, row: &Wakeup) {
+        self.enqueues |= row.kind == WakeKind::Enqueued;
+        if let Some(current) = row.current_utid {
+            self.evidence(row.cpu, current, row.ts);
+        }
+        if self.is_idle(row.utid) {
+            return;
+        }
+        let (utid, t) = (row.utid, row.ts);
+        self.stamped(utid, row.cpu, t);
+        let left_out = self.left_out(utid);
+        let thread = self.thread(utid, t);
+        if row.prio.is_some() {
+            thread.prio = row.prio;
+        }
+        if left_out {
+            return;
+        }
+        let stayed_on = self.still_queued(utid, row);
+        if let Some(target) = row.target_cpu {
+            self.holes.ran(utid, target);
+        }
+        if self.ran_unseen(utid, row) {
+            self.settle_found(utid, t);
+        } else {
+            self.settle(utid, t, stayed_on);
+        }
+        let mut awake_before = false;
+        if row.kind == WakeKind::Waking && self.expects_waking {
+            self.woken_elsewhere(utid, t, row.target_cpu);
+            awake_before = self.woken_again(utid, t);
+        } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
+            awake_before = self.enqueued_again(utid, t);
+        } else if row.kind == WakeKind::Enqueued && self.halves_of_two(utid, t) {
+            self.lose_sight(utid);
+        }
+        let thread = &mut self.threads[utid as usize];
+        thread.last_event = t;
+        match (row.kind, thread.state) {
+            (WakeKind::Waking, State::Running) => {
+                let newer = PendingWake {
+                    ts: t,
+                    waker: row.waker_utid,
+                    waker_cpu: Some(row.cpu),
+                    target_cpu: row.target_cpu,
+                };
+                if thread.pending.replace(newer).is_some() {
+                    self.counters.spurious_wakeups += 1;
+                }
+            }
+            (WakeKind::Enqueued | WakeKind::New, State::Running) => {
+                let expected = thread.pending.take().is_some();
+                self.late_enqueues += u64::from(self.expects_waking && !expected);
+                self.counters.spurious_wakeups += 1;
+            }
+            (WakeKind::Waking, State::Runnable) => self.counters.spurious_wakeups += 1,
+            (WakeKind::Enqueued | WakeKind::New, State::Runnable) => match &mut thread.wait {
+                Some(wait) if wait.ts_enqueued.is_none() => {
+                    wait.ts_enqueued = Some(t);
+                    wait.queue_cpu = row.target_cpu;
+                    thread.cpu = row.target_cpu;
+                }
+                _ => self.counters.spurious_wakeups += 1,
+            },
+            (WakeKind::Enqueued, _) if thread.pending.is_some() => {
+                if let Some(wake) = thread.pending.take() {
+                    let mut wait = thread.confirm(&wake, Some(t));
+                    wait.queue_cpu = row.target_cpu;
+                    thread.state = State::Runnable;
+                    thread.cpu = wait.queue_cpu;
+                    thread.wait = Some(wait);
+                    self.counters.wakes_before_switch_out += 1;
+                }
+            }
+            (kind, _) => {
+                let spurious = thread.pending.take().is_some();
+                if kind == WakeKind::Enqueued && self.expects_waking {
+                    // It was awake since its `waking`, which was not seen.
+                    thread.forget();
+                }
+                let waking = kind == WakeKind::Waking;
+                let wait = OpenWait {
+                    cause: if kind == WakeKind::New {
+                        Cause::New
+                    } else {
+                        Cause::Wake
+                    },
+                    ts_waking: (waking && !awake_before).then_some(t),
+                    ts_ready: t,
+                    ts_enqueued: (!waking).then_some(t),
+                    waker: row.waker_utid,
+                    waker_cpu: Some(row.cpu),
+                    prev_cpu: thread.last_cpu,
+                    queue_cpu: row.target_cpu,
+                    begun_before: awake_before || self.expects_waking && kind == WakeKind::Enqueued,
+                    may_be_woken: false,
+                };
+                self.counters.spurious_wakeups += u64::from(spurious);
+                self.close(utid, t, End::Woken);
+                let thread = &mut self.threads[utid as usize];
+                thread.since = t;
+                thread.state = State::Runnable;
+                thread.cpu = wait.queue_cpu;
+                thread.wait = Some(wait);
+            }
+        }
+    }
+
+    /// The queue that a wake of a waiting thread shows it to be on still: its
+    /// `waking` named that CPU, or a migration since, and now it is enqueued there.
+    pub(super) fn still_queued(&self, utid: u32, row: &Wakeup) -> Option<u16> {
+        let thread = &self.threads[utid as usize];
+        let on_its_way = thread.wait.as_ref()?.ts_enqueued.is_none();
+        let here = row.kind == WakeKind::Enqueued && on_its_way;
+        row.target_cpu.filter(|_| here)
+    }
+
+    /// Rules Woken again and Woken elsewhere: does this wake show that the thread ran, or may have,
+    /// since its last event?
+    pub(super) fn ran_unseen(&self, utid: u32, row: &Wakeup) -> bool {
+        let thread = &self.threads[utid as usize];
+        match row.kind {
+            WakeKind::Waking if self.expects_waking => {
+                thread.wait.is_some() || self.is_elsewhere(utid, row.target_cpu)
+            }
+            WakeKind::Enqueued if self.enqueues_once => thread.is_queued(),
+            _ => false,
+        }
+    }
+
+    /// Rule Woken elsewhere: a `waking` names the CPU that the thread is on. If that is not
+    /// where it was, it ran there, unseen.
+    pub(super) fn woken_elsewhere(&mut self, utid: u32, t: i64, target: Option<u16>) {
+        if self.is_elsewhere(utid, target) {
+            self.unseat(utid, t);
+        }
+    }
+
+    pub(super) fn is_elsewhere(&self, utid: u32, target: Option<u16>) -> bool {
+        let was = self.threads[utid as usize].cpu;
+        let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
+        elsewhere && self.holes.moves_recorded()
+    }
+
+    /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
+    /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
+    /// it may have been on its way to sleep instead, and awake ever since. Where nothing counts
+    /// losses, it shows that switches of a CPU are missing, nobody knows of which.
+    pub(super) fn woken_again(&mut self, utid: u32, t: i64) -> bool {
+        let Some(wait) = &self.threads[utid as usize].wait else {
+            return false;
+        };
+        let may_be_woken = wait.may_be_woken;
+        if may_be_woken {
+            self.lose_sight(utid);
+        } else {
+            if self.losses_unreported() {
+                let Thread { since, cpu, .. } = self.threads[utid as usize];
+                let left = |utid| self.left(utid);
+                let hole = cpu.is_some_and(|cpu| self.breaks.explain(cpu, since, t, left));
+                if !hole {
+                    self.holes.break_chains(utid, since, t);
+                }
+            }
+            self.unseat(utid, t);
+        }
+        may_be_woken
+    }
+
+    /// The same without `waking`: a thread that was woken is not put on a queue once more. One that
+    /// was preempted may be, if it was about to sleep and has been awake ever since: true then.
+    pub(super) fn enqueued_again(&mut self, utid: u32, t: i64) -> bool {
+        let thread = &self.threads[utid as usize];
+        if thread.was_enqueued() {
+            return self.woken_again(utid, t);
+        }
+        let may_be_woken = thread.is_queued();
+        if may_be_woken {
+            self.lose_sight(utid);
+        }
+        may_be_woken
+    }
+
+    /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
+    /// it was put on, nobody knows when it left that, nor, where moves are recorded and losses are
+    /// not counted, whether it ran meanwhile: its events are missing.
+    pub(super) fn found_queued(&mut self, utid: u32, queue: Option<u16>) {
+        let thread = &mut self.threads[utid as usize];
+        let Some(wait) = &mut thread.wait else { return };
+        let moved = thread
+            .cpu
+            .zip(queue)
+            .is_some_and(|(known, queue)| known != queue);
+        if self.expects_waking && moved && wait.ts_enqueued.is_some() {
+            self.counters.unseen_moves += 1;
+            thread.cpu = None;
+            wait.queue_cpu = None;
+            if self.losses_unreported() && self.holes.moves_recorded() {
+                self.lose_sight(utid);
+            }
+        }
+    }
+
+    /// Rule Half a wake, at the end of the window: of the wakeup that began the thread's wait, one
+    /// step is missing for so long that it does not come any more.
+    pub(super) fn half_woken(&self, utid: u32, end: i64) -> bool {
+        let thread = &self.threads[utid as usize];
+        self.expects_waking
+            && self.enqueues
+            && end.saturating_sub(thread.since) > HALF_A_WAKE
+            && thread.wait.as_ref().is_some_and(|wait| {
+                wait.cause == Cause::Wake
+                    && (wait.begun_before || wait.ts_enqueued.is_none())
+                    && thread.last_event == thread.since
+            })
+    }
+
+    /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not
+    /// of the same wakeup.
+    pub(super) fn halves_of_two(&self, utid: u32, t: i64) -> bool {
+        let thread = &self.threads[utid as usize];
+        let waits = thread.wait.as_ref();
+        let waking = match (&thread.pending, waits) {
+            (Some(wake), _) if thread.state != State::Running => Some(wake.ts),
+            (_, Some(wait)) if wait.ts_enqueued.is_none() => wait.ts_waking,
+            _ => None,
+        };
+        waking.is_some_and(|waking| t.saturating_sub(waking) > HALF_A_WAKE)
+    }
+}
