@@ -60,7 +60,7 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
     if hz:
         found["hz"] = int(hz)
     # What older kernels call voluntary has become lazy: it tells nothing of a newer one.
-    model = trace.info.get("preempt")
+    model = str(trace.info.get("preempt")).removesuffix(" (dynamic)").removeprefix("rt, ")
     if model in _LAZY:
         found["lazy_preemption"] = _LAZY[model]
     # Where the release has no such limit, only a kernel with groups of real-time threads has one.

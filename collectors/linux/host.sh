@@ -99,6 +99,10 @@ host_kernel_config() {
         *PREEMPT*) host_preempt=full ;;
         esac
     fi
+    case $host_preempt in
+    rt*) ;;
+    *) case $(uname -v) in *PREEMPT_RT*) host_preempt="rt, $host_preempt" ;; esac ;;
+    esac
 }
 
 # sched_ext's own name where one is loaded; EEVDF replaced CFS in 6.6.

@@ -120,7 +120,16 @@ def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "expected"), [("lazy", "on"), ("full", "off"), ("voluntary", None), (None, None)]
+    ("model", "expected"),
+    [
+        ("lazy", "on"),
+        ("lazy (dynamic)", "on"),
+        ("rt, lazy", "on"),
+        ("full", "off"),
+        ("voluntary", None),
+        ("rt", None),
+        (None, None),
+    ],
 )
 def test_preemption_is_lazy_where_the_kernel_says_so(
     model: str | None, expected: str | None
