@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 ROWS = 2**20
-"""About as many rows of switches, wakeups and migrations are in one block. An export takes some
-300 bytes of memory for each row of its block."""
+"""About as many rows of each of switches, wakeups and migrations are in one block, at most; an
+export to Perfetto takes some 420 MB for it."""
 
 _FIRST, _END = -(2**63), 2**63 - 1
 
@@ -39,8 +39,8 @@ class Block:
 
 
 def blocks(trace: Trace) -> Iterator[Block]:
-    """All instants, in blocks of which each has at most `ROWS` and a few rows; at least one."""
-    # Between two borders are four of these marks, whatever the table.
+    """All instants, in blocks, at least one; an instant with many rows is not divided."""
+    # Between two borders are four of these marks, whatever the table: at most five stretches.
     every = pl.col("ts").gather_every(max(1, ROWS // 4))
     tables = (trace.switches, trace.wakeups, trace.migrations)
     marks = [table.select(every).collect(engine="streaming")["ts"] for table in tables]

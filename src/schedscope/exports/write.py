@@ -65,6 +65,8 @@ def export(
       for each switch.
     * `parquet`, `csv`: a folder with one file for each table of the trace model.
 
+    All but `chrome`, which refuses a long trace, hold one block of the trace at a time.
+
     `where` selects threads by columns of `threads`. CPUs stay whole, since a CPU without the other
     threads would look idle:
 
