@@ -174,6 +174,10 @@ OTHERS = ("drop", "occupy", "compete")
 PAGE = 4096
 """Bytes of a page of memory where the recording does not say."""
 
+MOST_ROWS = 24_000_000
+"""Of switches and wakeups, from which a workload is made: its steps then take some 1 GB (41 bytes
+for each row), and making them 3.5 GB."""
+
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {
     "stop": ("fifo", 99),
@@ -208,8 +212,8 @@ def extract(
     the CPU times that they took: "occupy" before all fair threads, "compete" as one thread per CPU
     among them (`schedscope.simulator.background_load`).
 
-    Raises `UsageError` if the trace has no switches, or no such threads, and
-    `MissingEventsError` if it has no wakeups.
+    Raises `UsageError` if the trace has no switches, no such threads, or more than `MOST_ROWS`
+    switches and wakeups, and `MissingEventsError` if it has no wakeups.
     """
     return extract_with_utids(trace, external=external, cut=cut, where=where, others=others)[0]
 
@@ -231,6 +235,7 @@ def extract_with_utids(
         raise UsageError(f"cut={cut!r}", f"one of {', '.join(CUT)}")
     if others not in OTHERS:
         raise UsageError(f"others={others!r}", f"one of {', '.join(OTHERS)}")
+    _refuse_long(trace)
     wakes = trace.wakeups.select("ts", "cpu", "waker_utid", "utid", "kind", "target_cpu")
     switches, wakeups, yields = pl.collect_all([trace.switches, wakes, trace.yields])
     if switches.is_empty():
@@ -340,6 +345,17 @@ def extract_with_utids(
         moves,
     )
     return workload, utids
+
+
+def _refuse_long(trace: Trace) -> None:
+    tables = [table.select(pl.len()) for table in (trace.switches, trace.wakeups)]
+    rows = sum(n.item() for n in pl.collect_all(tables))
+    if rows > MOST_ROWS:
+        raise UsageError(
+            f"a workload of {rows:,} switches and wakeups",
+            f"at most {MOST_ROWS:,}",
+            "take a part of the trace: --since and --until, in Python trace.between(...)",
+        )
 
 
 def report(workload: Workload) -> dict[str, Any]:

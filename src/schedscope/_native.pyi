@@ -1,6 +1,6 @@
 """Types of the native engine (native/src/python/)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from typing import Any, Protocol
 
@@ -84,14 +84,13 @@ def write_perfetto(
     host: tuple[str, str, str],
     ncpu: int,
     clock: tuple[int, tuple[int, int] | None],
-    frames: Mapping[str, _ArrowStream],
-    names: list[str],
+    blocks: Iterable[tuple[Mapping[str, _ArrowStream], list[str]]],
 ) -> None: ...
 def count_events(
     path: str | PathLike[str], options: Mapping[str, str] | None = None
 ) -> tuple[dict[str, int], dict[tuple[str, int], int]]: ...
 def write_trace_dat(
-    tables: Mapping[str, _ArrowStream],
+    blocks: Iterable[Mapping[str, _ArrowStream]],
     path: str | PathLike[str],
     ncpu: int,
     options: Mapping[str, str] | None = None,

@@ -20,15 +20,23 @@ _TIMELESS = ("threads", "cpus")
 def between(trace: Trace, since: str | float | None, until: str | float | None) -> Trace:
     """The trace within `[since, until)`; see `Trace.between`."""
     begin, end = _window(trace, since, until)
-    tables = {name: trace._table(name) for name in _TIMELESS}
-    for name in TABLES:
-        if name not in tables:
-            tables[name] = _CUTS.get(name, _instants)(trace._part(name, begin, end), begin, end)
+    tables = {name: part(trace, (begin, end), name, begin, end) for name in TABLES}
     info = {
         key: value for key, value in trace.info.items() if key not in ("rows", "cache", "files")
     }
     info.update(window=[begin, end], origin=trace.origin)
-    return type(trace)(_recounted(info, tables, trace.ncpu), tables, None)
+    cut = type(trace)(_recounted(info, tables, trace.ncpu), tables, None)
+    cut._whole = trace
+    return cut
+
+
+def part(whole: Trace, window: tuple[int, int], name: str, begin: int, end: int) -> pl.LazyFrame:
+    """A table of what `between` cuts out of a trace, perhaps without rows that have no part in
+    `[begin, end]`."""
+    if name in _TIMELESS:
+        return whole._table(name)
+    inside = max(begin, window[0]), min(end, window[1])
+    return _CUTS.get(name, _instants)(whole._part(name, *inside), *window)
 
 
 def _window(trace: Trace, since: str | float | None, until: str | float | None) -> tuple[int, int]:

@@ -39,6 +39,8 @@ class Trace:
         self._in_memory = frozenset(tables)
         self._path = path
         self._source: Path | None = None
+        self._whole: Trace | None = None
+        """What `between` cut this out of."""
         self._checked: dict[str, object] = {}
 
     @classmethod
@@ -325,6 +327,10 @@ class Trace:
     def _part(self, name: str, begin: int, end: int) -> pl.LazyFrame:
         """The table, perhaps without rows that have no part in `[begin, end]`, which then are
         not read."""
+        if self._whole is not None:
+            from schedscope.selection import part as part_of
+
+            return part_of(self._whole, self.window, name, begin, end)
         if name in self._in_memory or self._path is None:
             return self._table(name)
         part = _stored.part(self._path, name, self._info, begin, end)

@@ -186,7 +186,7 @@ def test_what_is_written_is_what_is_read(
     """Any stream, either version, byte order, long size, page size and compression."""
     ncpu, tables = stream
     path = tmp_path_factory.mktemp("identity") / "trace.dat"
-    assert _native.write_trace_dat(tables, path, ncpu, flavour) == {}
+    assert _native.write_trace_dat([tables], path, ncpu, flavour) == {}
     read, about = decode(path)
     for name in ("switches", "wakeups", "migrations"):
         # A dead thread's tid means somebody new at its next sight, but the same tid.
@@ -208,7 +208,7 @@ def test_a_thread_that_linux_cannot_have_is_not_written(tmp_path: Path) -> None:
         "threads": pl.DataFrame({"utid": [0, 1], "tid": [0, 1 << 22]}),
     }
     with pytest.raises(UsageError, match="number 4194304; expected numbers below 4194304"):
-        _native.write_trace_dat(tables, tmp_path / "trace.dat", 1, {})
+        _native.write_trace_dat([tables], tmp_path / "trace.dat", 1, {})
     assert not list(tmp_path.iterdir())
 
 
@@ -257,7 +257,7 @@ def test_lost_events_come_back_as_losses_between_their_neighbours(tmp_path: Path
     path = tmp_path / "lossy.dat"
     tables = {"switches": switches, "losses": losses, "threads": threads}
     for flavour in FLAVOURS:
-        _native.write_trace_dat(tables, path, 2, flavour)
+        _native.write_trace_dat([tables], path, 2, flavour)
         read, _ = decode(path)
         told = read["losses"].filter(pl.col("reason") != "chain_break").sort("ts_begin")
         assert told.select(losses.columns).rows() == losses.rows()

@@ -373,3 +373,17 @@ def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
     assert nice[0] == nice[1]
     assert "set_priority" not in again.steps["op"].to_list()
     assert again.info["extraction"]["priority_changes"] == 0
+
+
+def test_a_trace_that_is_too_long_is_refused_and_a_part_of_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = open_trace(FIXTURES / "linux-ftrace-mixed.capture")
+    rows = sum(t.collect().height for t in (trace.switches, trace.wakeups))
+    monkeypatch.setattr("schedscope.simulator.extract.MOST_ROWS", rows)
+    assert extract(trace).steps.height > 1000
+    monkeypatch.setattr("schedscope.simulator.extract.MOST_ROWS", rows - 1)
+    with pytest.raises(UsageError, match=f"{rows:,} switches and wakeups.*--since and --until"):
+        extract(trace)
+    half = trace.duration / 2e9
+    assert extract(trace.between(0, half)).steps.height > 100

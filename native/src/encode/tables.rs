@@ -22,38 +22,40 @@ enum Life {
     Exit { thread: usize },
 }
 
-/// Fact tables, ready to be played.
-pub struct Tables {
-    facts: Facts,
+/// Plays fact tables, block after block of them.
+pub struct Player {
     ncpu: u16,
+    /// As they are called by now.
     threads: Vec<Thread>,
     /// In time order.
     lives: Vec<(i64, Life)>,
+    /// How many of `lives` were sent.
+    lived: usize,
+    /// How many facts were sent.
+    sent: usize,
 }
 
 fn small<T: TryFrom<i64>>(value: Option<i64>) -> Option<T> {
     value.and_then(|value| T::try_from(value).ok())
 }
 
-impl Tables {
-    /// `threads` and `renames` name the utids of `facts`; utids below `ncpu`
+impl Player {
+    /// `threads` and `renames` name the utids of the facts; utids below `ncpu`
     /// are the idle threads.
     pub fn new(
-        facts: Facts,
         ncpu: u16,
         threads: &TableIn<'_>,
         renames: &TableIn<'_>,
         priorities: &TableIn<'_>,
     ) -> Result<Self> {
-        facts.check_order()?;
-        facts.check_range(ncpu)?;
-        let mut tables = Self {
-            facts,
+        let mut player = Self {
             ncpu,
             threads: Vec::new(),
             lives: Vec::new(),
+            lived: 0,
+            sent: 0,
         };
-        tables.read_threads(threads)?;
+        player.read_threads(threads)?;
         let (ts, utid, comm) = (
             renames.ints("ts")?,
             renames.ints("utid")?,
@@ -62,7 +64,7 @@ impl Tables {
         for row in 0..renames.rows() {
             if let (Some(ts), Some(utid)) = (ts.0[row], small::<u32>(utid.0[row])) {
                 let comm = Comm::new(comm[row].as_deref().unwrap_or("").as_bytes());
-                tables.lives.push((
+                player.lives.push((
                     ts,
                     Life::Rename {
                         thread: utid as usize,
@@ -81,7 +83,7 @@ impl Tables {
             let prio = small::<i16>(prio.0[row]);
             if let (Some(ts), Some(utid), Some(prio)) = (ts.0[row], small::<u32>(utid.0[row]), prio)
             {
-                tables.lives.push((
+                player.lives.push((
                     ts,
                     Life::Priority {
                         thread: utid as usize,
@@ -90,8 +92,8 @@ impl Tables {
                 ));
             }
         }
-        tables.lives.sort_by_key(|&(ts, _)| ts);
-        Ok(tables)
+        player.lives.sort_by_key(|&(ts, _)| ts);
+        Ok(player)
     }
 
     fn read_threads(&mut self, table: &TableIn<'_>) -> Result<()> {
@@ -145,16 +147,17 @@ impl Tables {
         Ok(())
     }
 
-    /// Sends every row. At one time: lives first, so that names are known, then
-    /// switch, wakeup, migration, yield, loss; but a wakeup that must have come before
-    /// the switch stands before it.
-    pub fn play(&self, sink: &mut dyn EventSink) -> Result<()> {
-        let mut threads = self.threads.clone();
-        let facts = &self.facts;
+    /// Sends every row of `facts`, which are later than those of all blocks before, and the lives
+    /// up to them. At one time: lives first, so that names are known, then switch, wakeup,
+    /// migration, yield, loss; but a wakeup that must have come before the switch stands before it.
+    pub fn play(&mut self, facts: &Facts, sink: &mut dyn EventSink) -> Result<()> {
+        self.sent += facts.rows();
+        facts.check_order()?;
+        facts.check_range(self.ncpu, self.sent)?;
         let mut at = [0usize; 6];
         loop {
             let heads = [
-                self.lives.get(at[0]).map(|&(ts, _)| ts),
+                self.lives.get(self.lived).map(|&(ts, _)| ts),
                 facts.switches.get(at[1]).map(|row| row.ts),
                 facts.wakeups.get(at[2]).map(|row| row.ts),
                 facts.migrations.get(at[3]).map(|row| row.ts),
@@ -166,7 +169,7 @@ impl Tables {
                 .enumerate()
                 .filter_map(|(list, ts)| Some(((*ts)?, list)))
                 .min();
-            let Some((ts, mut list)) = next else {
+            let Some((ts, mut list)) = next.filter(|_| heads[1..].iter().any(Option::is_some)) else {
                 return Ok(());
             };
             if list == 1
@@ -178,16 +181,16 @@ impl Tables {
             let row = at[list];
             at[list] += 1;
             match list {
-                0 => self.live(ts, &self.lives[row].1, &mut threads, sink)?,
+                0 => self.live(sink)?,
                 1 => {
                     let row = &facts.switches[row];
                     sink.event(&Event::Switch {
                         ts,
                         cpu: row.cpu,
-                        prev: self.party(&threads, row.prev_utid, row.prev_prio),
+                        prev: self.party(row.prev_utid, row.prev_prio),
                         prev_state: row.prev_state,
                         preempted: row.preempted,
-                        next: self.party(&threads, row.next_utid, row.next_prio),
+                        next: self.party(row.next_utid, row.next_prio),
                     })?;
                 }
                 2 => {
@@ -198,11 +201,11 @@ impl Tables {
                         kind: row.kind,
                         waker: row
                             .waker_utid
-                            .map(|utid| self.party(&threads, utid, None).tid),
+                            .map(|utid| self.party(utid, None).tid),
                         current: row
                             .current_utid
-                            .map(|utid| self.party(&threads, utid, None).tid),
-                        who: self.party(&threads, row.utid, row.prio),
+                            .map(|utid| self.party(utid, None).tid),
+                        who: self.party(row.utid, row.prio),
                         target_cpu: row.target_cpu,
                     })?;
                 }
@@ -211,13 +214,13 @@ impl Tables {
                     sink.event(&Event::Migrate {
                         ts,
                         cpu: row.cpu,
-                        who: self.party(&threads, row.utid, None),
+                        who: self.party(row.utid, None),
                         from_cpu: row.from_cpu,
                         to_cpu: row.to_cpu,
                     })?;
                 }
                 4 => {
-                    let tid = self.party(&threads, facts.yields[row].utid, None).tid;
+                    let tid = self.party(facts.yields[row].utid, None).tid;
                     sink.event(&Event::Yield { ts, tid })?;
                 }
                 _ => {
@@ -237,14 +240,21 @@ impl Tables {
         }
     }
 
-    fn live(
-        &self,
-        ts: i64,
-        life: &Life,
-        threads: &mut [Thread],
-        sink: &mut dyn EventSink,
-    ) -> Result<()> {
-        let get = |thread: usize| threads.get(thread).cloned().unwrap_or_default();
+    /// Sends the lives after the last fact.
+    pub fn finish(mut self, sink: &mut dyn EventSink) -> Result<()> {
+        while self.lived < self.lives.len() {
+            self.live(sink)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next life.
+    fn live(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+        let Some(&(ts, ref life)) = self.lives.get(self.lived) else {
+            return Ok(());
+        };
+        self.lived += 1;
+        let get = |thread: usize| self.threads.get(thread).cloned().unwrap_or_default();
         let event = match *life {
             Life::Fork { child, parent } => {
                 let (known, parent) = (get(child), parent.map(get));
@@ -269,7 +279,7 @@ impl Tables {
                 }
             }
             Life::Rename { thread, comm } => {
-                let Some(known) = threads.get_mut(thread) else {
+                let Some(known) = self.threads.get_mut(thread) else {
                     return Ok(());
                 };
                 known.comm = comm;
@@ -280,7 +290,7 @@ impl Tables {
                 }
             }
             Life::Priority { thread, prio } => {
-                let who = self.party(threads, thread as u32, None);
+                let who = self.party(thread as u32, None);
                 Event::Priority {
                     ts,
                     who,
@@ -289,17 +299,17 @@ impl Tables {
                 }
             }
             Life::Exit { thread } => {
-                let prio = threads.get(thread).and_then(|thread| thread.prio);
+                let prio = self.threads.get(thread).and_then(|thread| thread.prio);
                 Event::Exit {
                     ts,
-                    who: self.party(threads, thread as u32, prio),
+                    who: self.party(thread as u32, prio),
                 }
             }
         };
         sink.event(&event)
     }
 
-    fn party(&self, threads: &[Thread], utid: u32, prio: Option<i16>) -> Party {
+    fn party(&self, utid: u32, prio: Option<i16>) -> Party {
         if utid < u32::from(self.ncpu) {
             let class = Some(SchedClass::Idle);
             return Party {
@@ -310,7 +320,7 @@ impl Tables {
                 ..Party::default()
             };
         }
-        match threads.get(utid as usize) {
+        match self.threads.get(utid as usize) {
             Some(thread) => Party {
                 tid: thread.tid,
                 pid: thread.pid,

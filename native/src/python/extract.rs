@@ -52,7 +52,7 @@ pub fn extract<'py>(
         let futexes = futex_rows(&TableIn::new("futexes", &futexes))?;
         let masks = mask_rows(&TableIn::new("masks", &masks))?;
         facts.check_order()?;
-        facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX))?;
+        facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX), facts.rows())?;
         let rules = Rules {
             absolute,
             extend_cut,

@@ -57,7 +57,7 @@ pub fn reconstruct<'py>(
             losses: facts::losses(TableIn::new("losses", &losses))?,
         };
         facts.check_order()?;
-        facts.check_range(ncpu)?;
+        facts.check_range(ncpu, facts.rows())?;
         if let Some((begin, end)) = window
             && (begin > end || begin < -FAR || end > FAR)
         {

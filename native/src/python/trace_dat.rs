@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use super::tables::{Frames, rows_in};
 use crate::decode::tracedat::compression::Kind;
 use crate::encode::synthetic::Machine;
-use crate::encode::tables::Tables;
+use crate::encode::tables::Player;
 use crate::encode::tracedat::{LeftOut, Settings, Writer};
 use crate::error::{Error, Result};
 use crate::reconstruct::facts::{self, Facts, TableIn};
@@ -61,44 +61,53 @@ fn settings(texts: &BTreeMap<String, String>) -> Result<Settings> {
 /// Writes fact tables as a trace.dat; returns how many facts of which kind a
 /// trace.dat has no event for.
 ///
-/// `tables`: switches, wakeups, migrations, yields, losses, threads, renames,
-/// priorities, each an object with `__arrow_c_stream__`; absent ones are empty.
+/// `blocks`: one after another, each with the tables switches, wakeups, migrations, yields and
+/// losses, whose rows are later than those of the blocks before. The first one also has all of
+/// threads, renames and priorities. Each is an object with `__arrow_c_stream__`; absent ones
+/// are empty.
 #[pyfunction]
-#[pyo3(signature = (tables, path, ncpu, options=None))]
+#[pyo3(signature = (blocks, path, ncpu, options=None))]
 pub fn write_trace_dat(
     py: Python<'_>,
-    tables: Frames<'_>,
+    blocks: &Bound<'_, PyAny>,
     path: PathBuf,
     ncpu: u16,
     options: Option<BTreeMap<String, String>>,
 ) -> PyResult<LeftOut> {
-    let settings = settings(&options.unwrap_or_default())?;
-    let mut read = HashMap::new();
-    for name in tables.keys() {
-        read.insert(name.as_str(), rows_in(&tables, name)?);
+    let mut writer = Writer::new(&path, ncpu, settings(&options.unwrap_or_default())?)?;
+    let mut player = None;
+    for block in blocks.try_iter()? {
+        let tables: Frames<'_> = block?.extract()?;
+        let mut read = HashMap::new();
+        for name in tables.keys() {
+            read.insert(name.as_str(), rows_in(&tables, name)?);
+        }
+        py.detach(|| -> Result<()> {
+            let none: Vec<RecordBatch> = Vec::new();
+            let table = |name: &'static str| TableIn::new(name, read.get(name).unwrap_or(&none));
+            let facts = Facts {
+                switches: facts::switches(table("switches"))?,
+                wakeups: facts::wakeups(table("wakeups"))?,
+                migrations: facts::migrations(table("migrations"))?,
+                yields: facts::yields(table("yields"))?,
+                losses: facts::losses(table("losses"))?,
+            };
+            let player = match &mut player {
+                Some(player) => player,
+                empty => empty.insert(Player::new(
+                    ncpu,
+                    &table("threads"),
+                    &table("renames"),
+                    &table("priorities"),
+                )?),
+            };
+            player.play(&facts, &mut writer)
+        })?;
     }
-    let left_out = py.detach(|| {
-        let none: Vec<RecordBatch> = Vec::new();
-        let table = |name: &'static str| TableIn::new(name, read.get(name).unwrap_or(&none));
-        let facts = Facts {
-            switches: facts::switches(table("switches"))?,
-            wakeups: facts::wakeups(table("wakeups"))?,
-            migrations: facts::migrations(table("migrations"))?,
-            yields: facts::yields(table("yields"))?,
-            losses: facts::losses(table("losses"))?,
-        };
-        let tables = Tables::new(
-            facts,
-            ncpu,
-            &table("threads"),
-            &table("renames"),
-            &table("priorities"),
-        )?;
-        let mut writer = Writer::new(&path, ncpu, settings)?;
-        tables.play(&mut writer)?;
+    Ok(py.detach(|| {
+        player.map_or(Ok(()), |player| player.finish(&mut writer))?;
         writer.finish()
-    })?;
-    Ok(left_out)
+    })?)
 }
 
 /// Writes a trace.dat of made-up scheduling with at least `events` events.

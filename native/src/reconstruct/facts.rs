@@ -447,9 +447,14 @@ impl Facts {
         check("losses", self.losses.iter().map(|row| row.ts_begin))
     }
 
-    /// An error naming the first row that no trace of `ncpu` CPUs can hold.
-    pub fn check_range(&self, ncpu: u16) -> Result<()> {
-        let rows = self.switches.len() + self.wakeups.len() + self.migrations.len();
+    /// How many rows there are that name threads.
+    pub fn rows(&self) -> usize {
+        self.switches.len() + self.wakeups.len() + self.migrations.len()
+    }
+
+    /// An error naming the first row that no trace of `ncpu` CPUs can hold, of which these are all
+    /// `rows`, or the last of so many.
+    pub fn check_range(&self, ncpu: u16, rows: usize) -> Result<()> {
         // Utids are numbered without holes, so few rows cannot need a high one;
         // threads that have no events are allowed for generously.
         let utids = u32::try_from(3 * rows + (1 << 20)).unwrap_or(u32::MAX);

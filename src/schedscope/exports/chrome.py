@@ -23,18 +23,15 @@ def write_chrome(trace: Trace, path: Path, chosen: pl.Series | None = None) -> N
     With `chosen`, by `utid`, the waits are those of these threads only.
     Times are µs with three decimals from the window's begin, as the format wants.
     """
-    running = (
-        trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= trace.ncpu))
-        .select("ts", "dur", "utid", "cpu", "end")
-        .sort("ts")
-        .collect()
-    )
-    if len(running) > LIMIT:
+    runs = trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= trace.ncpu))
+    # Streaming: a long trace is refused without being held.
+    if (number := runs.select(pl.len()).collect(engine="streaming").item()) > LIMIT:
         raise UsageError(
-            f"{len(running):,} runs in the trace",
+            f"{number:,} runs in the trace",
             f"at most {LIMIT:,} for trace-event JSON",
             "export to perfetto, or cut the trace",
         )
+    running = runs.select("ts", "dur", "utid", "cpu", "end").sort("ts").collect()
     of = pl.lit(True) if chosen is None else pl.col("utid").is_in(chosen.implode())
     waits = (
         trace.waits.filter(of, pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())

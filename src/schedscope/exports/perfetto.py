@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+
+from schedscope.exports.blocks import Block, blocks
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -36,22 +39,41 @@ _MODERN = "5.0.0"
 _LAST = 2**40
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Everything the writer needs; the columns are described there."""
-
-    host: tuple[str, str, str]
-    wall: tuple[int, int] | None
-    frames: dict[str, pl.DataFrame]
-    names: list[str]
+Frames = dict[str, pl.DataFrame]
+"""The frames of `native/src/encode/perfetto`, by name; those that are absent are empty."""
 
 
-def perfetto_rows(trace: Trace, *, waits: bool, chosen: pl.Series | None = None) -> Rows:
-    """The frames of `native/src/encode/perfetto`; with `chosen` the waits of these utids only."""
+def perfetto_blocks(
+    trace: Trace, *, waits: bool, chosen: pl.Series | None = None
+) -> Iterator[tuple[Frames, list[str]]]:
+    """What the writer needs, block after block, each with the texts that are new in it.
+
+    With `chosen` the waits of these utids only.
+    """
     names = _Names()
     threads = _threads(trace)
     known = _names_over_time(trace, threads, names)
-    ftrace = _ftrace(trace, threads, known, names)
+    lives = _lives(trace, threads, names)
+    losses = _losses(trace)
+    depth = _Depth(trace)
+    slices = _WaitSlices(trace, threads, names, chosen)
+    frames = _about(trace, threads, names)
+    for block in blocks(trace):
+        frames["ftrace"] = _ftrace(trace, block, threads, known, [*lives, losses])
+        points = [depth.points(block)]
+        if waits:
+            tracks, of_waits = slices.of(block)
+            frames["tracks"] = pl.concat(
+                [frames["tracks"], tracks] if "tracks" in frames else [tracks]
+            )
+            points.append(of_waits)
+        frames["points"] = pl.concat(points).sort("ts", maintain_order=True)
+        yield frames, names.new()
+        frames = {}
+
+
+def _about(trace: Trace, threads: pl.DataFrame, names: _Names) -> Frames:
+    """What does not depend on time."""
     # Those born in sight are told by their forks.
     listed = threads.filter(
         (pl.col("utid") >= trace.ncpu) & pl.col("start_ts").is_null()
@@ -66,37 +88,32 @@ def perfetto_rows(trace: Trace, *, waits: bool, chosen: pl.Series | None = None)
         .unique("pid", keep="first", maintain_order=True)
         .select("pid", ppid=pl.lit(0, pl.Int64), comm="comm")
     )
-    tracks, points = _tracks(trace, threads, names, waits, chosen)
-    return Rows(
-        host=_host(trace),
-        wall=_wall(trace),
-        frames={
-            "ftrace": ftrace,
-            "cpus": _cpus(trace, names),
-            "processes": processes,
-            "threads": listed.select("tid", "pid", "comm"),
-            "tracks": tracks,
-            "points": points,
-        },
-        names=names.texts,
-    )
+    return {
+        "cpus": _cpus(trace, names),
+        "processes": processes,
+        "threads": listed.select("tid", "pid", "comm"),
+        "tracks": _cpu_tracks(trace, names),
+    }
 
 
 class _Names:
     """Texts by number: each is written into the frames as its index."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
         self._index: dict[str, int] = {}
+        self._given = 0
 
     def add(self, text: str) -> int:
-        if text not in self._index:
-            self._index[text] = len(self.texts)
-            self.texts.append(text)
-        return self._index[text]
+        return self._index.setdefault(text, len(self._index))
 
     def index(self, column: pl.Expr) -> pl.Expr:
         return column.map_elements(self.add, return_dtype=pl.UInt32)
+
+    def new(self) -> list[str]:
+        """Those that were added since this was last asked."""
+        texts = list(islice(self._index, self._given, None))
+        self._given += len(texts)
+        return texts
 
 
 def _threads(trace: Trace) -> pl.DataFrame:
@@ -175,9 +192,14 @@ def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ftrace(
-    trace: Trace, threads: pl.DataFrame, known: pl.DataFrame, names: _Names
+    trace: Trace,
+    block: Block,
+    threads: pl.DataFrame,
+    known: pl.DataFrame,
+    others: Sequence[pl.DataFrame],
 ) -> pl.DataFrame:
-    switches = trace.switches.collect()
+    """The block's events; `others`: births, exits and losses of all time."""
+    switches = block.rows(trace, "switches").collect()
     switches = _named(switches, "prev_utid", known, threads)
     switches = _named(switches, "next_utid", known, threads, "2").with_columns(
         kind=pl.lit(_SWITCH),
@@ -192,7 +214,7 @@ def _ftrace(
     )
     kinds = {"waking": _WAKING, "enqueued": _WAKEUP, "new": _WAKEUP_NEW}
     running = threads.select(running="utid", current="tid")
-    wakeups = _named(trace.wakeups.collect(), "utid", known, threads)
+    wakeups = _named(block.rows(trace, "wakeups").collect(), "utid", known, threads)
     wakeups = wakeups.with_columns(running=pl.coalesce("current_utid", "waker_utid"))
     wakeups = wakeups.join(running, on="running", how="left", maintain_order="left").with_columns(
         current=pl.col("current").fill_null(NULL),
@@ -201,15 +223,18 @@ def _ftrace(
         prio=_prio("prio"),
         to=_cpu("target_cpu"),
     )
-    migrations = _named(trace.migrations.collect(), "utid", known, threads).with_columns(
+    migrations = _named(
+        block.rows(trace, "migrations").collect(), "utid", known, threads
+    ).with_columns(
         kind=pl.lit(_MIGRATE), prio=pl.lit(NULL), state=_cpu("from_cpu"), to=_cpu("to_cpu")
     )
-    births, exits = _lives(trace, threads, names)
-    renames = _named(trace.renames.drop("comm").collect(), "utid", known, threads).with_columns(
+    births, exits, losses = (frame.filter(block.holds(pl.col("ts"))) for frame in others)
+    renames = block.rows(trace, "renames").drop("comm").collect()
+    renames = _named(renames, "utid", known, threads).with_columns(
         kind=pl.lit(_RENAME), current="tid"
     )
     switches, wakeups = _in_causal_order(switches, wakeups)
-    parts = [births, renames, exits, switches, wakeups, migrations, _losses(trace)]
+    parts = [births, renames, exits, switches, wakeups, migrations, losses]
     shaped = [
         _shaped(part).with_columns(
             part["order"] if "order" in part.columns else pl.lit(order, pl.Int64).alias("order")
@@ -237,8 +262,11 @@ def _in_causal_order(
     A wakeup stands before the switch that takes its waker off the CPU, or brings the woken thread
     on; else after the switch that brings its waker on, or takes the woken thread off; else last.
     """
-    number = pl.int_range(pl.len(), dtype=pl.Int64).over("cpu", "ts")
-    switches = switches.with_columns(order=10 * number + 10)
+    row = pl.int_range(pl.len(), dtype=pl.Int64)
+    new = _differs("cpu", 1) | _differs("ts", 1)
+    first = pl.when(new).then(row).forward_fill()
+    switches = switches.sort("cpu", "ts", maintain_order=True)
+    switches = switches.with_columns(order=10 * (row - first) + 10)
     place = ["cpu", "ts", "prev_utid", "next_utid", pl.col("order").alias("at")]
     tied = wakeups.with_row_index("row").join(switches.select(place), on=["cpu", "ts"])
     waker, woken = pl.col("running"), pl.col("utid")
@@ -262,6 +290,11 @@ def _in_causal_order(
     return switches, wakeups
 
 
+def _differs(column: str, by: int) -> pl.Expr:
+    """From the row before (1) or after (-1); there may be none."""
+    return pl.col(column).ne_missing(pl.col(column).shift(by))
+
+
 def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Forks and exits. The tables do not say on which CPU they were.
 
@@ -269,12 +302,12 @@ def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataF
     so that they precede those even at the same instant.
     """
     parents = threads.select(parent_utid="utid", current="tid", parent_pid="pid")
-    first = trace.wakeups.group_by("utid").agg(pl.col("cpu").first()).collect()
-    final = trace.switches.group_by(utid="prev_utid").agg(pl.col("cpu").last()).collect()
-    born = (
-        threads.filter(pl.col("start_ts").is_not_null())
-        .join(parents, on="parent_utid", how="left", maintain_order="left")
-        .join(first, on="utid", how="left", maintain_order="left")
+    born = threads.filter(pl.col("start_ts").is_not_null())
+    ended = threads.filter(pl.col("exit_ts").is_not_null())
+    first = _cpu_of(trace, "wakeups", "utid", "first", born["utid"])
+    final = _cpu_of(trace, "switches", "prev_utid", "last", ended["utid"])
+    born = born.join(parents, on="parent_utid", how="left", maintain_order="left").join(
+        first, on="utid", how="left", maintain_order="left"
     )
     births = born.with_columns(
         ts="start_ts",
@@ -283,8 +316,7 @@ def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataF
         state=pl.when(pl.col("pid") == pl.col("parent_pid")).then(_CLONE_THREAD).otherwise(0),
     ).sort("ts")
     exits = (
-        threads.filter(pl.col("exit_ts").is_not_null())
-        .join(final, on="utid", how="left", maintain_order="left")
+        ended.join(final, on="utid", how="left", maintain_order="left")
         .with_columns(
             ts="exit_ts",
             kind=pl.lit(_EXIT),
@@ -297,35 +329,36 @@ def _lives(trace: Trace, threads: pl.DataFrame, names: _Names) -> tuple[pl.DataF
     return births, exits
 
 
-def _tracks(
-    trace: Trace, threads: pl.DataFrame, names: _Names, waits: bool, chosen: pl.Series | None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _cpu_of(
+    trace: Trace, table: str, column: str, which: Literal["first", "last"], utids: pl.Series
+) -> pl.DataFrame:
+    """The CPU of the first or last row of a table for each of these threads, named in `column`."""
+    found = pl.DataFrame(schema={"utid": pl.UInt32, "cpu": pl.UInt16})
+    for block in blocks(trace) if len(utids) else ():
+        rows = block.rows(trace, table).select(pl.col(column).alias("utid"), "cpu")
+        more = rows.filter(pl.col("utid").is_in(utids.implode())).collect()
+        found = pl.concat([found, more]).unique("utid", keep=which, maintain_order=True)
+    return found
+
+
+_TRACKS = {
+    "uuid": pl.Int64,
+    "parent": pl.Int64,
+    "name": pl.UInt32,
+    "kind": pl.UInt32,
+    "tid": pl.Int64,
+    "pid": pl.Int64,
+}
+
+
+def _cpu_tracks(trace: Trace, names: _Names) -> pl.DataFrame:
     group = 1
     tracks = [(group, 0, names.add("Runnable threads"), _GROUP_TRACK, 0, 0)]
     tracks += [
         (2 + cpu, group, names.add(f"runnable on CPU {cpu}"), _COUNTER_TRACK, 0, 0)
         for cpu in range(trace.ncpu)
     ]
-    points = [_depth(trace)]
-    if waits:
-        slices, waiting = _wait_slices(trace, names, chosen)
-        points.append(slices)
-        ids = threads.filter(pl.col("utid").is_in(waiting.implode())).select("utid", "tid", "pid")
-        title = names.add("waits for a CPU")
-        tracks += [
-            (_thread_track(utid), 0, title, _THREAD_TRACK, tid, pid)
-            for utid, tid, pid in ids.iter_rows()
-        ]
-    schema = {
-        "uuid": pl.Int64,
-        "parent": pl.Int64,
-        "name": pl.UInt32,
-        "kind": pl.UInt32,
-        "tid": pl.Int64,
-        "pid": pl.Int64,
-    }
-    frame = pl.DataFrame(tracks, schema=schema, orient="row")
-    return frame, pl.concat(points).sort("ts", maintain_order=True)
+    return pl.DataFrame(tracks, schema=_TRACKS, orient="row")
 
 
 def _cpus(trace: Trace, names: _Names) -> pl.DataFrame:
@@ -354,72 +387,122 @@ def _thread_track(utid: int) -> int:
     return 2**32 + utid
 
 
-def _depth(trace: Trace) -> pl.DataFrame:
-    """Runnable threads for each CPU: a point where the number changes."""
-    queued = (
-        trace.states.filter(
-            (pl.col("state") == "runnable")
-            & pl.col("cpu").is_not_null()
-            & (pl.col("utid") >= trace.ncpu)
+class _Depth:
+    """Runnable threads for each CPU, block after block: a point where the number changes."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        cpus = pl.Series("cpu", range(trace.ncpu), dtype=pl.UInt16)
+        self._now = pl.DataFrame({"cpu": cpus}).with_columns(before=pl.lit(0, pl.Int64))
+        # Each CPU has a point where the window begins.
+        self._first = self._now.select(
+            ts=pl.lit(trace.window[0], pl.Int64), cpu="cpu", value="before"
         )
-        .select("ts", "dur", "cpu")
-        .collect()
-    )
-    steps = pl.concat(
-        [
-            queued.select("ts", "cpu", step=pl.lit(1, pl.Int64)),
-            queued.select(pl.col("ts") + pl.col("dur"), "cpu", step=pl.lit(-1, pl.Int64)),
-        ]
-    )
-    changes = (
-        steps.group_by("cpu", "ts")
-        .agg(pl.col("step").sum())
-        .filter(pl.col("step") != 0)
-        .sort("cpu", "ts")
-        .with_columns(value=pl.col("step").cum_sum().over("cpu"))
-    )
-    start = pl.DataFrame({"cpu": range(trace.ncpu)}).select(
-        ts=pl.lit(trace.window[0], pl.Int64), cpu="cpu", value=pl.lit(0, pl.Int64)
-    )
-    points = pl.concat([start, changes.select("ts", pl.col("cpu").cast(pl.Int64), "value")])
-    return points.select(
-        "ts",
-        track=pl.col("cpu") + 2,
-        kind=pl.lit(_COUNTER, pl.UInt32),
-        value="value",
-        name=pl.lit(0, pl.UInt32),
-    )
+
+    def points(self, block: Block) -> pl.DataFrame:
+        queued = (
+            block.around(self._trace, "states")
+            .filter(
+                (pl.col("state") == "runnable")
+                & pl.col("cpu").is_not_null()
+                & (pl.col("utid") >= self._trace.ncpu)
+            )
+            .select("ts", "cpu", end=pl.col("ts") + pl.col("dur"))
+            .filter(block.holds(pl.col("ts")) | block.holds(pl.col("end")))
+            .collect()
+        )
+        steps = pl.concat(
+            [
+                queued.select("ts", "cpu", step=pl.lit(1, pl.Int64)),
+                queued.select(pl.col("end").alias("ts"), "cpu", step=pl.lit(-1, pl.Int64)),
+            ]
+        )
+        changes = (
+            steps.filter(block.holds(pl.col("ts")))
+            .sort("cpu", "ts")
+            .join(self._now, on="cpu", how="left", maintain_order="left")
+            .with_columns(value=pl.col("before") + pl.col("step").cum_sum().over("cpu"))
+            # What the number is after all steps of one instant, if that is another one.
+            .filter(_differs("cpu", -1) | _differs("ts", -1))
+            .filter(
+                pl.col("value")
+                != pl.when(_differs("cpu", 1)).then("before").otherwise(pl.col("value").shift(1))
+            )
+        )
+        last = changes.select("cpu", pl.col("value").alias("before"))
+        self._now = pl.concat([self._now, last]).unique("cpu", keep="last", maintain_order=True)
+        points = pl.concat([self._first, changes.select("ts", "cpu", "value")])
+        self._first = self._first.clear()
+        return points.select(
+            "ts",
+            track=pl.col("cpu").cast(pl.Int64) + 2,
+            kind=pl.lit(_COUNTER, pl.UInt32),
+            value="value",
+            name=pl.lit(0, pl.UInt32),
+        )
 
 
-def _wait_slices(
-    trace: Trace, names: _Names, chosen: pl.Series | None
-) -> tuple[pl.DataFrame, pl.Series]:
-    of = pl.lit(True) if chosen is None else pl.col("utid").is_in(chosen.implode())
-    waits = (
-        trace.waits.filter(of, pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
-        .select("utid", "cause", ts="ts_ready", end=pl.col("ts_ready") + pl.col("wait"))
-        .filter(pl.col("end") > pl.col("ts"))
-        .collect()
-    )
-    causes = {
-        cause: names.add(f"wait ({cause})")
-        for cause in waits["cause"].cast(pl.String).unique().to_list()
-    }
-    shared = {
-        "track": pl.col("utid").cast(pl.Int64) + _thread_track(0),
-        "value": pl.lit(0, pl.Int64),
-        "name": pl.col("cause")
-        .cast(pl.String)
-        .replace_strict(causes or {"": 0}, return_dtype=pl.UInt32),
-    }
-    columns = ["ts", "track", "kind", "value", "name"]
-    begins = waits.with_columns(kind=pl.lit(_BEGIN, pl.UInt32), **shared).select(columns)
-    ends = waits.with_columns(kind=pl.lit(_END, pl.UInt32), ts=pl.col("end"), **shared)
-    # An end before the start of the next wait at the same time.
-    return pl.concat([ends.select(columns), begins]), waits["utid"].unique()
+class _WaitSlices:
+    """A slice for each wait of some threads on their tracks, block after block."""
+
+    def __init__(
+        self, trace: Trace, threads: pl.DataFrame, names: _Names, chosen: pl.Series | None
+    ) -> None:
+        self._trace = trace
+        self._names = names
+        self._of = pl.lit(True) if chosen is None else pl.col("utid").is_in(chosen.implode())
+        # Those that have no track yet.
+        self._left = threads.select("utid", "tid", "pid")
+
+    def of(self, block: Block) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The tracks that begin in the block, and the begins and ends of waits in it."""
+        names = self._names
+        waits = (
+            block.around(self._trace, "waits")
+            .filter(self._of, pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null())
+            .select("utid", "cause", ts="ts_ready", end=pl.col("ts_ready") + pl.col("wait"))
+            .filter(
+                pl.col("end") > pl.col("ts"),
+                block.holds(pl.col("ts")) | block.holds(pl.col("end")),
+            )
+            .collect()
+        )
+        causes = {
+            cause: names.add(f"wait ({cause})")
+            for cause in waits["cause"].cast(pl.String).unique().to_list()
+        }
+        points = waits.select(
+            "ts",
+            "end",
+            track=pl.col("utid").cast(pl.Int64) + _thread_track(0),
+            value=pl.lit(0, pl.Int64),
+            name=pl.col("cause")
+            .cast(pl.String)
+            .replace_strict(causes or {"": 0}, return_dtype=pl.UInt32),
+        )
+        columns = ["ts", "track", "kind", "value", "name"]
+        begins = points.with_columns(kind=pl.lit(_BEGIN, pl.UInt32))
+        ends = points.with_columns(kind=pl.lit(_END, pl.UInt32), ts="end")
+        both = pl.concat([ends.select(columns), begins.select(columns)])
+        # An end before the start of the next wait at the same time.
+        return self._new_tracks(waits["utid"]), both.filter(block.holds(pl.col("ts")))
+
+    def _new_tracks(self, utids: pl.Series) -> pl.DataFrame:
+        waiting = pl.col("utid").is_in(utids.unique().implode())
+        new = self._left.filter(waiting)
+        self._left = self._left.filter(~waiting)
+        return new.select(
+            uuid=pl.col("utid").cast(pl.Int64) + _thread_track(0),
+            parent=pl.lit(0, pl.Int64),
+            name=pl.lit(self._names.add("waits for a CPU"), pl.UInt32),
+            kind=pl.lit(_THREAD_TRACK, pl.UInt32),
+            tid="tid",
+            pid="pid",
+        )
 
 
-def _host(trace: Trace) -> tuple[str, str, str]:
+def host(trace: Trace) -> tuple[str, str, str]:
+    """Release, machine and version, as the writer calls them."""
     info = trace.info
     os_name, release = str(info.get("os") or ""), str(info.get("release") or "")
     numbers = [int(n) for n in re.findall(r"\d{1,9}", release)[:2]]
@@ -430,7 +513,8 @@ def _host(trace: Trace) -> tuple[str, str, str]:
     return (release if modern else _MODERN, str(info.get("machine") or ""), version)
 
 
-def _wall(trace: Trace) -> tuple[int, int] | None:
+def wall(trace: Trace) -> tuple[int, int] | None:
+    """An instant of our clock, and the time of day then."""
     pairs = trace.metadata("clock", "pairs")
     if not pairs:
         return None

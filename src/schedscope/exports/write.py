@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from schedscope import stored
 from schedscope.analysis._base.arguments import check_trace
 from schedscope.analysis._base.by import some_threads
 from schedscope.errors import StorageError, UsageError
+from schedscope.exports.blocks import blocks, slices
 from schedscope.parsers.schema import TABLES, Table
 from schedscope.units import several
 
@@ -63,6 +64,8 @@ def export(
     * `chrome`: trace-event JSON (`chrome://tracing`), for small traces: it takes about 150 bytes
       for each switch.
     * `parquet`, `csv`: a folder with one file for each table of the trace model.
+
+    All but `chrome`, which refuses a long trace, hold one block of the trace at a time.
 
     `where` selects threads by columns of `threads`. CPUs stay whole, since a CPU without the other
     threads would look idle:
@@ -187,20 +190,16 @@ def _left_out(trace: Trace, to: str) -> list[str]:
 
 def _perfetto(trace: Trace, path: Path, waits: bool, chosen: pl.Series | None) -> None:
     from schedscope import _native
-    from schedscope.exports.perfetto import perfetto_rows
+    from schedscope.exports.perfetto import host, perfetto_blocks, wall
 
-    rows = perfetto_rows(trace, waits=waits, chosen=chosen)
-    _native.write_perfetto(
-        str(path), rows.host, trace.ncpu, (trace.window[0], rows.wall), rows.frames, rows.names
-    )
+    rows = perfetto_blocks(trace, waits=waits, chosen=chosen)
+    clock = trace.window[0], wall(trace)
+    _native.write_perfetto(str(path), host(trace), trace.ncpu, clock, rows)
 
 
 def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
     from schedscope import _native
 
-    kinds = ("switches", "wakeups", "migrations", "yields", "losses")
-    names = (*kinds, "threads", "renames", "priorities")
-    tables = {name: getattr(trace, name).collect() for name in names}
     clock = trace.metadata("clock", "name")
     settings = {"clock": clock if clock in _CLOCKS else "mono"}
     if "simulation" in trace.info:
@@ -209,12 +208,23 @@ def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
         words = ("os", "hostname", "release", "machine")
         told = [str(trace.info.get(word) or "unknown").replace(" ", "-") for word in words]
         settings["uname"] = " ".join(told)
-    left_out = _native.write_trace_dat(tables, str(path), trace.ncpu, settings)
+    left_out = _native.write_trace_dat(_fact_blocks(trace), str(path), trace.ncpu, settings)
     if notes is not None:
         notes += [
             f"{n:,} {kind} not written: trace.dat has no event for them"
             for kind, n in left_out.items()
         ]
+
+
+def _fact_blocks(trace: Trace) -> Iterator[dict[str, pl.DataFrame]]:
+    """What happened, block after block; with the first one who the threads are."""
+    times = dict.fromkeys(("switches", "wakeups", "migrations", "yields"), "ts")
+    times["losses"] = "ts_begin"
+    more = {name: getattr(trace, name).collect() for name in ("threads", "renames", "priorities")}
+    for block in blocks(trace):
+        facts = {name: block.rows(trace, name, ts).collect() for name, ts in times.items()}
+        yield facts | more
+        more = {}
 
 
 def _chrome(trace: Trace, path: Path, chosen: pl.Series | None) -> None:
@@ -229,15 +239,18 @@ def _folder(trace: Trace, path: Path, suffix: str, chosen: pl.Series | None) -> 
     path.mkdir()
     for name, table in TABLES.items():
         rows = getattr(trace, name)
+        mine = pl.lit(True)
         if chosen is not None and not _is_whole(name, table):
             if name == "switches":
                 continue
-            rows = rows.filter(pl.col("utid").cast(pl.UInt32).is_in(chosen.implode()))
-        frame = rows.collect()
-        if suffix == "parquet":
-            frame.write_parquet(path / f"{name}.parquet", compression="zstd")
-        else:
-            csv_text.guard(frame).write_csv(path / f"{name}.csv")
+            mine = pl.col("utid").cast(pl.UInt32).is_in(chosen.implode())
+        with (path / f"{name}.{suffix}").open("wb") as file:
+            if suffix == "parquet":
+                rows.filter(mine).sink_parquet(file, compression="zstd")
+                continue
+            for part in slices(rows):
+                frame = csv_text.guard(part.filter(mine).collect())
+                frame.write_csv(file, include_header=file.tell() == 0)
     about = {key: value for key, value in trace.info.items() if key not in ("cache", "files")}
     if chosen is not None:
         about = {key: value for key, value in about.items() if key != "rows"}

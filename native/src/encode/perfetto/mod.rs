@@ -5,9 +5,10 @@
 
 mod columns;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
 
@@ -89,7 +90,7 @@ pub struct Host<'a> {
     pub begin: i64,
 }
 
-/// The frames to write, each a list of batches.
+/// A block of the frames to write, each a list of batches.
 pub struct Frames<'a> {
     /// Sorted by cpu, then time: ts, cpu, kind, current, interrupt, tid, prio,
     /// comm, state, tid2, prio2, comm2, to.
@@ -104,38 +105,58 @@ pub struct Frames<'a> {
     pub tracks: &'a [RecordBatch],
     /// Sorted by time: ts, track, kind (1 begin, 2 end, 4 counter), value, name.
     pub points: &'a [RecordBatch],
-    /// What `comm` and `name` columns index.
-    pub names: &'a [String],
 }
 
-struct Writer<'a> {
+/// Writes a trace, block after block; the rows of each CPU and track come in order of time.
+pub struct Writer {
     out: BufWriter<File>,
-    path: &'a Path,
-    names: &'a [String],
+    path: PathBuf,
+    begin: i64,
+    /// What `comm` and `name` columns index.
+    names: Vec<String>,
+    /// CPUs of which events were lost since their last bundle.
+    lost: HashSet<u32>,
 }
 
-/// Writes the trace to `path`, which is created or emptied.
-pub fn write(path: &Path, host: &Host<'_>, frames: &Frames<'_>) -> Result<()> {
-    let file = File::create(path).map_err(|error| failed(path, &error))?;
-    let mut writer = Writer {
-        out: BufWriter::with_capacity(1 << 20, file),
-        path,
-        names: frames.names,
-    };
-    writer.head(host)?;
-    writer.cpus(frames.cpus)?;
-    writer.process_tree(host, frames)?;
-    writer.tracks(frames.tracks)?;
-    writer.ftrace(frames.ftrace)?;
-    writer.points(frames.points)?;
-    writer.out.flush().map_err(|error| failed(path, &error))
+impl Writer {
+    /// Writes what is known of the host to `path`, which is created or emptied.
+    pub fn new(path: &Path, host: &Host<'_>) -> Result<Self> {
+        let file = File::create(path).map_err(|error| failed(path, &error))?;
+        let mut writer = Self {
+            out: BufWriter::with_capacity(1 << 20, file),
+            path: path.to_path_buf(),
+            begin: host.begin,
+            names: Vec::new(),
+            lost: HashSet::new(),
+        };
+        writer.head(host)?;
+        Ok(writer)
+    }
+
+    /// Writes a block, whose columns index all `names` so far.
+    pub fn push(&mut self, names: Vec<String>, frames: &Frames<'_>) -> Result<()> {
+        self.names.extend(names);
+        self.cpus(frames.cpus)?;
+        self.process_tree(frames)?;
+        self.tracks(frames.tracks)?;
+        self.ftrace(frames.ftrace)?;
+        self.points(frames.points)
+    }
+
+    pub fn finish(mut self) -> Result<()> {
+        self.out.flush().map_err(|error| failed(&self.path, &error))
+    }
+}
+
+fn no_rows(batches: &[RecordBatch]) -> bool {
+    batches.iter().all(|batch| batch.num_rows() == 0)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {
     Error::io(format!("write {}", path.display()), error)
 }
 
-impl Writer<'_> {
+impl Writer {
     fn name(&self, index: u32) -> &str {
         self.names.get(index as usize).map_or("", String::as_str)
     }
@@ -147,7 +168,7 @@ impl Writer<'_> {
         trace.message(1, &packet);
         self.out
             .write_all(&trace.0)
-            .map_err(|error| failed(self.path, &error))
+            .map_err(|error| failed(&self.path, &error))
     }
 
     fn head(&mut self, host: &Host<'_>) -> Result<()> {
@@ -185,6 +206,9 @@ impl Writer<'_> {
 
     /// CpuInfo (67): cpus = 1 {processor = 1, capacity = 3}.
     fn cpus(&mut self, batches: &[RecordBatch]) -> Result<()> {
+        if no_rows(batches) {
+            return Ok(());
+        }
         let mut all = Message::default();
         for batch in batches {
             let (processor, capacity) = (uint32(batch, "processor")?, int64(batch, "capacity")?);
@@ -200,7 +224,10 @@ impl Writer<'_> {
         self.packet(packet)
     }
 
-    fn process_tree(&mut self, host: &Host<'_>, frames: &Frames<'_>) -> Result<()> {
+    fn process_tree(&mut self, frames: &Frames<'_>) -> Result<()> {
+        if no_rows(frames.processes) && no_rows(frames.threads) {
+            return Ok(());
+        }
         let mut tree = Message::default();
         for batch in frames.processes {
             let (pid, ppid, comm) = (
@@ -233,7 +260,7 @@ impl Writer<'_> {
             }
         }
         let mut packet = Message::default();
-        packet.signed(8, host.begin);
+        packet.signed(8, self.begin);
         packet.message(2, &tree);
         self.packet(packet)
     }
@@ -270,7 +297,7 @@ impl Writer<'_> {
 
     fn ftrace(&mut self, batches: &[RecordBatch]) -> Result<()> {
         let mut bundle = Message::default();
-        let (mut held, mut cpu_of_bundle, mut lost) = (0, 0, None);
+        let (mut held, mut cpu_of_bundle) = (0, 0);
         for batch in batches {
             let rows = Rows::new(batch)?;
             for row in 0..batch.num_rows() {
@@ -280,13 +307,13 @@ impl Writer<'_> {
                     held = 0;
                 }
                 if is_loss {
-                    lost = Some(cpu);
+                    self.lost.insert(cpu);
                     continue;
                 }
                 if held == 0 {
                     cpu_of_bundle = cpu;
                     bundle.number(1, u64::from(cpu));
-                    if lost.take() == Some(cpu) {
+                    if self.lost.remove(&cpu) {
                         // lost_events
                         bundle.number(3, 1);
                     }
