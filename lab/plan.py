@@ -79,9 +79,11 @@ def _questions(document: dict[str, Any], kernels: dict[str, Under]) -> Iterator[
 
 
 def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, cpus: int) -> Cell:
-    """The machine that records a workload."""
+    """The machine that records a workload in its size for `cpus`; it may have fewer or more."""
     scripts = document["scripts"]
-    name = f"bench-{under.name}-{cpus}cpu-{row['name']}"
+    there = str(row.get("cpus", cpus))
+    name = f"bench-{under.name}-{there}cpu-{row['name']}"
+    name += f"-of_{cpus}" if there != str(cpus) else ""
     plain = next(one for one in document["work"] if one["name"] == row["name"])
     changed = [str(row[key]) for key in ("settings", "before") if row.get(key) != plain.get(key)]
     for words in changed:
@@ -93,12 +95,12 @@ def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, cpus: int
         name=name,
         kernel=under.kernel,
         work=row[str(cpus)],
-        smp=str(cpus),
+        smp=there,
         counted=True,
         before=before,
         options=row.get("options", ""),
         settings=row.get("settings", ""),
         bpf=under.bpf,
         tools="bpftool" if under.bpf else "",
-        repeats=document["repeats"],
+        repeats=row.get("repeats", document["repeats"]),
     )

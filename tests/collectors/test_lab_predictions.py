@@ -41,7 +41,10 @@ def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
     assert all((guest / under.bpf).is_file() for under in asked.kernels.values() if under.bpf)
     cells = predict.machines(asked.questions)
     assert len({cell.name for cell in cells}) == len(cells)
-    assert all(cell.counted and cell.repeats == 5 for cell in cells)
+    assert all(cell.counted for cell in cells)
+    assert all(
+        q.before.repeats == q.after.repeats == (3 if q.cpus == 4 else 5) for q in asked.questions
+    )
     of = {(q.case, q.work, q.cpus): q for q in asked.questions}
     assert len(of) == len(asked.questions)
     assert of["6.12 to 6.12", "hogs", 2].same
@@ -51,6 +54,9 @@ def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
     pinned = of["6.12: hogs on CPU 1", "sleepers", 2]
     assert (pinned.before.settings, pinned.after.settings) == ("", "hog cpus=1")
     assert (pinned.before.smp, pinned.before.work) == (pinned.after.smp, pinned.after.work)
+    more = of["6.12: 4 CPUs instead of 2", "hogs", 4]
+    assert (more.before.smp, more.after.smp, more.before.work) == ("2", "4", more.after.work)
+    assert more.after == of["6.12 to 6.12", "hogs", 4].after
 
 
 def test_figures_are_by_kind_and_nice_level() -> None:

@@ -398,6 +398,7 @@ impl Policy for Cfs {
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
         if how == EnqueueReason::Wakeup {
             self.balancer.woken(w, cpu);
+            self.q.groups.utilisation.wakes(t, cpu);
         }
         self.q.update(w, cpu);
         self.q.follow(w, cpu);

@@ -69,6 +69,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         skips_clock: s.is_on("skip_clock_update"),
         lazy: s.is_on("lazy_preemption"),
         own_slices: s.is_on("own_slices"),
+        util_by_weight: s.is_on("util_by_weight"),
         short: s.is_on("preempt_short"),
         shortest: s.is_on("protect_shortest"),
         hrtick: s.is_on("hrtick"),
@@ -246,6 +247,7 @@ impl Policy for Eevdf {
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, how: EnqueueReason) {
         if how == EnqueueReason::Wakeup {
             self.balancer.woken(w, cpu);
+            self.q.groups.utilisation.wakes(t, cpu);
         }
         if self.q.se[t as usize].delayed {
             self.reinstate(w, cpu, t);

@@ -15,7 +15,7 @@ use super::linux_groups::{Entity, Groups, Levels, Queue};
 impl Rqs {
     /// The queues and entities of the workload's groups.
     pub(super) fn init_groups(&mut self, w: &World) {
-        self.groups = Groups::new(w, self.bandwidth_slice, true);
+        self.groups = Groups::new(w, self.bandwidth_slice, true, self.k.util_by_weight);
         if self.groups.any() {
             self.rqs.resize(self.groups.n_queues(), Rq::default());
             self.se.resize(self.groups.n_entities(), Se::default());

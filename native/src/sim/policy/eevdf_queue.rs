@@ -31,6 +31,7 @@ pub(super) struct Features {
     pub(super) skips_clock: bool,
     pub(super) lazy: bool,
     pub(super) own_slices: bool,
+    pub(super) util_by_weight: bool,
     pub(super) short: bool,
     pub(super) shortest: bool,
     pub(super) hrtick: bool,

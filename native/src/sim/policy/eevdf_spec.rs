@@ -92,6 +92,11 @@ pub const SPEC: Spec = Spec {
             "on",
             "a wake brings a thread to its waker's CPU if that has less load, where both are busy",
         ),
+        switch(
+            "util_by_weight",
+            "on",
+            "a new thread uses a part of the CPU by its weight, at first, if that is less than half of what is left (6.10)",
+        ),
         FLIPS,
         time(
             "migration_cost",
@@ -185,6 +190,7 @@ pub const SPEC: Spec = Spec {
                 ("own_slices", "off"),
                 ("preempt_short", "off"),
                 ("protect_shortest", "off"),
+                ("util_by_weight", "off"),
                 ("fair_server_runtime", "0"),
                 ("rt_runtime", "950ms"),
             ],

@@ -70,6 +70,13 @@ impl Groups {
         &self.members[begin..self.ends[i]]
     }
 
+    /// All of them with their numbers, from the `first` on: the kernel's lists are rings that begin
+    /// with the group of the CPU that looks (build_sched_groups), and of equal ones the first wins.
+    pub(super) fn around(&self, first: usize) -> impl Iterator<Item = (usize, &[Cpu])> {
+        let order = (first..self.len()).chain(0..first);
+        order.map(|i| (i, self.get(i)))
+    }
+
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &[Cpu]> {
         (0..self.len()).map(|i| self.get(i))
     }
@@ -543,7 +550,7 @@ impl Balancer {
         let (mut this, mut busiest): (Stats, Option<(Stats, &[Cpu])>) = (Stats::default(), None);
         let (mut total, mut size) = (0, 0);
         let ours = self.domains[d].group_of[c as usize];
-        for (i, group) in span.groups.iter().enumerate() {
+        for (i, group) in span.groups.around(ours) {
             let local = i == ours;
             let s = self.stats(w, q, group, local, idx);
             total += s.load;
@@ -605,7 +612,7 @@ impl Balancer {
         let mut busiest: Option<(Crowd, Room, &[Cpu])> = None;
         let (mut total, mut cpus) = (0, 0);
         let ours = domain.group_of[c as usize];
-        for (i, group) in span.groups.iter().enumerate() {
+        for (i, group) in span.groups.around(ours) {
             let s = Crowd::of(w, q, group);
             total += s.load;
             cpus += i64::from(s.cpus);
@@ -733,6 +740,13 @@ mod tests {
         assert_eq!(cache, [vec![4, 5], vec![6, 7]]);
         assert_eq!(numa, [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
         assert_eq!(d[1].group(6), [6, 7]);
+    }
+
+    #[test]
+    fn groups_are_looked_at_from_the_cpus_own_on() {
+        let d = domains(&Machine::flat(4).unwrap());
+        let order: Vec<usize> = d[0].span(2).groups.around(2).map(|(i, _)| i).collect();
+        assert_eq!(order, [2, 3, 0, 1]);
     }
 
     #[test]

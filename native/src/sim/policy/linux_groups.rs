@@ -62,8 +62,9 @@ pub(super) fn timers(w: &World) -> u32 {
 }
 
 impl Groups {
-    /// `placed`: loads are asked for where there are several CPUs, too.
-    pub(super) fn new(w: &World, slice: i64, placed: bool) -> Self {
+    /// `placed`: loads are asked for where there are several CPUs, too; `by_weight`: see
+    /// `Utilisation`.
+    pub(super) fn new(w: &World, slice: i64, placed: bool, by_weight: bool) -> Self {
         let (ncpu, nthreads) = (w.ncpu() as u32, w.nthreads() as u32);
         let group = |spec: &GroupSpec| Group {
             parent: spec.parent,
@@ -88,7 +89,7 @@ impl Groups {
                 Loads::default()
             },
             utilisation: if placed && w.ncpu() > 1 {
-                Utilisation::new(w.nthreads(), w.ncpu())
+                Utilisation::new(w.nthreads(), w.ncpu(), by_weight)
             } else {
                 Utilisation::default()
             },
@@ -251,7 +252,7 @@ impl Groups {
     pub(super) fn comes(&mut self, now: i64, e: Entity, q: Queue, weight: i64) {
         if e < self.nthreads {
             let loads = &self.loads;
-            let part = || weight as f64 / (loads.of_queue(now, q) + 1.0);
+            let part = || weight as f64 / (loads.of_queue(now, q).floor() + 1.0);
             self.utilisation.comes(now, e, (q % self.ncpu) as Cpu, part);
         }
         self.loads.comes(now, e, q, weight);

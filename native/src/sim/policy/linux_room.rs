@@ -8,7 +8,7 @@
 use super::super::machine::Cpu;
 use super::super::world::World;
 use super::linux_queues::Queues;
-use super::linux_util::Use;
+use super::linux_util::{Use, in_1024ths};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Room {
@@ -30,6 +30,22 @@ pub(super) struct Crowd {
 
 impl Crowd {
     pub(super) fn of(w: &World, q: &impl Queues, group: &[Cpu]) -> Self {
+        let mut s = Self::counted(w, q, group);
+        // Looked at only where it decides.
+        if s.nr >= s.cpus || s.cpus > 1 {
+            s.look(w, q, group);
+        }
+        s
+    }
+
+    /// The same, what idle CPUs were used for, too.
+    pub(super) fn with_use(w: &World, q: &impl Queues, group: &[Cpu]) -> Self {
+        let mut s = Self::counted(w, q, group);
+        s.look(w, q, group);
+        s
+    }
+
+    fn counted(w: &World, q: &impl Queues, group: &[Cpu]) -> Self {
         let mut s = Self {
             cpus: group.len() as u32,
             ..Self::default()
@@ -40,14 +56,19 @@ impl Crowd {
             s.idle += u32::from(nr == 0 && w.is_idle(*c));
             s.load += q.load(w, *c);
         }
-        // Looked at only where it decides.
-        if s.nr >= s.cpus || s.cpus > 1 {
-            for used in group.iter().map(|c| q.used(w, *c)) {
-                s.used.ran += used.ran;
-                s.used.wanted += used.wanted;
-            }
-        }
         s
+    }
+
+    fn look(&mut self, w: &World, q: &impl Queues, group: &[Cpu]) {
+        for used in group.iter().map(|c| q.used(w, *c)) {
+            self.used.ran += used.ran;
+            self.used.wanted += used.wanted;
+        }
+    }
+
+    /// What is used as the kernel counts it, in 1/1024 of a CPU (group_util).
+    pub(super) fn util(&self) -> i64 {
+        in_1024ths(self.used.ran)
     }
 
     /// By the domain's imbalance_pct.

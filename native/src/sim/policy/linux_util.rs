@@ -3,9 +3,11 @@
 //!
 //! Of a thread decaying averages (`linux_decay`) of the time in which it runs, and in which it
 //! runs or waits; of a CPU the sums over all that were last on it, sleepers too. A thread takes
-//! its averages along to another CPU (migrate_task_rq_fair). A new one begins with what its weight
-//! is worth beside the others there, at most half of what is left of the CPU
-//! (post_init_entity_util_avg). Left out: util_est, frequencies, interrupts.
+//! its averages along to another CPU (migrate_task_rq_fair). A new one begins with half of what is
+//! left of the CPU, since 6.10 with what its weight is worth beside the others there if that is less
+//! (post_init_entity_util_avg; before, that was taken times 1024). Who slept when the replay begins
+//! was in no average. Left out: util_est, frequencies, interrupts, and that a new thread
+//! looks at its control group's part of the CPU.
 //!
 //! `Reach` is SIS_UTIL (fair.c, 6.0 on): of the CPUs that share a cache a wake looks at a part
 //! that falls with the square of their utilisation, and at none above 92 %; there an idle one
@@ -20,6 +22,11 @@ use super::linux_decay::Decay;
 pub(super) struct Use {
     pub ran: f64,
     pub wanted: f64,
+}
+
+/// The whole number that the kernel has for a part of a CPU.
+pub(super) fn in_1024ths(part: f64) -> i64 {
+    (part * 1024.0) as i64
 }
 
 /// A `Use` that goes towards `now` from `at` on.
@@ -58,15 +65,18 @@ impl Average {
 #[derive(Default)]
 pub(super) struct Utilisation {
     decay: Decay,
+    /// A new thread begins with what its weight is worth, if that is little.
+    by_weight: bool,
     /// Of each thread, and the CPU that it is or was last on.
     threads: Vec<(Average, Option<Cpu>)>,
     cpus: Vec<Average>,
 }
 
 impl Utilisation {
-    pub(super) fn new(threads: usize, cpus: usize) -> Self {
+    pub(super) fn new(threads: usize, cpus: usize, by_weight: bool) -> Self {
         Self {
             decay: Decay::default(),
+            by_weight,
             threads: vec![Default::default(); threads],
             cpus: vec![Average::default(); cpus],
         }
@@ -74,6 +84,13 @@ impl Utilisation {
 
     fn is_known(&self) -> bool {
         !self.cpus.is_empty()
+    }
+
+    /// `t` wakes, last on `c`.
+    pub(super) fn wakes(&mut self, t: Tid, c: Cpu) {
+        if let Some((_, home)) = self.threads.get_mut(t as usize) {
+            home.get_or_insert(c);
+        }
     }
 
     /// `t` is queued on `c` from now on; `part`: of those there, what of their load is its.
@@ -87,7 +104,7 @@ impl Utilisation {
         own.settle(&self.decay, now);
         if home.is_none() {
             let most = ((1.0 - cpu.of.ran) / 2.0).max(0.0);
-            let first = if cpu.of.ran > 0.0 {
+            let first = if self.by_weight && in_1024ths(cpu.of.ran) > 0 {
                 (cpu.of.ran * part()).min(most)
             } else {
                 most
@@ -215,7 +232,7 @@ mod tests {
 
     /// Two threads on CPU 0, the first of which runs; both were nothing before.
     fn two_on_one() -> Utilisation {
-        let mut u = Utilisation::new(2, 2);
+        let mut u = Utilisation::new(2, 2, true);
         for t in 0..2 {
             u.comes(0, t, 0, || 0.0);
         }
@@ -257,9 +274,36 @@ mod tests {
         u.comes(HALF, 1, 0, || 0.9);
         assert!(u.of(HALF, 1).ran < 0.25);
         // Of an idle CPU it is half.
-        let mut u = Utilisation::new(1, 1);
+        let mut u = Utilisation::new(1, 1, true);
         u.comes(0, 0, 0, || 1.0);
         assert!(near(u.of(0, 0), 0.5, 0.5));
+    }
+
+    #[test]
+    fn up_to_6_9_it_has_half_of_the_rest_whatever_its_weight() {
+        let mut u = Utilisation::new(2, 1, false);
+        u.wakes(0, 0);
+        u.comes(0, 0, 0, || 1.0);
+        u.runs(0, 0, true);
+        u.comes(HALF, 1, 0, || 0.25);
+        assert!(near(u.of(HALF, 1), 0.25, 0.25));
+    }
+
+    #[test]
+    fn less_than_a_1024th_is_nothing() {
+        let mut u = Utilisation::new(1, 1, true);
+        u.cpus[0].of.ran = 0.9 / 1024.0;
+        u.comes(0, 0, 0, || 0.01);
+        assert!(u.of(0, 0).ran > 0.49);
+    }
+
+    #[test]
+    fn who_slept_from_the_beginning_on_brings_nothing() {
+        let mut u = Utilisation::new(1, 1, true);
+        u.wakes(0, 0);
+        u.comes(0, 0, 0, || 1.0);
+        assert!(near(u.of(0, 0), 0.0, 0.0));
+        assert!(near(u.of_cpu(0, 0), 0.0, 0.0));
     }
 
     #[test]

@@ -256,11 +256,11 @@ fn idlest_group<'a>(
     let own = d.group_of[here as usize];
     let mut local = None;
     let mut best: Option<(Crowd, Room, &[Cpu])> = None;
-    for (i, group) in d.span(here).groups.iter().enumerate() {
+    for (i, group) in d.span(here).groups.around(own) {
         if !group.iter().any(|c| w.allowed(t, *c)) {
             continue;
         }
-        let crowd = Crowd::of(w, q, group);
+        let crowd = Crowd::with_use(w, q, group);
         let room = crowd.room(pct);
         if i == own {
             local = Some((crowd, room));
@@ -268,9 +268,7 @@ fn idlest_group<'a>(
         }
         let idler = |(b, its, _): (Crowd, Room, _)| match room {
             _ if room != its => room < its,
-            Room::Spare => {
-                crowd.idle > b.idle || (crowd.idle == b.idle && crowd.used.ran < b.used.ran)
-            }
+            Room::Spare => crowd.idle > b.idle || (crowd.idle == b.idle && crowd.util() < b.util()),
             Room::Full | Room::Overloaded => crowd.average() < b.average(),
         };
         if best.is_none_or(idler) {
@@ -317,6 +315,10 @@ mod tests {
 
     /// Where a new thread of a parent on CPU 0 goes.
     fn placed(machine: Machine, nr: &[u32], load: &[i64], ran: &[f64]) -> Cpu {
+        placed_from(0, machine, nr, load, ran)
+    }
+
+    fn placed_from(here: Cpu, machine: Machine, nr: &[u32], load: &[i64], ran: &[f64]) -> Cpu {
         let all = domains(&machine);
         let busy: Vec<Cpu> = machine.cpus().filter(|c| nr[*c as usize] > 0).collect();
         let said = Said {
@@ -324,7 +326,7 @@ mod tests {
             load: load.to_vec(),
             ran: ran.to_vec(),
         };
-        idlest_cpu(&world_with_idle(machine, &busy), &said, &all, 0, 0)
+        idlest_cpu(&world_with_idle(machine, &busy), &said, &all, 0, here)
     }
 
     fn of_two(nr: [u32; 2], load: [i64; 2], ran: [f64; 2]) -> Cpu {
@@ -334,6 +336,20 @@ mod tests {
     #[test]
     fn a_new_thread_goes_to_an_idle_cpu_whatever_its_load_was() {
         assert_eq!(of_two([1, 0], [10, 900], [0.1, 0.9]), 1);
+    }
+
+    #[test]
+    fn of_idle_cpus_the_least_used_wins_and_of_equal_ones_the_next() {
+        let idle = |here: Cpu, ran: [f64; 4]| {
+            let mut nr = [0; 4];
+            nr[here as usize] = 1;
+            placed_from(here, Machine::flat(4).unwrap(), &nr, &[0; 4], &ran)
+        };
+        assert_eq!(idle(0, [0.5, 0.3, 0.1, 0.2]), 2);
+        // In 1/1024 of a CPU both are nothing.
+        assert_eq!(idle(0, [0.5, 0.0009, 0.0, 0.2]), 1);
+        assert_eq!(idle(2, [0.1, 0.1, 0.5, 0.1]), 3);
+        assert_eq!(idle(3, [0.1, 0.1, 0.1, 0.5]), 0);
     }
 
     #[test]
