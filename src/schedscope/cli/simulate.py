@@ -426,6 +426,7 @@ def _extraction(report: dict[str, Any]) -> list[str]:
             n("wakes_in_vain", "job", "taken by a thread that was awake"),
             n("jobs_unnoticed", "job", "put into a queue while nobody slept there"),
             n("holds_unnoticed", "hold", "of mutexes that no thread waited for"),
+            n("endless_waits", "wait", "that no recorded call ended, left out"),
             n("bound_by_name", "kernel thread", "pinned by name"),
             n("bound_by_family", "thread", "pinned like its parent or siblings"),
             n("bound_by_waiting", "thread", "pinned to the CPU waited for"),
