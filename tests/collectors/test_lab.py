@@ -83,7 +83,12 @@ def test_a_kept_recording_is_what_its_kernel_says(
     # The kernel does not count those of a thread that was preempted on its way to sleep.
     assert verdict.switch_ins <= 2, verdict.examples
     if run["counted"]:  # else time is the host's, and its load counts
-        assert abs(verdict.queue_error) < 0.03, verdict
+        # The CPUs take turns of 20 us: one of all others may lie inside each wait (docs/lab.md).
+        truth = (unpacked / "truth.tsv").read_text().splitlines()
+        turns = 20_000 * (int(run["smp"].split(",")[0]) - 1)
+        inside = turns * sum(int(row.split("\t")[6]) for row in truth)
+        wrong = abs(verdict.queued - verdict.delay + verdict.asleep)
+        assert wrong < max(0.03 * verdict.delay, inside), verdict
     for command in COMMANDS:
         assert cli.main([command, str(unpacked / "lab.capture"), "--format", "json"]) == 0
         capsys.readouterr()
