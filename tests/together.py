@@ -25,6 +25,7 @@ import polars as pl
 from tools import tool
 
 import schedscope as ss
+from schedscope.analysis._base.lost_events import is_short_edge
 
 COLLECTORS = Path(__file__).parents[1] / "collectors"
 NESTED = ("dtrace", "bpftrace", "ftrace", "perf")
@@ -189,8 +190,9 @@ def compare(traces: dict[str, ss.Trace]) -> pl.DataFrame:
 
 
 def _lost(trace: ss.Trace) -> list[int]:
-    """Events that the source says were lost; chain breaks are our own finding."""
-    told = trace.losses.filter(~pl.col("reason").is_in(["chain_break", "late_start"])).collect()
+    """Events that the source says were lost; broken chains and where a CPU ends are our finding."""
+    ours = pl.col("reason").is_in(["chain_break", "late_start"]) | is_short_edge(trace)
+    told = trace.losses.filter(~ours).collect()
     return told["count"].fill_null(1).to_list()
 
 

@@ -16,13 +16,16 @@ IS_BREAK = pl.col("reason") == "chain_break"
 BROKEN_CHAINS = pl.col("count").fill_null(1)
 """How many broken chains a row of `losses` with that reason stands for."""
 
-IS_SHORT_EDGE = (
-    pl.col("reason").is_in(["late_start", "early_end"])
-    & (pl.col("count").fill_null(0) == 0)
-    & (pl.col("ts_end") - pl.col("ts_begin") < 20_000_000)
-)
-"""A CPU's recording began or ended a little apart from the others', as recorders start and stop one
-CPU after another: less than the 20 ms from which on a silent CPU is suspected at all."""
+
+def is_short_edge(trace: Trace) -> pl.Expr:
+    """Of rows of `losses`: a CPU's recording began or ended a little apart from the others'.
+
+    Recorders start and stop one CPU after another. A little are 20 ms, from which on a silent CPU
+    is suspected at all, or 1 % of the trace: a busy host takes that long to move the recorder.
+    """
+    edge = pl.col("reason").is_in(["late_start", "early_end"])
+    short = pl.col("ts_end") - pl.col("ts_begin") < max(20_000_000, trace.duration // 100)
+    return edge & short & (pl.col("count").fill_null(0) == 0)
 
 
 def losses_of_any_event(trace: Trace) -> pl.LazyFrame:

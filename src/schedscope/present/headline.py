@@ -60,7 +60,7 @@ def gaps(trace: Trace) -> list[str]:
 def _gaps(trace: Trace) -> list[str]:
     import polars as pl
 
-    from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK, IS_SHORT_EDGE
+    from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK, is_short_edge
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.offline import offline
     from schedscope.analysis._base.recorded_threads import filtered
@@ -72,7 +72,7 @@ def _gaps(trace: Trace) -> list[str]:
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
     rows = pl.when(IS_BREAK).then(BROKEN_CHAINS).otherwise(1)
-    told = trace.losses.filter(~IS_SHORT_EDGE)
+    told = trace.losses.filter(~is_short_edge(trace))
     losses = told.group_by("reason").agg(rows.sum().alias("rows"), counts).collect()
     gone = offline(trace)
     found += _offline(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
