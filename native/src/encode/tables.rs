@@ -169,7 +169,8 @@ impl Player {
                 .enumerate()
                 .filter_map(|(list, ts)| Some(((*ts)?, list)))
                 .min();
-            let Some((ts, mut list)) = next.filter(|_| heads[1..].iter().any(Option::is_some)) else {
+            let Some((ts, mut list)) = next.filter(|_| heads[1..].iter().any(Option::is_some))
+            else {
                 return Ok(());
             };
             if list == 1
@@ -199,12 +200,8 @@ impl Player {
                         ts,
                         cpu: row.cpu,
                         kind: row.kind,
-                        waker: row
-                            .waker_utid
-                            .map(|utid| self.party(utid, None).tid),
-                        current: row
-                            .current_utid
-                            .map(|utid| self.party(utid, None).tid),
+                        waker: row.waker_utid.map(|utid| self.party(utid, None).tid),
+                        current: row.current_utid.map(|utid| self.party(utid, None).tid),
                         who: self.party(row.utid, row.prio),
                         target_cpu: row.target_cpu,
                     })?;

@@ -42,7 +42,7 @@ impl Reconstructor {
     }
 
     #[cold]
-    pub(super) fn doubt(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
+    fn doubt(&mut self, utid: u32, t: i64, stayed_on: Option<u16>) {
         let thread = &self.threads[utid as usize];
         let since = thread.since;
         let doubt = match (thread.state, stayed_on) {

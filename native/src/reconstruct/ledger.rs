@@ -68,7 +68,7 @@ impl Reconstructor {
 
     /// Rule One clock: a wait stands as measured, or what is certain of it.
     #[cold]
-    pub(super) fn judge(&mut self, wait: &Wait, measured: bool) {
+    fn judge(&mut self, wait: &Wait, measured: bool) {
         match &self.apart {
             Some(apart) if !measured => {
                 let parts = apart.parts(wait);

@@ -52,7 +52,7 @@ impl Reconstructor {
     }
 
     /// Rule Filtered: what a thread that was not chosen does from now on is not recorded.
-    pub(super) fn forget_left_out(&mut self, utid: u32) {
+    fn forget_left_out(&mut self, utid: u32) {
         if self.left_out(utid) {
             let thread = &mut self.threads[utid as usize];
             thread.forget();
@@ -61,7 +61,7 @@ impl Reconstructor {
     }
 
     /// `prev` has closed its interval; what becomes of it?
-    pub(super) fn switch_out(&mut self, row: &Switch) {
+    fn switch_out(&mut self, row: &Switch) {
         let t = row.ts;
         let thread = &mut self.threads[row.prev_utid as usize];
         thread.since = t;
@@ -107,7 +107,7 @@ impl Reconstructor {
         }
     }
 
-    pub(super) fn switch_in(&mut self, row: &Switch) {
+    fn switch_in(&mut self, row: &Switch) {
         let (utid, t) = (row.next_utid, row.ts);
         self.counters.switch_ins += 1;
         let thread = self.thread(utid, t);

@@ -118,7 +118,7 @@ impl Reconstructor {
 
     /// The queue that a wake of a waiting thread shows it to be on still: its
     /// `waking` named that CPU, or a migration since, and now it is enqueued there.
-    pub(super) fn still_queued(&self, utid: u32, row: &Wakeup) -> Option<u16> {
+    fn still_queued(&self, utid: u32, row: &Wakeup) -> Option<u16> {
         let thread = &self.threads[utid as usize];
         let on_its_way = thread.wait.as_ref()?.ts_enqueued.is_none();
         let here = row.kind == WakeKind::Enqueued && on_its_way;
@@ -127,7 +127,7 @@ impl Reconstructor {
 
     /// Rules Woken again and Woken elsewhere: does this wake show that the thread ran, or may have,
     /// since its last event?
-    pub(super) fn ran_unseen(&self, utid: u32, row: &Wakeup) -> bool {
+    fn ran_unseen(&self, utid: u32, row: &Wakeup) -> bool {
         let thread = &self.threads[utid as usize];
         match row.kind {
             WakeKind::Waking if self.expects_waking => {
@@ -140,13 +140,13 @@ impl Reconstructor {
 
     /// Rule Woken elsewhere: a `waking` names the CPU that the thread is on. If that is not
     /// where it was, it ran there, unseen.
-    pub(super) fn woken_elsewhere(&mut self, utid: u32, t: i64, target: Option<u16>) {
+    fn woken_elsewhere(&mut self, utid: u32, t: i64, target: Option<u16>) {
         if self.is_elsewhere(utid, target) {
             self.unseat(utid, t);
         }
     }
 
-    pub(super) fn is_elsewhere(&self, utid: u32, target: Option<u16>) -> bool {
+    fn is_elsewhere(&self, utid: u32, target: Option<u16>) -> bool {
         let was = self.threads[utid as usize].cpu;
         let elsewhere = was.zip(target).is_some_and(|(was, target)| was != target);
         elsewhere && self.holes.moves_recorded()
@@ -156,7 +156,7 @@ impl Reconstructor {
     /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
     /// it may have been on its way to sleep instead, and awake ever since. Where nothing counts
     /// losses, it shows that switches of a CPU are missing, nobody knows of which.
-    pub(super) fn woken_again(&mut self, utid: u32, t: i64) -> bool {
+    fn woken_again(&mut self, utid: u32, t: i64) -> bool {
         let Some(wait) = &self.threads[utid as usize].wait else {
             return false;
         };
@@ -179,7 +179,7 @@ impl Reconstructor {
 
     /// The same without `waking`: a thread that was woken is not put on a queue once more. One that
     /// was preempted may be, if it was about to sleep and has been awake ever since: true then.
-    pub(super) fn enqueued_again(&mut self, utid: u32, t: i64) -> bool {
+    fn enqueued_again(&mut self, utid: u32, t: i64) -> bool {
         let thread = &self.threads[utid as usize];
         if thread.was_enqueued() {
             return self.woken_again(utid, t);
@@ -227,7 +227,7 @@ impl Reconstructor {
 
     /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not
     /// of the same wakeup.
-    pub(super) fn halves_of_two(&self, utid: u32, t: i64) -> bool {
+    fn halves_of_two(&self, utid: u32, t: i64) -> bool {
         let thread = &self.threads[utid as usize];
         let waits = thread.wait.as_ref();
         let waking = match (&thread.pending, waits) {

@@ -12,29 +12,14 @@ const cpuOf = (lane) => (/^(cpu|depth|irq|rate):\d+$/.test(lane) ? Number(lane.s
 
 /** Area, known time and largest value of pixels first .. first + bins, from what a piece holds. */
 function heights(piece, first, bins, scale) {
-  const found = { sum: new Float64Array(bins), known: new Float64Array(bins), max: new Float64Array(bins) };
-  const known = piece.known || null;
-  for (const [name, values] of [["sum", piece.sum], ["known", known], ["max", piece.max]]) {
-    if (!values) continue;
-    const to = found[name], totals = name === "max" ? null : totalsOf(piece, name, values);
-    let before = 0;
-    for (let k = 0; k <= bins; k++) {
-      const at = (first + k) * scale, slot = Math.floor(at / piece.scale), i = slot - piece.first;
-      if (name === "max") {
-        if (k === bins) break;
-        const last = Math.min(piece.bins, Math.ceil((at + scale) / piece.scale) - piece.first);
-        for (let j = Math.max(0, i); j < last; j++) to[k] = Math.max(to[k], values[j]);
-        continue;
-      }
-      // Differences of a running total; within a stretch, in proportion.
-      let upto = 0;
-      if (i >= piece.bins) upto = totals[piece.bins];
-      else if (i >= 0) upto = totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
-      if (k) to[k - 1] = upto - before;
-      before = upto;
-    }
+  const summed = (name) => (piece[name] ? perPixel(piece, name, piece[name], first, bins, scale) : new Float64Array(bins));
+  const max = new Float64Array(bins);
+  for (let k = 0; piece.max && k < bins; k++) {
+    const at = (first + k) * scale;
+    const last = Math.min(piece.bins, Math.ceil((at + scale) / piece.scale) - piece.first);
+    for (let j = Math.max(0, Math.floor(at / piece.scale) - piece.first); j < last; j++) max[k] = Math.max(max[k], piece.max[j]);
   }
-  return found;
+  return { sum: summed("sum"), known: summed("known"), max };
 }
 
 /** The mean height of each pixel; null where it is not known. `there` is how much of it there is. */

@@ -62,6 +62,25 @@ function totalsOf(piece, code, values) {
   return piece.totals.get(code);
 }
 
+/** Of a running total, what it has come to at an instant; within a stretch, in proportion. */
+function upTo(piece, totals, values, at) {
+  const slot = Math.floor(at / piece.scale), i = slot - piece.first;
+  if (i >= piece.bins) return totals[piece.bins];
+  return i < 0 ? 0 : totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
+}
+
+/** What pixels first .. first + bins have of what is summed by stretches. */
+function perPixel(piece, code, values, first, bins, scale) {
+  const sums = new Float64Array(bins), totals = totalsOf(piece, code, values);
+  let before = upTo(piece, totals, values, first * scale);
+  for (let k = 0; k < bins; k++) {
+    const now = upTo(piece, totals, values, (first + k + 1) * scale);
+    sums[k] = now - before;
+    before = now;
+  }
+  return sums;
+}
+
 /** ns in each state for pixels first .. first + bins, from what a piece holds. */
 export function coverage(piece, first, bins, scale) {
   const found = new Map();
@@ -91,23 +110,12 @@ export function coverage(piece, first, bins, scale) {
     return found;
   }
   for (const [code, values] of piece.states) {
-    const sums = of(code);
-    if (piece.scale === scale) {
-      const low = Math.max(first, piece.first), high = Math.min(first + bins, piece.first + piece.bins);
-      for (let k = low; k < high; k++) sums[k - first] = values[k - piece.first];
+    if (piece.scale !== scale) {
+      found.set(code, perPixel(piece, code, values, first, bins, scale));
       continue;
     }
-    // Differences of a running total; within a stretch, in proportion.
-    const totals = totalsOf(piece, code, values);
-    let before = 0;
-    for (let k = 0; k <= bins; k++) {
-      const at = (first + k) * scale, slot = Math.floor(at / piece.scale), i = slot - piece.first;
-      let upto = 0;
-      if (i >= piece.bins) upto = totals[piece.bins];
-      else if (i >= 0) upto = totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
-      if (k) sums[k - 1] = upto - before;
-      before = upto;
-    }
+    const sums = of(code), low = Math.max(first, piece.first), high = Math.min(first + bins, piece.first + piece.bins);
+    for (let k = low; k < high; k++) sums[k - first] = values[k - piece.first];
   }
   return found;
 }
@@ -124,12 +132,7 @@ function within(piece, begin, end) {
   }
   for (const [code, values] of piece.states) {
     const totals = totalsOf(piece, code, values);
-    const upto = (at) => {
-      const slot = Math.floor(at / piece.scale), i = slot - piece.first;
-      if (i >= piece.bins) return totals[piece.bins];
-      return i < 0 ? 0 : totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
-    };
-    add(code, upto(end) - upto(begin));
+    add(code, upTo(piece, totals, values, end) - upTo(piece, totals, values, begin));
   }
   return found;
 }
