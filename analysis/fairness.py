@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.levels import BASIS, Levels
-from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
@@ -42,16 +40,18 @@ def fairness(
 
     While threads compete for a CPU, each is due a part of the service that its class gets there, in
     proportion to its weight (generalised processor sharing). Where control groups and sessions were
-    recorded with their weights, the service is divided among the groups first. The row that is
-    furthest behind comes first.
+    recorded with their weights, the service is divided among the groups first. Nothing is due to a
+    thread while the CPU quota of its group is used up, as far as the trace shows when that was. The
+    row that is furthest behind comes first.
 
     * `utid`, `comm`, `tid`, `pid` of a thread; `pid` of a process and the name of its first thread;
       or `comm`, `cgroup` or `service` alone; `threads`: how many are summed;
     * `sharing`: the class; a thread that changed its class has a row for each;
     * `weight` (1024 is nice 0; null if it changed, or if the threads' weights differ) and its
       `basis`, see `weights`;
-    * `running`, `waiting`: time on a CPU, and time runnable (ns); `unplaced`: time runnable on no
-      known queue, which is not included elsewhere;
+    * `running`, `waiting`: time on a CPU, and time runnable, without that in which a CPU quota held
+      the thread back (ns); `unplaced`: time runnable on no known queue, which is not included
+      elsewhere;
     * `due`: service due; `lag`: `due - running` (ns), positive if behind. Over all rows of a class,
       `lag` sums to zero;
     * `served`: service that it and its competitors got, together, while it competed (ns);
@@ -161,12 +161,6 @@ def selected(trace: Trace, frame: pl.DataFrame, where: pl.Expr | None) -> pl.Dat
     return with_threads(trace, frame, names).filter(where).select(frame.columns)
 
 
-def group_weights(trace: Trace) -> dict[str, Any] | None:
-    """The control groups and sessions that share a CPU's time first; None where they are unknown,
-    or there are none."""
-    return GroupWeights(trace).to_native()
-
-
 def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     """One row per thread, class (and CPU), in no order."""
     levels = Levels(trace)
@@ -177,8 +171,7 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             "a selection of threads",
             "per='cpu' looks at each CPU separately",
         )
-    groups = once(group_weights, trace)
-    sums = pl.DataFrame(read.due(sharing(how, by_cpu=by_cpu, groups=groups)))
+    sums = pl.DataFrame(read.due(sharing(trace, how, by_cpu=by_cpu)))
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
     one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
     if how == "machine":

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.unknown_time import with_unknown_time_until
-from schedscope.analysis.fairness import group_weights, selected
+from schedscope.analysis.fairness import selected
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -80,8 +79,7 @@ def lag(
             if utid < len(chosen):
                 chosen[utid] = True
     instants = None if step is None else [*range(begin, end, step), end]
-    groups = once(group_weights, trace)
-    threads, found = read.lag(sharing(how, groups=groups), chosen, instants, _MOST_ROWS)
+    threads, found = read.lag(sharing(trace, how), chosen, instants, _MOST_ROWS)
     _refuse_too_many(every, 0 if instants is None else len(instants) * threads)
     frame = pl.DataFrame(found).with_columns(lag=pl.col("due") - pl.col("received"))
     return _named(trace, frame)

@@ -130,8 +130,8 @@ def every_wait(trace: Trace, states: pl.LazyFrame) -> pl.DataFrame:
 def _obstacles(trace: Trace, held: Throttling) -> dict[str, object]:
     """What may keep a thread from its CPU besides other threads, for native code."""
     return {
-        "tables": {"interrupts": _interrupts(trace), "throttles": held.stretches},
-        "group": held.group,
+        "interrupts": _interrupts(trace),
+        "quotas": held.to_native(),
         "held": held.held,
         "dispatch": held.dispatch,
     }
@@ -175,13 +175,3 @@ def throttled_times(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema={"utid": pl.UInt32, "throttled": pl.Int64})
     found = once(wait_breakdown, trace, by="utid").filter(pl.col("utid").is_in(held))
     return found.select(pl.col("utid").cast(pl.UInt32), "throttled").drop_nulls()
-
-
-def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """Of threads with `avoidable` waiting, `utid` and how much of it a quota may explain, `held`.
-
-    Not which part: at most all of the time in which the quota was used up, ns.
-    """
-    both = threads.join(throttled_times(trace), on="utid")
-    held = both.select("utid", held=pl.min_horizontal("avoidable", "throttled"))
-    return held.filter(pl.col("held") > 0)

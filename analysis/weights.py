@@ -68,15 +68,16 @@ def weights(trace: Trace) -> pl.DataFrame:
 
 
 @needs()
-def weight_notes(trace: Trace, *, groups: bool = False) -> list[str]:
-    """Sentences about the weights of this trace: what is known, then what is assumed.
+def weight_notes(trace: Trace, *, groups: bool = True) -> list[str]:
+    """What the weights of this trace are: what is known, then what is assumed.
 
-    `groups`: whether the weights of control groups and sessions are taken into account.
+    `groups`: the weights of control groups and sessions are taken into account where they are
+    known, as `fairness`, `lag` and `starvation` do where the threads of each CPU compete.
     """
     if not linux_priorities(trace):
         system = trace.info.get("os") or trace.metadata("scheduler", "name") or "this source"
         return [f"none are known for {system}: all threads of a class count the same"]
-    notes = ["weights are those of Linux's nice levels, by each thread's priority at the time"]
+    notes = ["those of Linux's nice levels, by each thread's priority at the time"]
     policies = trace.threads.filter(pl.col("utid") >= trace.ncpu).select(
         told=(pl.col("sched_class").cast(pl.String).is_in(["batch", "idle"])).any()
     )
@@ -86,7 +87,7 @@ def weight_notes(trace: Trace, *, groups: bool = False) -> list[str]:
         return notes
     known = GroupWeights(trace)
     sharing = known.sharing()
-    if groups:
+    if sharing == "groups" and groups:
         notes.append(
             "control groups and sessions share a CPU first, by the weights that the recorder found"
         )

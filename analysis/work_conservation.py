@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy, reading_once
 from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.throttling import throttling
 from schedscope.analysis._base.topology import cpu_text, recorded_cpus
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -42,6 +43,9 @@ def work_conservation(
     on its queue is about to run it, which is `dispatch` and not wasted. Unknown time of a CPU
     never counts as idle, so `wasted` is a lower bound there.
 
+    A thread whose control group has used up its CPU quota may run nowhere, and does not count as
+    waiting for that time, `throttled`, as far as the trace shows when it was: see `wait_breakdown`.
+
     `by="all"`, one row, all times in ns:
 
     * `capacity`: the window times the number of CPUs; `idle`, `unknown`: time in which CPUs are
@@ -51,7 +55,8 @@ def work_conservation(
     * `wasted_any`: wall time in which anything was wasted; `longest`: the longest stretch
       of it, which began at `ts_longest` (null if nothing was);
     * `unplaced`: the part of `wasted` that is due only to threads on no known queue;
-    * `waiting`: all threads' time in state runnable;
+    * `waiting`: all threads' time in state runnable; `throttled`, the part of it that is known to
+      be due to quotas, null where the kernel's counters of them were not recorded;
     * `pinned`: such time of threads with one allowed CPU while another CPU was spare, not included
       elsewhere; `n_pinned`: how many threads with one allowed CPU waited at all;
     * `n`: waits seen from start to end; `n_censored`: waits whose end was not seen, counted for as
@@ -62,14 +67,14 @@ def work_conservation(
 
     * `idle`, `unknown`, `dispatch`: as above; `spare`: idle with no thread on its queue;
     * `available`: the part of `spare` in which a thread that may run here waited elsewhere;
-    * `waited`: time that threads waited here while this CPU was busy and one that they may use was
-      spare.
+    * `waiting`, `throttled`: as above, on the queue of this CPU; `waited`: time that threads waited
+      here while this CPU was busy and one that they may use was spare.
 
     `by="thread"`, `"comm"`, `"process"`, `"cgroup"`, `"service"`: a row for each, most `avoidable`
     first:
 
-    * `waiting`: time in state runnable; `avoidable`: the part in which the thread's CPU was busy,
-      or about to run one that may run nowhere else, and one that it may use was spare;
+    * `waiting`, `throttled`: as above; `avoidable`: the part of `waiting` in which the thread's CPU
+      was busy, or about to run one that may run nowhere else, and one that it may use was spare;
       `avoidable_frac`, its share;
     * `n`: stretches of waiting on one queue that were avoidable in part.
 
@@ -166,7 +171,7 @@ def idle_episodes(
         # An episode as long as the trace has a row for each thread on each CPU. All of them are
         # needed only where others are left out.
         most = waiters if where is None else None
-        waiting = read.episodes(allowed.to_native(), swept.stretches, coded_waits(trace), most)
+        waiting = read.episodes(_allowed(trace, allowed), swept.stretches, coded_waits(trace), most)
     found, rows, others, spare = map(pl.DataFrame, waiting)
     threads = threads_with(trace, (), where).drop("prio").collect()
     if where is not None:
@@ -218,6 +223,7 @@ class _Swept:
     stretches: pl.DataFrame
     """Of them `ts`, `dur` and `wasted`, in order of time."""
     ncpu: int
+    quotas_known: bool
 
 
 def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
@@ -228,9 +234,33 @@ def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
 def _swept(trace: Trace, *, least: str | int = LEAST, top: int | None = TOP) -> _Swept:
     """With the `top` stretches of `least` and more in which most was wasted."""
     read, allowed = _read(trace)
-    machine, *found = read.idle(allowed.to_native(), nanoseconds(least), top)
-    cpus, threads, stretches = map(pl.DataFrame, found)
-    return _Swept(machine, cpus, threads, stretches, len(allowed.atom))
+    machine, *found = read.idle(_allowed(trace, allowed), nanoseconds(least), top)
+    cpus, threads, throttled, stretches = map(pl.DataFrame, found)
+    known = once(throttling, trace).known
+    cpus, threads = (
+        _with_throttled(rows, throttled, key, known=known)
+        for rows, key in ((cpus, "cpu"), (threads, "utid"))
+    )
+    return _Swept(machine, cpus, threads, stretches, len(allowed.atom), known)
+
+
+def _allowed(trace: Trace, allowed: Masks) -> dict[str, Any]:
+    """Which threads may run where and when, as a native sweep takes it."""
+    return {**allowed.to_native(), "quotas": once(throttling, trace).to_native()}
+
+
+def _with_throttled(
+    rows: pl.DataFrame, throttled: pl.DataFrame, key: str, *, known: bool
+) -> pl.DataFrame:
+    """With the time in which quotas held threads back, which the sweep leaves out of `waiting`."""
+    sums = throttled.group_by(key).agg(pl.col("throttled").sum())
+    # Who never waited otherwise has no row yet; every CPU has one, and one has no number.
+    both = rows.join(sums, on=key, how="full" if key == "utid" else "left", coalesce=True)
+    both = both.with_columns(pl.all().exclude(key).fill_null(0))
+    return both.sort(key, nulls_last=True).with_columns(
+        waiting=pl.col("waiting") + pl.col("throttled"),
+        throttled=pl.when(pl.lit(known)).then("throttled"),
+    )
 
 
 def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:
@@ -257,6 +287,7 @@ def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:
         "ts_longest": sums.get("ts_longest"),
         "unplaced": sums["unplaced"],
         "waiting": waiting,
+        "throttled": swept.cpus["throttled"].sum() if swept.quotas_known else None,
         "pinned": sums["pinned"],
     }
     types = {name: pl.Float64 if name.endswith("_frac") else pl.Int64 for name in row}
@@ -281,6 +312,7 @@ def _by_cpu(swept: _Swept) -> pl.DataFrame:
         nowhere["spare"],
         nowhere["available"],
         "waiting",
+        "throttled",
         "waited",
     )
 
@@ -292,9 +324,14 @@ def _by_thread(trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | No
         threads = threads.filter(where)
     return (
         threads.group_by(keys, maintain_order=True)
-        .agg(pl.col("waiting", "avoidable").sum(), pl.col("n").sum())
+        .agg(
+            pl.col("waiting", "avoidable").sum(),
+            # Of none that is known the sum is not known either.
+            throttled=pl.when(pl.col("throttled").count() > 0).then(pl.col("throttled").sum()),
+            n=pl.col("n").sum(),
+        )
         .with_columns(avoidable_frac=pl.col("avoidable") / pl.col("waiting"))
-        .select(*keys, "waiting", "avoidable", "avoidable_frac", "n")
+        .select(*keys, "waiting", "throttled", "avoidable", "avoidable_frac", "n")
         .sort(["avoidable", "waiting"], descending=True, maintain_order=True)
     )
 

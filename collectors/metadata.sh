@@ -130,7 +130,8 @@ ${losses%,?}
     "name": "$recorder",
     "version": $(json_string_or_null "$recorder_version"),
     "command": $(json_string_or_null "$recorder_command"),
-    "why": $(json_string_or_null "$recorder_why")
+    "why": $(json_string_or_null "$recorder_why"),
+    "quota_refills": ${recorder_refills:-false}
   },
   "scheduler": {
     "name": $(json_string_or_null "$host_scheduler"),

@@ -34,8 +34,8 @@ class Quota:
     counted: int
     """What the group's cpu.stat counted from the recorder's first reading to its last."""
     probed: int
-    """The same by the probes: as many stretches as cpu.stat counted, from the one on that the
-    recording begins in or before."""
+    """The same by the probes: as many stretches as cpu.stat counted, from the one on in which it was
+    read first, or the next."""
 
     def __str__(self) -> str:
         """For people."""
@@ -56,7 +56,8 @@ def quota(trace: ss.Trace, text: Path) -> Quota:
         pl.col("since").clip(lower_bound=begin), pl.col("until").clip(upper_bound=end)
     )
     group = next(one for one in trace.info["groups"] if one["cgroup"] == LIMITED)
-    probed = stretches.filter(pl.col("until") > begin).head(group["n_throttled"])
+    read = (trace.info.get("counters_read") or trace.window)[0]
+    probed = stretches.filter(pl.col("until") > read).head(group["n_throttled"])
     waits = (
         trace.states.filter(pl.col("state") == "runnable")
         .join(trace.threads.filter(cgroup=LIMITED), on="utid", how="semi")

@@ -82,6 +82,7 @@ class _Each:
 _SHAPE: Mapping[str, Any] = {
     "ncpu": _whole(0, MOST_CPUS - 1, f"a number of CPUs, below {MOST_CPUS}"),
     "window": _window,
+    "counters_read": _window,
     "origin": _stamp,
     "events": _Each(dict, _Each(dict, _count, digits=True)),
     "rows": _Each(dict, _count),
@@ -150,7 +151,13 @@ _SHAPE: Mapping[str, Any] = {
         "resolution_ns": _count,
         "pairs": _Each(list, _pair),
     },
-    "recorder": {"name": _text, "version": _text, "why": _text, "command": _any},
+    "recorder": {
+        "name": _text,
+        "version": _text,
+        "why": _text,
+        "command": _any,
+        "quota_refills": _flag,
+    },
     "scheduler": {
         "name": _text,
         "models": _text,

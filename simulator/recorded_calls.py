@@ -47,7 +47,7 @@ def futexes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     `mutex`: all who waited for the word expected to find there what a held mutex has. `service`
     tells names of threads apart that differ in more than digits.
     """
-    numbers = list(futex_numbers(trace).values())
+    numbers = list(futex_numbers(trace))
     entries = futex_calls(trace).filter(pl.col("waits") | pl.col("wakes")).collect()
     words = entries.filter("waits").group_by("pid", "address").agg(pl.col("mutex").all())
     if words.is_empty():

@@ -27,6 +27,12 @@ _FEW = 0.01
 """Of the CPU time wanted: threads of unknown groups that are less change nothing."""
 
 
+def group_weights(trace: Trace) -> dict[str, Any] | None:
+    """The control groups and sessions that share a CPU's time first; None where they are unknown,
+    or there are none."""
+    return GroupWeights(trace).to_native()
+
+
 class Deciding(NamedTuple):
     """Two weights that compete, and the groups or sessions that have them; None: the threads."""
 

@@ -120,10 +120,10 @@ def _of_kernel(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def futex_numbers(trace: Trace) -> dict[str, int]:
-    """The numbers of the futex calls on the recorded machine, by name."""
+def futex_numbers(trace: Trace) -> dict[int, str]:
+    """The names of the futex calls, by their numbers on the recorded machine."""
     known = names(trace.info.get("machine"))
-    return {name: number for number, name in known.items() if name.startswith("futex")}
+    return {number: name for number, name in known.items() if name.startswith("futex")}
 
 
 def futex_calls(trace: Trace, *, of_unknown: bool = False) -> pl.LazyFrame:
@@ -132,11 +132,11 @@ def futex_calls(trace: Trace, *, of_unknown: bool = False) -> pl.LazyFrame:
 
     Those of threads whose process is not known (`pid` null) only with `of_unknown`."""
     numbers = futex_numbers(trace)
-    number = pl.col("number")
     command = pl.col("arg1") & _COMMAND
-    futex = number == numbers.get("futex", -2)
-    new_wait = number == numbers.get("futex_wait", -2)
-    new_wake = number == numbers.get("futex_wake", -2)
+    futex, new_wait, new_wake = (
+        pl.col("number").is_in([number for number, name in numbers.items() if name == call])
+        for call in ("futex", "futex_wait", "futex_wake")
+    )
     waits = (futex & command.is_in([*_WAITS, *_WAITS_FOR_LOCK])) | new_wait
     expected = pl.when(new_wait).then("arg1").otherwise("arg2") & 0xFFFFFFFF
     return (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from schedscope.analysis._base.group_weights import group_weights
+from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.throttling import throttling
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,21 +28,18 @@ def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHisto
 
 
 def sharing(
-    per: Per,
-    *,
-    capacity: int | None = None,
-    by_cpu: bool = False,
-    groups: dict[str, Any] | None = None,
+    trace: Trace, per: Per, *, capacity: int | None = None, by_cpu: bool = False
 ) -> dict[str, Any]:
     """Options of native sweeps over competing threads.
 
     `capacity`: what there is to share, all that so many CPUs could give while any thread competed
-    for it; without it, the service that the class got. `by_cpu`: sums by CPU, too. `groups`: what
-    `GroupWeights.to_native` says; only where the threads of each CPU compete.
+    for it; without it, the service that the class got. `by_cpu`: sums by CPU, too. Where the
+    threads of each CPU compete, groups of threads do so first, as far as they are known.
     """
     return {
         "machine": per == "machine",
         "capacity": capacity,
         "by_cpu": by_cpu,
-        "groups": groups if per == "cpu" else None,
+        "groups": once(group_weights, trace) if per == "cpu" else None,
+        "quotas": once(throttling, trace).to_native(),
     }

@@ -26,27 +26,34 @@ if TYPE_CHECKING:
 _CALLS = {
     "futex": "futex futex_waitv futex_wait futex_requeue",
     "read": "read readv pread64 preadv preadv2",
-    "write": "write writev pwrite64 pwritev pwritev2 sendfile splice tee vmsplice copy_file_range",
-    "socket": ("recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg accept accept4 connect shutdown"),
+    "write": (
+        "write writev pwrite64 pwritev pwritev2 sendfile sendfile64 splice tee vmsplice"
+        " copy_file_range"
+    ),
+    "socket": (
+        "recv recvfrom recvmsg recvmmsg send sendto sendmsg sendmmsg accept accept4 connect"
+        " shutdown socketcall"
+    ),
     "poll": (
-        "epoll_wait epoll_pwait epoll_pwait2 poll ppoll select pselect6 io_getevents io_pgetevents"
-        " io_uring_enter"
+        "epoll_wait epoll_pwait epoll_pwait2 poll ppoll select _newselect pselect6 io_getevents"
+        " io_pgetevents io_uring_enter"
     ),
     "timer": "nanosleep clock_nanosleep",
-    "child": "wait4 waitid",
+    "child": "wait4 waitid waitpid",
     "signal": "pause rt_sigsuspend rt_sigtimedwait",
-    "sync": "fsync fdatasync sync syncfs sync_file_range msync",
+    "sync": "fsync fdatasync sync syncfs sync_file_range sync_file_range2 msync",
     "file": (
-        "open openat openat2 creat close close_range stat fstat lstat newfstatat statx statfs"
-        " fstatfs access faccessat faccessat2 getdents getdents64 readlink readlinkat rename"
-        " renameat renameat2 unlink unlinkat link linkat symlink symlinkat mkdir mkdirat rmdir"
-        " mknod mknodat truncate ftruncate fallocate flock fcntl chdir fchdir chmod fchmod fchmodat"
-        " chown fchown lchown fchownat utimensat getxattr lgetxattr fgetxattr setxattr lsetxattr"
-        " fsetxattr lseek fadvise64 readahead mount umount2"
+        "open openat openat2 creat close close_range stat stat64 fstat fstat64 lstat lstat64"
+        " fstatat64 newfstatat statx statfs statfs64 fstatfs fstatfs64 access faccessat faccessat2"
+        " getdents getdents64 readlink readlinkat rename renameat renameat2 unlink unlinkat link"
+        " linkat symlink symlinkat mkdir mkdirat rmdir mknod mknodat truncate truncate64 ftruncate"
+        " ftruncate64 fallocate flock fcntl fcntl64 chdir fchdir chmod fchmod fchmodat chown"
+        " fchown lchown fchownat utimensat getxattr lgetxattr fgetxattr setxattr lsetxattr"
+        " fsetxattr lseek _llseek fadvise64 fadvise64_64 readahead mount umount umount2"
     ),
     "memory": (
-        "mmap munmap mprotect mremap brk madvise process_madvise mlock mlock2 munlock mlockall"
-        " munlockall mincore move_pages migrate_pages mbind"
+        "mmap mmap2 munmap mprotect mremap brk madvise process_madvise mlock mlock2 munlock"
+        " mlockall munlockall mincore move_pages migrate_pages mbind"
     ),
     "process": "clone clone3 fork vfork execve execveat exit exit_group unshare setns",
 }

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.memberships import gone, memberships
+from schedscope.analysis._base.memo import once
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -26,6 +28,8 @@ _DISPATCH = 1_000_000
 takes some 100 us at most."""
 _SLICE = 5_000_000
 """Default of `sched_cfs_bandwidth_slice_us`, in ns."""
+_KEPT = 1_000_000
+"""What a CPU keeps of its slice when the group's last thread leaves it, in ns."""
 _PERIOD_OFF = 0.02
 """A timer is of a group if its period is the group's, within this part."""
 
@@ -57,6 +61,12 @@ class Throttling:
     """The threads, not held back by any of `quotas_of`, of control groups that did not exist when
     recording ended: the kernel's counters of these were not read."""
     dispatch: int = _DISPATCH
+
+    def to_native(self) -> dict[str, Any] | None:
+        """When which threads could not run, as native sweeps take it; None if that is not known."""
+        if self.stretches.is_empty():
+            return None
+        return {"stretches": self.stretches, "group": self.group}
 
     def evidence(self, utid: int) -> str | None:
         """How it is known that the thread was throttled, if it was."""
@@ -121,7 +131,11 @@ def _unread(
     """See `Throttling.gone`. Where timers that refill quotas are recorded, and no more fired than
     groups are known that have one, none of the others had a quota."""
     timers = len(period_timers(trace))
-    if timers or trace.metadata("recorder", "name") == "ftrace":
+    recorded = trace.metadata("recorder", "quota_refills")
+    if recorded is None:
+        # Of captures that do not say it yet only those of ftrace have them.
+        recorded = trace.metadata("recorder", "name") == "ftrace"
+    if timers or recorded:
         limited = sum(1 for one in groups if one.get("n_periods"))
         if timers <= limited:
             return {}
@@ -232,6 +246,30 @@ def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -
     )
     both = _both(queued, _once(held.by_quota[quota]), pl.col("group") == pl.col("of"))
     return int(both["both"].sum())
+
+
+def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
+    """Of threads with `avoidable` waiting, `utid` and how much of it a quota may explain, `held`.
+
+    Only those of which the trace does not show when that was: it was at most as long as the kernel
+    counted for their groups, ns. Where the trace does show it, none of it counts as avoidable.
+    """
+    held = once(throttling, trace)
+    counted = {
+        str(group["cgroup"]): int(group.get("throttled") or 0)
+        for group in trace.info.get("groups") or []
+    }
+    most = {
+        utid: sum(counted[quota] for quota in quotas)
+        for utid, quotas in held.quotas_of.items()
+        if held.held[utid]
+    }
+    bounds = pl.DataFrame(
+        {"utid": list(most), "most": list(most.values())}, {"utid": pl.UInt32, "most": pl.Int64}
+    )
+    both = threads.join(bounds, on="utid")
+    both = both.select("utid", held=pl.min_horizontal("avoidable", "most"))
+    return both.filter(pl.col("held") > 0)
 
 
 def within(path: str, group: str) -> bool:
@@ -387,20 +425,34 @@ class _Seen:
         a CPU that is throttled gives none away. A period is one if the group used its quota up but
         for what CPUs may keep of their slices, and no more are than the kernel counted: those in
         which the group used most. It counts a period when that ends, so the last one, which lasts
-        beyond the recording, is none of those.
+        beyond the recording, is none of those. Some recorders tell of events before and after the
+        kernel's counters were read. There a CPU is thought to keep no more of a slice than one
+        that the group has left for good (`min_cfs_rq_runtime` in kernel/sched/fair.c), and what
+        the group ran beyond its quota, until the tick that throttles, is taken from the next one.
         """
         slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
             "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
         )
-        slack = trace.ncpu * (int(slice_us) * 1000 if slice_us else _SLICE)
+        kept = int(slice_us) * 1000 if slice_us else _SLICE
+        most, least = group["quota"], group["quota"] // 2
+        first, last = trace.info.get("counters_read") or trace.window
+        inside = pl.col("ts").is_between(first, last)
+        counted = inside & (pl.col("refill") <= last) & pl.col("whole")
         used = (
             pl.concat(self._used)
             .group_by("period")
             .agg(used=pl.col("ran").sum(), last=pl.col("last").max())
-            .filter(pl.col("used") >= max(group["quota"] - slack, group["quota"] // 2))
             .join(self._edges, on="period")
+            .sort("period")
+            .with_columns(owed=pl.struct("period", "used").map_batches(partial(_owed, most)))
+            .with_columns(
+                left=pl.when(inside)
+                .then(trace.ncpu * kept)
+                .otherwise(pl.col("owed") + trace.ncpu * min(kept, _KEPT))
+            )
+            .filter(pl.col("used") >= pl.max_horizontal(most - pl.col("left"), pl.lit(least)))
             .sort("used", "period", descending=[True, False])
-            .filter(~pl.col("whole") | (pl.col("whole").cum_sum() <= group["n_throttled"]))
+            .filter(~counted | (counted.cum_sum() <= group["n_throttled"]))
         )
         cpus = pl.DataFrame({"cpu": sorted(self._cpus)}, {"cpu": pl.UInt16})
         here = pl.concat(self._here).group_by("period", "cpu").agg(pl.col("last_here").max())
@@ -412,6 +464,17 @@ class _Seen:
             .filter(pl.col("dur") > 0)
             .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
         )
+
+
+def _owed(quota: int, rows: pl.Series) -> pl.Series:
+    """Of each `period` how much the group, which `used` that much, had run beyond its quota before,
+    ns."""
+    owed, before, found = 0, None, []
+    for row in rows.to_list():
+        owed = owed if row["period"] - 1 == before else 0
+        found.append(owed)
+        owed, before = max(0, owed + row["used"] - quota), row["period"]
+    return pl.Series("owed", found, pl.Int64)
 
 
 def _left(states: pl.DataFrame) -> pl.DataFrame:

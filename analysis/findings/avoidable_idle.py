@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.throttling import held_back
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed
 from schedscope.analysis.findings.quotas import quotas_named
-from schedscope.analysis.wait_breakdown import held_back
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 from schedscope.units import duration, percent, printable, several
 
@@ -97,6 +97,7 @@ def _held(facts: Facts, threads: pl.DataFrame) -> tuple[int, str]:
         return 0, ""
     quotas = quotas_named(facts, both["utid"].to_list())
     return held, (
-        f" But up to {duration(held)} of the waiting is due to the CPU quota of {quotas}: while it"
-        " is used up, no CPU may run these threads. The cost leaves that out."
+        f" But up to {duration(held)} of the waiting may be due to the CPU quota of {quotas}: while"
+        " it is used up, no CPU may run these threads, and the trace does not show when that was."
+        " The cost leaves that out."
     )

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import GroupWeights
+from schedscope.analysis._base.group_weights import GroupWeights, group_weights
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import has
-from schedscope.analysis.fairness import fairness, group_weights, jain_of
+from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.heavier import heavier

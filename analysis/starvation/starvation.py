@@ -302,7 +302,7 @@ def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFram
         stretches = rows.select(
             pl.col("utid").cast(pl.UInt32), "ts", until=pl.col("ts") + pl.col("wait")
         )
-        due_in = read.due_in(sharing(how, capacity=capacity), stretches)
+        due_in = read.due_in(sharing(trace, how, capacity=capacity), stretches)
         rows = rows.hstack(pl.DataFrame(due_in))
         due = pl.col("due")
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
@@ -350,7 +350,8 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
     for utid in threads["utid"]:
         if utid < len(chosen):
             chosen[utid] = True
-    frame = pl.DataFrame(read.shortfalls(sharing(how, capacity=capacity), chosen, bound))
+    shared = sharing(trace, how, capacity=capacity)
+    frame = pl.DataFrame(read.shortfalls(shared, chosen, bound))
     over = pl.col("ts") + pl.col("dur") >= trace.window[1]
     return frame.with_columns(
         censored=pl.when(over).then(pl.lit("right")).otherwise(pl.lit("none")).cast(CENSORED),

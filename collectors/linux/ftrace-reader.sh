@@ -10,7 +10,7 @@
 # processes; its pages go to calls/.  Descriptors: 9 holds the first one, 3 the second.
 #
 # Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of
-# ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb.
+# ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb quota_timer.
 # shellcheck shell=sh disable=SC2034,SC2154,SC2317
 
 ftrace_dir=$ftrace_root/instances/$ftrace_name
@@ -267,15 +267,11 @@ ftrace_needed_symbols() {
     rm -f .scratch/addresses .scratch/sorted .scratch/symbols
 }
 
-# When the period timers of CPU quotas fire.  No tracepoint tells when a quota holds a group back;
-# this one, of all kernel timers, is filtered in the kernel for that function: ten events a second
-# for each group with a quota.  A kernel that hides its addresses does without.
+# When the period timers of CPU quotas fire.
 ftrace_quotas() {
-    ftrace_timer=$(awk '$3 == "sched_cfs_period_timer" { if ($1 !~ /^0*$/) print $1; exit }' \
-        /proc/kallsyms 2>/dev/null)
     ftrace_event=events/timer/hrtimer_expire_entry
-    [ -n "$ftrace_timer" ] && [ -d "$ftrace_dir/$ftrace_event" ] || return 0
-    ftrace_set "$ftrace_event/filter" "function == 0x$ftrace_timer" || return 0
+    [ -n "$quota_timer" ] && [ -d "$ftrace_dir/$ftrace_event" ] || return 0
+    ftrace_set "$ftrace_event/filter" "function == 0x$quota_timer" || return 0
     mkdir -p "${ftrace_at}events/quota/hrtimer_expire_entry" || return 1
     cat "$ftrace_root/$ftrace_event/format" >"${ftrace_at}events/quota/hrtimer_expire_entry/format" || return 1
     ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/quota"

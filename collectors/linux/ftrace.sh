@@ -115,13 +115,16 @@ ftrace_prepare() {
     # shellcheck disable=SC2086
     [ -z "$ftrace_own_events" ] || ftrace_own_events=$(printf '%s\n' $ftrace_own_events | sort -u | tr '\n' ' ')
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
-    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb'
+    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb quota_timer'
+    host_quota_timer
     # shellcheck disable=SC2086
     guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
     {
         read -r ftrace_page
         read -r ftrace_cpus
     } <"$scratch/ftrace"
+    recorder_refills=false
+    ! [ -d "${ring:+.scratch/}events/quota" ] || recorder_refills=true
 }
 
 # A program's lock is a futex: a thread that has to wait for it, or that has to wake another,
@@ -133,8 +136,12 @@ ftrace_locks_wanted() {
     fi
     case " $recorder_extras " in *" syscalls "*) return 0 ;; esac
     case $(uname -m) in
-    x86_64) ftrace_futex=202 ;;
-    aarch64 | riscv64 | loongarch64) ftrace_futex=98 ;;
+    x86_64) ftrace_futex="id == 202" ;;
+    aarch64 | riscv64 | loongarch64) ftrace_futex="id == 98" ;;
+    s390x) ftrace_futex="id == 238" ;;
+    ppc64 | ppc64le) ftrace_futex="id == 221" ;;
+    # futex and futex_time64
+    arm | armv[5-8]* | i[3-6]86) ftrace_futex="id == 240 || id == 422" ;;
     *) ftrace_futex= ;;
     esac
     if [ -z "$ftrace_futex" ]; then
@@ -146,7 +153,7 @@ ftrace_locks_wanted() {
         return 1
     fi
     # futex, futex_waitv, futex_wake, futex_wait, futex_requeue
-    ftrace_calls_only="id == $ftrace_futex || id == 449 || (id >= 454 && id <= 456)"
+    ftrace_calls_only="$ftrace_futex || id == 449 || (id >= 454 && id <= 456)"
     ftrace_locks="${ftrace_locks:+$ftrace_locks }$ftrace_syscalls"
 }
 

@@ -123,6 +123,15 @@ host_pick_scheduler() {
     fi
 }
 
+# Sets quota_timer to the address, without 0x, of the function that makes a group's CPU quota whole
+# again.  No tracepoint tells when a quota holds a group back; timer:hrtimer_expire_entry, of all
+# kernel timers, is filtered for that function: ten events a second for each group with a quota.
+# Nothing where the kernel hides its addresses or has no such function.
+host_quota_timer() {
+    quota_timer=$(awk '$3 == "sched_cfs_period_timer" { if ($1 !~ /^0*$/) print $1; exit }' \
+        /proc/kallsyms 2>/dev/null)
+}
+
 host_tunables() {
     for host_file in /proc/sys/kernel/sched_* /proc/sys/kernel/numa_balancing \
         /proc/sys/kernel/timer_migration /sys/kernel/debug/sched/*_ns \

@@ -78,12 +78,13 @@ perf_prepare() {
         mkdir -p "events/$perf_event" || return 1
         cat "$perf_root/events/$perf_event/format" >"events/$perf_event/format" || return 1
     done
+    perf_quotas || return 1
     fail_text="cannot make a pipe in $output.partial"
     mkfifo "$scratch/control" || return 1
     # Another perf than the host's may live in another root: then only the whole path leads here.
     perf_data=perf.data
     [ -z "${SCHEDSCOPE_PERF:-}" ] || perf_data=$folder_path/perf.data
-    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m $perf_pages -e $perf_list"
+    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m $perf_pages -e $perf_list${perf_refills:+ -e $perf_refills --filter '$perf_only'}"
     # perf itself ends before the size is reached, however fast it comes.
     perf_limit=
     if [ "$max_size_kb" -gt 0 ]; then
@@ -101,8 +102,21 @@ perf_prepare() {
     guard_input=pipe guard_growing=perf.data
     # shellcheck disable=SC2046,SC2086
     guard_start -- $(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m "$perf_pages" -e "$perf_list" \
-        $perf_limit -D -1 --control fd:7,8 -o "$perf_data" -- cat || return 1
+        ${perf_refills:+-e "$perf_refills" --filter "$perf_only"} $perf_limit -D -1 --control fd:7,8 -o "$perf_data" -- cat || return 1
     fail_text=
+}
+
+# When the period timers of CPU quotas fire.
+perf_quotas() {
+    perf_refills='' recorder_refills=false
+    host_quota_timer
+    perf_event=$perf_root/events/timer/hrtimer_expire_entry
+    [ -n "$quota_timer" ] && [ -d "$perf_event" ] || return 0
+    # The name says that only those of this function were recorded.
+    mkdir -p events/quota/hrtimer_expire_entry || return 1
+    cat "$perf_event/format" >events/quota/hrtimer_expire_entry/format || return 1
+    perf_refills=timer:hrtimer_expire_entry perf_only="function == 0x$quota_timer"
+    recorder_refills=true
 }
 
 # Sends a command and waits for perf's answer, at most 20 seconds.

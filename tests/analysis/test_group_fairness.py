@@ -67,7 +67,7 @@ def grouped(
     groups = [{"cgroup": path, "weight": weight} for path, weight in weights.items()]
     info = made.info | {"os": "Linux", "groups": groups} | about
     states = made.states.with_columns(prio=pl.lit(120, pl.Int16))
-    return ss.Trace.from_tables({"states": states, "threads": threads}, info)
+    return ss.Trace.from_tables({"states": states, "threads": threads, "waits": made.waits}, info)
 
 
 def lags(trace: ss.Trace) -> dict[str, float]:
@@ -273,7 +273,51 @@ def test_notes_say_whether_groups_count(tmp_path: Path, capsys: pytest.CaptureFi
         notes = [line for line in capsys.readouterr().out.splitlines() if "sessions" in line]
         assert len(notes) == 1
         assert said in notes[0]
-    assert any(left_out in note for note in ss.weight_notes(ss.open(path)))
+    notes = ss.weight_notes(ss.open(path), groups=False)
+    assert any(left_out in note for note in notes)
     # Where all share as one, there is nothing to say of groups.
     alike = world([50, 50], ["/a", "/a"], {"/a": 100})
     assert not any("groups" in note for note in ss.weight_notes(alike))
+
+
+def test_starvation_by_share_and_by_lag_counts_groups() -> None:
+    """Thread 0 waits 75 ms of each 100: too long by its own weight, not by its group's."""
+    limits: dict[str, Any] = {"threshold": None, "share": 10, "turn": "3ms"}
+    alike = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 100})
+    light = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300})
+    found = ss.starvation(alike, **limits)
+    assert set(found["comm"]) == {"t0"}
+    assert found["due"].to_list() == [pytest.approx(75 * MS / 2)] * len(found)
+    assert ss.starvation(light, **limits).is_empty()
+    few = ss.starvation(light, threshold=None, share=6, turn="3ms").filter(comm="t0")
+    assert few["due"].to_list() == [pytest.approx(75 * MS / 4)] * len(found)
+    [row] = ss.starvation(alike, threshold=None, lag="100ms").to_dicts()
+    assert row["comm"] == "t0"
+    # Until it runs for the last time, and of 925 ms: half, less the nine turns that it had.
+    assert row["due"] - row["received"] == pytest.approx(row["dur"] / 2 - 9 * 25 * MS, abs=30 * MS)
+    assert ss.starvation(light, threshold=None, lag="100ms").is_empty()
+
+
+def test_what_a_class_of_better_priority_takes_is_still_due_to_groups() -> None:
+    """By share all of a CPU's time is due to those who want it, whoever gets it."""
+    trace = grouped(
+        ["rt running@0 0..1000", "a runnable@0 0..1000", "b runnable@0 0..1000"],
+        [None, "/a", "/b"],
+        {"/a": 100, "/b": 300},
+        ncpu=1,
+    )
+    first = (pl.col("comm") == "rt").fill_null(value=False)
+    threads = trace.threads.with_columns(
+        sched_class=pl.when(first).then(pl.lit("realtime")).otherwise("sched_class"),
+        cgroup=pl.when(first).then(pl.lit("/")).otherwise("cgroup"),
+    ).collect()
+    who = threads.filter(comm="rt")["utid"].item()
+    prio = pl.when(pl.col("utid") == who).then(pl.lit(10, pl.Int16)).otherwise("prio")
+    states = trace.states.with_columns(prio=prio)
+    tables = {"states": states, "threads": threads, "waits": trace.waits}
+    trace = ss.Trace.from_tables(tables, dict(trace.info))
+    starved = ss.starvation(trace, threshold=None, share=10)
+    assert dict(starved.select("comm", "due").rows()) == {
+        "a": pytest.approx(250 * MS),
+        "b": pytest.approx(750 * MS),
+    }

@@ -369,7 +369,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["virtual-lag", sched]) == 0
     out = capsys.readouterr().out
     assert "for EEVDF, hog-1 1001 is 10.0 ms behind at most, at 0.020000 s" in out
-    assert "weights are those of Linux's nice levels" in out
+    assert "weights: those of Linux's nice levels" in out
     assert cli.main(["virtual-lag", sched, "--model", "cfs", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["lag_max"] for row in document["rows"]] == [10 * MS, 0]

@@ -145,6 +145,7 @@ def test_the_machine(trace: ss.Trace) -> None:
         "ts_longest": 100,
         "unplaced": 0,
         "waiting": 810,
+        "throttled": None,
         "pinned": 0,
         "n_pinned": 0,
         "n": 2,
@@ -155,12 +156,12 @@ def test_the_machine(trace: ss.Trace) -> None:
 
 def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:
     assert ss.work_conservation(trace, by="cpu").rows() == [
-        (0, 0, 0, 0, 0, 0, 800, 400),
-        (1, 610, 0, 10, 600, 400, 10, 0),
+        (0, 0, 0, 0, 0, 0, 800, None, 400),
+        (1, 610, 0, 10, 600, 400, 10, None, 0),
     ]
     assert ss.work_conservation(trace, by="comm").rows() == [
-        ("b", 800, 400, 0.5, 1),
-        ("c", 10, 0, 0.0, 0),
+        ("b", 800, None, 400, 0.5, 1),
+        ("c", 10, None, 0, 0.0, 0),
     ]
     only = ss.work_conservation(trace, by="comm", where=pl.col("comm") == "c")
     assert only["comm"].to_list() == ["c"]
@@ -421,8 +422,8 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
     assert [row["comm"] for row in document["rows"]] == ["b"]
     assert cli.main(["work-conservation", sched, "--cpu", "1", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "cpu,idle,unknown,dispatch,spare,available,waiting,waited"
-    assert lines[1:] == ["1,610,0,10,600,400,10,0"]
+    assert lines[0] == "cpu,idle,unknown,dispatch,spare,available,waiting,throttled,waited"
+    assert lines[1:] == ["1,610,0,10,600,400,10,,0"]
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,22 @@ impl CaptureFolder {
                 about.insert(name.into(), Value::from(rows));
             }
         }
+        if let Some((begin, end)) = self.counters_read()?
+            && let Some(about) = about.as_object_mut()
+        {
+            about.insert("counters_read".into(), serde_json::json!([begin, end]));
+        }
         Ok(about)
+    }
+
+    /// From when to when the kernel's counters, whose growth is told, surely counted.
+    fn counters_read(&self) -> Result<Option<(i64, i64)>> {
+        let rows = self.table("cputime.tsv")?;
+        let (first, last) = first_and_last(&rows);
+        let at = |row: &&Row| row.number::<i64>("at");
+        let begin = first.iter().filter_map(at).max();
+        let end = last.iter().filter_map(at).min();
+        Ok(begin.zip(end).filter(|(begin, end)| begin <= end))
     }
 
     /// Each control group as it was when recording ended, or started if that is all there is; its

@@ -82,14 +82,14 @@ impl CpuHistory {
         queues::depth_sums(&self.0, py, numbers, step)
     }
 
-    /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads; and
-    /// stretches in which CPU time was wasted all along, of `least` ns and more, the `top` ones
-    /// with the most wasted, in order of time.
+    /// How long CPUs idled while threads waited: sums of the machine, of CPUs, of threads; how long
+    /// which threads were throttled; and stretches in which CPU time was wasted all along, of
+    /// `least` ns and more, the `top` ones with the most wasted, in order of time.
     #[pyo3(signature = (allowed, least, top))]
     fn idle(
         &self,
         py: Python<'_>,
-        allowed: Allowed,
+        allowed: Allowed<'_>,
         least: i64,
         top: Option<usize>,
     ) -> PyResult<idle::Idle> {
@@ -103,7 +103,7 @@ impl CpuHistory {
     fn episodes(
         &self,
         py: Python<'_>,
-        allowed: Allowed,
+        allowed: Allowed<'_>,
         stretches: &Bound<'_, PyAny>,
         waits: &Bound<'_, PyAny>,
         most: Option<usize>,
@@ -165,7 +165,7 @@ impl CpuHistory {
     fn shortfalls(
         &self,
         py: Python<'_>,
-        sharing: Sharing,
+        sharing: Sharing<'_>,
         chosen: Vec<bool>,
         bound: f64,
     ) -> PyResult<ArrowTable> {
@@ -179,7 +179,7 @@ impl CpuHistory {
     fn lag(
         &self,
         py: Python<'_>,
-        sharing: Sharing,
+        sharing: Sharing<'_>,
         chosen: Vec<bool>,
         instants: Option<Vec<i64>>,
         most: usize,
@@ -191,7 +191,7 @@ impl CpuHistory {
     fn due_in(
         &self,
         py: Python<'_>,
-        sharing: Sharing,
+        sharing: Sharing<'_>,
         stretches: &Bound<'_, PyAny>,
     ) -> PyResult<ArrowTable> {
         sharing::due_in(&self.0, py, sharing, stretches)

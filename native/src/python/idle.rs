@@ -8,6 +8,7 @@ use arrow_array::{ArrayRef, UInt8Array};
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
+use super::quotas::GivenQuotas;
 use super::tables::{counts, cpus, ints, source_of, table};
 use crate::columns::column;
 use crate::error::{Error, Result};
@@ -31,17 +32,18 @@ fn masks(atoms: Vec<Vec<usize>>, atom: &HashMap<u16, usize>) -> Result<Masks> {
 /// Classes of threads by the CPUs they may use, as analysis/idle_steps.py makes them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Allowed {
+pub struct Allowed<'py> {
     /// Of each class the groups of CPUs that it may use.
     atoms: Vec<Vec<usize>>,
     /// The group of each CPU.
     atom: HashMap<u16, usize>,
     /// By utid; -1 for threads with one allowed CPU only.
     kind: Vec<i32>,
+    quotas: Option<GivenQuotas<'py>>,
 }
 
-impl Allowed {
-    fn question(self, nclasses: usize) -> Result<idle::IdleQuery> {
+impl Allowed<'_> {
+    fn question(self, nclasses: usize, begin: i64) -> Result<idle::IdleQuery> {
         let masks = masks(self.atoms, &self.atom)?;
         let class = self.kind.iter().map(|kind| match u16::try_from(*kind) {
             Ok(class) if usize::from(class) < nclasses => class,
@@ -57,13 +59,18 @@ impl Allowed {
             class: class.collect(),
             lanes,
             atom,
+            quotas: (self.quotas)
+                .map(|quotas| quotas.into_quotas(begin))
+                .transpose()?,
         })
     }
 }
 
-/// Sums of the machine, of its CPUs and of threads, and stretches in which CPU time was wasted.
+/// Sums of the machine, of its CPUs and of threads, how long which threads were throttled on whose
+/// queue, and stretches in which CPU time was wasted.
 pub type Idle = (
     HashMap<&'static str, i64>,
+    ArrowTable,
     ArrowTable,
     ArrowTable,
     ArrowTable,
@@ -72,16 +79,16 @@ pub type Idle = (
 pub fn idle(
     read: &History,
     py: Python<'_>,
-    allowed: Allowed,
+    allowed: Allowed<'_>,
     least: i64,
     top: Option<usize>,
 ) -> PyResult<Idle> {
     let nclasses = allowed.atoms.len();
-    let question = allowed.question(nclasses)?;
+    let question = allowed.question(nclasses, read.begin)?;
     let stretches = Stretches::new(least, top.unwrap_or(usize::MAX));
     let watch = Some(Watch::Stretches(stretches));
     let mut sweep = IdleSweep::new(&question, read.changes.threads, watch);
-    py.detach(|| sweep.run(&read.changes))?;
+    let throttled = py.detach(|| sweep.run(&read.changes))?;
     let stretches = match sweep.watch.take() {
         Some(Watch::Stretches(stretches)) => stretches.take(),
         _ => return Err(lost().into()),
@@ -122,8 +129,13 @@ pub fn idle(
         ),
         ("n", counts(waited().map(|(_, thread)| thread.n))),
     ])?;
+    let throttled = table(vec![
+        ("utid", counts(throttled.iter().map(|row| row.utid))),
+        ("cpu", cpus(throttled.iter().map(|row| Some(row.cpu)))),
+        ("throttled", ints(throttled.iter().map(|row| row.time))),
+    ])?;
     let stretches = table(episode_columns(stretches.iter().copied(), read.begin))?;
-    Ok((machine, by_cpu, by_thread, stretches))
+    Ok((machine, by_cpu, by_thread, throttled, stretches))
 }
 
 fn episode_columns(
@@ -170,13 +182,13 @@ pub type Episodes = (ArrowTable, ArrowTable, ArrowTable, ArrowTable);
 pub fn episodes(
     read: &History,
     py: Python<'_>,
-    allowed: Allowed,
+    allowed: Allowed<'_>,
     stretches: &Bound<'_, PyAny>,
     waits: &Bound<'_, PyAny>,
     most: Option<usize>,
 ) -> PyResult<Episodes> {
     let nclasses = allowed.atoms.len();
-    let question = allowed.question(nclasses)?;
+    let question = allowed.question(nclasses, read.begin)?;
     let stretches = episodes_in(stretches, read.begin)?;
     let waits = source_of(waits, "waits")?;
     let changes = &read.changes;

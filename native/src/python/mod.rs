@@ -27,6 +27,7 @@ mod policies;
 mod policy;
 mod queues;
 mod quickest;
+mod quotas;
 mod reconstruct;
 mod run_lengths;
 mod run_sums;

@@ -8,6 +8,7 @@ use arrow_select::concat::concat_batches;
 use pyo3::prelude::*;
 
 use super::arrow::{ArrowTable, read_stream};
+use super::quotas::GivenQuotas;
 use super::tables::{counts, cpus, floats, ints, table};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
@@ -20,11 +21,12 @@ use crate::sweep::{due, lag};
 /// How threads share: options of `CpuHistory.due`, `lag` and `due_in`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Sharing {
+pub struct Sharing<'py> {
     machine: bool,
     capacity: Option<i64>,
     by_cpu: bool,
     groups: Option<Grouping>,
+    quotas: Option<GivenQuotas<'py>>,
 }
 
 /// Groups that share CPU time, parents before their children: of each thread by utid the innermost
@@ -37,7 +39,7 @@ struct Grouping {
     weight: Vec<f64>,
 }
 
-pub fn due(read: &History, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTable> {
+pub fn due(read: &History, py: Python<'_>, sharing: Sharing<'_>) -> PyResult<ArrowTable> {
     let question = question(read, sharing)?;
     let sums = py.detach(|| due::due(&read.changes, &question))?;
     Ok(table(vec![
@@ -79,7 +81,7 @@ pub fn due(read: &History, py: Python<'_>, sharing: Sharing) -> PyResult<ArrowTa
 pub fn shortfalls(
     read: &History,
     py: Python<'_>,
-    sharing: Sharing,
+    sharing: Sharing<'_>,
     chosen: Vec<bool>,
     bound: f64,
 ) -> PyResult<ArrowTable> {
@@ -98,7 +100,7 @@ pub fn shortfalls(
 pub fn lag(
     read: &History,
     py: Python<'_>,
-    sharing: Sharing,
+    sharing: Sharing<'_>,
     chosen: Vec<bool>,
     instants: Option<Vec<i64>>,
     most: usize,
@@ -129,7 +131,7 @@ pub fn lag(
 pub fn due_in(
     read: &History,
     py: Python<'_>,
-    sharing: Sharing,
+    sharing: Sharing<'_>,
     stretches: &Bound<'_, PyAny>,
 ) -> PyResult<ArrowTable> {
     let question = question(read, sharing)?;
@@ -155,7 +157,7 @@ pub fn due_in(
     Ok(table(vec![("due", Arc::new(Float64Array::from(due)))])?)
 }
 
-fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {
+fn question(read: &History, sharing: Sharing<'_>) -> Result<due::SharingQuery> {
     let weights = read.weights()?;
     let classes = weights.class.iter().max().copied().unwrap_or(0);
     Ok(due::SharingQuery {
@@ -165,6 +167,9 @@ fn question(read: &History, sharing: Sharing) -> Result<due::SharingQuery> {
         capacity: sharing.capacity,
         by_cpu: sharing.by_cpu,
         fair: usize::from(weights.fair),
+        quotas: (sharing.quotas)
+            .map(|quotas| quotas.into_quotas(read.begin))
+            .transpose()?,
         groups: sharing.groups.map(|groups| Groups {
             of: groups.of,
             weight: groups

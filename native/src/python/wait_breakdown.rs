@@ -1,16 +1,18 @@
 //! What waits consisted of.
 
 use arrow_array::Array;
-use arrow_array::types::{Int64Type, UInt16Type, UInt32Type};
+use arrow_array::types::{Int64Type, UInt16Type};
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
-use super::tables::{Frames, counts, cpus, ints, rows_in, table};
+use super::quotas::GivenQuotas;
+use super::tables::{counts, cpus, ints, source_of, table};
 use super::victims::{Victims, victims_of};
 use crate::columns::{column, full};
 use crate::error::Result;
 use crate::sweep::cpu_index::CpuIndex;
 use crate::sweep::history::History;
+use crate::sweep::quotas::Closed;
 use crate::sweep::wait_breakdown::{BreakdownQuery, OnCpu, PARTS, Parts, Wait, breakdown};
 
 /// Names of the parts, in their order.
@@ -28,32 +30,23 @@ const NAMES: [&str; PARTS] = [
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Obstacles<'py> {
-    /// `interrupts` (ts, dur, cpu) and `throttles` (ts, dur, cpu, group), in order of ts.
-    tables: Frames<'py>,
-    /// By utid: the group that may be throttled.
-    group: Vec<Option<u32>>,
+    /// `ts`, `dur` and `cpu`, in order of ts.
+    interrupts: Bound<'py, PyAny>,
+    quotas: Option<GivenQuotas<'py>>,
     /// By utid: its group was throttled, and nobody recorded when.
     held: Vec<bool>,
     dispatch: i64,
 }
 
-fn on_cpus(
-    tables: &Frames<'_>,
-    name: &str,
-    lanes: &CpuIndex,
-    begin: i64,
-) -> Result<Vec<(u32, OnCpu)>> {
+fn on_cpus(rows: &Bound<'_, PyAny>, lanes: &CpuIndex, begin: i64) -> Result<Vec<OnCpu>> {
     let mut found = Vec::new();
-    for batch in rows_in(tables, name)? {
+    for batch in source_of(rows, "interrupts")?.batches() {
+        let batch = batch?;
         let (ts, dur) = (
             full::<Int64Type>(&batch, "ts")?,
             full::<Int64Type>(&batch, "dur")?,
         );
         let cpu = column::<UInt16Type>(&batch, "cpu")?;
-        let group = match batch.column_by_name("group") {
-            Some(_) => Some(full::<UInt32Type>(&batch, "group")?),
-            None => None,
-        };
         for i in 0..batch.num_rows() {
             let lane = match cpu.is_null(i) {
                 true => lanes.nowhere(),
@@ -64,16 +57,27 @@ fn on_cpus(
                 continue;
             }
             let since = ts[i].saturating_sub(begin);
-            let one = OnCpu {
+            found.push(OnCpu {
                 lane,
                 begin: since,
                 end: since.saturating_add(dur[i].max(0)),
-            };
-            found.push((group.map_or(0, |group| group[i]), one));
+            });
         }
     }
-    found.sort_by_key(|(_, one)| one.begin);
+    found.sort_by_key(|one| one.begin);
     Ok(found)
+}
+
+/// On CPUs of which something else is known, by their places.
+fn throttles(closed: Vec<Closed>, lanes: &CpuIndex) -> Vec<(u32, OnCpu)> {
+    let on_cpu = closed.into_iter().map(|one| {
+        let lane = lanes.of(one.cpu);
+        let (begin, end) = (one.begin, one.end);
+        (one.group, OnCpu { lane, begin, end })
+    });
+    on_cpu
+        .filter(|(_, one)| one.lane != lanes.nowhere())
+        .collect()
 }
 
 pub fn wait_breakdown(
@@ -87,17 +91,23 @@ pub fn wait_breakdown(
     let Victims { victim, only } = victims_of(asked, read.changes.threads)?;
     let lanes = CpuIndex::new(read.changes.cpus.clone());
     let begin = read.begin;
-    let interrupts = on_cpus(&obstacles.tables, "interrupts", &lanes, begin)?;
-    let throttles = on_cpus(&obstacles.tables, "throttles", &lanes, begin)?;
+    let interrupts = on_cpus(&obstacles.interrupts, &lanes, begin)?;
+    let (throttles, group) = match &obstacles.quotas {
+        Some(quotas) => (
+            throttles(quotas.closed(begin)?, &lanes),
+            quotas.group.clone(),
+        ),
+        None => (Vec::new(), Vec::new()),
+    };
     let query = BreakdownQuery {
         victim,
         nvictims,
         only,
         lanes,
         is_idle: read.weights()?.is_idle.clone(),
-        interrupts: interrupts.into_iter().map(|(_, one)| one).collect(),
+        interrupts,
         throttles,
-        group: obstacles.group.clone(),
+        group,
         held: obstacles.held.clone(),
         dispatch: obstacles.dispatch,
         longest,

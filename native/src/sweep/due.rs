@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::changes::{Changes, Position, Presence, Sweep};
 use super::group_shares::{Grouped, Groups};
+use super::quotas::{self, Quotas};
 use super::weights::{EQUAL, LEVELS, class_of, level_of};
 use crate::error::Result;
 use crate::states::NOWHERE;
@@ -28,6 +29,8 @@ pub struct SharingQuery {
     /// Groups that share a CPU before the threads of this class do.
     pub groups: Option<Groups>,
     pub fair: usize,
+    /// Nothing is due to threads that these hold back.
+    pub quotas: Option<Quotas>,
 }
 
 impl SharingQuery {
@@ -83,7 +86,7 @@ pub struct Set {
     weight: i64,
     members: i64,
     /// CPUs that run one of them.
-    pub serving: i64,
+    serving: i64,
     /// Service due to a weight of one up to `at`, while nobody was due more than one CPU.
     due: f64,
     /// Service due at each level while somebody was.
@@ -141,12 +144,15 @@ impl Set {
             .get_or_insert_with(|| levels.map(|level| table[level]).max().unwrap_or(0))
     }
 
+    /// How many CPUs' time there is to share among those who are here.
+    pub fn giving(&self, question: &SharingQuery) -> i64 {
+        (question.capacity).map_or(self.serving, |most| self.members.min(most))
+    }
+
     pub fn advance(&mut self, t: i64, question: &SharingQuery) {
         let dur = t - self.at;
         self.at = t;
-        let giving = question
-            .capacity
-            .map_or(self.serving, |most| self.members.min(most));
+        let giving = self.giving(question);
         if dur <= 0 || giving == 0 {
             return;
         }
@@ -284,7 +290,8 @@ impl Due<'_> {
         let now = match &mut self.grouped {
             Some(grouped) => {
                 let weight = table[thread.level];
-                (grouped.due(thread.set, t, set.serving, utid, weight), 0.0)
+                let giving = set.giving(self.question);
+                (grouped.due(thread.set, t, giving, utid, weight), 0.0)
             }
             None => set.due(thread.level, table),
         };
@@ -299,7 +306,8 @@ impl Due<'_> {
         let (level, table) = (level_of(to.tag), &self.question.table);
         let set = &mut self.sets[number];
         if let Some(grouped) = &mut self.grouped {
-            grouped.due(number, t, set.serving, utid, table[level]);
+            let giving = set.giving(self.question);
+            grouped.due(number, t, giving, utid, table[level]);
             let fair = class_of(to.tag) == self.question.fair;
             grouped.enter(number, utid, table[level], fair);
         }
@@ -308,7 +316,8 @@ impl Due<'_> {
         let thread = &mut self.threads[utid as usize];
         (thread.set, thread.level) = (number, level);
         let before = match &mut self.grouped {
-            Some(grouped) => (grouped.due(number, t, set.serving, utid, table[level]), 0.0),
+            // Nothing was given since it was asked above.
+            Some(grouped) => (grouped.due(number, t, 0, utid, table[level]), 0.0),
             None => set.due(level, table),
         };
         (thread.due, thread.served) = (before, set.served);
@@ -386,6 +395,6 @@ pub fn due(changes: &Changes, question: &SharingQuery) -> Result<Vec<Sum>> {
         of: FxHashMap::default(),
         question,
     };
-    changes.tell(&mut sweep)?;
+    quotas::tell(question.quotas.as_ref(), changes, &mut sweep)?;
     Ok(sweep.sums)
 }

@@ -8,6 +8,7 @@ use super::clock::Clock;
 use super::cpu_index::CpuIndex;
 use super::episodes::{Readings, Watch};
 use super::matching::{Masks, Matching};
+use super::quotas::{self, Quotas, Throttled};
 use crate::error::Result;
 
 /// Class of threads with one allowed CPU only.
@@ -21,6 +22,8 @@ pub struct IdleQuery {
     pub lanes: CpuIndex,
     /// By lane, none for that of no known queue.
     pub atom: Vec<Option<usize>>,
+    /// Threads that these hold back could not have run elsewhere.
+    pub quotas: Option<Quotas>,
 }
 
 impl IdleQuery {
@@ -475,11 +478,11 @@ pub struct OfCpu {
 }
 
 impl IdleSweep<'_> {
-    /// Goes over all changes, to the end of the window.
-    pub fn run(&mut self, changes: &Changes) -> Result<()> {
-        changes.tell(self)?;
+    /// Goes over all changes, to the end of the window; who was throttled.
+    pub fn run(&mut self, changes: &Changes) -> Result<Vec<Throttled>> {
+        let throttled = quotas::tell(self.question.quotas.as_ref(), changes, self)?;
         self.finish(changes.length);
-        Ok(())
+        Ok(throttled)
     }
 
     /// One row per CPU; the last is that of no known queue, if anybody was there.

@@ -4,6 +4,7 @@ use arrow_array::{Int64Array, UInt32Array};
 use super::changes::{Changes, Position, Presence, Sweep};
 use super::due::{Set, SharingQuery};
 use super::group_shares::Grouped;
+use super::quotas;
 use super::shortfall::{Path, Point, Shortfall};
 use super::weights::{class_of, level_of};
 use crate::error::{Error, Result};
@@ -68,9 +69,10 @@ impl Accounts<'_> {
             let level = usize::from(thread.level);
             let table = &self.question.table;
             let number = thread.set as usize;
+            let giving = set.giving(self.question);
             set.advance(t, self.question);
             let now = match &mut self.grouped {
-                Some(grouped) => (grouped.due(number, t, set.serving, utid, table[level]), 0.0),
+                Some(grouped) => (grouped.due(number, t, giving, utid, table[level]), 0.0),
                 None => set.due(level, table),
             };
             due += (now.0 - thread.given.0) + (now.1 - thread.given.1);
@@ -111,7 +113,8 @@ impl Accounts<'_> {
         if let Some(set) = self.sets.get_mut(after as usize) {
             let number = after as usize;
             if let Some(grouped) = &mut self.grouped {
-                grouped.due(number, t, set.serving, utid, table[level]);
+                let giving = set.giving(self.question);
+                grouped.due(number, t, giving, utid, table[level]);
                 let fair = class_of(there.tag) == self.question.fair;
                 grouped.enter(number, utid, table[level], fair);
             }
@@ -119,7 +122,8 @@ impl Accounts<'_> {
             (thread.level, thread.runs) = (level as u8, runs);
             set.add(level, runs, table);
             thread.given = match &mut self.grouped {
-                Some(grouped) => (grouped.due(number, t, set.serving, utid, table[level]), 0.0),
+                // Nothing was given since it was asked above.
+                Some(grouped) => (grouped.due(number, t, 0, utid, table[level]), 0.0),
                 None => set.due(level, table),
             };
         }
@@ -161,7 +165,7 @@ fn swept<R: Reader>(changes: &Changes, question: &SharingQuery, reader: R) -> Re
         },
         reader,
     };
-    changes.tell(&mut sweep)?;
+    quotas::tell(question.quotas.as_ref(), changes, &mut sweep)?;
     let Lags {
         mut accounts,
         mut reader,
@@ -421,6 +425,7 @@ mod tests {
                 by_cpu: false,
                 groups: None,
                 fair: 0,
+                quotas: None,
             };
             let mut random = random(seed);
             // Some begin before the window, some end after it, and some are no longer than nothing.

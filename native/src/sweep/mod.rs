@@ -26,6 +26,7 @@ pub mod overview;
 pub mod parts;
 pub mod path;
 pub mod quickest;
+pub mod quotas;
 #[cfg(test)]
 mod random_states;
 pub mod run_sums;

@@ -40,6 +40,15 @@ pub fn states(rows: &[Row]) -> RecordBatch {
 
 /// Some `states`, and some of the waits in them.
 pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
+    let (rows, waits) = rows(seed);
+    (states(&rows), ledger(&waits))
+}
+
+/// A row of `waits`: utid, ts_ready, cause and the wait's length.
+pub type Wait = (u32, i64, u8, i64);
+
+/// The rows of these tables.
+pub fn rows(seed: u32) -> (Vec<Row>, Vec<Wait>) {
     let mut random = random(seed);
     let mut rows = Vec::new();
     let mut waits = Vec::new();
@@ -61,12 +70,11 @@ pub fn world(seed: u32) -> (RecordBatch, RecordBatch) {
         }
     }
     rows.sort_unstable();
-    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
-    (states(&rows), ledger(&waits))
+    (rows.into_iter().map(|(_, row)| row).collect(), waits)
 }
 
 /// A table of `waits` (utid, ts_ready, cause and ts_run), each with its length.
-pub fn ledger(rows: &[(u32, i64, u8, i64)]) -> RecordBatch {
+pub fn ledger(rows: &[Wait]) -> RecordBatch {
     let columns: [(&str, ArrayRef); 4] = [
         ("utid", numbers(rows.iter().map(|row| row.0))),
         ("ts_ready", ints(rows.iter().map(|row| row.1))),

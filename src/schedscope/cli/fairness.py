@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Jain's index per class, and a row per thread, process or name."""
     import polars as pl
 
-    from schedscope.analysis.fairness import fairness, group_weights, jain_of, summed
+    from schedscope.analysis.fairness import fairness, jain_of, summed
     from schedscope.analysis.lag import lag
     from schedscope.analysis.weights import weight_notes
 
@@ -72,8 +72,7 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(f"--every with --by {args.by}", "one of them", "it has rows of threads")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    grouped = args.per != "machine" and group_weights(trace) is not None
-    notes = weight_notes(trace, groups=grouped)
+    notes = weight_notes(trace, groups=args.per != "machine")
     about = {**headline.about(trace), "weights": notes}
     head = [*headline.headline(trace)]
     if args.every:

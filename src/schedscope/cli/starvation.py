@@ -104,8 +104,8 @@ def run(args: argparse.Namespace) -> Answer:
     total = starvation_summary(trace, by="all", where=where, **limits).row(0, named=True)
     about = {**headline.about(trace), "limits": limits, "all": total}
     head = [*headline.headline(trace), _totals(total, limits), ""]
-    notes = [] if alone else [f"weights: {note}" for note in weight_notes(trace)]
     about["weights"] = [] if alone else weight_notes(trace)
+    notes = [f"weights: {note}" for note in about["weights"]]
     if args.by:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(f"--model {args.model}", what, hint or known)
     trace = _options.open_input(args)
     where = _options.where_ran(args, trace)
-    notes, sentences = weight_notes(trace), list[str]()
+    notes, sentences = weight_notes(trace, groups=False), list[str]()
     if args.series:
         frame: pl.DataFrame = virtual_lag_series(trace, args.model, set=settings, where=where)
         names = ["ts", "comm", "tid", "cpu", "turn", "lag", "eligible", "settled"]

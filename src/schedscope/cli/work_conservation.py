@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis.wait_breakdown import held_back
+    from schedscope.analysis._base.throttling import held_back
     from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 
     _options.check_top(args)
@@ -113,14 +113,24 @@ def run(args: argparse.Namespace) -> Answer:
             "cgroup",
             "service",
             "waiting",
+            "throttled?",
             "avoidable",
             "avoidable_frac",
             "n",
         ]
-        narrow = "n"
+        narrow = "n throttled"
     else:
-        names = ["cpu", "idle", "available", "dispatch", "waiting", "waited", "unknown?"]
-        narrow = "dispatch unknown"
+        names = [
+            "cpu",
+            "idle",
+            "available",
+            "dispatch",
+            "waiting",
+            "waited",
+            "throttled?",
+            "unknown?",
+        ]
+        narrow = "dispatch throttled unknown"
         shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
     return Answer(
         frame,
@@ -145,6 +155,9 @@ def _totals(row: dict[str, Any]) -> list[str]:
         lines.append(f"{units.duration(row['unplaced'])} of it for threads on no known queue")
     if row["pinned"]:
         parts.append(f"{units.duration(row['pinned'])} waited by threads that may use only one CPU")
+    if row["throttled"]:
+        throttled = units.duration(row["throttled"])
+        parts.append(f"{throttled} in which CPU quotas held threads back")
     if row["unknown"]:
         parts.append(f"{units.duration(row['unknown'])} of unknown CPU time")
     if row["n_excluded"]:
@@ -157,6 +170,6 @@ def _quotas(held: int) -> list[str]:
     if not held:
         return []
     return [
-        f"up to {units.duration(held)} of the avoidable waiting is due to CPU quotas: while one is"
-        " used up, no CPU may run its threads"
+        f"up to {units.duration(held)} of the avoidable waiting may be due to CPU quotas, and the"
+        " trace does not show when they were used up"
     ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from schedscope import plot
-from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import has
 from schedscope.analysis.affinity import affinity
-from schedscope.analysis.fairness import fairness, group_weights, jain_of
+from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration.migrations import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.residency import residency
@@ -119,13 +118,12 @@ def fair(subject: Subject) -> Section:
     names = ["comm", "tid", "sharing", "weight", "running", "due", "lag", "ratio"]
     rows = choose(behind, names, question="fairness")
     drawn = plot.fairness(frame, top=12)
-    grouped = once(group_weights, trace) is not None
-    notes = ". ".join(note[0].upper() + note[1:] for note in weight_notes(trace, groups=grouped))
+    notes = "; ".join(weight_notes(trace))
     return Section(
         "fair",
         title,
         intro,
-        f"<p>{prose(notes)}.</p>"
+        f"<p>Weights: {prose(notes)}.</p>"
         + html_table(classes, columns)
         + figure(drawn, "shares due and received", "fair")
         + html_table(behind, rows, "fair"),

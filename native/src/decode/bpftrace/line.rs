@@ -64,7 +64,7 @@ impl Start {
     #[inline]
     pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let [
-            letter @ (b'S' | b'K' | b'E' | b'N' | b'M' | b'F' | b'C' | b'R' | b'P' | b'X'),
+            letter @ (b'S' | b'K' | b'E' | b'N' | b'M' | b'F' | b'C' | b'R' | b'P' | b'X' | b'Q'),
             b' ',
             ..,
         ] = *fields.0
@@ -100,6 +100,7 @@ impl Start {
             b'C' => "sched_process_exec",
             b'R' => "task_rename",
             b'P' => "sched_pi_setprio",
+            b'Q' => "hrtimer_expire_entry",
             _ => "sched_process_exit",
         }
     }
@@ -242,6 +243,11 @@ pub fn events(
                 cause: PriorityCause::PiSetprio,
             })
         }
+        b'Q' => one(Event::QuotaRefill {
+            ts,
+            cpu,
+            timer: fields.int()? as u64,
+        }),
         _ => {
             let tid = fields.small()?;
             one(Event::Exit {
@@ -291,6 +297,16 @@ mod tests {
             (next.tid, next.comm.as_bytes()),
             (27580, b"opt cgu.14".as_slice())
         );
+    }
+
+    #[test]
+    fn a_timer_is_told_by_an_address_of_the_kernels_half() {
+        let Some([Some(Event::QuotaRefill { ts, cpu, timer }), None]) =
+            read("Q 5321876067235 1 3 -110233374261248")
+        else {
+            panic!("no refill");
+        };
+        assert_eq!((ts, cpu, timer), (5_321_876_067_235, 1, 0xffff_9bbe_4ae2_8000));
     }
 
     #[test]

@@ -71,6 +71,10 @@ impl FormatText {
     }
 }
 
+/// Our recorder's name for the system of events of the timers that make CPU quotas whole again, where
+/// it recorded no others.
+pub const QUOTA: &str = "quota";
+
 #[derive(Debug, Default)]
 pub struct Features {
     pub formats: Vec<FormatText>,
@@ -100,6 +104,15 @@ const LONGEST_NAME: usize = 256;
 const LONGEST_FORMAT: u64 = 1 << 20;
 
 impl Features {
+    /// Of the kernel's timers only those were recorded that make quotas whole.
+    pub fn call_timers_refills(&mut self) {
+        let timers = self.formats.iter_mut().filter(|format| {
+            let mut lines = format.text.lines();
+            format.system == "timer" && lines.any(|line| line == "name: hrtimer_expire_entry")
+        });
+        timers.for_each(|format| QUOTA.clone_into(&mut format.system));
+    }
+
     pub fn wanted(bit: u32) -> bool {
         matches!(
             bit,

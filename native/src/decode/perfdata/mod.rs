@@ -33,7 +33,7 @@ use crate::model::event::{
 };
 use crate::regular_file::open_regular;
 use bytes::ByteOrder;
-use features::FormatText;
+use features::{FormatText, QUOTA};
 use header::Header;
 pub use header::is_perf_data;
 use records::{COMM, EXIT, FORK, MISC_COMM_EXEC, Record, SAMPLE};
@@ -61,7 +61,8 @@ impl PerfData {
     }
 
     /// The file of a capture folder. If perf did not get to storing the formats of the events
-    /// in it, those that the capture stored are taken.
+    /// in it, those that the capture stored are taken. What they are called there says which of the
+    /// kernel's timers were recorded.
     pub fn in_folder(folder: &Path) -> Result<Self> {
         let formats = FormatText::in_folder(&folder.join("events"));
         Self::described(&folder.join("perf.data"), formats)
@@ -76,8 +77,12 @@ impl PerfData {
         let opening = |error| Error::io(format!("open {name}"), &error);
         let file = Arc::new(open_regular(path)?);
         let len = file.metadata().map_err(opening)?.len();
+        let refills = formats.iter().any(|format| format.system == QUOTA);
         let header = Header::read(&file, len, formats)?;
         let (mut attrs, mut features) = (header.attrs, header.features);
+        if refills {
+            features.call_timers_refills();
+        }
         let mut warnings = Vec::new();
         // Scanning takes a tenth of the time of what follows: no progress, but
         // Ctrl-C must work in a large file.

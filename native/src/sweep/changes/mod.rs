@@ -39,7 +39,7 @@ pub struct Position {
     pub tag: u16,
 }
 
-const AWAY: Position = Position {
+pub const AWAY: Position = Position {
     doing: Presence::Away,
     cpu: NOWHERE,
     tag: 0,
