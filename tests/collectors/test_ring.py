@@ -187,6 +187,35 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
     gone(run)
 
 
+@pytest.mark.needs("busybox")
+def test_the_reason_names_the_thread_where_tools_are_small(tmp_path: Path) -> None:
+    """Busybox's `tr` may take [:print:] for the letters that it is written with."""
+    (tmp_path / ".scratch").mkdir()
+    (tmp_path / ".scratch/reading").touch()
+    said = "thread 812 (worker) waited 61380 us"
+    hit = said.replace("worker", "\u00f6worker\x1b")
+    (tmp_path / "bpftrace").write_text(f"echo '#on'\necho 'hit {hit}'\n")
+    script = f"""
+        . {ROOT}/collectors/linux/ring-watch.sh
+        tr() {{ busybox tr "$@"; }}
+        ring_post() {{ echo "$1: $2"; rm -f .scratch/reading; }}
+        SCHEDSCOPE_BPFTRACE='sh ./bpftrace' ring_watch_waits 1 'wait 50000000 50ms'
+    """
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"wait: a wait longer than 50ms: {said}\n"
+
+
+@pytest.mark.parametrize(("present", "cpus"), [("0", 1), ("0-3", 4), ("0-1,4-5", 6), ("0,7", 8)])
+def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: Path) -> None:
+    """Also of those behind one that is offline, or whose number no CPU has."""
+    (tmp_path / "present").write_text(f"{present}\n")
+    script = f". {ROOT}/collectors/linux/ring-watch.sh; ring_cpus {tmp_path}/present"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{cpus}\n"
+
+
 @needs_ftrace
 @pytest.mark.records
 def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
