@@ -52,8 +52,8 @@ def work_conservation(
       of it, which began at `ts_longest` (null if nothing was);
     * `unplaced`: the part of `wasted` that is due only to threads on no known queue;
     * `waiting`: all threads' time in state runnable;
-    * `pinned`: such time of threads with one allowed CPU while another CPU was spare, not included
-      elsewhere; `n_pinned`: how many threads with one allowed CPU waited at all;
+    * `pinned`: such time of threads with one allowed CPU, or whose mask had changed, while another
+      CPU was spare, not included elsewhere; `n_pinned`: how many such threads waited at all;
     * `n`: waits seen from start to end; `n_censored`: waits whose end was not seen, counted for as
       long as the threads were certainly waiting; `n_excluded`: waits whose start was not seen,
       which cannot be included.

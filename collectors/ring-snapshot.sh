@@ -27,7 +27,7 @@ ring_write() {
     done
     host_clock
     ring_next=$clock_ns
-    cp -R "$ring_home/events" . 2>/dev/null && cp "$ring_home/cpus.tsv" . 2>/dev/null || ring_give_up "no space left for it"
+    cp -R "$ring_home/events" . 2>/dev/null && ring_cpus_file 2>/dev/null || ring_give_up "no space left for it"
     window_begin=$ring_from window_end=
     recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
     ring_held=
@@ -66,6 +66,16 @@ ring_write() {
     cd .. && mv "./$ring_name.partial" "./$ring_name" || exit 1
     dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null
     exit 0
+}
+
+# The CPUs as they are now; they are asked again only if others are online than at the start.
+ring_cpus_file() {
+    read -r ring_online_now </sys/devices/system/cpu/online
+    if [ "$ring_online_now" = "$ring_online" ]; then
+        cp "$ring_home/cpus.tsv" .
+    else
+        host_cpus >cpus.tsv
+    fi
 }
 
 # CPU...: a line for each with what the kernel counts now: unread events, overwritten, commit

@@ -391,6 +391,7 @@ ring_main() {
     json_facts
     ring_memory
     tunables_json=$(host_tunables | json_pairs)
+    read -r ring_online </sys/devices/system/cpu/online
     host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"
     printf '%s' "$ring_predicates" >"$scratch/predicates"
     "${recorder}_prepare" || die "$recorder cannot record: $fail_text"
