@@ -239,9 +239,10 @@ ring_cut() {
     for ring_cpu in $ftrace_cpus; do
         ring_file=raw/cpu$ring_cpu
         [ -s "$ring_file" ] || continue
-        # The last sub-buffer that begins before the window, by halves.
-        ring_low=0
-        ring_high=$(($(wc -c <"$ring_file") / ftrace_page))
+        # The last sub-buffer that begins before the window, by halves.  Where the snapshot before
+        # ends nothing is cut: what a CPU recorded while the others were read is in no other file.
+        ring_low=0 ring_high=0
+        [ "$ring_begin" = "$ring_from" ] || ring_high=$(($(wc -c <"$ring_file") / ftrace_page))
         while [ $((ring_low + 1)) -lt "$ring_high" ]; do
             ring_middle=$(((ring_low + ring_high) / 2))
             if [ "$(ring_stamp "$ring_file" "$ring_middle")" -le "$ring_begin" ]; then
