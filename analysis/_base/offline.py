@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.recorded_threads import recorded_threads
+from schedscope.analysis._base.topology import recorded_cpus
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -32,6 +33,12 @@ def offline(trace: Trace) -> pl.DataFrame:
     Where events of a CPU are lost, nothing is concluded.
     """
     return once(_found, trace)
+
+
+def online_cpus(trace: Trace) -> list[int]:
+    """Numbers of the CPUs that were recorded, in order, but for those offline throughout."""
+    gone = offline(trace).filter(pl.col("dur") == trace.duration)["cpu"].to_list()
+    return [cpu for cpu in recorded_cpus(trace) if cpu not in gone]
 
 
 def _found(trace: Trace) -> pl.DataFrame:
