@@ -50,7 +50,8 @@ def isolation_leaks(
     * `cpu`, `utid`, `tid`, `pid`, `comm`, `kernel`, `affinity`: the CPU, the thread and its mask;
     * `leak`: false if the mask holds only isolated CPUs: the thread was put there on purpose, or it
       is the kernel's own thread of that CPU; true if the thread could have run elsewhere; null if
-      its mask is not known;
+      its mask is not known: none was recorded, or the recorded one does not allow this CPU, so
+      that it was changed;
     * `running` (ns), `runs`; `cpu_frac`: `running` as a share of the window; `ts_first`, `ts_last`:
       when the first and the last run began.
 
@@ -79,7 +80,9 @@ def isolation_leaks(
     return (
         spent.join(threads, on="utid", how="left")
         .with_columns(
-            leak=pl.when(pl.col("affinity").is_not_null()).then(~pl.col("affinity").is_in(bound)),
+            leak=pl.when(pl.col("affinity").is_not_null() & ~pl.col("outside")).then(
+                ~pl.col("affinity").is_in(bound)
+            ),
             cpu_frac=pl.col("running") / length,
         )
         .sort(

@@ -12,6 +12,7 @@ from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import check
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis._base.offline import online_cpus
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis._base.topology import given_cpus, recorded_cpus
 from schedscope.errors import UsageError
@@ -146,7 +147,7 @@ def queue_depth_summary(
         "waiting_unknown": pl.Int64,
     }
     check(by, ["cpu", "all"])
-    ncpu = len(recorded_cpus(trace)) if by == "all" else 1
+    ncpu = len(online_cpus(trace)) if by == "all" else 1
     rows = [
         _summary(levels, running, shares, ncpu)
         for levels in _levels_held(trace, by).partition_by("cpu", maintain_order=True)
@@ -218,7 +219,7 @@ def _over_time(trace: Trace, by: str, every: str | int) -> pl.DataFrame:
     step = nanoseconds(every)
     if step <= 0:
         raise UsageError(f"every={every!r}", "a duration longer than 0 ns", "as in 10ms")
-    cpus = recorded_cpus(trace)
+    cpus = online_cpus(trace) if by == "all" else recorded_cpus(trace)
     if (rows := trace.duration // step * len(cpus)) > MOST_ROWS:
         raise UsageError(f"every={every!r} gives {rows:,} rows", f"at most {MOST_ROWS:,}")
     found = pl.DataFrame(occupancy(trace).parts(cpus, by == "all", step))
@@ -242,7 +243,7 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
     begin, end = trace.window
     if begin == end:
         return pl.DataFrame(schema={"cpu": pl.UInt16, "ts": pl.Int64})
-    numbers = recorded_cpus(trace)
+    numbers = online_cpus(trace) if by == "all" else recorded_cpus(trace)
     return pl.DataFrame(occupancy(trace).levels(numbers, by == "all"))
 
 

@@ -57,8 +57,8 @@ def work_conservation(
     * `unplaced`: the part of `wasted` that is due only to threads on no known queue;
     * `waiting`: all threads' time in state runnable; `throttled`, the part of it that is known to
       be due to quotas, null where the kernel's counters of them were not recorded;
-    * `pinned`: such time of threads with one allowed CPU while another CPU was spare, not included
-      elsewhere; `n_pinned`: how many threads with one allowed CPU waited at all;
+    * `pinned`: such time of threads with one allowed CPU, or whose mask had changed, while another
+      CPU was spare, not included elsewhere; `n_pinned`: how many such threads waited at all;
     * `n`: waits seen from start to end; `n_censored`: waits whose end was not seen, counted for as
       long as the threads were certainly waiting; `n_excluded`: waits whose start was not seen,
       which cannot be included.

@@ -27,7 +27,7 @@ ring_write() {
     done
     host_clock
     ring_next=$clock_ns
-    cp -R "$ring_home/events" . 2>/dev/null && cp "$ring_home/cpus.tsv" . 2>/dev/null || ring_give_up "no space left for it"
+    cp -R "$ring_home/events" . 2>/dev/null && ring_cpus_file 2>/dev/null || ring_give_up "no space left for it"
     window_begin=$ring_from window_end=
     recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
     ring_held=
@@ -66,6 +66,16 @@ ring_write() {
     cd .. && mv "./$ring_name.partial" "./$ring_name" || exit 1
     dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null
     exit 0
+}
+
+# The CPUs as they are now; they are asked again only if others are online than at the start.
+ring_cpus_file() {
+    read -r ring_online_now </sys/devices/system/cpu/online
+    if [ "$ring_online_now" = "$ring_online" ]; then
+        cp "$ring_home/cpus.tsv" .
+    else
+        host_cpus >cpus.tsv
+    fi
 }
 
 # CPU...: a line for each with what the kernel counts now: unread events, overwritten, commit
@@ -229,9 +239,10 @@ ring_cut() {
     for ring_cpu in $ftrace_cpus; do
         ring_file=raw/cpu$ring_cpu
         [ -s "$ring_file" ] || continue
-        # The last sub-buffer that begins before the window, by halves.
-        ring_low=0
-        ring_high=$(($(wc -c <"$ring_file") / ftrace_page))
+        # The last sub-buffer that begins before the window, by halves.  Where the snapshot before
+        # ends nothing is cut: what a CPU recorded while the others were read is in no other file.
+        ring_low=0 ring_high=0
+        [ "$ring_begin" = "$ring_from" ] || ring_high=$(($(wc -c <"$ring_file") / ftrace_page))
         while [ $((ring_low + 1)) -lt "$ring_high" ]; do
             ring_middle=$(((ring_low + ring_high) / 2))
             if [ "$(ring_stamp "$ring_file" "$ring_middle")" -le "$ring_begin" ]; then

@@ -129,12 +129,12 @@ ring_predicate() {
 
 # 0 if the exit status of COMMAND is one that --until names; sets ring_reason.
 ring_exit() {
-    while read -r ring_kind ring_compare ring_number; do
+    while read -r ring_kind ring_compare ring_status; do
         [ "$ring_kind" = exit ] || continue
         case $ring_compare in
         any) ;;
-        !=) [ "$1" -ne "$ring_number" ] || continue ;;
-        *) [ "$1" -eq "$ring_number" ] || continue ;;
+        !=) [ "$1" -ne "$ring_status" ] || continue ;;
+        *) [ "$1" -eq "$ring_status" ] || continue ;;
         esac
         ring_reason="the command ended with status $1"
         return 0
@@ -391,6 +391,7 @@ ring_main() {
     json_facts
     ring_memory
     tunables_json=$(host_tunables | json_pairs)
+    read -r ring_online </sys/devices/system/cpu/online
     host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"
     printf '%s' "$ring_predicates" >"$scratch/predicates"
     "${recorder}_prepare" || die "$recorder cannot record: $fail_text"

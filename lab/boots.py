@@ -131,7 +131,7 @@ def boot(
         run.failed = f"QEMU ended with {error.returncode}: {_last(folder / 'qemu.log')}"
     run.wall, run.cpu = time.monotonic() - begin, _children() - used
     if not run.failed:
-        run.failed = _unpacked(disk, folder) or _job(folder)
+        run.failed = _unpacked(disk, folder) or _job(folder) or _snapshot(run.capture)
     for path in (disk, packed, *folder.glob("neighbour"), *folder.glob("kernel")):
         path.unlink()
     about = {**_asked(cell), "wall": run.wall, "cpu": run.cpu, "failed": run.failed}
@@ -235,6 +235,23 @@ def _unpacked(disk: Path, folder: Path) -> str:
 def _job(folder: Path) -> str:
     code = (folder / "job.exit").read_text().strip()
     return "" if code == "0" else f"the recorder ended with {code}: {_last(folder / 'job.log')}"
+
+
+def _snapshot(capture: Path) -> str:
+    """What a flight recorder wrote last is the run's recording; its others stay where they are."""
+    ring = capture.with_name(f"{capture.name}.ring")
+    if not ring.exists():
+        return ""
+    snapshots = sorted(ring.glob("*.capture"), key=_number)
+    if not snapshots:
+        return "the recorder took no snapshot"
+    snapshots[-1].rename(capture)
+    return ""
+
+
+def _number(snapshot: Path) -> int:
+    """The number in a snapshot's name, `DATE-TIME-NUMBER-TRIGGER.capture`."""
+    return int(snapshot.name.split("-")[2])
 
 
 def cores() -> int:

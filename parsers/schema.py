@@ -393,7 +393,11 @@ _CPUS = Table(
         _maybe("numa_node", _CPU, "Number of its memory node."),
         _maybe("smt_siblings", _TEXT, 'All CPUs of its core, as a list ("0-1").'),
         _maybe("capacity", pl.UInt32(), "Relative computing power; the fastest CPU has 1024."),
-        _maybe("online", _BOOL, "It was in use when the capture began."),
+        _maybe(
+            "online",
+            _BOOL,
+            "It was in use when the capture began, or, of a snapshot, when it was taken.",
+        ),
     ),
 )
 

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from schedscope.analysis._base.arguments import by_name
+from schedscope.analysis._base.offline import offline
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -90,12 +93,13 @@ class Machine:
     """CPUs numbered by their place in `cpus`, and costs.
 
     `tick_phase`: when a clock tick falls, ns after the beginning; others follow
-    at the policy's own rate.
+    at the policy's own rate. `offline`: CPUs that no thread may use.
     """
 
     cpus: tuple[Cpu, ...]
     costs: Costs = field(default_factory=Costs)
     tick_phase: int = 0
+    offline: tuple[int, ...] = ()
 
     @property
     def ncpu(self) -> int:
@@ -112,6 +116,7 @@ class Machine:
             "cpus": [asdict(cpu) for cpu in self.cpus],
             "costs": asdict(self.costs),
             "tick_phase": self.tick_phase,
+            **({"offline": list(self.offline)} if self.offline else {}),
         }
 
     @classmethod
@@ -121,6 +126,7 @@ class Machine:
             cpus = tuple(Cpu(**cpu) for cpu in given["cpus"])
             phase = int(given.get("tick_phase") or 0)
             costs = Costs.of(given.get("costs") or {})
+            offline = tuple(int(cpu) for cpu in given.get("offline") or ())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"an invalid machine ({error})",
@@ -130,7 +136,9 @@ class Machine:
             for name, value in asdict(cpu).items():
                 if type(value) is not int or not 0 <= value < 2**16:
                     raise UsageError(f"CPU {i}: {name} {value!r}", "a number from 0 to 65535")
-        return cls(cpus, costs, phase)
+        if not set(offline) < set(range(len(cpus))):
+            raise UsageError(f"offline {list(offline)}", f"some of {len(cpus)} CPUs, not all")
+        return cls(cpus, costs, phase, offline)
 
     def __str__(self) -> str:
         """Shape in words."""
@@ -189,13 +197,26 @@ def machine_of(trace: Trace) -> Machine:
     """The machine a trace was recorded on, from its `cpus` table.
 
     What the table does not say is taken as shared by all: one thread a core, one cache, one
-    package, one node, full speed.
+    package, one node, full speed. Linux tells of CPUs that are offline only their node: they have a
+    core of their own, and the cache and package that all others share, if they share one.
     """
     rows = trace.cpus.collect().to_dicts() or [{} for _ in range(trace.ncpu)]
+    silent = [row.get("online") is False for row in rows]
+
+    def values(column: str) -> list[Any]:
+        """Of each CPU; None where that is not known."""
+        found = [row.get(column) for row in rows]
+        known = {value for value, off in zip(found, silent, strict=True) if not off}
+        shared = known if len(known) == 1 and column in ("llc", "package", "numa_node") else {None}
+        alone = next(iter(shared))
+        return [
+            (alone if alone is not None else f"offline {i}") if off and value is None else value
+            for i, (value, off) in enumerate(zip(found, silent, strict=True))
+        ]
 
     def number(column: str, otherwise: Sequence[int]) -> list[int]:
         """Dense numbers from 0: hosts number cores with holes and per package."""
-        found = [row.get(column) for row in rows]
+        found = values(column)
         if any(value is None for value in found):
             return list(otherwise)
         order = {value: i for i, value in enumerate(dict.fromkeys(found))}
@@ -205,17 +226,19 @@ def machine_of(trace: Trace) -> Machine:
     packages = number("package", one)
     nodes = number("numa_node", packages)
     llcs = number("llc", packages)
-    siblings = [row.get("smt_siblings") for row in rows]
+    siblings = values("smt_siblings")
     if all(siblings):
         order = {text: i for i, text in enumerate(dict.fromkeys(siblings))}
         cores = [order[text] for text in siblings]
     else:
         # Core numbers repeat from package to package.
-        pairs = [(p, row.get("core")) for p, row in zip(packages, rows, strict=True)]
+        pairs = list(zip(packages, values("core"), strict=True))
         known = all(core is not None for _, core in pairs)
         order_of = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
         cores = [order_of[pair] for pair in pairs] if known else list(range(len(rows)))
     capacities = [row.get("capacity") or FULL_CAPACITY for row in rows]
+    gone = offline(trace).filter(pl.col("dur") == trace.duration)["cpu"].to_list()
     return Machine(
-        tuple(Cpu(*values) for values in zip(cores, llcs, packages, nodes, capacities, strict=True))
+        tuple(Cpu(*each) for each in zip(cores, llcs, packages, nodes, capacities, strict=True)),
+        offline=tuple(i for i, row in enumerate(rows) if row.get("cpu") in gone),
     )

@@ -5,13 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
+from schedscope.analysis._base.memo import once
+from schedscope.analysis._base.run_sums import run_sums
 from schedscope.analysis._base.topology import cpu_list
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 PINNED = -1
-"""Class of threads with one allowed CPU only."""
+"""Class of threads that may use only the CPU on whose queue they wait, as far as is known."""
+
+
+def changed_masks(trace: Trace) -> frozenset[int]:
+    """Threads, by utid, that ran on a CPU outside their recorded mask.
+
+    The kernel does not allow that, so their mask was changed after it was recorded, and it is not
+    known where they might have run.
+
+    Raises `FormatError` for a mask that is not a list of CPUs.
+    """
+    return once(_changed, trace)
+
+
+def _changed(trace: Trace) -> frozenset[int]:
+    masks = trace.threads.select(pl.col("utid").cast(pl.UInt32), "affinity").drop_nulls().collect()
+    if masks.is_empty():
+        return frozenset()
+    ran = run_sums(trace).filter(pl.col("utid") >= trace.ncpu).join(masks, on="utid")
+    allowed = {mask: frozenset(cpu_list(mask)) for mask in ran["affinity"].unique()}
+    rows = ran.select("utid", "cpu", "affinity").drop_nulls().iter_rows()
+    return frozenset(utid for utid, cpu, mask in rows if cpu not in allowed[mask])
 
 
 def allowed_cpus(trace: Trace, cpus: frozenset[int]) -> dict[int, frozenset[int]]:
@@ -63,7 +88,9 @@ def masks(trace: Trace, cpus: frozenset[int]) -> Masks:
     }
     kind = [0] * (max(allowed, default=-1) + 1)
     number = {mask: number for number, mask in enumerate(classes)}
+    changed = changed_masks(trace)
     for utid, mask in allowed.items():
-        kind[utid] = PINNED if len(mask) == 1 else number[mask]
+        # Where another CPU may not be free for a thread, its waiting is nobody's waste.
+        kind[utid] = PINNED if len(mask) == 1 or utid in changed else number[mask]
     atoms = tuple(tuple(sorted({atom[cpu] for cpu in mask})) for mask in classes)
     return Masks(tuple(classes), atoms, atom, kind)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
+from schedscope.analysis._base.offline import online_cpus
 from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.errors import UsageError
 
@@ -165,7 +166,9 @@ def _levels(at: Ints, adds: Ints, cpu: int | None, ncpu: int = 1) -> pl.DataFram
 
 
 def together(trace: Trace, parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """The step function of the sum: not known while one of the CPUs is not."""
+    """The step function of the sum: not known while one of the CPUs in use is not."""
+    used = online_cpus(trace)
+    parts = [part for part in parts if part["cpu"][0] is None or part["cpu"][0] in used]
     if not parts:
         return pl.DataFrame(schema=STEPS)
     sums = [

@@ -9,43 +9,76 @@ import polars as pl
 from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.recorded_threads import recorded_threads
+from schedscope.analysis._base.topology import recorded_cpus
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-_SCHEMA = {"cpu": pl.UInt16, "ts": pl.Int64, "dur": pl.Int64, "broken": pl.Boolean}
+_SCHEMA = {
+    "cpu": pl.UInt16, "ts": pl.Int64, "dur": pl.Int64, "back": pl.Boolean, "broken": pl.Boolean,
+}  # fmt: skip
+_Row = tuple[int, int, int, bool, bool]
 
 
 def offline(trace: Trace) -> pl.DataFrame:
     """One row per stretch of time in which a CPU was offline, as far as the trace tells.
 
     * `cpu`, `ts`, `dur`: which, and when within the window;
-    * `broken`: the CPU came back, and its chain of switches is broken there.
+    * `back`: it came online at the end of this; `broken`: its chain of switches is broken for as
+      long.
 
-    It was so all along if the host said so when the recording began and the CPU has no switch. And
-    a switch to a CPU's stopper that is the last thing it did before it is found idle, or before
-    the window ends, took it offline (docs/trace-model.md, Taken down). Where events of a CPU are
-    lost, nothing is concluded.
+    If the host said so when the recording began, it was so until the CPU's first event, or all
+    along if there is none. And a switch to a CPU's stopper that is the last thing it did before it
+    is found idle, or before the window ends, took it offline (docs/trace-model.md, Taken down).
+    Where events of a CPU are lost, nothing is concluded.
     """
     return once(_found, trace)
 
 
+def online_cpus(trace: Trace) -> list[int]:
+    """Numbers of the CPUs that were recorded, in order, but for those offline throughout."""
+    gone = offline(trace).filter(pl.col("dur") == trace.duration)["cpu"].to_list()
+    return [cpu for cpu in recorded_cpus(trace) if cpu not in gone]
+
+
 def _found(trace: Trace) -> pl.DataFrame:
-    rows = [*_all_along(trace), *_taken_down(trace)]
+    if trace._whole is not None:
+        return _clipped(offline(trace._whole), *trace.window)
+    rows = [*_at_first(trace), *_taken_down(trace)]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row").sort("ts", "cpu")
 
 
-def _all_along(trace: Trace) -> list[tuple[int, int, int, bool]]:
+def _clipped(gone: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
+    """The part of it that lies within a part of the recording."""
+    since, until = pl.col("ts").clip(begin, None), pl.col("ts") + pl.col("dur")
+    return gone.select(
+        "cpu", "broken", ts=since, dur=until.clip(None, end) - since,
+        back=pl.col("back") & (until <= end),
+    ).filter(pl.col("dur") > 0).select(*_SCHEMA)  # fmt: skip
+
+
+def _at_first(trace: Trace) -> list[_Row]:
     absent = trace.cpus.filter(~pl.col("online")).collect()["cpu"].to_list()
     if not absent:
         return []
-    seen = trace.switches.filter(pl.col("cpu").is_in(absent)).select("cpu").unique().collect()
     lossy = _lossy(trace)
-    gone = sorted(set(absent) - {*seen["cpu"].to_list(), *lossy})
-    return [(cpu, trace.window[0], trace.duration, False) for cpu in gone]
+    of_these = pl.col("cpu").is_in(sorted({*absent} - {*lossy}))
+    events = [
+        table.filter(of_these).select("cpu", "ts") for table in (trace.switches, trace.wakeups)
+    ]
+    first = pl.concat(events).group_by("cpu").agg(pl.col("ts").min()).collect()
+    since = dict(first.iter_rows())
+    begin, end = trace.window
+    if "ring" in trace.info:  # which was told when it was taken, so of its end
+        absent = [cpu for cpu in absent if cpu not in since]
+    return [
+        (cpu, begin, since.get(cpu, end) - begin, cpu in since, False)
+        for cpu in sorted({*absent} - {*lossy})
+        if since.get(cpu, end) > begin
+    ]
 
 
-def _taken_down(trace: Trace) -> list[tuple[int, int, int, bool]]:
+def _taken_down(trace: Trace) -> list[_Row]:
     if recorded_threads(trace) is not None:
         return []
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid").collect()
@@ -72,10 +105,10 @@ def _taken_down(trace: Trace) -> list[tuple[int, int, int, bool]]:
         back = breaks.filter((pl.col("cpu") == cpu) & (pl.col("ts_begin") >= ts)).head(1)
         if len(back):
             first, last = back["ts_begin"].item(), back["ts_end"].item()
-            found.append((cpu, first, min(last, end) - first, True))
+            found.append((cpu, first, min(last, end) - first, True, True))
         else:
             first = max(_confirmed(trace, cpu, ts), begin)
-            found.append((cpu, first, end - first, False))
+            found.append((cpu, first, end - first, False, False))
     return found
 
 

@@ -63,7 +63,7 @@ def woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:
 
     It stops all others, and Linux tells of nothing that a CPU does before it is online.
     """
-    coming = offline(trace).filter("broken").select("ts", "dur")
+    coming = offline(trace).filter("back").select("ts", "dur")
     if coming.is_empty():
         return 0
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")

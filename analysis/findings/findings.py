@@ -12,6 +12,7 @@ from schedscope.analysis._base.group_weights import GroupWeights
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import reading_once
 from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis._base.offline import offline, online_cpus
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE, MACHINE, VERSION_1, Finding
 from schedscope.analysis.findings.rules import found
@@ -83,12 +84,12 @@ def findings(
     `threshold` or longer count as starvation. Topics overlap: a thread that starves while a CPU
     idles is in both, so costs do not add up. Definition: docs/report.md.
     """
-    capacity = trace.duration * trace.ncpu
+    capacity = trace.duration * trace.ncpu - int(offline(trace)["dur"].sum())
     check_where(where, ("utid",))
     affected, room = None, capacity
     if where is not None:
         affected = chosen_threads(trace, where)
-        room = trace.duration * max(min(trace.ncpu, len(affected)), 1)
+        room = trace.duration * max(min(len(online_cpus(trace)), len(affected)), 1)
     with reading_once(trace):
         facts = Facts(trace, threshold, affected)
         wrong = list(found(facts)) if capacity else []

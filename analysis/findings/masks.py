@@ -38,7 +38,7 @@ def masked(facts: Facts) -> Iterator[Finding]:
     waited = facts.mine(everyone).sort("waiting", "utid", descending=[True, False])
     held = throttled_of(facts, waited["utid"].to_list())
     # The time beside an idle CPU is known of all pinned threads together.
-    most = "at most " if waited.height < everyone.height or held else ""
+    most = "at most " if waited.height < everyone.height or held or outside else ""
     cost = min(pinned, int(waited["waiting"].sum()) - held)
     if waited.is_empty() or cost <= 0:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from schedscope.analysis._base.offline import online_cpus
 from schedscope.analysis.findings.facts import Facts, wanted
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.quotas import throttled_of
@@ -19,11 +20,12 @@ def overload(facts: Facts) -> Iterator[Finding]:
     row = facts.overloaded
     if row is None or facts.phantoms:
         return
+    now = len(online_cpus(facts.trace))
     # Also while it is not known what some CPU did, and so not how many threads wanted to run.
     waited = int(row["waiting"]) + int(row["waiting_unknown"])
     text = (
         f"For {percent(row['overload_frac'])} of the time, more threads wanted to run than there"
-        f" are CPUs: {row['mean']:.1f} on average for {several(facts.trace.ncpu, 'CPU')}. No"
+        f" are CPUs: {row['mean']:.1f} on average for {several(now, 'CPU')}. No"
         f" scheduler can avoid waiting then: threads waited {duration(waited)} in total."
     )
     if facts.affected is not None:
@@ -34,7 +36,6 @@ def overload(facts: Facts) -> Iterator[Finding]:
             f" CPU quotas account for {duration(held)} of all waiting, which more CPUs would not"
             " change."
         )
-    now = facts.trace.ncpu
     # So many CPUs that nobody has them are no advice.
     enough = f"--cpus {min(max(ceil(row['mean']), now + 1), _MOST * now)}"
     most = int(row["ts_max"])

@@ -20,6 +20,11 @@ _LEFT_OUT = (
     " larger buffer does not help. BPF programs may see them (-t bpftrace, -t dtrace)."
 )
 
+_QUIET = (
+    "The recorder lost nothing, so a larger buffer does not help: a CPU raises no event while it"
+    " idles or runs one thread, and is known from its first event on. Record for longer."
+)
+
 
 def trust(facts: Facts) -> Iterator[Finding]:
     """Sums that are off, the recorder's share, and what the trace does not show."""
@@ -70,6 +75,8 @@ def trust(facts: Facts) -> Iterator[Finding]:
         advice = f"{record[0].upper()}{record[1:]}."
     elif _left_out(facts):
         advice = _LEFT_OUT
+    elif _quiet(facts):
+        advice = _QUIET
     yield Finding(
         "data quality",
         cost,
@@ -83,14 +90,29 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 def _left_out(facts: Facts) -> bool:
     """Are switches missing although our recorder, which counts what it loses, lost nothing?"""
-    found = {str(row["check"]): row["found"] for row in facts.checked}
+    return _lossless(facts) and bool(_found(facts).get("chain breaks"))
+
+
+def _quiet(facts: Facts) -> bool:
+    """Is all that is unknown what CPUs did before their first event?"""
+    found = _found(facts)
+    missing = ("chain breaks", "contradictions", "unseen switch-ins", "missing wakeups")
+    return _lossless(facts) and not any(found.get(name) for name in missing)
+
+
+def _lossless(facts: Facts) -> bool:
+    """Did our recorder that counts what it loses lose nothing?"""
+    found = _found(facts)
     return (
         facts.trace.metadata("source", "format") == "ftrace capture"
         and facts.trace.metadata("recorder", "name") == "ftrace"
         and not found.get("losses")
         and not found.get("unplaced losses")
-        and bool(found.get("chain breaks"))
     )
+
+
+def _found(facts: Facts) -> dict[str, object]:
+    return {str(row["check"]): row["found"] for row in facts.checked}
 
 
 def _longest_hole(facts: Facts) -> tuple[int | None, int | None]:

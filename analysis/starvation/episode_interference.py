@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.allowed_cpus import changed_masks
 from schedscope.analysis._base.levels import FAIR_PRIOS, Levels, linux_priorities
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
@@ -103,6 +104,7 @@ def account(trace: Trace, episodes: pl.DataFrame) -> Account:
         )
     cpus = recorded_cpus(trace)
     masks = dict(trace.threads.select("utid", "affinity").collect().iter_rows())
+    masks |= dict.fromkeys(changed_masks(trace))
     asked = [
         (utid, ts, ts + dur, allowed(masks.get(utid), cpus))
         for utid, ts, dur in episodes.select("utid", "ts", "dur").iter_rows()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.allowed_cpus import changed_masks
 from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.batches import gathered
 from schedscope.analysis._base.by import THREADS, check
@@ -378,7 +379,9 @@ def _in_parts(trace: Trace, episodes: pl.DataFrame) -> list[pl.DataFrame]:
 def _result(trace: Trace, episodes: pl.DataFrame, found: Account) -> pl.DataFrame:
     """The columns of `starvation`."""
     names = trace.threads.select(
-        "utid", "comm", "tid", "pid", "sched_class", "affinity", own="prio"
+        *("utid", "comm", "tid", "pid", "sched_class"),
+        affinity=pl.when(~pl.col("utid").is_in(list(changed_masks(trace)))).then("affinity"),
+        own="prio",
     ).collect()
     queues = (
         found.waited.drop_nulls("cpu")

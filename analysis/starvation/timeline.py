@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.allowed_cpus import changed_masks
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis.starvation.episode_interference import EPISODE_COLUMNS, KIND, allowed
 from schedscope.errors import UsageError
@@ -65,7 +66,8 @@ def starvation_timeline(
     threads = trace.threads.select("utid", "comm", "tid", "sched_class", "affinity").collect()
     cpus = sorted({int(cpu["cpu"]) for cpu in trace.info.get("per_cpu") or []})
     mask = threads.filter(pl.col("utid") == utid)["affinity"]
-    others = set(allowed(mask[0] if len(mask) else None, cpus or list(range(trace.ncpu))))
+    known = len(mask) and utid not in changed_masks(trace)
+    others = set(allowed(mask[0] if known else None, cpus or list(range(trace.ncpu))))
     if not queues:  # a queue of all CPUs
         queues, others = others, set()
     running = pl.col("state") == "running"

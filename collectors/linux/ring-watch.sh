@@ -110,7 +110,8 @@ ring_watch_waits() {
             case $ring_text in
             '#on') : >".scratch/on.$1" ;;
             'hit '*)
-                ring_text=$(printf '%s' "${ring_text#hit }" | tr -cd '[:print:]')
+                # No class as [:print:]: small tools take it for the letters that it is written with.
+                ring_text=$(printf '%s' "${ring_text#hit }" | tr -cd '\040-\176')
                 case $2 in
                 wait) ring_post wait "a wait longer than $4: $ring_text" ;;
                 *) ring_post wait "$6 $7 $8 $9 ${10} ($ring_text)" ;;
@@ -158,6 +159,13 @@ END { clear(@ready); clear(@quiet); }
 END_SCRIPT
 }
 
+# One more than the largest number in a list of CPUs as the kernel writes it: a CPU that is offline,
+# or whose number is missing, has no part in the count of the others.
+ring_cpus() {
+    read -r ring_list <"$1"
+    echo $((${ring_list##*[-,]} + 1))
+}
+
 # The quantile is above the limit if more than so many of a thousand waits are: no histogram, no
 # error.  Counted for each CPU by itself; looked at twice a second.
 ring_script_quantile() {
@@ -170,7 +178,7 @@ ring_script_quantile() {
 }
 interval:ms:500 {
     \$i = 0; \$all = 0; \$slow = 0;
-    while (\$i < $(getconf _NPROCESSORS_CONF 2>/dev/null || grep -c '^processor' /proc/cpuinfo)) {
+    while (\$i < $(ring_cpus /sys/devices/system/cpu/present)) {
         \$all = \$all + @all[\$i]; \$slow = \$slow + @slow[\$i];
         @all[\$i] = 0; @slow[\$i] = 0;
         \$i++;

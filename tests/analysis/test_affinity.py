@@ -205,6 +205,9 @@ def test_leaks_are_those_that_need_not_be_there(trace: ss.Trace) -> None:
     ]
     assert frame["cpu_frac"].to_list() == pytest.approx([70 / 105, 30 / 105, 5 / 105])
     assert ss.isolation_leaks(trace, [0])["comm"].to_list() == ["b", "a"]
+    # A mask that excludes the CPU was changed: whether a might go elsewhere, nobody knows.
+    moved = ss.isolation_leaks(knowing(trace, a="0", c="1"), "1")
+    assert dict(moved.select("comm", "leak").iter_rows()) == {"a": None, "c": False, "d": None}
 
 
 FILES = "/sys/devices/system/cpu/"

@@ -84,7 +84,7 @@ def texts(trace: Trace) -> dict[str, str]:
 
 def test_a_stopper_that_was_the_last_to_run_took_its_cpu_offline() -> None:
     trace = traced(GONE)
-    assert offline(trace).rows() == [(1, 30, 70, False)]
+    assert offline(trace).rows() == [(1, 30, 70, False, False)]
     assert texts(trace)["offline"] == "CPU 1 for 70 ns"
     assert texts(trace)["unknown time"] == "0 ns of CPU time (0 %)"
     assert gaps(trace) == ["CPU 1 offline for 70 ns"]
@@ -92,7 +92,7 @@ def test_a_stopper_that_was_the_last_to_run_took_its_cpu_offline() -> None:
 
 def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
     trace = traced(GONE + BACK)
-    assert offline(trace).rows() == [(1, 30, 50, True)]
+    assert offline(trace).rows() == [(1, 30, 50, True, True)]
     assert texts(trace)["chain breaks"] == "none of 6 switches"
     assert not [gap for gap in gaps(trace) if "mismatch" in gap or "unknown" in gap]
     assert "CPU 1 offline for 50 ns" in gaps(trace)
@@ -156,10 +156,49 @@ QUIET = """
 
 def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
     trace = traced(QUIET, online=False)
-    assert offline(trace).rows() == [(1, 0, 100, False)]
+    assert offline(trace).rows() == [(1, 0, 100, False, False)]
     assert gaps(trace) == ["CPU 1 offline"]
     levels = dict(check(trace).select("check", "level").iter_rows())
     assert (levels["offline"], levels["unknown time"]) == ("note", "ok")
+
+
+LATE = """
+    0  cpu0: idle -> A
+    0  cpu2: idle -> halt2
+    5  cpu2: halt2 S -> idle
+    40 cpu2: idle -> halt2
+    41 cpu2: halt2 S -> idle
+    60 cpu1: idle -> B
+    80 cpu0: A S -> idle
+"""
+
+
+def test_a_cpu_that_came_online_was_offline_until_its_first_event() -> None:
+    """It stopped CPU 2 on its way, of which no trace tells; and so it is in parts of the trace."""
+    trace = traced(LATE, online=False, stoppers=("halt2",), ncpu=3)
+    assert offline(trace).rows() == [(1, 0, 60, True, False)]
+    assert texts(trace)["unknown time"] == "0 ns of CPU time (0 %)"
+    text = "; 1 more in stopper threads, woken by a CPU that came online"
+    assert texts(trace)["missing wakeups"].endswith(text)
+    assert "missing wakeups" not in warned(trace)
+    assert offline(trace.between("20ns", "50ns")).rows() == [(1, 20, 30, False, False)]
+    assert offline(trace.between("50ns", "70ns")).rows() == [(1, 50, 10, True, False)]
+    # It idled then, and is not taken for offline as at the start.
+    assert offline(trace.between("70ns", "90ns")).is_empty()
+
+
+def test_a_part_knows_what_was_taken_offline_before_it() -> None:
+    part = traced(GONE + BACK).between("40ns", "70ns")
+    assert offline(part).rows() == [(1, 40, 30, False, True)]
+    assert "CPU 1 offline" in gaps(part)
+    assert not [gap for gap in gaps(part) if "mismatch" in gap]
+
+
+def test_of_a_snapshot_the_host_tells_its_end() -> None:
+    trace = traced(LATE, online=False, stoppers=("halt2",), ncpu=3)
+    tables = {name: getattr(trace, name) for name in ("switches", "wakeups", "cpus", "threads")}
+    taken = Trace.from_tables(tables, trace.info | {"ring": {"at": 100}})
+    assert offline(taken).is_empty()
 
 
 def test_a_cpu_that_was_used_or_of_which_nobody_knows_is_missing() -> None:

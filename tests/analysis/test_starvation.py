@@ -106,6 +106,14 @@ def test_a_pinned_thread_had_no_other_cpu() -> None:
     assert "CPU 0" not in row["story"]
 
 
+def test_a_mask_that_was_changed_is_not_known() -> None:
+    """It ran on CPU 1, which its recorded mask excludes."""
+    trace = scene(WORLD, THREADS | {"clerk": {"affinity": "0"}}, until=500)
+    row = ss.starvation(trace).row(0, named=True)
+    assert (row["affinity"], row["idle_allowed"]) == (None, 60 * MS)
+    assert "while CPU 0 idled 60.0 ms (if it may run there)" in row["story"]
+
+
 def test_an_unknown_affinity_is_said() -> None:
     trace = scene(WORLD, THREADS | {"clerk": {}}, until=500)
     assert "while CPU 0 idled 60.0 ms (if it may run there)" in ss.starvation(trace)["story"][0]

@@ -281,6 +281,21 @@ def test_pinned_threads_are_apart() -> None:
     assert (elsewhere["wasted"], elsewhere["pinned"]) == (0, 0)
 
 
+def test_a_thread_whose_mask_was_changed_wastes_nothing() -> None:
+    """It ran on CPU 0, which its mask excludes: whether CPU 1 was free for it, nobody knows."""
+    rows: list[Interval] = [
+        (0, 60, 20, "running", 0),
+        (0, 100, 1, "running", 1),
+        (0, 100, 21, "running", 2),
+        (10, 60, 10, "runnable", 0),
+        (60, 100, 10, "running", 0),
+    ]
+    found = machine(of_states(rows, (0, 100), masks={10: "1-2"}))
+    assert (found["wasted"], found["pinned"], found["n_pinned"]) == (0, 50, 1)
+    held = machine(of_states(rows, (0, 100), masks={10: "0-1"}))
+    assert (held["wasted"], held["pinned"]) == (50, 0)
+
+
 def test_unknown_time_is_not_idle() -> None:
     """CPU 1 is known to idle from 40 on only; before that nothing is counted."""
     rows: list[Interval] = [

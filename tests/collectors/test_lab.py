@@ -21,6 +21,7 @@ import schedscope as ss
 from schedscope import cli
 from schedscope.analysis._base.offline import offline
 from schedscope.present.headline import headline
+from schedscope.simulator.machine import machine_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -140,31 +141,89 @@ def test_stolen_time_is_by_how_much_longer_the_work_took(
 
 
 @pytest.mark.parametrize(
-    ("unpacked", "back"),
+    ("unpacked", "rows"),
     [
-        ("amd64-6.1-hotplug", [True]),
-        ("amd64-6.12-hotplug", [True]),
-        ("amd64-6.12-unplug", [False]),
-        ("amd64-6.12-offline", [False]),
+        ("amd64-6.1-hotplug", [(2, True, True)]),
+        ("amd64-6.12-hotplug", [(2, True, True)]),
+        ("amd64-6.12-ring-hotplug", [(2, True, True)]),
+        ("amd64-6.12-unplug", [(2, False, False)]),
+        ("amd64-6.12-offline", [(2, False, False)]),
+        ("amd64-6.12-maxcpus", [(3, True, False)]),
         ("amd64-6.12-numa", []),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
     indirect=["unpacked"],
 )
-def test_real_cpus_offline_are_found(unpacked: Path, back: list[bool]) -> None:
-    """CPU 2 of four was taken offline in some, and came back in two."""
+def test_real_cpus_offline_are_found(unpacked: Path, rows: list[tuple[int, bool, bool]]) -> None:
+    """One CPU of four was offline in some, and came back, or came for the first time."""
     trace = ss.open(unpacked / "lab.capture")
     found = offline(trace)
-    assert found["cpu"].to_list() == [2] * len(back)
-    assert found["broken"].to_list() == back
+    assert found.select("cpu", "back", "broken").rows() == rows
     levels = dict(ss.check(trace).select("check", "level").iter_rows())
     unharmed = ("unknown time", "chain breaks", "missing wakeups", "missing wakings")
     assert {levels[name] for name in unharmed} <= {"ok", "note"}
-    assert levels["offline"] == ("note" if back else "ok")
+    assert levels["offline"] == ("note" if rows else "ok")
     # The stopper that stopped it ran for a moment, not for the rest of the recording.
     stoppers = trace.threads.filter(pl.col("sched_class") == "stop").select("utid")
     ran = trace.states.filter(pl.col("state") == "running").join(stoppers, on="utid", how="semi")
     assert (ran.select(pl.col("dur").max()).collect().item() or 0) < 10_000_000
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-offline"], indirect=True)
+def test_the_depth_of_all_queues_is_that_of_the_cpus_in_use(unpacked: Path) -> None:
+    """It was unknown all along for the sake of CPU 2. The sum of those of the others is counted."""
+    trace = ss.open(unpacked / "lab.capture")
+    whole = ss.queue_depth_summary(trace, by="all").row(0, named=True)
+    assert whole["observed"] > 0.99 * trace.duration
+    wanted = trace.states.filter(
+        pl.col("state").is_in(["running", "runnable"]), pl.col("utid") >= trace.ncpu
+    ).collect()
+    begin = trace.window[1] - whole["observed"]
+    span = (wanted["ts"] + wanted["dur"]).clip(begin) - wanted["ts"].clip(begin)
+    assert whole["mean"] == pytest.approx(span.sum() / whole["observed"], rel=1e-9)
+    steps = ss.queue_depth(trace, by="all")
+    assert steps.drop_nulls("depth")["dur"].sum() == whole["observed"]
+    assert steps.filter(pl.col("depth") > 3)["dur"].sum() == whole["overload"] > 0
+    parts = ss.queue_depth(trace, by="all", every="50ms")
+    assert parts["unknown"].sum() == whole["unknown"]
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-offline"], indirect=True)
+def test_a_replay_leaves_a_cpu_offline(unpacked: Path) -> None:
+    ran = ss.simulate(ss.open(unpacked / "lab.capture"))
+    threads = ran.states.filter(pl.col("state") == "running", pl.col("utid") >= ran.ncpu)
+    assert set(threads.collect()["cpu"]) == {0, 1, 3}
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-hotplug-perf-8cpu"], indirect=True)
+def test_the_others_keep_their_cores_and_caches(unpacked: Path) -> None:
+    """Of CPU 5, which is offline, Linux tells neither core nor cache nor package."""
+    found = machine_of(ss.open(unpacked / "lab.capture"))
+    assert found.offline == (5,)
+    assert all(found.cpus[cpu].core == found.cpus[cpu + 1].core for cpu in (0, 2, 6))
+    assert found.cpus[4].core not in (found.cpus[5].core, found.cpus[6].core)
+    assert found.cpus[0].llc == found.cpus[3].llc != found.cpus[4].llc == found.cpus[7].llc
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-isolated"], indirect=True)
+def test_threads_that_went_to_an_isolated_cpu_by_themselves(unpacked: Path) -> None:
+    """Both loops put themselves there, after their masks (of CPUs 0 and 1) had been recorded."""
+    trace = ss.open(unpacked / "lab.capture")
+    there = ss.isolation_leaks(trace)
+    assert set(there["cpu"]) == {2}
+    assert there.select("comm", "affinity", "leak").rows() == [
+        ("hog0", "0-1", None),
+        ("hog1", "0-1", None),
+    ]
+    found = ss.findings(trace)
+    assert "isolation" not in found["topic"]
+    # Nor could another CPU have run them while they waited for each other.
+    waited = dict(ss.work_conservation(trace, by="comm").select("comm", "avoidable").iter_rows())
+    assert waited["hog0"] == waited["hog1"] == 0
+    assert waited["work"] > 2_000_000
+    # CPU 3 raised no event at all: nothing is lost that a larger buffer would hold.
+    (quality,) = found.filter(pl.col("topic") == "data quality")["advice"]
+    assert quality.startswith("The recorder lost nothing")
 
 
 @pytest.mark.parametrize("unpacked", ["amd64-6.12-perf"], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -128,14 +129,49 @@ def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-@pytest.mark.parametrize("status", [0, 3])
-def test_the_exit_status_of_the_command(status: int, tmp_path: Path) -> None:
+def test_what_cpus_record_while_others_are_read_is_in_the_next(tmp_path: Path) -> None:
+    """In a storm: all that the kernel counts is in the files, though in part before the window."""
+    run = Run("--ring", "64M", "-o", "x", cwd=tmp_path)
+    run.until(READY)
+    words = [sys.executable, "-c", "import time\nwhile True: time.sleep(5e-5)"]
+    storm = [subprocess.Popen(words) for _ in range(6)]
+    try:
+        time.sleep(0.3)
+        asked(run)
+        time.sleep(0.3)
+        _, second = asked(run, 2)
+    finally:
+        for process in storm:
+            process.kill()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 0
+    # As if its window had no borders.
+    shutil.copytree(second, whole := tmp_path / "y.capture")
+    (whole / "checksums").unlink()
+    about = meta(whole)
+    assert all(cpu["begin"] is None for cpu in about["ring"]["cpus"])
+    about["window"] = {"begin": 0, "end": about["window"]["end"] + 10**12}
+    (whole / "capture.json").write_text(json.dumps(about))
+    found = dict.fromkeys((cpu["cpu"] for cpu in about["ring"]["cpus"]), 0)
+    for cpus in schedscope.open(whole, cache=tmp_path / "cache").info["events"].values():
+        for cpu, events in cpus.items():
+            found[int(cpu)] += events
+    for cpu, events in found.items():
+        assert f"read events: {events}\n" in (second / f"stats/cpu{cpu}").read_text()
+
+
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.parametrize(("until", "status"), [("exit != 0", 0), ("exit != 0", 3), ("exit = 3", 3)])
+def test_the_exit_status_of_the_command(until: str, status: int, tmp_path: Path) -> None:
     command = ["sh", "-c", f"sleep 0.3; exit {status}"]
-    run = Run("--ring", "5s", "-o", "x", "--until", "exit != 0", "--", *command, cwd=tmp_path)
+    run = Run("--ring", "5s", "-o", "x", "--until", until, "--", *command, cwd=tmp_path)
     assert run.wait() == status
     found = snapshots(run)
     assert len(found) == (1 if status else 0)
     for capture in found:
+        assert capture.name.endswith("-1-exit.capture")
+        assert ring_of(capture)["snapshot"] == 1
         assert meta(capture)["workload"]["exit_status"] == 3
         assert ring_of(capture)["trigger"] == "the command ended with status 3"
         names = {row["comm"] for row in table(capture / "threads.tsv")}
@@ -185,6 +221,35 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
     (capture,) = snapshots(run)
     assert capture.name.endswith("-wait.capture")
     gone(run)
+
+
+@pytest.mark.needs("busybox")
+def test_the_reason_names_the_thread_where_tools_are_small(tmp_path: Path) -> None:
+    """Busybox's `tr` may take [:print:] for the letters that it is written with."""
+    (tmp_path / ".scratch").mkdir()
+    (tmp_path / ".scratch/reading").touch()
+    said = "thread 812 (worker) waited 61380 us"
+    hit = said.replace("worker", "\u00f6worker\x1b")
+    (tmp_path / "bpftrace").write_text(f"echo '#on'\necho 'hit {hit}'\n")
+    script = f"""
+        . {ROOT}/collectors/linux/ring-watch.sh
+        tr() {{ busybox tr "$@"; }}
+        ring_post() {{ echo "$1: $2"; rm -f .scratch/reading; }}
+        SCHEDSCOPE_BPFTRACE='sh ./bpftrace' ring_watch_waits 1 'wait 50000000 50ms'
+    """
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"wait: a wait longer than 50ms: {said}\n"
+
+
+@pytest.mark.parametrize(("present", "cpus"), [("0", 1), ("0-3", 4), ("0-1,4-5", 6), ("0,7", 8)])
+def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: Path) -> None:
+    """Also of those behind one that is offline, or whose number no CPU has."""
+    (tmp_path / "present").write_text(f"{present}\n")
+    script = f". {ROOT}/collectors/linux/ring-watch.sh; ring_cpus {tmp_path}/present"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{cpus}\n"
 
 
 @needs_ftrace

@@ -10,8 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from schedscope import workload as w
 from schedscope.errors import FormatError, UsageError
+from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
-from schedscope.simulator.machine import machine, machine_of
+from schedscope.simulator.machine import Machine, machine, machine_of
 from schedscope.simulator.run import simulate
 from schedscope.trace import Trace
 
@@ -230,6 +231,44 @@ def test_left_out_threads_wake_from_outside() -> None:
 def test_a_machine_has_a_limit() -> None:
     with pytest.raises(UsageError, match="a machine of 70,000 CPUs; expected 1 to 4096 CPUs"):
         machine(70_000)
+
+
+def _with_offline(*silent: int) -> Trace:
+    """A trace of four CPUs, two to a core, of which some were offline throughout."""
+    rows = [
+        {"cpu": cpu, "core": cpu // 2, "llc": 0, "package": 0, "numa_node": 0, "online": True,
+         "smt_siblings": f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}", "capacity": None}
+        for cpu in range(4)
+    ]  # fmt: skip
+    for cpu in silent:
+        rows[cpu] |= dict.fromkeys(("core", "llc", "package", "smt_siblings"), None)
+        rows[cpu] |= {"online": False}
+        rows[cpu ^ 1]["smt_siblings"] = str(cpu ^ 1)
+    busy = [cpu for cpu in range(4) if cpu not in silent]
+    load = Builder()
+    for cpu in busy:
+        load.thread(f"t{cpu}", cpus=str(cpu)).run("1ms")
+    ran = simulate(load.workload(), policy="fifo", machine="1x2x2")
+    tables = {name: getattr(ran, name) for name in ("switches", "wakeups", "threads", "states")}
+    return Trace.from_tables(tables | {"cpus": pl.DataFrame(rows)}, ran.info)
+
+
+def test_a_cpu_that_was_offline_is_in_no_threads_mask() -> None:
+    """It keeps its number, and the others their cores."""
+    found = machine_of(_with_offline(2))
+    assert found.offline == (2,)
+    assert [cpu.core for cpu in found.cpus] == [0, 0, 1, 2]
+    assert {cpu.llc for cpu in found.cpus} == {cpu.package for cpu in found.cpus} == {0}
+    load = w.hogs(8, time="1ms")
+    ran = simulate(load, policy="eevdf-6.12", machine=found)
+    on = ran.states.filter(pl.col("state") == "running", pl.col("utid") >= 4).collect()
+    assert set(on["cpu"]) == {0, 1, 3}
+    assert set(ran.threads.filter(pl.col("utid") >= 4).collect()["affinity"]) == {"0-1,3"}
+    assert Machine.from_dict(found.to_dict()) == found
+    with pytest.raises(UsageError, match="not all"):
+        Machine.from_dict(found.to_dict() | {"offline": [0, 1, 2, 3]})
+    assert machine_of(_with_offline()).offline == ()
+    assert machine_of(_with_offline()).cpus == machine("1x2x2").cpus
 
 
 def test_machine_shapes() -> None:

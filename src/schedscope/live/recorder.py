@@ -5,8 +5,9 @@ for, joined and removed here; recording, cleaning up after itself and decoding a
 `capture --ring` and `open`.
 
 The window of a snapshot ends when it is asked for, but what its CPUs recorded until they had been
-read is in its files, too, and missing from the next. Two on end therefore have everything, and the
-first of them shows what every thread did when the second began.
+read is in its files, too, and missing from the next; and what one recorded from then on, while
+others were read, is in the files of the next, before its window. Two on end therefore have
+everything, and the first of them shows what every thread did when the second began.
 """
 
 from __future__ import annotations

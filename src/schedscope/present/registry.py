@@ -164,7 +164,7 @@ available | avoidable idle | time | idle time while a thread that may use the CP
 wasted          | avoidable idle    | time  | idle CPU time that waiting threads could have used
 wasted_any      | any avoidable     | time  | time in which there was avoidable idle time
 avoidable | avoidable wait | time | time waited while a CPU that the thread may use was idle
-pinned          |                   | time  | time waited by threads that may use only one CPU
+pinned          |                   | time  | time waited by threads with one CPU, or a changed mask
 overload        | overloaded        | time  | time in which more than one thread wanted the CPU
 waiting_unknown | of unknown depth  | time  | time waited while the depth of the queue was not known
 held | | time | time that threads spent on the queue, summed over threads
@@ -209,7 +209,7 @@ n_new           | forks             | count | forks among the wakeups
 n_waited        | waited anyway     | count | migrations after which the thread waited anyway
 n_waits         | waits             | count | waits
 n_wakeups       | wakeups           | count | wakeups
-n_pinned        | pinned threads    | count | threads that may use only one CPU and waited
+n_pinned        | pinned threads    | count | threads with one CPU, or a changed mask, that waited
 n_migrations    | migrations        | count | migrations
 n_preemptions   | preemptions       | count | preemptions
 n_switches      | switches          | count | context switches

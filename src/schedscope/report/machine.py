@@ -131,8 +131,9 @@ def idle(subject: Subject) -> Section:
     )
     if machine["pinned"]:
         body += (
-            f" Threads that may use only one CPU waited {units.duration(machine['pinned'])} for it"
-            " while others were idle; that is not included elsewhere."
+            f" Threads that may use only one CPU, or whose mask had changed, waited"
+            f" {units.duration(machine['pinned'])} for it while others were idle; that is not"
+            " included elsewhere."
         )
     body += "</p>"
     if names.height:
