@@ -316,6 +316,31 @@ TWO_CPUS = bundle(0, switch(100, IDLE, 0, A), switch(900, A, 1, IDLE)) + bundle(
 )
 
 
+@pytest.mark.parametrize(
+    ("before", "holes"),
+    [
+        (b"", []),  # older Perfettos do not say
+        (field(10, 0), []),
+        (field(10, 50), []),
+        (field(10, 150), [(1, 100, 150)]),
+        (field(3, 1) + field(10, 0), [(1, 100, 400)]),
+    ],
+    ids=["older", "the first", "before all", "cut", "lost"],
+)
+def test_a_cpu_that_idled_at_first_lacks_nothing(
+    before: bytes, holes: list[tuple[int, int, int]], tmp_path: Path
+) -> None:
+    """A bundle says when the one before it ended, 0 if there was none: it lacks nothing since."""
+    path = tmp_path / "x.pftrace"
+    path.write_bytes(
+        RELEASE
+        + bundle(0, field(10, 0), switch(100, IDLE, 0, A), switch(900, A, 1, IDLE))
+        + bundle(1, before, switch(400, IDLE, 0, B), switch(500, B, 1, IDLE))
+    )
+    losses = decode(path).losses.filter(pl.col("reason") == "late_start").collect()
+    assert losses.select("cpu", "ts_begin", "ts_end").rows() == holes
+
+
 def test_packets_lost_before_a_bundle_are_a_hole(tmp_path: Path) -> None:
     """Where no bundle says when the one before it ended, events may have been in any of them."""
     path = tmp_path / "x.pftrace"

@@ -157,6 +157,8 @@ pub struct Head {
     pub lost: bool,
     /// When the writer's previous bundle of this CPU ended (Perfetto 47 on).
     pub previous_end: Option<i64>,
+    /// It is the first that there ever was of its CPU.
+    pub opens: bool,
     /// The previous bundle is not in the file.
     pub gap: bool,
     /// Events before the first one, or all, are damaged.
@@ -441,6 +443,7 @@ pub fn decode(
         },
     };
     head.previous_end = begin.map(|ts| ts.cast_signed().saturating_add(ts_offset));
+    head.opens = begin == Some(0);
     head.gap = match (head.previous_end, state.last) {
         (Some(end), Some(last)) => end > last,
         // Before Perfetto 47 nothing tells whether bundles of this CPU were among them.

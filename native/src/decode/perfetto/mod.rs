@@ -307,9 +307,11 @@ impl Source for Perfetto {
         for cursor in &mut cursors {
             let head = cursor.load(&mut shared)?;
             if let Some(first) = cursor.head() {
-                let before = |h: &bundle::Head| h.lost || h.damaged || h.previous_end.is_some();
-                if head.as_ref().is_some_and(before) || trace.scan.service_buffers.overwritten > 0 {
-                    late.push((cursor.cpu, first.ts));
+                let overwritten = trace.scan.service_buffers.overwritten > 0;
+                if let Some(until) =
+                    head.and_then(|head| missing_until(&head, first.ts, overwritten))
+                {
+                    late.push((cursor.cpu, until));
                 }
             } else if cursor.damaged {
                 late.push((cursor.cpu, trace.latest()?.unwrap_or(i64::MIN)));
@@ -362,14 +364,26 @@ impl<'a> Stream for Cursor<'a> {
     }
 }
 
+/// Up to when events of a CPU are missing before the first one, at `first`; None if none are.
+///
+/// Between the end of the bundle before, as this one has it, and this one there were none.
+fn missing_until(head: &bundle::Head, first: i64, overwritten: bool) -> Option<i64> {
+    match head.previous_end {
+        _ if head.lost || head.damaged => Some(first),
+        _ if head.opens => None,
+        Some(end) => Some(end.min(first)),
+        None => overwritten.then_some(first),
+    }
+}
+
 /// CPUs that began later than others, where the file says that there were
 /// earlier events of them: a ring buffer kept only the newest.
 fn late_starts(late: &[(usize, i64)], begin: i64, sink: &mut dyn EventSink) -> Result<()> {
-    for &(cpu, first) in late.iter().filter(|&&(_, first)| first > begin) {
+    for &(cpu, until) in late.iter().filter(|&&(_, until)| until > begin) {
         sink.event(&Event::Loss {
             cpu: u16::try_from(cpu).ok(),
             ts_begin: begin,
-            ts_end: first,
+            ts_end: until,
             count: None,
             reason: LossReason::LateStart,
         })?;
@@ -406,6 +420,7 @@ impl<'a> Cursor<'a> {
             all.gap |= head.gap;
             all.damaged |= head.damaged;
             all.previous_end = all.previous_end.or(head.previous_end);
+            all.opens |= head.opens;
             if let Some(last) = self.last {
                 let skipped = self.events.skip_before(last);
                 self.backwards += skipped;
