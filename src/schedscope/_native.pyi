@@ -255,7 +255,11 @@ class CpuHistory:
         instants: list[int] | None = None,
         most: int = ...,
     ) -> tuple[int, ArrowTable]: ...
-    def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> ArrowTable: ...
+    def due_in(
+        self,
+        sharing: Mapping[str, object],
+        more: Callable[[ArrowTable | None], _ArrowStream | None],
+    ) -> None: ...
 
 def accounting(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
