@@ -160,8 +160,8 @@ def starvation_summary(
     keys = list(_KEYS.get(by, ()))
     # A row for each thread of each part, so that few are held.
     everything = Fold(_per_thread_again)
-    for rows in waits_in_batches(trace, ["utid", "wait", "cpu"], where):
-        unseen = rows.filter(pl.col("wait").is_null())
+    for ledger in waits_in_batches(trace, ["utid", "wait", "cpu"], where):
+        unseen = ledger.filter(pl.col("wait").is_null())
         unseen = unseen.select(pl.col("utid").cast(pl.UInt32), seen=pl.lit(False))
         everything.add(_per_thread(unseen.collect()))
 
