@@ -126,12 +126,7 @@ pub fn lag(
 }
 
 /// Asks `more` for stretches of time, some at a time, and hands it what was `due` in the last ones.
-pub fn due_in(
-    read: &History,
-    py: Python<'_>,
-    sharing: Sharing,
-    more: &Py<PyAny>,
-) -> PyResult<()> {
+pub fn due_in(read: &History, py: Python<'_>, sharing: Sharing, more: &Py<PyAny>) -> PyResult<()> {
     let question = question(read, sharing)?;
     let more = |due: Option<Due>| Python::attach(|py| next_stretches(more.bind(py), due));
     Ok(py.detach(|| due_in::due_in(&read.changes, &question, read.begin, more))?)

@@ -223,9 +223,9 @@ impl<M: FnMut(Option<Due>) -> Result<Option<Stretches>>> Reader for Asked<'_, M>
     }
 
     #[inline]
-    fn change(&mut self, utid: u32, did: Presence, _: bool, account: &Point) {
+    fn change(&mut self, utid: u32, did: Presence, does: Presence, _: bool, account: &Point) {
         self.now = account.t;
-        if did != Presence::Waiting {
+        if does == Presence::Waiting && did != Presence::Waiting {
             let Point { t, due, .. } = *account;
             self.began[utid as usize] = Began { t, due };
         }
@@ -308,14 +308,9 @@ mod tests {
             for ((utid, ts, until), due) in asked.iter().zip(together) {
                 let chosen: Vec<bool> = (0..=THREADS).map(|one| one == *utid).collect();
                 let instants = [within(*ts), within(*until)];
-                let (_, accounts) = sampled(
-                    &read.changes,
-                    &question(&read, seed),
-                    &chosen,
-                    &instants,
-                    2,
-                )
-                .expect("changes");
+                let (_, accounts) =
+                    sampled(&read.changes, &question(&read, seed), &chosen, &instants, 2)
+                        .expect("changes");
                 let account = &accounts[*utid as usize];
                 let expected = account.get(1).map_or(0.0, |end| end.due - account[0].due);
                 let due = due.expect("all were handed in first");

@@ -38,9 +38,17 @@ pub(super) trait Reader {
     /// The account at the instants up to `t` is asked for now: nobody has come or gone since
     /// the last change.
     fn before(&mut self, _t: i64, _accounts: &mut Accounts<'_>) {}
-    /// A thread did something else up to the instant of its account; it is a `turn` if it began or
-    /// ended to compete, or goes on with it otherwise.
-    fn change(&mut self, _utid: u32, _did: Presence, _turn: bool, _account: &Point) {}
+    /// A thread does something else from the instant of its account on; it is a `turn` if it began
+    /// or ended to compete, or goes on with it otherwise.
+    fn change(
+        &mut self,
+        _utid: u32,
+        _did: Presence,
+        _does: Presence,
+        _turn: bool,
+        _account: &Point,
+    ) {
+    }
     /// Whether it needs no more of them.
     fn ended(&self) -> bool {
         false
@@ -144,7 +152,7 @@ impl<R: Reader> Sweep for Lags<'_, R> {
         reader.before(t, accounts);
         let account = accounts.at(utid, t);
         let turn = accounts.place(utid, t, to);
-        reader.change(utid, from.doing, turn, &account);
+        reader.change(utid, from.doing, to.doing, turn, &account);
     }
 
     fn idle(&mut self, _: i64, _: u16, _: bool) {}
@@ -187,7 +195,7 @@ pub fn turns(
         of: Vec<Vec<Point>>,
     }
     impl Reader for Turns<'_> {
-        fn change(&mut self, utid: u32, _: Presence, turn: bool, account: &Point) {
+        fn change(&mut self, utid: u32, _: Presence, _: Presence, turn: bool, account: &Point) {
             if turn && self.chosen.get(utid as usize) == Some(&true) {
                 self.of[utid as usize].push(*account);
             }
@@ -233,7 +241,7 @@ pub fn sampled(
             }
         }
 
-        fn change(&mut self, utid: u32, _: Presence, turn: bool, _: &Point) {
+        fn change(&mut self, utid: u32, _: Presence, _: Presence, turn: bool, _: &Point) {
             let who = utid as usize;
             if turn && self.chosen.get(who) == Some(&true) && self.of[who].is_empty() {
                 self.seen.push(utid);
@@ -282,7 +290,7 @@ pub fn shortfalls(
         found: Vec<Shortfall>,
     }
     impl Reader for Shortfalls<'_> {
-        fn change(&mut self, utid: u32, did: Presence, turn: bool, account: &Point) {
+        fn change(&mut self, utid: u32, did: Presence, _: Presence, turn: bool, account: &Point) {
             let who = utid as usize;
             if self.chosen.get(who) != Some(&true) {
                 return;
