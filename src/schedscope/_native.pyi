@@ -266,8 +266,7 @@ def accounting(
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def levels_of(weights: _Weights, asked: _ArrowStream) -> ArrowTable: ...
 def critical_path(
-    states: _ArrowStream,
-    waits: _ArrowStream,
+    part: Callable[[int], tuple[_ArrowStream, _ArrowStream, int]],
     interval: tuple[int, int],
     utid: int,
     idle: int,
