@@ -13,7 +13,13 @@ from schedscope.analysis._base.occupancy import coded_states
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
+    from schedscope._native import StoredTable
     from schedscope.trace import Trace
+
+_HELD = 1 << 24
+"""Rows of `states` that are held at once: with their waits 37 bytes for each."""
+_ROWS = 1 << 22
+"""Of more rows the path is followed through parts of about so many."""
 
 KIND = pl.Enum(["run", "wait", "wake", "sleep", "unknown"])
 """What a step of the path is; see `critical_path`."""
@@ -124,28 +130,32 @@ def _path(
     from schedscope import _native
 
     begin, end = interval
-    states, waits = None, None
-    if interval != trace.window:
-        states = trace.states.filter((pl.col("ts") < end) & (pl.col("ts") + pl.col("dur") > begin))
-        # Of waits that end before, none begins in the interval.
-        waits = trace.waits.filter(
-            (pl.col("ts_ready") <= end) & (pl.col("ts_run").fill_null(end) >= begin)
+    rows = trace.states.select(pl.len()).collect().item() * (end - begin) / max(1, trace.duration)
+    length = end - begin if rows <= _HELD else max(1, int((end - begin) * _ROWS / rows))
+
+    def part(until: int) -> tuple[StoredTable | pl.DataFrame, StoredTable | pl.DataFrame, int]:
+        since = max(begin, until - length)
+        states, waits = None, None
+        if (since, until) != trace.window:
+            last = pl.col("ts") + pl.col("dur")
+            states = trace._part("states", since, until).filter(
+                pl.col("ts") < until, last > begin, last >= since
+            )
+            # Of waits that end before, none begins in it.
+            waits = trace._part("waits", since, until).filter(
+                (pl.col("ts_ready") <= until) & (pl.col("ts_run").fill_null(until) >= since)
+            )
+        columns = ("utid", "waker_utid", "ts_ready", "ts_run", "ts_enqueued", "cause")
+        return (
+            coded_states(trace, end=True, states=states),
+            coded(trace, "waits", *columns, rows=waits),
+            since,
         )
+
     parents: list[int | None] = [None] * (int(threads["utid"].max()) + 1)  # type: ignore[arg-type]
     for who, parent in threads.select("utid", "parent_utid").iter_rows():
         parents[who] = parent
-    steps = _native.critical_path(
-        coded_states(trace, end=True, states=states),
-        coded(
-            trace,
-            *("waits", "utid", "waker_utid", "ts_ready", "ts_run", "ts_enqueued", "cause"),
-            rows=waits,
-        ),
-        interval,
-        utid,
-        trace.ncpu,
-        parents,
-    )
+    steps = _native.critical_path(part, interval, utid, trace.ncpu, parents)
     return pl.DataFrame(steps).with_columns(_named("kind", KIND), _named("ended", ENDED))
 
 

@@ -141,10 +141,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import require_also
 from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
@@ -167,6 +168,9 @@ from schedscope.simulator.workload import (
     Workload,
 )
 from schedscope.trace import Trace
+
+if TYPE_CHECKING:
+    from schedscope._native import StoredTable
 
 EXTERNAL = ("relative", "absolute")
 CUT = ("park", "extend")
@@ -259,10 +263,16 @@ def extract_with_utids(
     clock = measured_clock(trace, switches)
     changes, perhaps = changed_masks(trace, switches, wakeups, known)
     masks = changes["cpus"].unique(maintain_order=True)
+    turns = _taking_turns(switches, trace.ncpu) if linux else []
+    has_waking = (wakeups["kind"] == "waking").any()
+    facts = {
+        "switches": _for_native(trace, "switches", switches),
+        "wakeups": _for_native(trace, "wakeups", wakeups),
+    }
+    del switches, wakeups
     made, columns, pipes, report = _native.extract(
         {
-            "switches": switches,
-            "wakeups": wakeups,
+            **facts,
             "yields": yields,
             "calls": calls,
             "futexes": futexes(trace, known),
@@ -277,7 +287,7 @@ def extract_with_utids(
         external == "absolute",
         cut == "extend",
         linux,
-        (wakeups["kind"] == "waking").any(),
+        has_waking,
         drop,
         int(trace.info.get("page_size") or PAGE),
         None if clock is None else (clock.hz, clock.phase),
@@ -288,7 +298,6 @@ def extract_with_utids(
     waited = bound_by_waiting(trace, perhaps | homes)
     began = dict(changes.filter("first").select("utid", pl.col("cpus").cast(pl.Int64)).iter_rows())
     waited |= began
-    turns = _taking_turns(switches, trace.ncpu) if linux else []
     report["round_robin"] = len(turns)
     given = _given(trace)
     threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
@@ -346,6 +355,11 @@ def extract_with_utids(
         moves,
     )
     return workload, utids
+
+
+def _for_native(trace: Trace, table: str, frame: pl.DataFrame) -> StoredTable | pl.DataFrame:
+    """The table on disk, if it is there, so that its rows are not held; or the `frame` of it."""
+    return frame if trace.folder_of(table) is None else coded(trace, table, *frame.columns)
 
 
 def _refuse_long(trace: Trace) -> None:

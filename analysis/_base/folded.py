@@ -10,22 +10,41 @@ import polars as pl
 _ROWS = 1 << 19
 
 
+class Fold:
+    """What `sum_up` makes of all parts together, which come some at a time.
+
+    It must not matter if it sums up sums.
+    """
+
+    def __init__(self, sum_up: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+        self._sum_up = sum_up
+        self._held: list[pl.DataFrame] = []
+        self._rows, self._most = 0, _ROWS
+
+    def add(self, part: pl.DataFrame) -> None:
+        """One more."""
+        self._held.append(part)
+        self._rows += part.height
+        if self._rows > self._most:
+            self._held = [self._sum_up(pl.concat(self._held))]
+            self._rows = self._held[0].height
+            self._most = self._rows + _ROWS
+
+    def result(self) -> pl.DataFrame:
+        """The sums, after one part at least."""
+        return self._sum_up(pl.concat(self._held))
+
+
 def folded(
     parts: Iterable[pl.DataFrame], sum_up: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> pl.DataFrame:
-    """What `sum_up` makes of all parts together; it must not matter if it sums up sums.
+    """The same of parts that are there to be read.
 
     >>> parts = (pl.DataFrame({"n": [n]}) for n in range(5))
     >>> folded(parts, lambda rows: rows.sum()).item()
     10
     """
-    held: list[pl.DataFrame] = []
-    rows, most = 0, _ROWS
+    sums = Fold(sum_up)
     for part in parts:
-        held.append(part)
-        rows += part.height
-        if rows > most:
-            held = [sum_up(pl.concat(held))]
-            rows = held[0].height
-            most = rows + _ROWS
-    return sum_up(pl.concat(held))
+        sums.add(part)
+    return sums.result()

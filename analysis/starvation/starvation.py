@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
@@ -14,9 +13,8 @@ import polars as pl
 
 from schedscope.analysis._base.allowed_cpus import changed_masks
 from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.batches import gathered
 from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.folded import folded
+from schedscope.analysis._base.folded import Fold
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -27,6 +25,7 @@ from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.throttling import throttled_in, throttling
 from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.fairness import selected
+from schedscope.analysis.starvation.due_in_waits import due_in_waits
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.starvation.sentences import starvation_sentences
 from schedscope.errors import UsageError
@@ -52,8 +51,6 @@ _CORE: dict[str, type[pl.DataType] | pl.DataType] = {
 }
 _KEYS = {**THREADS, "thread": ("utid", "comm", "tid")}
 _TURN = "3ms"
-_ASKED = 4_000_000
-"""Waits whose due time one sweep finds: 45 bytes for each."""
 _RAN = 1 << 20
 """Rows of who ran meanwhile that one sweep finds, about: 170 bytes for each, copies included."""
 
@@ -128,13 +125,10 @@ def starvation(
         count("top", top, "episodes")
     # Both what was due and who ran meanwhile are asked of `states`.
     with reading_once(trace) if limits.asks_what_was_due else nullcontext():
-        core = pl.DataFrame(schema=_CORE)
-        for some in _found(trace, limits, where):
-            core = pl.concat([core, some]).sort(
-                "wait", "ts", "utid", descending=[True, False, False]
-            )
-            core = core if top is None else core.head(top)
-        episodes = core.with_row_index("episode")
+        found = Fold(partial(_longest, top))
+        found.add(pl.DataFrame(schema=_CORE))
+        _find(trace, limits, where, found.add)
+        episodes = found.result().with_row_index("episode")
         with reading_once(trace):
             parts = _in_parts(trace, episodes)
             return pl.concat(_result(trace, part, account(trace, part)) for part in parts)
@@ -165,16 +159,18 @@ def starvation_summary(
     check(by, [*_KEYS, "all"])
     limits = Limits.of(threshold, share, lag, turn)
     keys = list(_KEYS.get(by, ()))
-    unseen = (
-        rows.filter(pl.col("wait").is_null())
-        .select(pl.col("utid").cast(pl.UInt32), seen=pl.lit(False))
-        .collect()
-        for rows in waits_in_batches(trace, ["utid", "wait", "cpu"], where)
-    )
-    seen = (some.with_columns(seen=pl.lit(True)) for some in _found(trace, limits, where))
-    # A row for each thread of each of them, so that few are held.
-    everything = folded((_per_thread(some) for some in chain(seen, unseen)), _per_thread_again)
-    everything = with_threads(trace, everything, keys)
+    # A row for each thread of each part, so that few are held.
+    everything = Fold(_per_thread_again)
+    for ledger in waits_in_batches(trace, ["utid", "wait", "cpu"], where):
+        unseen = ledger.filter(pl.col("wait").is_null())
+        unseen = unseen.select(pl.col("utid").cast(pl.UInt32), seen=pl.lit(False))
+        everything.add(_per_thread(unseen.collect()))
+
+    def add(episodes: pl.DataFrame) -> None:
+        everything.add(_per_thread(episodes.with_columns(seen=pl.lit(True))))
+
+    _find(trace, limits, where, add)
+    threads = with_threads(trace, everything.result(), keys)
     sums = [
         pl.col("utid").filter(pl.col("n") > 0).n_unique().cast(pl.UInt32).alias("threads"),
         pl.col("n", "n_censored", "n_excluded").sum().cast(pl.UInt32),
@@ -183,8 +179,8 @@ def starvation_summary(
         _FIRST_LONGEST,
     ]
     if not keys:
-        return everything.select(sums)
-    rows = everything.group_by(keys).agg(sums)
+        return threads.select(sums)
+    rows = threads.group_by(keys).agg(sums)
     return rows.sort("total", *keys, descending=[True] + [False] * len(keys))
 
 
@@ -261,16 +257,30 @@ class Limits:
         return self.share is not None or self.lag is not None
 
 
-def _found(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.DataFrame]:
-    """Episodes, some at a time and in no order."""
-    if limits.threshold is not None or limits.share is not None:
-        waited = _waited(trace, limits, where)
-        # What was due takes a sweep over `states` for all that are asked of at once.
-        some = waited if limits.share is None else gathered(waited, _ASKED)
-        # `map` does not hold what it handed out while more is read.
-        yield from map(partial(_long_waits, trace, limits), some)
+def _longest(top: int | None, episodes: pl.DataFrame) -> pl.DataFrame:
+    """The `top` of these episodes, or all, the longest waiting first."""
+    rows = episodes.sort("wait", "ts", "utid", descending=[True, False, False])
+    return rows if top is None else rows.head(top)
+
+
+def _find(
+    trace: Trace,
+    limits: Limits,
+    where: pl.Expr | None,
+    take: Callable[[pl.DataFrame], None],
+) -> None:
+    """Hands `take` the episodes, some at a time and in no order."""
+    waited = _waited(trace, limits, where)
+    if limits.share is not None:
+        read, capacity, how = _shared(trace)
+        shares = sharing(trace, how, capacity=capacity)
+        due_in_waits(read, shares, waited, lambda rows: take(_long_waits(limits, rows)))
+    elif limits.threshold is not None:
+        no_due = pl.lit(None, pl.Float64).alias("due")
+        for rows in waited:
+            take(_long_waits(limits, rows.with_columns(no_due)))
     if limits.lag is not None:
-        yield _core(_shortfalls(trace, limits.lag, where))
+        take(_core(_shortfalls(trace, limits.lag, where)))
 
 
 def _core(episodes: pl.DataFrame) -> pl.DataFrame:
@@ -295,19 +305,10 @@ def _waited(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.
         )
 
 
-def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFrame:
+def _long_waits(limits: Limits, rows: pl.DataFrame) -> pl.DataFrame:
     """Those of them over the threshold, or over the share, or both."""
-    due = pl.lit(None, pl.Float64)
-    if limits.share is not None:
-        read, capacity, how = _shared(trace)
-        stretches = rows.select(
-            pl.col("utid").cast(pl.UInt32), "ts", until=pl.col("ts") + pl.col("wait")
-        )
-        due_in = read.due_in(sharing(trace, how, capacity=capacity), stretches)
-        rows = rows.hstack(pl.DataFrame(due_in))
-        due = pl.col("due")
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
-    over = pl.lit(False) if limits.share is None else due >= limits.share * limits.turn
+    over = pl.lit(False) if limits.share is None else pl.col("due") >= limits.share * limits.turn
     # Few are left of millions.
     few = rows.filter(long | over)
     episodes = few.select(
@@ -315,6 +316,7 @@ def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFram
         "ts",
         "wait",
         "censored",
+        "due",
         dur="wait",
         criterion=pl.when(long & over)
         .then(pl.lit("wait, share"))
@@ -322,7 +324,6 @@ def _long_waits(trace: Trace, limits: Limits, rows: pl.DataFrame) -> pl.DataFram
         .then(pl.lit("share"))
         .otherwise(pl.lit("wait"))
         .cast(CRITERION),
-        due=due,
         received=pl.lit(0 if limits.share is not None else None, pl.Int64),
     )
     return _core(episodes)

@@ -255,15 +255,18 @@ class CpuHistory:
         instants: list[int] | None = None,
         most: int = ...,
     ) -> tuple[int, ArrowTable]: ...
-    def due_in(self, sharing: Mapping[str, object], stretches: _ArrowStream) -> ArrowTable: ...
+    def due_in(
+        self,
+        sharing: Mapping[str, object],
+        more: Callable[[ArrowTable | None], _ArrowStream | None],
+    ) -> None: ...
 
 def accounting(
     states: _ArrowStream, window: tuple[int, int], idle: int, own: list[int]
 ) -> tuple[list[tuple[int | None, int, int]], int, int, ArrowTable, bool, bool]: ...
 def levels_of(weights: _Weights, asked: _ArrowStream) -> ArrowTable: ...
 def critical_path(
-    states: _ArrowStream,
-    waits: _ArrowStream,
+    part: Callable[[int], tuple[_ArrowStream, _ArrowStream, int]],
     interval: tuple[int, int],
     utid: int,
     idle: int,

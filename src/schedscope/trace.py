@@ -86,13 +86,17 @@ class Trace:
             rows = {}
             utids = self._table("threads").select(pl.col("utid").max()).collect().item()
             for name in TABLES:
-                frame = self._table(name).collect()
-                if self.folder_of(name) is None:
+                file = partial / f"{name}.parquet"
+                if (self._whole or self).folder_of(name) is None:
+                    frame = self._table(name).collect()
                     check_frame(
                         name, frame, f"table {name}", ncpu=self.ncpu, threads=1 + (utids or 0)
                     )
-                frame.write_parquet(partial / f"{name}.parquet", compression="lz4")
-                rows[name] = frame.height
+                    frame.write_parquet(file, compression="lz4")
+                else:
+                    # Of any length, and looked at when the folder was opened.
+                    self._table(name).sink_parquet(file, compression="lz4")
+                rows[name] = pl.scan_parquet(file).select(pl.len()).collect().item()
             about = {k: v for k, v in self._info.items() if k not in ("cache", "files")}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis import critical_path as in_parts
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import hackbench, make
 
@@ -310,6 +311,32 @@ def test_a_long_path_is_cut_for_people_only(
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"({steps - 20:,} earlier steps; use a larger --top)"
+
+
+@pytest.mark.parametrize("name", ["linux-ftrace-mixed.capture", "linux-ftrace-lossy.capture"])
+def test_in_how_many_parts_the_trace_is_read_changes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the whole and of an interval."""
+    trace = ss.open(FIXTURES / name, cache=tmp_path)
+    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).collect()["utid"]
+    seen = trace.states.select("utid").unique().collect()["utid"]
+    chosen = threads.filter(threads.is_in(seen.implode()))
+    cuts: list[tuple[float, float] | tuple[()]] = [(), (trace.duration / 5e9, trace.duration / 2e9)]
+
+    def paths() -> list[pl.DataFrame]:
+        return [
+            ss.critical_path(trace, *cut, utid=utid)
+            for utid in chosen.gather_every(max(1, chosen.len() // 6))
+            for cut in cuts
+        ]
+
+    whole = paths()
+    monkeypatch.setattr(in_parts, "_HELD", 0)
+    monkeypatch.setattr(in_parts, "_ROWS", 200)
+    for one, other in zip(whole, paths(), strict=True):
+        assert one.equals(other)
+    assert sum(map(len, whole)) > 200
 
 
 @pytest.mark.parametrize(

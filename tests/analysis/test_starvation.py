@@ -16,9 +16,12 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli, units
+from schedscope.analysis._base import batches
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis.starvation import starvation
+from schedscope.analysis._base.sharing_groups import competitors, sharing
+from schedscope.analysis.starvation import due_in_waits as asking, starvation
+from schedscope.analysis.starvation.due_in_waits import due_in_waits
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.simulator.builder import Builder
 
@@ -554,6 +557,37 @@ def test_in_how_many_parts_they_are_accounted_for_changes_nothing(
     assert_frame_equal(ss.starvation(trace, threshold="1ms"), whole)
     assert len(asked) > 3
     assert sum(asked) == whole.height
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_what_was_due_does_not_depend_on_how_many_waits_are_asked_for_at_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit: in order of their ends, some at a time, or in no order."""
+    trace = ss.open(FIXTURES / name, cache=tmp_path)
+    whole = ss.starvation(trace, threshold=None, share=0.1)
+    assert whole.height > 40
+    monkeypatch.setattr(batches, "BATCH", 7)
+    assert_frame_equal(ss.starvation(trace, threshold=None, share=0.1), whole, check_exact=True)
+
+    waits = trace.waits.filter(pl.col("wait") > 0).select("utid", "wait", ts="ts_ready").collect()
+    read, how = competitors(trace, Levels(trace), None)
+    found: list[pl.DataFrame] = []
+
+    def due(rows: pl.DataFrame) -> pl.DataFrame:
+        found.clear()
+        due_in_waits(read, sharing(how), rows.iter_slices(7), found.append)
+        return pl.concat(found).sort("ts", "utid", "wait")
+
+    in_order = due(waits)
+    assert in_order.height == waits.height
+    assert in_order["due"].null_count() == 0
+    times = len(found)
+    monkeypatch.setattr(asking, "_LATE", 20)
+    shuffled = due(waits.sample(fraction=1, shuffle=True, seed=1))
+    # Most were late, and asked for again.
+    assert len(found) > times
+    assert_frame_equal(shuffled, in_order, check_exact=True)
 
 
 def test_the_bully_is_found(tmp_path: Path) -> None:

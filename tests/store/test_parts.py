@@ -147,3 +147,26 @@ def test_a_folder_of_another_writer_is_cut_too(traces: dict[str, ss.Trace], tmp_
     assert ours.height
     assert ours.equals(theirs)
     assert pl.read_parquet(copy.path / "states.parquet").height == trace.states.collect().height
+
+
+@pytest.mark.parametrize("cut", [None, (0.2, 0.7)])
+def test_a_copy_holds_the_same_rows_and_streams_what_is_on_disk(
+    cut: tuple[float, float] | None,
+    traces: dict[str, ss.Trace],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = traces["linux-requests.capture"]
+    times = [f"{int(share * trace.duration)}ns" for share in cut or ()]
+    given = trace.between(*times) if times else trace
+    looked_at: list[str] = []
+    monkeypatch.setattr(
+        "schedscope.trace.check_frame", lambda name, *_, **__: looked_at.append(name)
+    )
+    copy = given.to_sched(tmp_path / "copy.sched")
+    # Of tables on disk no frame is made.
+    assert looked_at == []
+    for name in TABLES:
+        rows = getattr(given, name).collect()
+        assert getattr(copy, name).collect().equals(rows), name
+        assert copy.info["rows"][name] == rows.height

@@ -187,13 +187,11 @@ impl CpuHistory {
         sharing::lag(&self.0, py, sharing, chosen, instants, most)
     }
 
-    /// What was due to each thread in a stretch of time: `stretches` has utid, ts and until.
-    fn due_in(
-        &self,
-        py: Python<'_>,
-        sharing: Sharing<'_>,
-        stretches: &Bound<'_, PyAny>,
-    ) -> PyResult<ArrowTable> {
-        sharing::due_in(&self.0, py, sharing, stretches)
+    /// What was due to threads in stretches of time: calls `more` for some of them (utid, ts and
+    /// until; None for no more), each time with what was `due` in those before, null where nothing
+    /// is known. Of the first ones everything is known. Of further ones it is known if their ends
+    /// come in order, and each begins after the end before or where its thread began to wait last.
+    fn due_in(&self, py: Python<'_>, sharing: Sharing<'_>, more: Py<PyAny>) -> PyResult<()> {
+        sharing::due_in(&self.0, py, sharing, &more)
     }
 }

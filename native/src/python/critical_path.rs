@@ -7,35 +7,47 @@ use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
 use super::tables::{counts, cpus, each_batch, ints, source_of, table};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sweep::path;
 
 /// The steps of the path that led thread `utid` to the end of the `interval`, in order of time.
 ///
-/// `states` has ts, dur, utid, state, cpu and end, `waits` utid, ts_ready, ts_run,
+/// `part` is called for part after part of the trace, each time with the instant up to which it is
+/// needed, and answers (`states`, `waits`, the instant before it from which on it has all that they
+/// have). `states` has ts, dur, utid, state, cpu and end, `waits` utid, ts_ready, ts_run,
 /// ts_enqueued, cause and waker_utid; `idle`: the number of idle threads; `parents` by utid.
 #[pyfunction]
 pub fn critical_path(
     py: Python<'_>,
-    states: &Bound<'_, PyAny>,
-    waits: &Bound<'_, PyAny>,
+    part: &Bound<'_, PyAny>,
     interval: (i64, i64),
     utid: u32,
     idle: u32,
     parents: Vec<Option<u32>>,
 ) -> PyResult<ArrowTable> {
-    let waits = source_of(waits, "waits")?
-        .batches()
-        .collect::<Result<Vec<_>>>()?;
-    let mut rows = Vec::new();
-    each_batch(states, |batch| {
-        rows.push(batch);
-        Ok(())
-    })?;
-    let mut steps = py.detach(|| -> Result<_> {
-        let lives = path::Lives::new(&rows, &waits, interval)?;
-        path::walk(&lives, interval, utid, idle, &parents)
-    })?;
+    let mut walk = path::Walk::new(interval, utid, idle, &parents);
+    let mut needed = Some(interval.1);
+    while let Some(until) = needed {
+        let (states, waits, since) =
+            part.call1((until,))?
+                .extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>, i64)>()?;
+        let waits = source_of(&waits, "waits")?
+            .batches()
+            .collect::<Result<Vec<_>>>()?;
+        let mut rows = Vec::new();
+        each_batch(&states, |batch| {
+            rows.push(batch);
+            Ok(())
+        })?;
+        needed = py.detach(|| {
+            let lives = path::Lives::new(&rows, &waits, (since, until))?;
+            walk.go(&lives, since)
+        })?;
+        if needed.is_some_and(|needed| needed >= until) {
+            return Err(Error::internal("a part of a trace that is none").into());
+        }
+    }
+    let mut steps = walk.steps;
     steps.reverse();
     Ok(table(vec![
         ("ts", ints(steps.iter().map(|step| step.ts))),

@@ -3,12 +3,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arrow::ArrowTable;
-use super::tables::{Frames, rows_in};
+use super::tables::{Frames, rows_in, source_in};
 use crate::error::Result;
 use crate::reconstruct::facts::{self, Facts, TableIn};
 use crate::sim::extract::{
     Enters, Extractor, Rules, ThreadOut, call_rows, futex_rows, mask_rows, steps_of,
 };
+use crate::store::Source;
 
 type Pipes = Vec<(Option<u64>, u64, u64, Option<u64>)>;
 
@@ -16,10 +17,10 @@ type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>
 
 /// A workload's steps and threads out of a trace's fact tables.
 ///
-/// `facts`: switches, wakeups and, where recorded, yields, `calls`, the ends of reads and
-/// writes: `ts, utid, process, parent, enters, writes, value`, and `futexes`, those of futex calls
-/// on the words of mutexes: `ts, utid, process, enters, waits, address`. Answers (steps, threads by
-/// column, pipes, report): steps in order of `program`, which is the thread's row; of
+/// `facts`: switches and wakeups, in memory or on disk, and, where recorded, yields, `calls`, the
+/// ends of reads and writes: `ts, utid, process, parent, enters, writes, value`, and `futexes`,
+/// those of futex calls on the words of mutexes: `ts, utid, process, enters, waits, address`.
+/// Answers (steps, threads by column, pipes, report): steps in order of `program`, which is the thread's row; of
 /// each pipe its capacity, the level at which writers are woken, what is in it, and the
 /// size of its pages. `page` is that of the recorded machine.
 #[pyfunction]
@@ -39,13 +40,16 @@ pub fn extract<'py>(
     clock: Option<(i64, i64)>,
 ) -> PyResult<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
-    let (switches, wakeups, yields) = (read("switches")?, read("wakeups")?, read("yields")?);
     let (calls, futexes, masks) = (read("calls")?, read("futexes")?, read("masks")?);
+    let source = |name| source_in(&facts, name);
+    let (switches, wakeups, yields) = (source("switches")?, source("wakeups")?, source("yields")?);
     let (out, steps) = py.detach(|| -> Result<_> {
+        // What is read from disk is let go where its rows are made.
+        let rows = |source: Source<'_>| source.batches().collect::<Result<Vec<_>>>();
         let facts = Facts {
-            switches: facts::switches(TableIn::new("switches", &switches))?,
-            wakeups: facts::wakeups(TableIn::new("wakeups", &wakeups))?,
-            yields: facts::yields(TableIn::new("yields", &yields))?,
+            switches: facts::switches(TableIn::new("switches", &rows(switches)?))?,
+            wakeups: facts::wakeups(TableIn::new("wakeups", &rows(wakeups)?))?,
+            yields: facts::yields(TableIn::new("yields", &rows(yields)?))?,
             ..Facts::default()
         };
         let calls = call_rows(&TableIn::new("calls", &calls))?;
@@ -60,9 +64,9 @@ pub fn extract<'py>(
             page: page.max(1),
             clock,
         };
-        let out = Extractor::new(ncpu, window.0, rules, has_waking, &drop)
-            .run(&facts, &calls, &futexes, &masks, window.1);
-        let steps = steps_of(&out)?;
+        let mut out = Extractor::new(ncpu, window.0, rules, has_waking, &drop)
+            .run(facts, &calls, &futexes, &masks, window.1);
+        let steps = steps_of(&mut out)?;
         Ok((out, steps))
     })?;
     let threads = PyDict::new(py);

@@ -13,10 +13,10 @@ use super::tables::{counts, cpus, floats, ints, table};
 use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::states::NOWHERE;
+use crate::sweep::due_in::{Due, Stretches};
 use crate::sweep::group_shares::Groups;
 use crate::sweep::history::History;
-use crate::sweep::lag::Stretches;
-use crate::sweep::{due, lag};
+use crate::sweep::{due, due_in, lag};
 
 /// How threads share: options of `CpuHistory.due`, `lag` and `due_in`.
 #[derive(FromPyObject)]
@@ -127,15 +127,27 @@ pub fn lag(
     Ok((threads, accounts))
 }
 
-/// Of each stretch what was `due`, in the order in which they are given.
+/// Asks `more` for stretches of time, some at a time, and hands it what was `due` in the last ones.
 pub fn due_in(
     read: &History,
     py: Python<'_>,
     sharing: Sharing<'_>,
-    stretches: &Bound<'_, PyAny>,
-) -> PyResult<ArrowTable> {
+    more: &Py<PyAny>,
+) -> PyResult<()> {
     let question = question(read, sharing)?;
-    let (schema, batches) = read_stream(stretches)?;
+    let more = |due: Option<Due>| Python::attach(|py| next_stretches(more.bind(py), due));
+    Ok(py.detach(|| due_in::due_in(&read.changes, &question, read.begin, more))?)
+}
+
+fn next_stretches(more: &Bound<'_, PyAny>, due: Option<Due>) -> Result<Option<Stretches>> {
+    let due = due
+        .map(|due| table(vec![("due", Arc::new(Float64Array::from(due)))]))
+        .transpose()?;
+    let stretches = more.call1((due,))?;
+    if stretches.is_none() {
+        return Ok(None);
+    }
+    let (schema, batches) = read_stream(&stretches)?;
     let whole = match &batches[..] {
         // Its columns are used where they are.
         [one] => one.clone(),
@@ -147,14 +159,11 @@ pub fn due_in(
         full::<Int64Type>(&whole, name)?;
     }
     full::<UInt32Type>(&whole, "utid")?;
-    let asked = Stretches {
+    Ok(Some(Stretches {
         utid: column::<UInt32Type>(&whole, "utid")?.clone(),
         ts: column::<Int64Type>(&whole, "ts")?.clone(),
         until: column::<Int64Type>(&whole, "until")?.clone(),
-        begin: read.begin,
-    };
-    let due = py.detach(|| lag::due_in(&read.changes, &question, &asked))?;
-    Ok(table(vec![("due", Arc::new(Float64Array::from(due)))])?)
+    }))
 }
 
 fn question(read: &History, sharing: Sharing<'_>) -> Result<due::SharingQuery> {

@@ -1,13 +1,11 @@
 //! What was due to each thread and what it received, up to any instant.
-use arrow_array::{Int64Array, UInt32Array};
-
 use super::changes::{Changes, Position, Presence, Sweep};
 use super::due::{Set, SharingQuery};
 use super::group_shares::Grouped;
 use super::quotas;
 use super::shortfall::{Path, Point, Shortfall};
 use super::weights::{class_of, level_of};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Whether and how a thread competes, and its account up to then: less than a line of the
 /// processor's cache.
@@ -37,16 +35,28 @@ const AWAY: Thread = Thread {
 };
 
 /// Hears of threads' accounts, in order of time.
-trait Reader {
+pub(super) trait Reader {
     /// The account at the instants up to `t` is asked for now: nobody has come or gone since
     /// the last change.
     fn before(&mut self, _t: i64, _accounts: &mut Accounts<'_>) {}
-    /// A thread did something else up to the instant of its account; it is a `turn` if it began or
-    /// ended to compete, or goes on with it otherwise.
-    fn change(&mut self, _utid: u32, _did: Presence, _turn: bool, _account: &Point) {}
+    /// A thread does something else from the instant of its account on; it is a `turn` if it began
+    /// or ended to compete, or goes on with it otherwise.
+    fn change(
+        &mut self,
+        _utid: u32,
+        _did: Presence,
+        _does: Presence,
+        _turn: bool,
+        _account: &Point,
+    ) {
+    }
+    /// Whether it needs no more of them.
+    fn ended(&self) -> bool {
+        false
+    }
 }
 
-struct Accounts<'a> {
+pub(super) struct Accounts<'a> {
     question: &'a SharingQuery,
     sets: Vec<Set>,
     threads: Vec<Thread>,
@@ -56,7 +66,7 @@ struct Accounts<'a> {
 
 impl Accounts<'_> {
     /// The thread's account at `t`.
-    fn at(&mut self, utid: u32, t: i64) -> Point {
+    pub(super) fn at(&mut self, utid: u32, t: i64) -> Point {
         let Some(thread) = self.threads.get_mut(utid as usize) else {
             return Point::default();
         };
@@ -146,15 +156,19 @@ impl<R: Reader> Sweep for Lags<'_, R> {
         reader.before(t, accounts);
         let account = accounts.at(utid, t);
         let turn = accounts.place(utid, t, to);
-        reader.change(utid, from.doing, turn, &account);
+        reader.change(utid, from.doing, to.doing, turn, &account);
     }
 
     fn idle(&mut self, _: i64, _: u16, _: bool) {}
 
     fn instant(&mut self, _: i64) {}
+
+    fn ended(&self) -> bool {
+        self.reader.ended()
+    }
 }
 
-fn swept<R: Reader>(changes: &Changes, question: &SharingQuery, reader: R) -> Result<R> {
+pub(super) fn swept<R: Reader>(changes: &Changes, question: &SharingQuery, reader: R) -> Result<R> {
     let count = question.sets(changes);
     let mut sweep = Lags {
         accounts: Accounts {
@@ -185,7 +199,7 @@ pub fn turns(
         of: Vec<Vec<Point>>,
     }
     impl Reader for Turns<'_> {
-        fn change(&mut self, utid: u32, _: Presence, turn: bool, account: &Point) {
+        fn change(&mut self, utid: u32, _: Presence, _: Presence, turn: bool, account: &Point) {
             if turn && self.chosen.get(utid as usize) == Some(&true) {
                 self.of[utid as usize].push(*account);
             }
@@ -231,7 +245,7 @@ pub fn sampled(
             }
         }
 
-        fn change(&mut self, utid: u32, _: Presence, turn: bool, _: &Point) {
+        fn change(&mut self, utid: u32, _: Presence, _: Presence, turn: bool, _: &Point) {
             let who = utid as usize;
             if turn && self.chosen.get(who) == Some(&true) && self.of[who].is_empty() {
                 self.seen.push(utid);
@@ -265,99 +279,6 @@ pub fn sampled(
     Ok((found.seen.len(), of))
 }
 
-/// Stretches of time of threads, column by column; ns on the trace's clock.
-pub struct Stretches {
-    pub utid: UInt32Array,
-    pub ts: Int64Array,
-    pub until: Int64Array,
-    /// Where the window begins on that clock.
-    pub begin: i64,
-}
-
-impl Stretches {
-    /// Since the begin of the window, which is so long.
-    fn within(&self, t: i64, length: i64) -> i64 {
-        t.saturating_sub(self.begin).clamp(0, length)
-    }
-}
-
-/// What was due to each thread in its stretch of time.
-///
-/// Takes 16 bytes for each stretch beside their columns: questions ask for millions at once.
-pub fn due_in(
-    changes: &Changes,
-    question: &SharingQuery,
-    stretches: &Stretches,
-) -> Result<Vec<f64>> {
-    /// Instants in order of time.
-    struct Instants {
-        /// Numbers of the stretches.
-        order: Vec<u32>,
-        done: usize,
-        /// The next one.
-        at: i64,
-    }
-    struct Asked<'a> {
-        stretches: &'a Stretches,
-        length: i64,
-        begins: Instants,
-        ends: Instants,
-        due: Vec<f64>,
-    }
-    impl Asked<'_> {
-        /// Goes on to the next begin, or end; the stretch of this one.
-        fn pass(&mut self, ends: bool) -> usize {
-            let (instants, times) = if ends {
-                (&mut self.ends, &self.stretches.until)
-            } else {
-                (&mut self.begins, &self.stretches.ts)
-            };
-            let number = instants.order[instants.done];
-            instants.done += 1;
-            instants.at = match instants.order.get(instants.done) {
-                Some(next) => self
-                    .stretches
-                    .within(times.value(*next as usize), self.length),
-                None => i64::MAX,
-            };
-            number as usize
-        }
-    }
-    impl Reader for Asked<'_> {
-        #[inline]
-        fn before(&mut self, t: i64, accounts: &mut Accounts<'_>) {
-            // What an account has at an instant does not depend on who asks first.
-            loop {
-                let at = self.begins.at.min(self.ends.at);
-                if at > t {
-                    return;
-                }
-                let ends = at < self.begins.at;
-                let number = self.pass(ends);
-                let due = accounts.at(self.stretches.utid.value(number), at).due;
-                self.due[number] += if ends { due } else { -due };
-            }
-        }
-    }
-    let count = u32::try_from(stretches.utid.len())
-        .map_err(|_| Error::internal("more stretches of time than 32 bits can number"))?;
-    let ordered = |times: &Int64Array| {
-        let mut order: Vec<u32> = (0..count).collect();
-        order.sort_by_key(|number| times.value(*number as usize));
-        let first = order.first().map(|number| times.value(*number as usize));
-        let at = first.map_or(i64::MAX, |t| stretches.within(t, changes.length));
-        Instants { order, done: 0, at }
-    };
-    let reader = Asked {
-        begins: ordered(&stretches.ts),
-        ends: ordered(&stretches.until),
-        due: vec![0.0; stretches.utid.len()],
-        length: changes.length,
-        stretches,
-    };
-    Ok(swept(changes, question, reader)?.due)
-}
-
 /// Windows in which the service of the `chosen` threads fell short of what was due by `bound` and
 /// more.
 pub fn shortfalls(
@@ -373,7 +294,7 @@ pub fn shortfalls(
         found: Vec<Shortfall>,
     }
     impl Reader for Shortfalls<'_> {
-        fn change(&mut self, utid: u32, did: Presence, turn: bool, account: &Point) {
+        fn change(&mut self, utid: u32, did: Presence, _: Presence, turn: bool, account: &Point) {
             let who = utid as usize;
             if self.chosen.get(who) != Some(&true) {
                 return;
@@ -400,71 +321,4 @@ pub fn shortfalls(
         found.extend(path.last(bound).map(|found| Shortfall { utid, ..found }));
     }
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::Source;
-    use crate::sweep::history::History;
-    use crate::sweep::random_states::{LENGTH, THREADS, random, world};
-    use crate::sweep::weights::Weights;
-
-    #[test]
-    fn what_was_due_in_a_stretch_is_what_the_account_gained_whoever_else_is_asked_for() {
-        let mut gained = 0;
-        for seed in 0..60 {
-            let states = Source::Held("states", vec![world(seed).0]);
-            let weights = Some(Weights::equal());
-            let read = History::read(&states, (10, LENGTH), 1, weights).expect("states");
-            let question = SharingQuery {
-                table: read.weights().expect("weights").table,
-                classes: 3,
-                machine: seed % 2 == 0,
-                capacity: Some(3).filter(|_| seed % 2 == 0),
-                by_cpu: false,
-                groups: None,
-                fair: 0,
-                quotas: None,
-            };
-            let mut random = random(seed);
-            // Some begin before the window, some end after it, and some are no longer than nothing.
-            let asked: Vec<(u32, i64, i64)> = (0..40)
-                .map(|_| {
-                    let ts = i64::from(random(LENGTH as u32));
-                    (1 + random(THREADS), ts, ts + i64::from(random(60)))
-                })
-                .collect();
-            let due = |asked: &[(u32, i64, i64)]| {
-                let stretches = Stretches {
-                    utid: asked.iter().map(|one| one.0).collect(),
-                    ts: asked.iter().map(|one| one.1).collect(),
-                    until: asked.iter().map(|one| one.2).collect(),
-                    begin: read.begin,
-                };
-                due_in(&read.changes, &question, &stretches).expect("changes")
-            };
-            let together = due(&asked);
-            let mut reversed = asked.clone();
-            reversed.reverse();
-            let mut backwards = due(&reversed);
-            backwards.reverse();
-            assert_eq!(backwards, together, "seed {seed}");
-            let within = |t: i64| (t - read.begin).clamp(0, read.changes.length);
-            for ((utid, ts, until), due) in asked.iter().zip(together) {
-                let chosen: Vec<bool> = (0..=THREADS).map(|one| one == *utid).collect();
-                let instants = [within(*ts), within(*until)];
-                let (_, accounts) =
-                    sampled(&read.changes, &question, &chosen, &instants, 2).expect("changes");
-                let account = &accounts[*utid as usize];
-                let expected = account.get(1).map_or(0.0, |end| end.due - account[0].due);
-                assert!(
-                    (due - expected).abs() < 1e-6,
-                    "seed {seed}: {due} {expected}"
-                );
-                gained += usize::from(due > 0.0);
-            }
-        }
-        assert!(gained > 1000, "{gained}");
-    }
 }

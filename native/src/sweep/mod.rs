@@ -10,6 +10,7 @@ pub mod charges;
 pub mod clock;
 pub mod cpu_index;
 pub mod due;
+pub mod due_in;
 pub mod episode_interference;
 pub mod episodes;
 pub mod group_shares;

@@ -275,169 +275,220 @@ fn value(array: &Int64Array, at: usize) -> Option<i64> {
     array.is_valid(at).then(|| array.value(at))
 }
 
-/// The steps, last one first; utids below `idle` are nobody, `parents` is by utid.
-pub fn walk(
-    lives: &Lives<'_>,
-    (begin, end): (i64, i64),
-    utid: u32,
+/// A walk back from an instant of a thread, through one part of the trace after another.
+pub struct Walk<'a> {
+    begin: i64,
+    /// Utids below are nobody.
     idle: u32,
-    parents: &[Option<u32>],
-) -> Result<Vec<Step>> {
-    let mut steps = Vec::new();
-    let mut at = utid;
-    let mut t = end;
-    let (mut ended, mut other) = (Ended::End, None);
-    // Threads that were met at this instant already: wakeups of no duration may form a ring.
-    let mut met = BTreeSet::from([at]);
-    // The path may begin in a sleep; later only an interrupt's wakeup makes it.
-    let mut external = true;
-    let parent = |utid: u32| parents.get(utid as usize).copied().flatten();
-    let mut turns = 0usize;
-    while t > begin {
-        turns += 1;
-        if turns.is_multiple_of(CHECK_EVERY) {
-            check_interrupt()?;
+    /// By utid.
+    parents: &'a [Option<u32>],
+    /// The last one first.
+    pub steps: Vec<Step>,
+    /// The thread at hand, and the instant before which it is looked at.
+    at: u32,
+    t: i64,
+    /// What it does then, if a later part than the next one showed it.
+    held: Option<Life>,
+    /// Of the step that comes next.
+    ended: Ended,
+    other: Option<u32>,
+    /// Threads that were met at this instant already: wakeups of no duration may form a ring.
+    met: BTreeSet<u32>,
+    /// The path may begin in a sleep; later only an interrupt's wakeup makes it.
+    external: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// From the end of an interval back to its begin.
+    pub fn new((begin, end): (i64, i64), utid: u32, idle: u32, parents: &'a [Option<u32>]) -> Self {
+        Self {
+            begin,
+            idle,
+            parents,
+            steps: Vec::new(),
+            at: utid,
+            t: end,
+            held: None,
+            ended: Ended::End,
+            other: None,
+            met: BTreeSet::from([utid]),
+            external: true,
         }
-        let Some(life) = lives.at(at, t) else {
-            // It is new, and got a CPU at once: nothing of it was before.
-            let made = lives
-                .wait(at, t)
-                .filter(|wait| wait.ready == t && wait.cause == NEW);
-            let by = made.and_then(|wait| wait.waker.or_else(|| parent(at)));
-            let Some(by) = by.filter(|by| *by >= idle && !met.contains(by)) else {
+    }
+
+    /// Goes on through what is known from `since` on; up to when what was before is needed, or
+    /// none if the walk is over.
+    pub fn go(&mut self, lives: &Lives<'_>, since: i64) -> Result<Option<i64>> {
+        let mut turns = 0usize;
+        while self.t > self.begin {
+            turns += 1;
+            if turns.is_multiple_of(CHECK_EVERY) {
+                check_interrupt()?;
+            }
+            if self.t < since {
+                return Ok(Some(self.t));
+            }
+            let Some(life) = self.held.take().or_else(|| lives.at(self.at, self.t)) else {
+                if self.begins(lives) {
+                    continue;
+                }
                 break;
             };
-            (ended, other, at) = (Ended::Woke, Some(at), by);
-            met.insert(at);
-            continue;
-        };
-        let ts = life.ts.max(begin);
-        if life.state == RUNNING {
-            steps.push(Step {
-                ts,
-                until: t,
-                kind: Kind::Run,
-                utid: at,
-                cpu: life.cpu,
-                ended,
-                other,
-            });
-            (ended, other, external) = (Ended::Ran, None, false);
-        } else if is_asleep(life.state) {
-            if !external || (life.lost && life.until == t) {
-                // Somebody woke it, and it woke the next one at once: in a simulation that may
-                // take no time. Else its wakeup was not recorded.
-                let wait = if life.lost || life.until > t {
-                    None
-                } else {
-                    lives.wait(at, t).filter(|wait| wait.ready == t)
-                };
-                match wait.map(|wait| (wait.cause, wait.waker.filter(|waker| *waker >= idle))) {
-                    Some((_, Some(waker))) if !met.contains(&waker) => {
-                        (ended, other, at) = (Ended::Woke, Some(at), waker);
-                        met.insert(at);
-                    }
-                    // An interrupt did, and it got a CPU at once.
-                    Some((WAKE, None)) => (ended, other, external) = (Ended::Woken, None, true),
-                    _ => break,
+            let ts = life.ts.max(self.begin);
+            let goes_on = if life.state == RUNNING {
+                self.step(ts, self.t, Kind::Run, life.cpu);
+                (self.ended, self.other, self.external) = (Ended::Ran, None, false);
+                self.back_to(ts)
+            } else if is_asleep(life.state) {
+                self.asleep(&life, lives)
+            } else if life.state == RUNNABLE {
+                if ts < since {
+                    // Why it waited is known there.
+                    self.held = Some(life);
+                    return Ok(Some(ts));
                 }
-                continue;
-            }
-            steps.push(Step {
-                ts,
-                until: t,
-                kind: Kind::Sleep,
-                utid: at,
-                cpu: None,
-                ended,
-                other: None,
-            });
-            (ended, other, external) = (Ended::Slept, None, false);
-        } else if life.state == RUNNABLE {
-            let wait = lives.wait(at, life.ts);
-            let mut cut = t;
-            let first = wait.as_ref().is_some_and(|wait| wait.ready == life.ts);
-            if let Some(enqueued) = wait
-                .as_ref()
-                .filter(|wait| first && matches!(wait.cause, WAKE | NEW))
-                .and_then(|wait| wait.enqueued)
-            {
-                cut = enqueued.max(ts).min(t);
-            }
-            let step = |ts, until, kind, ended| Step {
-                ts,
-                until,
-                kind,
-                utid: at,
-                cpu: life.cpu,
-                ended,
-                other: None,
+                self.runnable(&life, lives)
+            } else {
+                false
             };
-            if cut < t {
-                steps.push(step(cut, t, Kind::Wait, ended));
-                ended = Ended::Enqueued;
+            if !goes_on {
+                break;
             }
-            if ts < cut {
-                // Without the instant of the queue, all of it is waiting. A thread that had not
-                // come onto a queue by `t`, and did later, was being placed.
-                let placing = wait
-                    .as_ref()
-                    .and_then(|wait| wait.enqueued)
-                    .is_some_and(|at| at >= t);
-                let kind = if cut < t || placing {
-                    Kind::Wake
-                } else {
-                    Kind::Wait
-                };
-                steps.push(step(ts, cut, kind, ended));
-            }
-            (other, external) = (None, false);
-            match wait.filter(|_| first) {
-                None => ended = Ended::Moved,
-                Some(wait) if wait.cause == PREEMPT => ended = Ended::Preempted,
-                Some(wait) if wait.cause == YIELD => ended = Ended::Yielded,
-                Some(wait) if ts == life.ts => {
-                    let mut waker = wait.waker;
-                    if waker.is_none() && wait.cause == NEW {
-                        waker = parent(at);
-                    }
-                    if lives
-                        .at(at, ts)
-                        .is_some_and(|before| before.state == RUNNING)
-                    {
-                        ended = Ended::Slept; // woken again before it was off its CPU
-                    } else if let Some(waker) = waker.filter(|waker| *waker >= idle) {
-                        (ended, other) = (Ended::Woke, Some(at));
-                        met = BTreeSet::from([at, waker]);
-                        (at, t) = (waker, ts);
-                        continue;
-                    } else if wait.cause == WAKE {
-                        (ended, external) = (Ended::Woken, true);
-                    } else {
-                        t = ts;
-                        break;
-                    }
-                }
-                Some(_) => {}
-            }
-        } else {
-            break;
         }
-        if ts < t {
-            met = BTreeSet::from([at]);
+        if self.t > self.begin {
+            (self.ended, self.other) = (Ended::Unknown, None);
+            self.step(self.begin, self.t, Kind::Unknown, None);
         }
-        t = ts;
+        Ok(None)
     }
-    if t > begin {
-        steps.push(Step {
-            ts: begin,
-            until: t,
-            kind: Kind::Unknown,
-            utid: at,
-            cpu: None,
-            ended: Ended::Unknown,
-            other: None,
+
+    fn step(&mut self, ts: i64, until: i64, kind: Kind, cpu: Option<u16>) {
+        self.steps.push(Step {
+            ts,
+            until,
+            kind,
+            utid: self.at,
+            cpu,
+            ended: self.ended,
+            other: self.other.filter(|_| kind == Kind::Run),
         });
     }
-    Ok(steps)
+
+    /// The walk goes on with the same thread at `ts`.
+    fn back_to(&mut self, ts: i64) -> bool {
+        if ts < self.t {
+            self.met = BTreeSet::from([self.at]);
+        }
+        self.t = ts;
+        true
+    }
+
+    /// The walk goes on at the same instant with a thread that woke this one.
+    fn woken_by(&mut self, waker: u32) {
+        (self.ended, self.other) = (Ended::Woke, Some(self.at));
+        self.at = waker;
+        self.met.insert(waker);
+    }
+
+    fn parent(&self, utid: u32) -> Option<u32> {
+        self.parents.get(utid as usize).copied().flatten()
+    }
+
+    /// Whether the thread, of which nothing was before, is new and got a CPU at once.
+    fn begins(&mut self, lives: &Lives<'_>) -> bool {
+        let made = lives
+            .wait(self.at, self.t)
+            .filter(|wait| wait.ready == self.t && wait.cause == NEW);
+        let by = made.and_then(|wait| wait.waker.or_else(|| self.parent(self.at)));
+        let by = by.filter(|by| *by >= self.idle && !self.met.contains(by));
+        by.inspect(|by| self.woken_by(*by)).is_some()
+    }
+
+    fn asleep(&mut self, life: &Life, lives: &Lives<'_>) -> bool {
+        let t = self.t;
+        if self.external && !(life.lost && life.until == t) {
+            self.step(life.ts.max(self.begin), t, Kind::Sleep, None);
+            (self.ended, self.other, self.external) = (Ended::Slept, None, false);
+            return self.back_to(life.ts.max(self.begin));
+        }
+        // Somebody woke it, and it woke the next one at once: in a simulation that may
+        // take no time. Else its wakeup was not recorded.
+        let wait = if life.lost || life.until > t {
+            None
+        } else {
+            lives.wait(self.at, t).filter(|wait| wait.ready == t)
+        };
+        let woken = wait.map(|wait| (wait.cause, wait.waker.filter(|by| *by >= self.idle)));
+        match woken {
+            Some((_, Some(waker))) if !self.met.contains(&waker) => self.woken_by(waker),
+            // An interrupt did, and it got a CPU at once.
+            Some((WAKE, None)) => {
+                (self.ended, self.other, self.external) = (Ended::Woken, None, true);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn runnable(&mut self, life: &Life, lives: &Lives<'_>) -> bool {
+        let (t, ts) = (self.t, life.ts.max(self.begin));
+        let wait = lives.wait(self.at, life.ts);
+        let mut cut = t;
+        let first = wait.as_ref().is_some_and(|wait| wait.ready == life.ts);
+        if let Some(enqueued) = wait
+            .as_ref()
+            .filter(|wait| first && matches!(wait.cause, WAKE | NEW))
+            .and_then(|wait| wait.enqueued)
+        {
+            cut = enqueued.max(ts).min(t);
+        }
+        if cut < t {
+            self.step(cut, t, Kind::Wait, life.cpu);
+            self.ended = Ended::Enqueued;
+        }
+        if ts < cut {
+            // Without the instant of the queue, all of it is waiting. A thread that had not
+            // come onto a queue by `t`, and did later, was being placed.
+            let placing = wait
+                .as_ref()
+                .and_then(|wait| wait.enqueued)
+                .is_some_and(|at| at >= t);
+            let kind = if cut < t || placing {
+                Kind::Wake
+            } else {
+                Kind::Wait
+            };
+            self.step(ts, cut, kind, life.cpu);
+        }
+        (self.other, self.external) = (None, false);
+        match wait.filter(|_| first) {
+            None => self.ended = Ended::Moved,
+            Some(wait) if wait.cause == PREEMPT => self.ended = Ended::Preempted,
+            Some(wait) if wait.cause == YIELD => self.ended = Ended::Yielded,
+            Some(wait) if ts == life.ts => {
+                let mut waker = wait.waker;
+                if waker.is_none() && wait.cause == NEW {
+                    waker = self.parent(self.at);
+                }
+                if lives
+                    .at(self.at, ts)
+                    .is_some_and(|before| before.state == RUNNING)
+                {
+                    self.ended = Ended::Slept; // woken again before it was off its CPU
+                } else if let Some(waker) = waker.filter(|waker| *waker >= self.idle) {
+                    self.met = BTreeSet::from([self.at]);
+                    self.woken_by(waker);
+                    self.t = ts;
+                    return true;
+                } else if wait.cause == WAKE {
+                    (self.ended, self.external) = (Ended::Woken, true);
+                } else {
+                    self.t = ts;
+                    return false;
+                }
+            }
+            Some(_) => {}
+        }
+        self.back_to(ts)
+    }
 }

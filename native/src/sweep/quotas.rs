@@ -201,6 +201,10 @@ impl<S: Sweep> Sweep for Within<'_, S> {
         self.edges(t, true);
         self.inner.instant(t);
     }
+
+    fn ended(&self) -> bool {
+        self.inner.ended()
+    }
 }
 
 #[cfg(test)]

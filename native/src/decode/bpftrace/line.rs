@@ -306,7 +306,10 @@ mod tests {
         else {
             panic!("no refill");
         };
-        assert_eq!((ts, cpu, timer), (5_321_876_067_235, 1, 0xffff_9bbe_4ae2_8000));
+        assert_eq!(
+            (ts, cpu, timer),
+            (5_321_876_067_235, 1, 0xffff_9bbe_4ae2_8000)
+        );
     }
 
     #[test]

@@ -244,19 +244,19 @@ impl Extractor {
         utid >= self.ncpu && !self.dropped.get(utid as usize).copied().unwrap_or(false)
     }
 
-    /// Feeds all rows; `end` is that of the window.
+    /// Feeds all rows, and lets go of them; `end` is that of the window.
     pub fn run(
         mut self,
-        facts: &Facts,
+        facts: Facts,
         calls: &[CallRow],
         futexes: &[FutexRow],
         masks: &[MaskRow],
         end: i64,
     ) -> Self {
-        let ends = self.find_pipes(facts, calls);
-        let moments = self.find_mutexes(facts, futexes, calls, end);
+        let ends = self.find_pipes(&facts, calls);
+        let moments = self.find_mutexes(&facts, futexes, calls, end);
         let mut ends_of_futexes = self.find_queues(futexes);
-        let hidden = self.hidden_jobs(facts, futexes, &ends_of_futexes, end);
+        let hidden = self.hidden_jobs(&facts, futexes, &ends_of_futexes, end);
         ends_of_futexes.extend(hidden);
         ends_of_futexes.sort_by_key(|end| end.ts);
         let (mut s, mut w, mut y, mut c, mut m, mut f, mut a) = (0, 0, 0, 0, 0, 0, 0);
@@ -318,6 +318,7 @@ impl Extractor {
                 s += 1;
             }
         }
+        drop(facts);
         self.finish(end);
         self.unname_signals();
         self.charge_sleeps();

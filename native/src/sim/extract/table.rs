@@ -9,27 +9,31 @@ use arrow_array::{
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::super::load::op;
-use super::{Extractor, linux_priority};
+use super::{Extractor, Made, linux_priority};
 use crate::columns::table;
 use crate::error::Result;
 
-/// A column as it grows, with places for what is missing.
+/// A column of so many rows, with places for what is missing: those take no memory where there are
+/// many in a row.
 struct Sparse<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
     valid: BooleanBufferBuilder,
 }
 
 impl<T: ArrowPrimitiveType> Sparse<T> {
-    fn with_capacity(n: usize) -> Self {
+    fn new(n: usize) -> Self {
         Self {
-            values: Vec::with_capacity(n),
+            // The system gives out zeros, and a page of memory where something else is written.
+            values: vec![T::Native::default(); n],
             valid: BooleanBufferBuilder::new(n),
         }
     }
 
     fn push(&mut self, value: Option<T::Native>) {
+        if let (Some(value), Some(to)) = (value, self.values.get_mut(self.valid.len())) {
+            *to = value;
+        }
         self.valid.append(value.is_some());
-        self.values.push(value.unwrap_or_default());
     }
 
     fn finish(mut self) -> ArrayRef {
@@ -38,31 +42,32 @@ impl<T: ArrowPrimitiveType> Sparse<T> {
     }
 }
 
-/// The steps of all threads, those of one together, and then those of each job.
-pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
+/// Takes the steps of all threads, those of one together, and then those of each job.
+pub fn steps_of(out: &mut Extractor) -> Result<RecordBatch> {
     let first_job = out.threads.len() as u32;
-    let programs = out.threads.iter().map(|t| &t.steps);
-    let programs = || programs.clone().chain(&out.job_steps);
-    let n = programs().map(Vec::len).sum();
+    let has_steps: Vec<bool> = out.job_steps.iter().map(|job| !job.is_empty()).collect();
+    let threads = out.threads.iter_mut().map(|thread| &mut thread.steps);
+    let mut programs: Vec<&mut Vec<Made>> = threads.chain(&mut out.job_steps).collect();
+    let n = programs.iter().map(|steps| steps.len()).sum();
     let mut program = Vec::with_capacity(n);
     let mut ops = Vec::with_capacity(n);
-    let mut ns = Sparse::<Int64Type>::with_capacity(n);
-    let mut thread = Sparse::<UInt32Type>::with_capacity(n);
-    let mut count = Sparse::<Int64Type>::with_capacity(n);
-    let mut step = Sparse::<UInt32Type>::with_capacity(n);
+    let mut ns = Sparse::<Int64Type>::new(n);
+    let mut thread = Sparse::<UInt32Type>::new(n);
+    let mut count = Sparse::<Int64Type>::new(n);
+    let mut step = Sparse::<UInt32Type>::new(n);
     let mut disk = BooleanBuilder::with_capacity(n);
     let mut meet = BooleanBuilder::with_capacity(n);
     let mut sync = BooleanBuilder::with_capacity(n);
-    let mut pipe = Sparse::<UInt32Type>::with_capacity(n);
-    let mut mutex = Sparse::<UInt32Type>::with_capacity(n);
-    let mut barrier = Sparse::<UInt32Type>::with_capacity(n);
-    let mut queue = Sparse::<UInt32Type>::with_capacity(n);
-    let mut job = Sparse::<UInt32Type>::with_capacity(n);
-    let mut class = Sparse::<UInt8Type>::with_capacity(n);
-    let mut nice = Sparse::<Int8Type>::with_capacity(n);
-    let mut rt_prio = Sparse::<UInt8Type>::with_capacity(n);
-    for (i, steps) in programs().enumerate() {
-        for s in steps {
+    let mut pipe = Sparse::<UInt32Type>::new(n);
+    let mut mutex = Sparse::<UInt32Type>::new(n);
+    let mut barrier = Sparse::<UInt32Type>::new(n);
+    let mut queue = Sparse::<UInt32Type>::new(n);
+    let mut job = Sparse::<UInt32Type>::new(n);
+    let mut class = Sparse::<UInt8Type>::new(n);
+    let mut nice = Sparse::<Int8Type>::new(n);
+    let mut rt_prio = Sparse::<UInt8Type>::new(n);
+    for (i, steps) in programs.iter_mut().enumerate() {
+        for s in std::mem::take(*steps) {
             let piped = matches!(s.op, op::PUT | op::TAKE);
             let locks = matches!(s.op, op::LOCK | op::UNLOCK);
             let meets = s.op == op::BARRIER;
@@ -95,9 +100,8 @@ pub fn steps_of(out: &Extractor) -> Result<RecordBatch> {
             queue.push(queued.then_some(s.thread));
             // A job without steps is none.
             let number = (s.count as u32).wrapping_sub(1);
-            let of = out.job_steps.get(number as usize);
-            let has_steps = s.op == op::POST && of.is_some_and(|j| !j.is_empty());
-            job.push(has_steps.then(|| first_job + number));
+            let posts = s.op == op::POST && has_steps.get(number as usize) == Some(&true);
+            job.push(posts.then(|| first_job + number));
             // pipe_write and sock_def_readable say that the writer is about to sleep.
             sync.append_option((s.op == op::PUT).then_some(true));
             meet.append_option((s.op == op::SIGNAL).then_some(s.meet));

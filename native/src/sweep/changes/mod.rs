@@ -77,6 +77,11 @@ pub trait Sweep {
     fn idle(&mut self, t: i64, cpu: u16, begins: bool);
     /// The changes of the instant `t` are complete.
     fn instant(&mut self, t: i64);
+    /// Whether it needs no more of them. It is told some more at most, and whoever tells it ends
+    /// with `Error::enough`.
+    fn ended(&self) -> bool {
+        false
+    }
 }
 
 /// From `t` on a thread runs and waits at this priority.
@@ -457,6 +462,9 @@ impl Changes {
             for (number, change) in list.iter().enumerate() {
                 if number % CHECK_EVERY == 0 {
                     check_interrupt()?;
+                    if sweep.ended() {
+                        return Err(Error::enough());
+                    }
                 }
                 while let Some(late) = late.next_if(|late| late.t < change.t) {
                     while let Some(begin) = begins.next_if(|begin| begin.t < late.t) {
