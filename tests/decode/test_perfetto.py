@@ -341,6 +341,14 @@ def test_a_cpu_that_idled_at_first_lacks_nothing(
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == holes
 
 
+def test_a_recording_of_four_cpus_lacks_nothing() -> None:
+    """One of them idled for 29 ms: a hole there would be in doubt for each wait in that time."""
+    trace = decode(FIXTURES / "perfetto-4cpu.pftrace")
+    assert trace.switches.collect().height == 578
+    assert trace.losses.collect().is_empty()
+    assert set(trace.waits.collect()["censored"]) == {"none"}
+
+
 def test_packets_lost_before_a_bundle_are_a_hole(tmp_path: Path) -> None:
     """Where no bundle says when the one before it ended, events may have been in any of them."""
     path = tmp_path / "x.pftrace"
