@@ -34,8 +34,8 @@ class Quota:
     counted: int
     """What the group's cpu.stat counted from the recorder's first reading to its last."""
     probed: int
-    """The same by the probes: as many stretches as cpu.stat counted, from the one on in which it was
-    read first, or the next."""
+    """The same by the probes: as many stretches as cpu.stat counted, from the first on that ended
+    after that reading."""
 
     def __str__(self) -> str:
         """For people."""
