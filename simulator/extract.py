@@ -150,7 +150,6 @@ from schedscope.analysis._base.needs import require_also
 from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
-from schedscope.simulator.endless_waits import without_endless_waits
 from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
 from schedscope.simulator.recorded_calls import futexes, reads_and_writes
@@ -313,7 +312,7 @@ def extract_with_utids(
     report["bound_by_waiting"] = int((threads["bound"] & ~threads["named"]).sum()) - len(began)
     report["mask_changes"] = changes.height - len(began)
     report["kernel_classes_guessed"] = not linux and begun_with is None
-    steps, report["endless_waits"] = without_endless_waits(_steps(pl.DataFrame(made), masks))
+    steps = _steps(pl.DataFrame(made), masks)
     groups, of_threads, moves = recorded_groups(trace, found["utid"])
     threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
     fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr", "deadline"])

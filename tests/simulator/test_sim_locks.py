@@ -21,6 +21,7 @@ from schedscope.trace import Trace
 FUTEX = 202  # x86-64's number
 WAIT, WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE, private
 CONTENDED = 2
+CONDITION = 640  # From this address on no word is a mutex.
 
 
 def test_who_finds_a_mutex_held_sleeps_until_it_is_released() -> None:
@@ -163,7 +164,8 @@ def calls_of(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
     return [
         {"ts": ts, "cpu": utid - 2, "utid": utid, "number": FUTEX}
         | (
-            {"step": "enter", "arg0": rest[1], "arg1": rest[0], "arg2": CONTENDED}
+            {"step": "enter", "arg0": rest[1], "arg1": rest[0]}
+            | {"arg2": CONTENDED if rest[1] < CONDITION else 7}
             if rest
             else {"step": "exit", "value": 0}
         )
@@ -171,8 +173,12 @@ def calls_of(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
     ]
 
 
-def contended(*, woken_by_thread: bool = False) -> Trace:
-    """`a` has the mutex when `b` comes at 2 ms, and releases it at 5 ms; `b` does at 8 ms."""
+def contended(*, woken_by_thread: bool = False, of_condition: bool = False) -> Trace:
+    """`a` has the mutex when `b` comes at 2 ms, and releases it at 5 ms; `b` does at 8 ms.
+
+    `woken_by_thread`: from 6 to 7 ms `b` waits for `a`, with the mutex; `of_condition`: it does so
+    in a condition that it signals and `a` waits for, until `a` has left it.
+    """
     calls = [
         (2 * MS, 3, WAIT, 64),
         (5 * MS, 2, WAKE, 64),
@@ -191,8 +197,19 @@ def contended(*, woken_by_thread: bool = False) -> Trace:
     if woken_by_thread:
         switches += [(6 * MS, 1, 3, "sleeping", 1), (7 * MS + 10, 1, 1, "runnable", 3)]
         wakes += [(7 * MS, "waking"), (7 * MS + 5, "enqueued")]
+    if of_condition:
+        calls += [
+            (1 * MS, 2, WAIT, CONDITION + 24),
+            (1 * MS + 5, 2),
+            (5 * MS + 2000, 3, WAKE, CONDITION + 24),
+            (5 * MS + 2005, 3),
+            (6 * MS - 5, 3, WAIT, CONDITION),
+            (7 * MS - 5, 2, WAKE, CONDITION),
+            (7 * MS + 8, 2),
+            (7 * MS + 15, 3),
+        ]
     switches += [(9 * MS, 0, 2, "dead", 0), (10 * MS, 1, 3, "dead", 1)]
-    return recorded({"a": 12, "b": 12}, calls_of(calls), switches, wakes)
+    return recorded({"a": 12, "b": 12}, calls_of(sorted(calls)), switches, wakes)
 
 
 def steps(load: w.Workload, name: str) -> list[tuple[str, int]]:
@@ -229,6 +246,20 @@ def test_a_mutex_whose_holder_waits_for_a_thread_is_left_out() -> None:
     assert (found["mutexes"], found["mutexes_left_out"]) == (0, 1)
     assert {"signal", "wait_for"} <= set(load.steps["op"].cast(pl.String))
     assert not {"lock", "unlock"} & set(load.steps["op"].cast(pl.String))
+
+
+def test_who_signals_a_condition_with_its_mutex_may_wait_for_those_who_leave_it() -> None:
+    """As pthread_cond_signal does. A replay has nobody wait for that, with the mutex or without."""
+    load = extract(contended(woken_by_thread=True, of_condition=True))
+    found = load.info["extraction"]
+    names = ("mutexes", "mutexes_left_out", "holds", "holds_waited_for", "waits_to_signal")
+    assert [found[k] for k in names] == [1, 0, 2, 1, 1]
+    assert not {"signal", "wait_for"} & set(load.steps["op"].cast(pl.String))
+    # `b` had the mutex for 1 ms before and 1 ms after that wait.
+    ops = [op for op, _ in steps(load, "b")]
+    held = steps(load, "b")[ops.index("lock") + 1 : ops.index("unlock")]
+    assert {op for op, _ in held} == {"run"}
+    assert sum(ns for _, ns in held) == pytest.approx(2 * MS, abs=2000)
 
 
 # --- Pools and barriers: a simulated truth, with the calls that its threads would have made. ---
@@ -371,6 +402,114 @@ def test_the_job_of_a_wake_in_vain_is_found_where_it_was_done() -> None:
     assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (12, 0, 6)
     assert [ns for ns in jobs_of(load) if ns > 1500_000] == pytest.approx([2 * MS] * 12, abs=10_000)
     assert_waits_alike(load, overtaken_pool(), rel=0.01)
+
+
+def in_each_others_way(rounds: int) -> Trace:
+    """In each round a dispatcher on CPU 0 wakes worker-1 and, 0.1 ms later, worker-2, which gets
+    the CPU of the dispatcher at 2 ms. It finds its job taken and the mutex of the queue held, and
+    worker-1 then finds it held by worker-2. The mutex is none that extraction knows: worker-1 naps
+    with it.
+    """
+    queue, mutex, begins, quit = CONDITION, 64, "enter", "exit"
+    calls: list[tuple[int, int, int, str, int, int]] = []
+    switches: list[tuple[int, int, int, str, int]] = []
+    wakes: list[tuple[int, int, int | None, int]] = []
+    for base in range(0, rounds * 20 * MS, 20 * MS):
+        at = [base + us * 1000 for us in range(5000)]
+        wakes += [(at[1], 0, None, 2), (at[12], 0, 2, 3), (at[102], 0, 2, 4)]
+        wakes += [(at[2590], 1, None, 3), (at[3002], 1, 3, 4), (at[3016], 0, 4, 3)]
+        switches += [
+            (at[2], 0, 0, "runnable", 2),
+            (at[20], 1, 1, "runnable", 3),
+            (at[2000], 0, 2, "sleeping", 4),
+            (at[2010], 0, 4, "sleeping", 0),
+            (at[2500], 1, 3, "sleeping", 1),
+            (at[2600], 1, 1, "runnable", 3),
+            (at[3010], 0, 0, "runnable", 4),
+            (at[3013], 1, 3, "sleeping", 1),
+            (at[3020], 1, 1, "runnable", 3),
+            (at[3028], 0, 4, "sleeping", 0),
+            (at[4005], 1, 3, "sleeping", 1),
+        ]
+        for us, cpu, utid, step, command, word in (
+            (10, 0, 2, begins, WAKE, queue),
+            (14, 0, 2, quit, 0, 0),
+            (21, 1, 3, quit, 0, 0),
+            (100, 0, 2, begins, WAKE, queue),
+            (104, 0, 2, quit, 0, 0),
+            (2001, 0, 4, quit, 0, 0),
+            (2005, 0, 4, begins, WAIT, mutex),
+            (3000, 1, 3, begins, WAKE, mutex),
+            (3004, 1, 3, quit, 0, 0),
+            (3011, 0, 4, quit, 0, 0),
+            (3012, 1, 3, begins, WAIT, mutex),
+            (3015, 0, 4, begins, WAKE, mutex),
+            (3018, 0, 4, quit, 0, 0),
+            (3021, 1, 3, quit, 0, 0),
+            (3025, 0, 4, begins, WAIT, queue),
+            (3030, 1, 3, begins, WAKE, mutex),
+            (3031, 1, 3, quit, 0, 0),
+            (4000, 1, 3, begins, WAIT, queue),
+        ):
+            calls.append((at[us], cpu, utid, step, command, word))
+    names = [("", 0), ("", 0), ("dispatcher", 12), ("worker-1", 12), ("worker-2", 12)]
+    tables = {
+        "switches": table(
+            "switches",
+            [
+                {"ts": ts, "cpu": cpu, "prev_utid": prev, "prev_state": state, "prev_prio": 120}
+                | {"next_utid": after, "next_prio": 120}
+                for ts, cpu, prev, state, after in switches
+            ],
+        ),
+        "wakeups": table(
+            "wakeups",
+            [
+                {"ts": ts + later, "cpu": cpu, "waker_utid": waker, "utid": utid, "prio": 120}
+                | {"kind": kind, "target_cpu": cpu}
+                for ts, cpu, waker, utid in wakes
+                for later, kind in ((0, "waking"), (500, "enqueued"))
+            ],
+        ),
+        "system_calls": table(
+            "system_calls",
+            [
+                {"ts": ts, "cpu": cpu, "utid": utid, "number": FUTEX, "step": step}
+                | (
+                    {"arg0": word, "arg1": command, "arg2": CONTENDED if word == mutex else 7}
+                    if step == begins
+                    else {"value": 0}
+                )
+                for ts, cpu, utid, step, command, word in calls
+            ],
+        ),
+        "threads": table(
+            "threads",
+            [{"utid": i, "comm": comm, "pid": pid} for i, (comm, pid) in enumerate(names)],
+        ),
+    }
+    about = {"ncpu": 2, "window": [0, rounds * 20 * MS], "os": "Linux", "machine": "x86_64"}
+    return Trace.from_tables(tables, about)
+
+
+def test_signals_of_who_was_woken_in_vain_are_left_out_at_both_ends() -> None:
+    """Its turn is left out; who waited for a signal from it would wait for ever."""
+    rounds = 5
+    load = extract(in_each_others_way(rounds))
+    found = load.info["extraction"]
+    names = ("queues", "jobs", "wakes_in_vain", "mutexes_left_out", "signals_in_vain")
+    # Who began the first wait of a worker is not recorded.
+    assert [found[k] for k in names] == [1, 8, 4, 1, 8]
+    queues = {
+        op: set(load.steps.filter(pl.col("op") == op)["queue"].to_list())
+        for op in ("post", "serve")
+    }
+    assert queues["post"] == queues["serve"]
+    # All that the workers did is done, whoever is first.
+    for policy, cpus in (("fifo", 2), ("rr", 1)):
+        again = simulate(load, policy=policy, cpus=cpus, until="200ms")
+        ran = [(who, end - begin) for who, begin, end in runs(again) if who != "dispatcher"]
+        assert sum(ms for _, ms in ran) == pytest.approx(rounds * 3.9, rel=0.02)
 
 
 def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:

@@ -8,10 +8,12 @@
 //! time, so the programs cannot deadlock under any policy.
 mod call_costs;
 mod charges;
+mod conditions;
 mod conversations;
 mod cpu_clock;
 mod free_takes;
 mod holds;
+mod jobs;
 mod mutexes;
 mod pipes;
 mod queues;

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
+use super::conditions::mark_leaving;
 use super::cpu_clock::CpuClock;
 use super::free_takes::{Life, Loss, of_mutex};
 use super::holds::{ENOUGH, Hold, NEVER};
@@ -38,6 +39,8 @@ pub struct FutexRow {
     pub mutex: bool,
     /// Threads of one service have one number: their names differ in digits only.
     pub service: u32,
+    /// The word says who has not left a condition yet (`conditions`).
+    pub leaving: bool,
 }
 
 /// The ends of calls out of the table `futexes`.
@@ -50,7 +53,7 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
     let (address, mutex) = (table.whole("address")?, table.whole("mutex")?);
     let service = table.whole("service")?;
     let rows = table.whole("ts")?.into_iter().enumerate();
-    Ok(rows
+    let mut rows: Vec<_> = rows
         .map(|(i, ts)| FutexRow {
             ts,
             utid: utid[i] as u32,
@@ -60,8 +63,11 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
             address: address[i],
             mutex: mutex[i] != 0,
             service: service[i] as u32,
+            leaving: false,
         })
-        .collect())
+        .collect();
+    mark_leaving(&mut rows);
+    Ok(rows)
 }
 
 /// A mutex is left out if more than this part (1 in so many) of its holds contain a wait for
@@ -120,6 +126,8 @@ struct Thread {
     attempts: Vec<Attempt>,
     clock: CpuClock,
     woken: bool,
+    /// It waits in a call for others to leave a condition, which it may do with a mutex.
+    leaving: bool,
     /// Since when nothing is known that a hold cannot contain.
     floor: i64,
     /// It is in a futex call; CPU time used when it was back from its last one for a mutex.
@@ -175,6 +183,7 @@ impl Finder {
     fn futex(&mut self, row: &FutexRow) {
         if let Some(th) = self.threads.get_mut(&row.utid) {
             th.calls = row.enters;
+            th.leaving = row.enters && row.leaving && row.waits;
             th.acts.push(row.ts);
         }
         if !row.enters {
@@ -267,7 +276,7 @@ impl Finder {
         if let Some(th) = self.threads.get_mut(&row.prev_utid) {
             th.clock.leaves(row.ts);
             if row.prev_state != State::Runnable {
-                th.woken = true;
+                th.woken |= !th.leaving;
             } else if !th.calls && !th.woke.contains(&row.next_utid) {
                 th.losing = Some(Loss {
                     left: row.ts,
@@ -297,7 +306,7 @@ impl Finder {
         let Some(th) = self.threads.get_mut(&row.utid) else {
             return;
         };
-        if th.inside.is_some() || row.waker_utid.is_none_or(|w| w < ncpu) {
+        if th.inside.is_some() || th.leaving || row.waker_utid.is_none_or(|w| w < ncpu) {
             return;
         }
         for attempt in th.attempts.iter_mut().filter(|a| a.got != NEVER) {
@@ -590,6 +599,7 @@ mod tests {
             address: 8,
             mutex: enters,
             service: 0,
+            leaving: false,
         }
     }
 

@@ -36,6 +36,8 @@ enum Word {
 pub(super) enum Inside {
     Waits(u32),
     Wakes(u32),
+    /// It waits until others have left a condition.
+    Leaving,
     /// Its step, and whether it sleeps there.
     Barrier {
         step: u32,
@@ -55,6 +57,8 @@ pub(super) struct End {
 pub(super) enum Call {
     Waits(u32),
     Wakes(u32),
+    /// Waits until those who were woken before have left a condition.
+    Leaving,
     Arrives(u32, u32),
     Returns,
     /// No call: a job that wakes nobody is put into a queue. Which of the hidden ones it is.
@@ -180,7 +184,7 @@ impl Extractor {
             (Word::Queue(q), true) => Some(Call::Waits(q)),
             (Word::Queue(q), false) => Some(Call::Wakes(q)),
             (Word::Barrier(b, n), _) => Some(Call::Arrives(b, n)),
-            (Word::Other, _) => None,
+            (Word::Other, waits) => (row.leaving && waits).then_some(Call::Leaving),
         };
         let mut ends = Vec::new();
         // Threads that are in such a call, and those that have been seen at all.
@@ -234,6 +238,7 @@ impl Extractor {
                 (th.inside, th.pool) = (Some(Inside::Waits(q)), Some(q));
             }
             Call::Wakes(q) => self.threads[t as usize].inside = Some(Inside::Wakes(q)),
+            Call::Leaving => self.threads[t as usize].inside = Some(Inside::Leaving),
             Call::Arrives(barrier, n) => {
                 self.progress(t, end.ts);
                 let th = &mut self.threads[t as usize];
@@ -361,6 +366,15 @@ impl Extractor {
                 }
                 true
             }
+            (Inside::Leaving, _) => {
+                if !self.ends_sleep(wakee, true) {
+                    return false;
+                }
+                let waker = self.waker(row, wakee);
+                self.sleep_ended(wakee, waker, row.ts);
+                self.report.waits_to_signal += 1;
+                true
+            }
             (Inside::Barrier { .. }, Some(Inside::Barrier { .. })) => {
                 if !self.ends_sleep(wakee, true) {
                     return false;
@@ -412,68 +426,6 @@ impl Extractor {
             }
         }
     }
-
-    /// Takes the jobs out of the programs of those that did them. The steps of job `j` are
-    /// `jobs[j - 1]`.
-    pub(super) fn part_jobs(&mut self) {
-        self.job_steps = vec![Vec::new(); self.report.jobs as usize];
-        for th in &mut self.threads {
-            let Some(queue) = th.pool else { continue };
-            let begins = |s: &Made| s.op == op::SERVE && s.thread == queue;
-            let Some(first) = th.steps.iter().position(begins) else {
-                continue;
-            };
-            let mut rest = th.steps.split_off(first).into_iter().peekable();
-            with_own_mutexes(&mut th.steps);
-            let first = th.steps.len();
-            while let Some(serve) = rest.next() {
-                let mut steps = Vec::new();
-                while let Some(step) = rest.next_if(|s| !begins(s)) {
-                    steps.push(step);
-                }
-                match (serve.count as usize).checked_sub(1) {
-                    Some(job) => {
-                        with_own_mutexes(&mut steps);
-                        self.job_steps[job] = steps;
-                    }
-                    // It was woken in vain, or not any more.
-                    None => {
-                        let idle = steps.iter().filter(|s| s.op == op::RUN);
-                        self.report.cpu_time -= idle.map(|s| s.ns).sum::<i64>();
-                    }
-                }
-                if th.steps.len() == first {
-                    th.steps.push(Made { count: 0, ..serve });
-                }
-            }
-            push(th, op::REPEAT, NOBODY, first as i64, 0, false);
-        }
-    }
-}
-
-/// `steps` in which whoever takes a mutex has released it at the end, and releases none but
-/// those: what another job had, another thread may have.
-fn with_own_mutexes(steps: &mut Vec<Made>) {
-    let mut held: Vec<Made> = Vec::new();
-    steps.retain(|s| match s.op {
-        op::LOCK => {
-            held.push(*s);
-            true
-        }
-        op::UNLOCK => {
-            let at = held.iter().position(|h| h.thread == s.thread);
-            at.map(|at| held.swap_remove(at)).is_some()
-        }
-        _ => true,
-    });
-    let ends = |s: &Made| matches!(s.op, op::EXIT | op::PARK);
-    let at = steps.len() - usize::from(steps.last().is_some_and(ends));
-    let releases = held.into_iter().map(|h| Made {
-        op: op::UNLOCK,
-        ns: 0,
-        ..h
-    });
-    steps.splice(at..at, releases);
 }
 
 /// Whether `th`, which goes to sleep, does so at a barrier: what it used there is no running time.

@@ -31,6 +31,10 @@ pub struct Report {
     /// Wakes whose job another thread took first, and jobs put while nobody slept at the queue.
     pub wakes_in_vain: u64,
     pub jobs_unnoticed: u64,
+    /// Waits of who signals a condition for those whom it woke before, and steps whose other end
+    /// was that of a thread woken in vain: both are left out.
+    pub waits_to_signal: u64,
+    pub signals_in_vain: u64,
     /// Barriers, and how often a thread came to one.
     pub barriers: u64,
     pub barrier_waits: u64,
@@ -92,6 +96,8 @@ impl Report {
             ("jobs", n(self.jobs)),
             ("wakes_in_vain", n(self.wakes_in_vain)),
             ("jobs_unnoticed", n(self.jobs_unnoticed)),
+            ("waits_to_signal", n(self.waits_to_signal)),
+            ("signals_in_vain", n(self.signals_in_vain)),
             ("barriers", n(self.barriers)),
             ("barrier_waits", n(self.barrier_waits)),
             ("wakes_external", n(self.wakes_external)),

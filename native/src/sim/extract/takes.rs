@@ -170,14 +170,14 @@ impl Finder {
                 });
             }
             Call::Arrives(..) => th.did_other(),
-            Call::Posts(..) | Call::Takes(..) => {}
+            Call::Leaving | Call::Posts(..) | Call::Takes(..) => {}
         }
     }
 
     fn futex(&mut self, row: &FutexRow) {
         if let Some(th) = self.threads.get_mut(&row.utid) {
             th.in_futex = row.enters;
-            if row.enters && !row.mutex && th.inside.is_none() {
+            if row.enters && !row.mutex && !row.leaving && th.inside.is_none() {
                 th.did_other();
             }
         }

@@ -84,7 +84,7 @@ impl Groups {
                 Vec::new()
             },
             loads: if any || (placed && w.ncpu() > 1) {
-                Loads::new(w.nthreads() + of_groups, w.ncpu() + of_groups)
+                Loads::new(w.nthreads(), w.nthreads() + of_groups, w.ncpu() + of_groups)
             } else {
                 Loads::default()
             },
@@ -262,6 +262,7 @@ impl Groups {
     #[inline]
     pub(super) fn runs(&mut self, now: i64, t: Tid, running: bool) {
         self.utilisation.runs(now, t, running);
+        self.loads.runs(now, t, running);
     }
 
     /// `t`, in no queue now, is in `group` from now on, on `c`.

@@ -6,8 +6,13 @@
 //! (cfs_rq->avg.load_avg). A thread takes its average along to another CPU
 //! (migrate_task_rq_fair), and a new one begins with its whole weight
 //! (init_entity_runnable_average). What a group weighs in the queue above counts there in the same
-//! way, at once by its new weight when that changes (reweight_entity). All is up to date at any
-//! moment, in the kernel at ticks and whenever something comes or goes.
+//! way, at once by its new weight when that changes (reweight_entity).
+//!
+//! All is up to date at any moment, in the kernel at ticks and whenever something comes or goes; but
+//! for the average of a thread that waits, which is that of when it was queued, or lost the CPU
+//! (update_load_avg is called by enqueue_entity, set_next_entity, put_prev_entity and entity_tick).
+//! Its queue's is not: threads that wait together weigh less than their queue, and the balancer,
+//! which compares queues and then counts threads, moves more of them.
 use super::linux_decay::Decay;
 
 /// A thread, or what stands for a group on a CPU.
@@ -21,6 +26,8 @@ struct Load {
     average: f64,
     now: i64,
     at: i64,
+    /// Nobody brings it up to date while it is in a queue: a thread that waits.
+    kept: bool,
 }
 
 impl Load {
@@ -52,10 +59,15 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    pub(super) fn new(entities: usize, queues: usize) -> Self {
+    /// The first entities are the threads.
+    pub(super) fn new(threads: usize, entities: usize, queues: usize) -> Self {
+        let fresh = |e: usize| Load {
+            kept: e < threads,
+            ..Load::default()
+        };
         Self {
             decay: Decay::default(),
-            entities: vec![Default::default(); entities],
+            entities: (0..entities).map(|e| (fresh(e), None)).collect(),
             queues: vec![Load::default(); queues],
         }
     }
@@ -86,6 +98,14 @@ impl Loads {
         }
         self.queues[q as usize].settle(&self.decay, now);
         self.queues[q as usize].now += weight;
+    }
+
+    /// `t`, in a queue, begins or ceases to run.
+    pub(super) fn runs(&mut self, now: i64, t: Entity, running: bool) {
+        if let Some((load, _)) = self.entities.get_mut(t as usize) {
+            load.settle(&self.decay, now);
+            load.kept = !running;
+        }
     }
 
     /// `e` sleeps, or is on its way to another queue.
@@ -133,12 +153,13 @@ impl Loads {
         }
     }
 
-    /// The average of `e`; of a sleeper that with which it went to sleep.
+    /// The average of `e`; of a sleeper that with which it went to sleep, and of a thread that waits
+    /// that with which it came.
     pub(super) fn of(&self, now: i64, e: Entity) -> f64 {
         let Some((load, _)) = self.entities.get(e as usize) else {
             return 0.0;
         };
-        if load.now == 0 {
+        if load.now == 0 || load.kept {
             load.average
         } else {
             load.average_at(&self.decay, now)
@@ -170,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_queue_has_the_loads_of_its_sleepers_too() {
-        let mut l = Loads::new(2, 2);
+        let mut l = Loads::new(0, 2, 2);
         l.comes(0, 0, 0, 1024);
         l.comes(0, 1, 0, 512);
         assert!(near(l.of_queue(HALF, 0), 1536.0));
@@ -182,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_sleepers_own_load_is_that_with_which_it_went() {
-        let mut l = Loads::new(1, 1);
+        let mut l = Loads::new(0, 1, 1);
         l.comes(0, 0, 0, 1024);
         l.goes(HALF, 0, 0);
         assert!(near(l.of(3 * HALF, 0), 1024.0));
@@ -193,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_thread_takes_its_load_along() {
-        let mut l = Loads::new(2, 2);
+        let mut l = Loads::new(0, 2, 2);
         l.comes(0, 0, 0, 1024);
         l.comes(0, 1, 0, 1024);
         l.goes(0, 1, 0);
@@ -207,12 +228,27 @@ mod tests {
 
     #[test]
     fn with_another_weight_the_past_weighs_another() {
-        let mut l = Loads::new(1, 1);
+        let mut l = Loads::new(0, 1, 1);
         l.comes(0, 0, 0, 1024);
         l.weighs(HALF, 0, 0, 256);
         assert!(near(l.of(HALF, 0), 256.0));
         assert!(near(l.of_queue(2 * HALF, 0), 256.0));
         assert_eq!(l.in_queue(0), 256);
+    }
+
+    #[test]
+    fn a_thread_that_waits_weighs_what_it_did_when_it_came() {
+        let mut l = Loads::new(1, 1, 1);
+        l.comes(0, 0, 0, 1024);
+        l.goes(0, 0, 0);
+        l.comes(HALF, 0, 0, 1024);
+        assert!(near(l.of(2 * HALF, 0), 512.0));
+        assert!(near(l.of_queue(2 * HALF, 0), 768.0));
+        l.runs(2 * HALF, 0, true);
+        assert!(near(l.of(2 * HALF, 0), 768.0));
+        assert!(near(l.of(3 * HALF, 0), 896.0));
+        l.runs(3 * HALF, 0, false);
+        assert!(near(l.of(4 * HALF, 0), 896.0));
     }
 
     #[test]

@@ -171,9 +171,13 @@ impl Utilisation {
         }
     }
 
+    /// Of a thread that waits what it was when it began to (`linux_load`).
     pub(super) fn of(&self, now: i64, t: Tid) -> Use {
         let known = self.threads.get(t as usize);
-        known.map_or(Use::default(), |(own, _)| own.at(&self.decay, now))
+        known.map_or(Use::default(), |(own, _)| {
+            let waits = own.now.wanted > own.now.ran;
+            own.at(&self.decay, if waits { own.at } else { now })
+        })
     }
 
     pub(super) fn of_cpu(&self, now: i64, c: Cpu) -> Use {
@@ -248,6 +252,10 @@ mod tests {
         let u = two_on_one();
         assert!(near(u.of_cpu(HALF, 0), 0.5, 1.0));
         assert!(near(u.of_cpu(100 * HALF, 0), 1.0, 2.0));
+        // Who waits is what it was, until it gets the CPU.
+        assert!(near(u.of(100 * HALF, 1), 0.0, 0.0));
+        u.runs(100 * HALF, 0, false);
+        u.runs(100 * HALF, 1, true);
         assert!(near(u.of(100 * HALF, 1), 0.0, 1.0));
     }
 
