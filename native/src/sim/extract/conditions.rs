@@ -8,7 +8,9 @@
 //! is for another thread, or there is none: they are left out.
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::mutexes::FutexRow;
+use super::mutexes::{FutexRow, rows_of};
+use crate::error::Result;
+use crate::reconstruct::facts::TableIn;
 
 /// From the count of those who have not left to the word that they slept on, bytes.
 const TO_SIGNALS: i64 = 24;
@@ -19,9 +21,16 @@ struct Users {
     wake: FxHashSet<u32>,
 }
 
+/// The ends of calls out of the table `futexes`, in which those calls are marked.
+pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
+    let mut rows = rows_of(table)?;
+    mark_leaving(&mut rows);
+    Ok(rows)
+}
+
 /// Marks the calls for such counts: who waits there wakes those who sleep on the condition, and is
 /// woken by them.
-pub(super) fn mark_leaving(rows: &mut [FutexRow]) {
+fn mark_leaving(rows: &mut [FutexRow]) {
     let mut users: FxHashMap<(u32, i64), Users> = FxHashMap::default();
     for row in rows.iter().filter(|r| r.enters && !r.mutex) {
         let of = users.entry((row.process, row.address)).or_default();

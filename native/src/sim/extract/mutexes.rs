@@ -13,7 +13,6 @@ use rustc_hash::FxHashMap;
 
 use super::super::load::op;
 use super::charges::UNPAID;
-use super::conditions::mark_leaving;
 use super::cpu_clock::CpuClock;
 use super::free_takes::{Life, Loss, of_mutex};
 use super::holds::{ENOUGH, Hold, NEVER};
@@ -44,7 +43,7 @@ pub struct FutexRow {
 }
 
 /// The ends of calls out of the table `futexes`.
-pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
+pub(super) fn rows_of(table: &TableIn) -> Result<Vec<FutexRow>> {
     if table.rows() == 0 {
         return Ok(Vec::new());
     }
@@ -53,7 +52,7 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
     let (address, mutex) = (table.whole("address")?, table.whole("mutex")?);
     let service = table.whole("service")?;
     let rows = table.whole("ts")?.into_iter().enumerate();
-    let mut rows: Vec<_> = rows
+    Ok(rows
         .map(|(i, ts)| FutexRow {
             ts,
             utid: utid[i] as u32,
@@ -65,9 +64,7 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
             service: service[i] as u32,
             leaving: false,
         })
-        .collect();
-    mark_leaving(&mut rows);
-    Ok(rows)
+        .collect())
 }
 
 /// A mutex is left out if more than this part (1 in so many) of its holds contain a wait for

@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn two_that_want_a_cpu_use_one_and_want_two() {
-        let u = two_on_one();
+        let mut u = two_on_one();
         assert!(near(u.of_cpu(HALF, 0), 0.5, 1.0));
         assert!(near(u.of_cpu(100 * HALF, 0), 1.0, 2.0));
         // Who waits is what it was, until it gets the CPU.
