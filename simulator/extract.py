@@ -180,7 +180,7 @@ PAGE = 4096
 
 MOST_ROWS = 24_000_000
 """Of switches and wakeups, from which a workload is made: its steps then take some 1 GB (41 bytes
-for each row), and making them 3.5 GB."""
+for each row), and making them 2 GB, by the 900 MB of 10 million events."""
 
 # What a scheduling class of another OS corresponds to: class, real-time priority.
 _CLASSES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -15,6 +16,7 @@ from sources import ROOT, sources
 import schedscope
 
 NATIVE = Path(__file__).parents[2] / "native" / "src"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 # What each layer may import of ours. `units`, `errors` and the tables' schema are ground floor.
 GROUND = {"schedscope.errors", "schedscope.units", "schedscope.extras"}
@@ -110,6 +112,20 @@ import sys
 {code}
 heavy = {{"polars", "numpy", "matplotlib", "schedscope._native"}} & set(sys.modules)
 assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("question", ["latency", "findings", "check", "starvation"])
+def test_a_short_trace_is_answered_without_numpy(question: str, tmp_path: Path) -> None:
+    """It takes a tenth of a second to load."""
+    trace = tmp_path / "short.capture"
+    shutil.copytree(FIXTURES / "linux-ftrace-mixed.capture", trace)
+    check = f"""
+import sys
+from schedscope.cli import main
+assert main([{question!r}, {str(trace)!r}]) == 0
+assert "polars" in sys.modules and "numpy" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL)
 

@@ -262,8 +262,8 @@ mod tests {
         SharingQuery {
             table: read.weights().expect("weights").table,
             classes: 3,
-            machine: seed % 2 == 0,
-            capacity: Some(3).filter(|_| seed % 2 == 0),
+            machine: seed.is_multiple_of(2),
+            capacity: Some(3).filter(|_| seed.is_multiple_of(2)),
             by_cpu: false,
             groups: None,
             fair: 0,
