@@ -93,7 +93,7 @@ def change(
         workload = _resliced(workload, set_slice, name, {**settings, **(set or {})})
         words += [f"{who} with a slice of {text}" for who, text in set_slice.items()]
     if pin:
-        workload = _pinned(workload, pin, shape.ncpu)
+        workload = _pinned(workload, pin, shape)
         words += [f"{who} on CPUs {where}" for who, where in pin.items()]
     if (set_weight or quota) and not knows_groups(name):
         raise UsageError(
@@ -236,13 +236,19 @@ def _class(who: str, text: str) -> tuple[str, int]:
     )
 
 
-def _pinned(workload: Workload, asked: Mapping[str, str], ncpu: int) -> Workload:
+def _pinned(workload: Workload, asked: Mapping[str, str], shape: Machine) -> Workload:
     threads, steps = workload.threads, workload.steps
     for who, where, mine in _each_once(workload, asked, "CPUs"):
         cpus = _cpus(str(where))
-        if not cpus or max(cpus) >= ncpu:
+        if not cpus or max(cpus) >= shape.ncpu:
             raise UsageError(
-                f"CPUs {where!r} of {who}", f"CPUs from 0 to {ncpu - 1}", "as in 0-1,3"
+                f"CPUs {where!r} of {who}", f"CPUs from 0 to {shape.ncpu - 1}", "as in 0-1,3"
+            )
+        if set(cpus) <= set(shape.offline):
+            online = set(range(shape.ncpu)) - set(shape.offline)
+            raise UsageError(
+                f"CPUs {where!r} of {who}, which were offline",
+                f"one of CPUs {topology.cpu_text(online)}",
             )
         threads = threads.with_columns(
             cpus=pl.when(mine).then(pl.lit(str(where))).otherwise(pl.col("cpus"))

@@ -14,6 +14,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import Machine, machine, machine_of
 from schedscope.simulator.run import simulate
+from schedscope.simulator.whatif import whatif
 from schedscope.trace import Trace
 
 MS = 1_000_000
@@ -267,6 +268,8 @@ def test_a_cpu_that_was_offline_is_in_no_threads_mask() -> None:
     assert Machine.from_dict(found.to_dict()) == found
     with pytest.raises(UsageError, match="not all"):
         Machine.from_dict(found.to_dict() | {"offline": [0, 1, 2, 3]})
+    with pytest.raises(UsageError, match="of t0, which were offline; expected one of CPUs 0-1,3"):
+        whatif(_with_offline(2), pin={"t0": "2"})
     assert machine_of(_with_offline()).offline == ()
     assert machine_of(_with_offline()).cpus == machine("1x2x2").cpus
 
