@@ -13,6 +13,7 @@ import polars as pl
 
 from schedscope import cache as _cache, stored as _stored
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.parsers.files import scan_parquet
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
 from schedscope.units import offset, printable
@@ -95,8 +96,9 @@ class Trace:
                     frame.write_parquet(file, compression="lz4")
                 else:
                     # Of any length, and looked at when the folder was opened.
-                    self._table(name).sink_parquet(file, compression="lz4")
-                rows[name] = pl.scan_parquet(file).select(pl.len()).collect().item()
+                    with file.open("wb") as out:
+                        self._table(name).sink_parquet(out, compression="lz4")
+                rows[name] = scan_parquet(file).select(pl.len()).collect().item()
             about = {k: v for k, v in self._info.items() if k not in ("cache", "files")}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 

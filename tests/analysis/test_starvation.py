@@ -576,7 +576,7 @@ def test_what_was_due_does_not_depend_on_how_many_waits_are_asked_for_at_once(
 
     def due(rows: pl.DataFrame) -> pl.DataFrame:
         found.clear()
-        due_in_waits(read, sharing(how), rows.iter_slices(7), found.append)
+        due_in_waits(read, sharing(trace, how), rows.iter_slices(7), found.append)
         return pl.concat(found).sort("ts", "utid", "wait")
 
     in_order = due(waits)
