@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import polars as pl
 
-from schedscope.analysis._base.levels import LINUX_WEIGHTS
+from schedscope.analysis._base.levels import LINUX_WEIGHTS, linux_priorities
 from schedscope.analysis._base.memberships import gone, guessed, unsettled
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ _FEW = 0.01
 
 def group_weights(trace: Trace) -> dict[str, Any] | None:
     """The control groups and sessions that share a CPU's time first; None where they are unknown,
-    or there are none."""
-    return GroupWeights(trace).to_native()
+    there are none, or the scheduler knows no weights, as ULE does."""
+    return GroupWeights(trace).to_native() if linux_priorities(trace) else None
 
 
 class Deciding(NamedTuple):

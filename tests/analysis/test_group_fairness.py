@@ -321,3 +321,15 @@ def test_what_a_class_of_better_priority_takes_is_still_due_to_groups() -> None:
         "a": pytest.approx(250 * MS),
         "b": pytest.approx(750 * MS),
     }
+
+
+@pytest.mark.parametrize(("policy", "grouped"), [("ule-14", False), ("eevdf-6.12", True)])
+def test_groups_count_where_the_scheduler_knows_weights(policy: str, grouped: bool) -> None:
+    """Three hogs on a CPU, two of them in one group of two."""
+    load = ss.workload.Builder()
+    one, two = load.group("/one"), load.group("/two")
+    load.thread("a", group=one).run("1s").repeat()
+    load.threads("b", 2, group=two).run("1s").repeat()
+    ran = ss.simulate(load.workload(), policy=policy, machine="1x1x1", until="3s")
+    due = ss.fairness(ran, per="cpu").filter(comm="a")["due"].item()
+    assert due == pytest.approx(3000 * MS / (2 if grouped else 3), rel=0.02)

@@ -276,7 +276,7 @@ def test_the_worst_stretches_are_in_the_page_with_cpus_threads_and_causes(whole:
 
 def test_what_weights_rest_on_is_said_in_the_page(whole: str) -> None:
     """On FreeBSD none are known: shares due are then of equal threads, and that is no fact."""
-    assert "Weights are those of Linux's nice levels" in html.unescape(whole)
+    assert "Weights: those of Linux's nice levels" in html.unescape(whole)
     text = page(Subject(ss.open(FIXTURES / "freebsd-ule-synthetic.capture")))
     assert "None are known for FreeBSD" in text
 
