@@ -84,7 +84,7 @@ perf_prepare() {
     # Another perf than the host's may live in another root: then only the whole path leads here.
     perf_data=perf.data
     [ -z "${SCHEDSCOPE_PERF:-}" ] || perf_data=$folder_path/perf.data
-    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m $perf_pages -e $perf_list${perf_refills:+ -e $perf_refills --filter '$perf_only'}"
+    recorder_command="$(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m $perf_pages -e $perf_list$perf_told"
     # perf itself ends before the size is reached, however fast it comes.
     perf_limit=
     if [ "$max_size_kb" -gt 0 ]; then
@@ -108,7 +108,7 @@ perf_prepare() {
 
 # When the period timers of CPU quotas fire.
 perf_quotas() {
-    perf_refills='' recorder_refills=false
+    perf_refills='' perf_told='' recorder_refills=false
     host_quota_timer
     perf_event=$perf_root/events/timer/hrtimer_expire_entry
     [ -n "$quota_timer" ] && [ -d "$perf_event" ] || return 0
@@ -116,6 +116,7 @@ perf_quotas() {
     mkdir -p events/quota/hrtimer_expire_entry || return 1
     cat "$perf_event/format" >events/quota/hrtimer_expire_entry/format || return 1
     perf_refills=timer:hrtimer_expire_entry perf_only="function == 0x$quota_timer"
+    perf_told=" -e $perf_refills --filter '$perf_only'"
     recorder_refills=true
 }
 

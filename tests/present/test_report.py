@@ -278,7 +278,7 @@ def test_what_weights_rest_on_is_said_in_the_page(whole: str) -> None:
     """On FreeBSD none are known: shares due are then of equal threads, and that is no fact."""
     assert "Weights: those of Linux's nice levels" in html.unescape(whole)
     text = page(Subject(ss.open(FIXTURES / "freebsd-ule-synthetic.capture")))
-    assert "None are known for FreeBSD" in text
+    assert "Weights: none are known for FreeBSD" in text
 
 
 def test_a_hostile_name_stays_text() -> None:
