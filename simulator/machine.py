@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis._base.offline import offline_throughout
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -237,7 +235,7 @@ def machine_of(trace: Trace) -> Machine:
         order_of = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
         cores = [order_of[pair] for pair in pairs] if known else list(range(len(rows)))
     capacities = [row.get("capacity") or FULL_CAPACITY for row in rows]
-    gone = offline(trace).filter(pl.col("dur") == trace.duration)["cpu"].to_list()
+    gone = offline_throughout(trace)
     return Machine(
         tuple(Cpu(*each) for each in zip(cores, llcs, packages, nodes, capacities, strict=True)),
         offline=tuple(i for i, row in enumerate(rows) if row.get("cpu") in gone),

@@ -37,8 +37,13 @@ def offline(trace: Trace) -> pl.DataFrame:
 
 def online_cpus(trace: Trace) -> list[int]:
     """Numbers of the CPUs that were recorded, in order, but for those offline throughout."""
-    gone = offline(trace).filter(pl.col("dur") == trace.duration)["cpu"].to_list()
+    gone = offline_throughout(trace)
     return [cpu for cpu in recorded_cpus(trace) if cpu not in gone]
+
+
+def offline_throughout(trace: Trace) -> list[int]:
+    """Numbers of the CPUs that were offline for the whole window."""
+    return offline(trace).filter(pl.col("dur") == trace.duration)["cpu"].to_list()
 
 
 def _found(trace: Trace) -> pl.DataFrame:

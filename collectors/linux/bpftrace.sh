@@ -75,15 +75,14 @@ bpftrace_prepare() {
     bpftrace_rename=args-\>pid
     # Newer kernels tell only by whom a task_rename was made, which is nearly always the renamed.
     grep -q ' pid;' "$bpftrace_root/events/task/task_rename/format" || bpftrace_rename=tid
+    recorder_refills=false
     host_quota_timer
+    [ -z "$quota_timer" ] || [ ! -d "$bpftrace_root/events/timer/hrtimer_expire_entry" ] ||
+        recorder_refills=true
     {
-        if [ -n "$quota_timer" ] && [ -d "$bpftrace_root/events/timer/hrtimer_expire_entry" ]; then
-            text linux/quotas.bt | sed "s/== TIMER/== 0x$quota_timer/"
-        fi
+        [ "$recorder_refills" = false ] || text linux/quotas.bt | sed "s/== TIMER/== 0x$quota_timer/"
         text linux/sched.bt
     } | sed "s/args->pid, args->newcomm/$bpftrace_rename, args->newcomm/" >"$scratch/sched.bt" || return 1
-    recorder_refills=false
-    ! grep -q '^tracepoint:timer' "$scratch/sched.bt" || recorder_refills=true
     : >events.txt && : >stderr.txt || return 1
     recorder_command="BPFTRACE_PERF_RB_PAGES=$bpftrace_pages $(bpftrace_tool) -q -B full sched.bt"
     # The script comes through a descriptor: a path could be led astray, or lie outside the tool's root.
