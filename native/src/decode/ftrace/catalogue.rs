@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::decode::ftrace::fields::u16_at;
 use crate::decode::ftrace::format::{EventFormat, name_and_id};
-use crate::decode::ftrace::records::{Action, Plan};
+use crate::decode::ftrace::plan::{Action, Plan};
 use crate::decode::ftrace::stacks::Symbols;
 use crate::error::{Error, Result};
 

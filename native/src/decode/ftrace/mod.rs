@@ -1,10 +1,10 @@
 //! Linux ftrace: ring-buffer sub-buffers, event formats, records.
 //!
 //! Layouts come from the trace's own descriptions, never from fixed offsets.
-//! `format` reads the kernel's texts, `catalogue` compiles them, `pages` says what sub-buffers
-//! are and puts them in order where a file does not, `file_pages` reads them, `marks` says what
-//! was lost before each, `stream` walks one CPU's, `records` turns records into events,
-//! `source` puts the CPUs together.
+//! `format` reads the kernel's texts, `catalogue` compiles them into a `plan` for each event,
+//! `pages` says what sub-buffers are and puts them in order where a file does not, `file_pages`
+//! reads them, `marks` says what was lost before each, `stream` walks one CPU's, `records` turns
+//! records into events, `source` puts the CPUs together.
 
 pub mod catalogue;
 pub mod clock;
@@ -15,6 +15,7 @@ pub mod format;
 pub mod interrupts;
 pub mod marks;
 pub mod pages;
+pub mod plan;
 pub mod read_ahead;
 pub mod records;
 pub mod source;

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::bytes::text;
 use super::records::{FORK, Record, SAMPLE};
 use super::session::Session;
-use crate::decode::ftrace::records::Action;
+use crate::decode::ftrace::plan::Action;
 use crate::decode::group_moves::GroupMoves;
 use crate::model::event::{GroupMove, KnownProcess};
 

@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::decode::ftrace::records::{Action, Mapped, Mapper};
+use crate::decode::ftrace::plan::Action;
+use crate::decode::ftrace::records::{Mapped, Mapper};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
 use crate::model::event::{

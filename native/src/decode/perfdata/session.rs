@@ -6,7 +6,7 @@ use super::features::Features;
 use super::header::{Attr, TYPE_TRACEPOINT};
 use super::records::{COMM, EXIT, FORK, LATEST, LOST, Layout, Record, SAMPLE};
 use crate::decode::ftrace::format::EventFormat;
-use crate::decode::ftrace::records::{Action, Plan};
+use crate::decode::ftrace::plan::{Action, Plan};
 use crate::error::{Error, Result};
 
 /// One recorded event, ready to read.

@@ -8,9 +8,12 @@
 mod bundle;
 mod by_name;
 mod clocks;
+mod compact;
 mod damage;
 mod expand;
+mod full;
 mod input;
+mod rows;
 mod scan;
 mod sources;
 mod wire;
@@ -31,8 +34,9 @@ use crate::model::event::{
     CpuInfo, Event, EventSink, LossReason, Origin, Party, Source, SourceEnd, SourceInfo,
 };
 use crate::regular_file::open_regular;
-use bundle::{Bundle, CpuState, Known, NAMES, decode};
+use bundle::{CpuState, Known, NAMES, decode};
 use input::read_at;
+use rows::Bundle;
 use scan::{Scan, Scanned, scan};
 use wire::Fields;
 

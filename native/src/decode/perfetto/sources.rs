@@ -6,7 +6,8 @@
 use rustc_hash::FxHashMap;
 
 use super::Perfetto;
-use super::bundle::{Bundle, CpuState};
+use super::bundle::CpuState;
+use super::rows::Bundle;
 use super::scan::Place;
 use crate::error::Result;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::decode::ftrace::format::name_and_id;
-use crate::decode::ftrace::records::Plan;
+use crate::decode::ftrace::plan::Plan;
 use crate::decode::input::Input;
 use crate::decode::tracedat::compression::Kind;
 use crate::decode::tracedat::cursor::{Cursor, text_of};
