@@ -200,7 +200,7 @@ def test_five_per_cent_busy_never_looks_solid(browser: Any, tmp_path: Path) -> N
 
 
 def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_path: Path) -> None:
-    show(browser, tmp_path / "small.html", ss.timeline_html(trace, max_bytes=150_000))
+    show(browser, tmp_path / "small.html", ss.timeline_html(trace, max_bytes=250_000))
     now = settled(browser)
     assert now["exact"]
     assert set(now["kinds"]) == {"bins"}
@@ -210,7 +210,18 @@ def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_pa
         browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300)
     now = settled(browser)
     assert not now["exact"]
-    assert re.search(r"sums over .* schedscope timeline --since \d+us --until \d+us", now["note"])
+    assert re.search(r"sums over .* timeline and --since \d+us --until \d+us", now["note"])
+
+
+def test_a_page_of_few_sums_fills_its_width_and_says_how_coarse_it_is(
+    browser: Any, trace: ss.Trace, tmp_path: Path
+) -> None:
+    show(browser, tmp_path / "tiny.html", ss.timeline_html(trace, max_bytes=150_000))
+    now = settled(browser)
+    finest = browser.run(f"{HANDLE}.about.finest")
+    assert finest > 2 * now["scale"]  # fewer sums than pixels
+    assert trace.duration <= now["scale"] * now["bins"] < 1.01 * trace.duration
+    assert re.search("no more than sums over .* a larger --max-bytes", now["note"])
 
 
 def notebook(browser: Any, path: Path, widget: Any, url: str) -> None:

@@ -83,6 +83,12 @@ def timeline_html(
     if first is not None:
         about["show"] = list(first)
     data = _data(source, about, max_bytes - len(code.encode()) - 1000)
+    if data is None:
+        raise UsageError(
+            f"a timeline of {len(source.first)} lanes takes more than {max_bytes:,} bytes",
+            f"room for a coarse picture beside the script, which takes {len(code.encode()):,}",
+            "use a larger max_bytes",
+        )
     # "<" could end the element: a thread chooses its own name.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     name = html.escape(printable(trace.name))
@@ -95,7 +101,8 @@ def timeline_html(
     )
 
 
-def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
+def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any] | None:
+    """What the page holds; None if not even a coarse picture fits into `room`."""
     duration = max(1, source.lanes.duration)
     trace = source.lanes.trace
     shown = [int(key[5:]) for key in source.first if key.startswith("utid:")]
@@ -135,11 +142,7 @@ def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any]:
         # Half of the page is for the worst waits, unless that leaves too coarse a picture.
         if _length(_embed(about, parts, scale)) <= (room // 2 if most > 256 else room):
             return _with_details(source, about, parts, scale, room)
-    raise UsageError(
-        f"a timeline of {len(source.first)} lanes takes more than {room} bytes",
-        "room for a coarse picture",
-        "use a larger max_bytes",
-    )
+    return None
 
 
 def _of_groups(source: Timeline) -> list[Answer]:

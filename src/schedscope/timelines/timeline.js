@@ -148,7 +148,9 @@ export function mount(root, about, source, home = "page") {
   let low = 0, high = total; // what can be shown: of two traces, what either has
   function fit() {
     const least = Math.max(1, Math.ceil((high - low) / view.bins)), step = about.finest || 1;
-    return even(Math.ceil(least / step) * step);
+    const whole = Math.ceil(least / step) * step;
+    // Pixels of whole sums, unless they would leave much of the width empty.
+    return even(4 * least < 3 * whole ? least : whole);
   }
   /** Of a long trace: a scale of whole stretches of its overview, so that sums stay exact. */
   function even(scale) {

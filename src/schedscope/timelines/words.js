@@ -20,8 +20,10 @@ function speaker(scene) {
     lines.push(begin < end ? `${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel` : "nothing of this trace");
     if (problem) lines.push(problem);
     else if (!shown && about.finest) {
-      lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: for every interval ` +
-        `write another with schedscope timeline --since ${Math.floor((origin + begin) / 1000)}us --until ${Math.ceil((origin + end) / 1000)}us`);
+      const more = begin <= 0 && end >= total ? "a larger --max-bytes"
+        : `--since ${Math.floor((origin + begin) / 1000)}us --until ${Math.ceil((origin + end) / 1000)}us`;
+      lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: ` +
+        `for every interval write another with schedscope timeline and ${more}`);
     } else if (!shown && home === "page") lines.push("this lane is not in the page");
     else if (!shown && refining) lines.push(`some lanes are being read${coarse ? `: until then they show sums over ${duration(coarse)}` : ""}`);
     else if (!shown && !asked && coarse > view.scale) lines.push(`some lanes show sums over ${duration(coarse)}: zoom in for more, or show fewer lanes`);
