@@ -22,26 +22,25 @@ _DOUBTFUL = 0.5
 
 def starved(facts: Facts) -> Iterator[Finding]:
     """Waits of the threshold or longer, but those that a quota explains."""
-    whole = facts.ask(starvation_summary, by="all", threshold=facts.threshold)
-    n, total, threads, unfinished = whole.select("n", "total", "threads", "n_censored").row(0)
-    if not n:
+    per_thread = facts.ask(starvation_summary, by="thread", threshold=facts.threshold)
+    if not per_thread["n"].sum():
         return
     rows = facts.ask(starvation, threshold=facts.threshold, top=EPISODES)
+    # Those that are throttled are of the finding about the quota.
+    left_out = pl.col("throttled") >= 0.5 * pl.col("wait")
     if facts.phantoms:
-        sure = rows.filter(pl.col("idle") < _DOUBTFUL * pl.col("wait"))
-        n -= rows.height - sure.height
-        total -= int(rows["wait"].sum()) - int(sure["wait"].sum())
-        threads = sure["utid"].n_unique()
-        rows = sure
-    throttled = rows.filter(pl.col("throttled") >= 0.5 * pl.col("wait"))
-    if throttled.height:
-        # Those are of the finding about the quota.
-        n -= throttled.height
-        total -= int(throttled["wait"].sum())
-        rows = rows.join(throttled, on="episode", how="anti", maintain_order="left")
-        threads -= len(set(throttled["utid"]) - set(rows["utid"]))
+        left_out |= pl.col("idle") >= _DOUBTFUL * pl.col("wait")
+    others = rows.filter(left_out)
+    rows = rows.join(others, on="episode", how="anti", maintain_order="left")
     if rows.is_empty():
         return
+    per_thread = _without(per_thread, others).filter(pl.col("n") > 0)
+    threads, n, total = (
+        per_thread.height,
+        int(per_thread["n"].sum()),
+        int(per_thread["total"].sum()),
+    )
+    unfinished = per_thread["n_censored"].sum() > 0
     first = rows.row(0, named=True)
     text = (
         f"{several(threads, 'thread')} starved: {several(n, 'wait')} of"
@@ -62,16 +61,14 @@ def starved(facts: Facts) -> Iterator[Finding]:
             f" In {count(times)} {which} {printable(name)} had the CPU longest,"
             f" {duration(time)} in total."
         )
-    most = (
-        rows.group_by("utid")
-        .agg(pl.col("wait").sum(), pl.col("comm", "tid").first())
-        .sort("wait", "utid", descending=[True, False])
-    )
-    if most.height > 1:
+    if threads > 1:
         # Several threads may have one name.
         longest = [
-            f"{printable(comm or '?')} ({tid}) {duration(wait)}"
-            for comm, tid, wait in most.head(_NAMED).select("comm", "tid", "wait").iter_rows()
+            f"{printable(comm or '?')} ({tid}) {duration(starved)}"
+            for comm, tid, starved in per_thread.sort("total", "utid", descending=[True, False])
+            .head(_NAMED)
+            .select("comm", "tid", "total")
+            .iter_rows()
         ]
         text += f" Longest in total: {', '.join(longest)}."
     inversion = int(rows["inversion"].sum())
@@ -82,3 +79,17 @@ def starved(facts: Facts) -> Iterator[Finding]:
         utid=first["utid"],
         whatif=heavier(facts.trace, int(first["utid"]), first["culprit"]),
     )  # fmt: skip
+
+
+def _without(per_thread: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
+    """The sums of each thread less those of these episodes."""
+    less = episodes.group_by("utid").agg(
+        less_n=pl.len(),
+        less_censored=(pl.col("censored") != "none").sum(),
+        less_total=pl.col("wait").sum(),
+    )
+    return per_thread.join(less, on="utid", how="left").with_columns(
+        n=pl.col("n") - pl.col("less_n").fill_null(0),
+        n_censored=pl.col("n_censored") - pl.col("less_censored").fill_null(0),
+        total=pl.col("total") - pl.col("less_total").fill_null(0),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 from archives import unpack
 from ledgers import played
+from scenes import scene
 
 import schedscope as ss
 from schedscope import cli
@@ -39,6 +41,34 @@ def test_costs_are_what_a_person_works_out() -> None:
     assert "behind hog" in found["starvation"]["text"]
     assert found["avoidable idle time"]["cost_frac"] == 0.25
     assert found["avoidable idle time"]["level"] == "warning"
+
+
+def test_totals_of_threads_count_all_their_waits_not_only_the_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("schedscope.analysis.findings.starved.EPISODES", 1)
+    trace = scene(
+        """
+        hog    running@0   0..400
+        rare   runnable@0  0..400
+        rare   running@0   400..410
+        hog    runnable@0  400..410
+        hog    running@0   410..610
+        often  runnable@0  410..610
+        often  running@0   610..620
+        hog    runnable@0  610..620
+        hog    running@0   620..820
+        often  runnable@0  620..820
+        often  running@0   820..830
+        hog    runnable@0  820..830
+        hog    running@0   830..1000
+        often  runnable@0  830..1000
+        """,
+        ncpu=1,
+    )
+    found = ss.findings(trace).filter(pl.col("topic") == "starvation").row(0, named=True)
+    assert "2 threads starved: 4 waits of 100 ms or more, at least 970 ms" in found["text"]
+    assert re.search(r"Longest in total: often \(\d+\) 570 ms, rare \(\d+\) 400 ms", found["text"])
 
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
