@@ -19,7 +19,7 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::Nodes;
-use super::super::workload::{Class, Tid};
+use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_queue::{Counts, Features, Rq, Rqs, SHORTEST_HRTICK, Se};
 use super::linux_bandwidth::SLICE;
@@ -262,7 +262,9 @@ impl Policy for Eevdf {
     }
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
-        let Some(curr) = w.cpu(cpu).curr else { return };
+        if w.cpu(cpu).curr.is_none() {
+            return;
+        }
         if self.q.se[t as usize].realtime {
             let first = self.rt.earliest_deadline(cpu);
             let served = self.q.servers.serves(cpu) && self.q.servers.goes_before(cpu, first);
@@ -273,30 +275,7 @@ impl Policy for Eevdf {
             }
             return;
         }
-        let (its, ours) = (w.thread(t).class, w.thread(curr).class);
-        if ours.is_realtime() || !self.q.k.preempt {
-            return;
-        }
-        let (q, mine, running) = self.q.groups.meeting(t, curr, cpu);
-        if self.q.groups.any() && self.q.groups.is_under_hold(self.q.groups.queue_of(t, cpu)) {
-            return;
-        }
-        // Between groups their entities compete, which are of no class.
-        let threads = (mine, running) == (t, curr);
-        if threads && its != Class::Idle && ours == Class::Idle {
-            w.resched(cpu, RescheduleReason::Preempted);
-            return;
-        }
-        if its == Class::Batch || (threads && its == Class::Idle) {
-            return;
-        }
-        self.q.update(w, cpu);
-        self.q.end_protection_by(q, mine, running);
-        if self.q.best(q) == Some(mine) {
-            w.resched(cpu, RescheduleReason::Preempted);
-        } else {
-            self.q.protect_less(q, running);
-        }
+        self.q.may_preempt(w, cpu, t);
     }
 
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {

@@ -318,13 +318,23 @@ impl Balancer {
         let kicks = q.nr(c) >= 2 || (self.knobs.style == Style::Groups && busy_in_cache(w, c) > 1);
         if w.n_idle() > 0 && kicks && w.now() >= self.next_nohz {
             self.next_nohz = w.now() + self.jiffy;
-            for i in 0..w.ncpu() as Cpu {
+            for i in self.idle_in_turn(w) {
                 let due = !self.knobs.keeps_busy_interval || w.now() >= self.next[i as usize];
                 if w.is_idle(i) && due {
                     self.rebalance(w, q, i, Idle::Yes);
                 }
             }
         }
+    }
+
+    /// The idle CPUs in the order in which they are balanced: since 2.6.38 the first one does it, and
+    /// itself last (_nohz_idle_balance).
+    fn idle_in_turn(&self, w: &World) -> Vec<Cpu> {
+        let mut idle: Vec<Cpu> = w.machine.cpus().filter(|c| w.is_idle(*c)).collect();
+        if self.knobs.style == Style::Groups && !idle.is_empty() {
+            idle.rotate_left(1);
+        }
+        idle
     }
 
     fn rebalance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, idle: Idle) {
