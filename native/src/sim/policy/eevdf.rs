@@ -29,7 +29,6 @@ use super::linux_fair_server::FairServers;
 use super::linux_groups::{self, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::RtQueues;
-use super::linux_util::Reach;
 use super::linux_wake::{FLIPS, Placer, idlest_cpu};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 use crate::prefetch::near;
@@ -55,6 +54,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             migration_cost: s.ns("migration_cost"),
         },
         busy_spreads: false,
+        looks_by_use: s.is_on("sis_util"),
         ..Knobs::BY_GROUPS
     };
     let k = Features {
@@ -97,8 +97,6 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             s.int(FLIPS.name),
             IMBALANCE_PCT,
             s.is_on("wa_weight"),
-            s.is_on("sis_util")
-                .then(|| Reach::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
         ),
         balancer: Balancer::new(machine, knobs, hz),
     }))
@@ -237,7 +235,8 @@ impl Policy for Eevdf {
                     .map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
                 let its = self.q.groups.load_of(now, w.thread(t).cpu, t);
                 let weights = (its, wakers);
-                self.placer.wake(w, &self.q, weights, t, wake)
+                let reach = self.balancer.reach.as_ref();
+                self.placer.wake(w, &self.q, weights, t, wake, reach)
             }
             SelectReason::Fork(wake) => idlest_cpu(w, &self.q, &self.balancer.domains, t, wake.cpu),
             SelectReason::Moved => super::idle_or_previous(w, t),
