@@ -94,13 +94,10 @@ impl Rqs {
 
     /// Whether `e`, which runs in `q`, is to be rescheduled before its request is done.
     pub(super) fn no_longer_protected(&self, q: Queue, e: Entity) -> bool {
-        if self.own.is_empty() || !self.k.parity {
-            return false;
-        }
         if self.k.shortest {
-            return self.protection_is_over(e);
+            return self.k.parity && self.protection_is_over(e);
         }
         let se = &self.se[e as usize];
-        self.k.short && se.protected == i64::MIN && !self.average(q).is_eligible(se.vruntime)
+        self.k.short && se.protected != se.deadline && !self.average(q).is_eligible(se.vruntime)
     }
 }
