@@ -424,7 +424,7 @@ def test_an_instant_that_had_passed_is_slept_until_where_there_is_time() -> None
 
 
 def test_a_wake_of_who_runs_does_not_end_its_next_sleep() -> None:
-    """Without a period: woken at 2 by an interrupt on its CPU, it sleeps from 5 to 9 all the same."""
+    """Woken at 2 by an interrupt on its CPU, it sleeps from 5 to 9 all the same."""
     trace = trace_of(
         [(0, 0, 0, "runnable", 1), (5, 0, 1, "sleeping", 0), (9, 0, 0, "runnable", 1)],
         [(2, 0, None, 1, "waking"), (9, 0, None, 1, "waking")],

@@ -11,7 +11,7 @@
 //! what tells such a wake from others that come from outside, and gives each of them
 //! its instant.
 use super::median;
-use super::timers::{CLOSE, ENOUGH, LATE, OutsideSleep, STEADIER};
+use super::outside::{CLOSE, ENOUGH, LATE, OutsideSleep, STEADIER};
 
 /// An interrupt on its own CPU woke a thread that ran.
 #[derive(Debug, Clone, Copy)]

@@ -16,6 +16,7 @@ mod holds;
 mod jobs;
 mod missed;
 mod mutexes;
+mod outside;
 mod pipes;
 mod queues;
 mod report;
@@ -115,7 +116,7 @@ pub struct ThreadOut {
     /// Since when it has not slept: its beginning, or that of the window, if it never did.
     sleepless: i64,
     /// Sleeps that something outside ended.
-    outside: Vec<timers::OutsideSleep>,
+    outside: Vec<outside::OutsideSleep>,
     /// Wakes by interrupts on its CPU while it ran.
     self_wakes: Vec<missed::SelfWake>,
     /// The read or write through a pipe that it is in, and whether its step is written.
@@ -692,7 +693,7 @@ impl Extractor {
                         self.report.wakes_external += 1;
                         external(th, since, row.ts, disk, absolute, begin);
                         if !disk {
-                            th.outside.push(timers::OutsideSleep {
+                            th.outside.push(outside::OutsideSleep {
                                 step: th.steps.len() as u32 - 1,
                                 since,
                                 woken: row.ts,

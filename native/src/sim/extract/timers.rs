@@ -21,40 +21,17 @@
 //! each tick wakes looks like one with a periodic timer.
 use super::super::load::op;
 use super::missed::{Missed, Rounds, rounds, rounds_of_period};
+use super::outside::{CLOSE, ENOUGH, LATE, OutsideSleep, STEADIER};
 use super::{Extractor, Made, NOBODY, ThreadOut, median};
-
-/// A sleep that something outside ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OutsideSleep {
-    /// Its step.
-    pub step: u32,
-    pub since: i64,
-    pub woken: i64,
-    /// When the thread came onto a CPU after it.
-    pub came: Option<i64>,
-}
-
-/// Fewer sleeps tell nothing.
-pub(super) const ENOUGH: usize = 8;
 
 /// So many at ticks tell of a timer that counts them: a few thousandths by chance.
 const ENOUGH_AT_TICKS: usize = 3;
-
-/// What a tick wakes is woken within this time of it, ns (`LATE` of `tick_phase.py`).
-pub(super) const LATE: i64 = 50_000;
 
 /// A thread that reads the clock as the first thing that it does is woken at the latest so long
 /// after the same moment of a later period, ns: 50 us, by which Linux puts off timers of fair
 /// threads (`timer_slack_ns`), and what it takes from the switch to the look and from the timer to
 /// the wake. On the slowest of our machines, whose four CPUs share one, that is 190 us in all.
 const READ_LATE: i64 = 200_000;
-
-/// A wake belongs to the timer if it is off by at most this fraction of the period
-/// (1 in so many).
-pub(super) const CLOSE: i64 = 20;
-
-/// The distances must be steadier than the sleeps by this factor.
-pub(super) const STEADIER: i64 = 2;
 
 impl Extractor {
     /// Sleeps of periodic timers become waits until the instants of the trace, those of timers
