@@ -25,7 +25,8 @@ Running, waking, sleeping:
   ran.
 * Only a thread that has decided to sleep is woken. If the wake comes while it is still on its way
   off the CPU, its wait began before the wake, and the rest of its burst is what the sleep costs
-  (`wakes_before_sleep`). If it did not sleep at all, the wake is spurious (`wakes_spurious`).
+  (`wakes_before_sleep`). If it did not sleep at all, or an interrupt on its own CPU woke it, which
+  cannot come between its last look and the switch, the wake is spurious (`wakes_spurious`).
 * A wake that a thread raises within 100 us of its end, as of its parent, is its last step: no
   thread takes the CPU from it before it has ended (`do_exit`, kernel/exit.c).
 
@@ -34,9 +35,14 @@ Timers:
 * If a thread wakes at regular intervals, however long it ran or waited, its sleeps are those of a
   periodic timer: a `wait_until` (`periodic_threads`, `periodic_waits`). At least 8 sleeps must show
   it: nine in ten distances are within 1/20 of whole periods, and twice as steady as the lengths of
-  the sleeps. If these instants, taken back by whole periods, lie at most 100 us after the thread
+  the sleeps. If these instants, taken back by whole periods, lie at most 200 us after the thread
   came onto a CPU out of an earlier sleep, it set the timer then: a `read_clock`, and the instants
   move with that moment (`clocks_read`).
+* A thread that comes late to such an instant does not sleep, but its timer fires at once: an
+  interrupt on its CPU wakes it while it runs, or after at most 50 us. If from one sleep to the next
+  there are as many periods as such wakes and one (in nine of ten), each is a `wait_until` an
+  instant that had passed (`instants_missed`), until which the thread sleeps in a replay that is
+  faster. A thread of one sleep has the period of others with the same parent.
 * A thread with at least three wakes, and three quarters of all, within 50 us of a clock tick sleeps
   on timers that count ticks, as the kernel's own threads do: a `sleep_ticks` of as many
   (`ticking_threads`, `ticking_sleeps`).

@@ -387,3 +387,49 @@ def test_a_trace_that_is_too_long_is_refused_and_a_part_of_it_is_not(
         extract(trace)
     half = trace.duration / 2e9
     assert extract(trace.between(0, half)).steps.height > 100
+
+
+RUNS = [(0, 1), (10, 13), (20, 24), (30, 52), (60, 66), (70, 71), (80, 83), (90, 95), (100, 102)]
+
+
+def late_rounds() -> Trace:
+    """A thread with a timer of 10 ms works from 30 to 52 ms: it comes to 40 at 44, to 50 at 51.
+
+    The timer, set all the same, fires at once and wakes it while it runs.
+    """
+    switches: list[Row] = []
+    wakeups: list[Row] = [(44 * MS, 0, None, 1, "waking"), (51 * MS, 0, None, 1, "waking")]
+    for since, until in RUNS:
+        switches.append((since * MS, 0, 0, "runnable", 1))
+        switches.append((until * MS, 0, 1, "sleeping", 0))
+        if since:
+            wakeups.append((since * MS, 0, None, 1, "waking"))
+    return trace_of(switches, sorted(wakeups), 105 * MS)
+
+
+def test_an_instant_that_had_passed_is_slept_until_where_there_is_time() -> None:
+    load = extract(late_rounds())
+    assert report(load)["instants_missed"] == 2
+    steps = [(op, ns // MS) for op, ns in program(load, "t1") if ns]
+    assert steps[6:13] == [
+        ("run", 14),
+        ("wait_until", 40),
+        ("run", 7),
+        ("wait_until", 50),
+        ("run", 1),
+        ("wait_until", 60),
+        ("run", 6),
+    ]
+    assert load.cpu_time == sum(until - since for since, until in RUNS) * MS
+
+
+def test_a_wake_of_who_runs_does_not_end_its_next_sleep() -> None:
+    """Woken at 2 by an interrupt on its CPU, it sleeps from 5 to 9 all the same."""
+    trace = trace_of(
+        [(0, 0, 0, "runnable", 1), (5, 0, 1, "sleeping", 0), (9, 0, 0, "runnable", 1)],
+        [(2, 0, None, 1, "waking"), (9, 0, None, 1, "waking")],
+        12,
+    )
+    load = extract(trace)
+    assert program(load, "t1")[:3] == [("run", 5), ("sleep", 4), ("run", 3)]
+    assert report(load)["wakes_spurious"] == 1

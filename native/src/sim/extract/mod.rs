@@ -14,7 +14,9 @@ mod cpu_clock;
 mod free_takes;
 mod holds;
 mod jobs;
+mod missed;
 mod mutexes;
+mod outside;
 mod pipes;
 mod queues;
 mod report;
@@ -114,7 +116,9 @@ pub struct ThreadOut {
     /// Since when it has not slept: its beginning, or that of the window, if it never did.
     sleepless: i64,
     /// Sleeps that something outside ended.
-    outside: Vec<timers::OutsideSleep>,
+    outside: Vec<outside::OutsideSleep>,
+    /// Wakes by interrupts on its CPU while it ran.
+    self_wakes: Vec<missed::SelfWake>,
     /// The read or write through a pipe that it is in, and whether its step is written.
     call: Option<(u32, bool)>,
     /// CPU time used, up to the moment since which it runs.
@@ -375,6 +379,7 @@ impl Extractor {
                 awake: None,
                 sleepless: self.begin,
                 outside: Vec::new(),
+                self_wakes: Vec::new(),
                 call: None,
                 used: 0,
                 comes: 0,
@@ -641,7 +646,20 @@ impl Extractor {
         }
         match self.threads[i as usize].now {
             Now::Runnable | Now::Gone => self.report.wakes_spurious += 1,
-            Now::Running { .. } => {
+            Now::Running { since } => {
+                if row.waker_utid.is_none() && self.current.get(row.cpu as usize) == Some(&row.utid)
+                {
+                    // An interrupt does not come between its last look and the switch: the thread
+                    // goes on, and sleeps later because of something else.
+                    self.report.wakes_spurious += 1;
+                    let th = &mut self.threads[i as usize];
+                    th.self_wakes.push(missed::SelfWake {
+                        step: th.steps.len() as u32,
+                        after: th.ran + row.ts - since,
+                        at: row.ts,
+                    });
+                    return;
+                }
                 let waker = self.waker(row, i);
                 let count = self.send(waker, i, row.ts, false);
                 let step = waker.map_or(0, |w| self.threads[w as usize].steps.len() as u32 - 1);
@@ -675,7 +693,7 @@ impl Extractor {
                         self.report.wakes_external += 1;
                         external(th, since, row.ts, disk, absolute, begin);
                         if !disk {
-                            th.outside.push(timers::OutsideSleep {
+                            th.outside.push(outside::OutsideSleep {
                                 step: th.steps.len() as u32 - 1,
                                 since,
                                 woken: row.ts,

@@ -42,6 +42,8 @@ pub struct Report {
     /// Threads with a periodic timer, and the sleeps that it ended.
     pub periodic_threads: u64,
     pub periodic_waits: u64,
+    /// Instants of such timers that had passed when their threads came to them.
+    pub instants_missed: u64,
     /// Threads whose timer counts from where they read the clock.
     pub clocks_read: u64,
     /// Threads whose timers count clock ticks, and the sleeps that those ended.
@@ -103,6 +105,7 @@ impl Report {
             ("wakes_external", n(self.wakes_external)),
             ("periodic_threads", n(self.periodic_threads)),
             ("periodic_waits", n(self.periodic_waits)),
+            ("instants_missed", n(self.instants_missed)),
             ("clocks_read", n(self.clocks_read)),
             ("ticking_threads", n(self.ticking_threads)),
             ("ticking_sleeps", n(self.ticking_sleeps)),

@@ -13,94 +13,211 @@
 //! and all its wakes move along. The trace shows this, too: the instants, taken back by whole
 //! periods, are just behind the moment at which the thread came onto a CPU out of an earlier sleep.
 //!
+//! Instants that had passed when the thread came to them it did not sleep until: `missed`.
+//!
 //! Timers of the kernel's own count clock ticks, and a thread that sleeps on one wakes
 //! at a tick, when a thread's slice may end, too: one that is said to sleep so long
 //! that it wakes between two takes the CPU from somebody in the middle of a slice. One that
 //! each tick wakes looks like one with a periodic timer.
 use super::super::load::op;
+use super::missed::{Missed, Rounds, rounds, rounds_of_period};
+use super::outside::{CLOSE, ENOUGH, LATE, OutsideSleep, STEADIER};
 use super::{Extractor, Made, NOBODY, ThreadOut, median};
-
-/// A sleep that something outside ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OutsideSleep {
-    /// Its step.
-    pub step: u32,
-    pub since: i64,
-    pub woken: i64,
-    /// When the thread came onto a CPU after it.
-    pub came: Option<i64>,
-}
-
-/// Fewer sleeps tell nothing.
-const ENOUGH: usize = 8;
 
 /// So many at ticks tell of a timer that counts them: a few thousandths by chance.
 const ENOUGH_AT_TICKS: usize = 3;
 
-/// What a tick wakes is woken within this time of it, ns (`LATE` of `tick_phase.py`).
-const LATE: i64 = 50_000;
-
 /// A thread that reads the clock as the first thing that it does is woken at the latest so long
-/// after the same moment of a later period, ns: as late as any timer, and 50 us more, by which
-/// Linux puts off timers of fair threads (`timer_slack_ns`).
-const READ_LATE: i64 = LATE + 50_000;
-
-/// A wake belongs to the timer if it is off by at most this fraction of the period
-/// (1 in so many).
-const CLOSE: i64 = 20;
-
-/// The distances must be steadier than the sleeps by this factor.
-const STEADIER: i64 = 2;
+/// after the same moment of a later period, ns: 50 us, by which Linux puts off timers of fair
+/// threads (`timer_slack_ns`), and what it takes from the switch to the look and from the timer to
+/// the wake. On the slowest of our machines, whose four CPUs share one, that is 190 us in all.
+const READ_LATE: i64 = 200_000;
 
 impl Extractor {
     /// Sleeps of periodic timers become waits until the instants of the trace, those of timers
     /// that count ticks last for as many.
     pub(super) fn find_timers(&mut self) {
+        let missing = if self.rules.absolute {
+            Vec::new()
+        } else {
+            self.missing_instants()
+        };
+        let mut missing = missing.into_iter();
         for th in &mut self.threads {
-            let mut timed = periodic(&th.outside);
+            let timer = missing.next().flatten();
+            let mut timer = timer.unwrap_or_else(|| Timer::of_sleeps(&th.outside));
             let clock = self.rules.clock;
             let ticked = clock.map_or_else(Vec::new, |(hz, phase)| {
                 ticked(&th.outside, hz, self.begin + phase)
             });
-            if clock.is_some_and(|(hz, _)| !ticked.is_empty() && each_tick(&timed, hz)) {
-                timed.clear();
+            if clock.is_some_and(|(hz, _)| !ticked.is_empty() && timer.is_tick(hz)) {
+                timer = Timer::default();
             }
-            let read = clock_read(&th.outside, &timed).filter(|_| !self.rules.absolute);
-            if let Some(read) = &read {
-                timed.clone_from(&read.timed);
+            if self.rules.absolute {
+                timer.read = None;
+            } else if let Some(read) = &timer.read {
+                timer.timed.clone_from(&read.timed);
             }
-            self.report.periodic_threads += u64::from(!timed.is_empty());
-            self.report.periodic_waits += timed.len() as u64;
-            if timed.is_empty() {
+            self.report.periodic_threads += u64::from(!timer.timed.is_empty());
+            self.report.periodic_waits += timer.timed.len() as u64;
+            self.report.instants_missed += timer.missed.len() as u64;
+            if timer.timed.is_empty() {
                 self.report.ticking_threads += u64::from(!ticked.is_empty());
                 self.report.ticking_sleeps += ticked.len() as u64;
                 for (sleep, ns) in ticked {
-                    becomes(th, sleep, op::SLEEP_TICKS, ns);
+                    becomes(th, sleep.step, op::SLEEP_TICKS, ns);
                 }
             }
-            for sleep in timed {
-                becomes(th, sleep, op::WAIT_UNTIL, sleep.woken - self.begin);
+            let begin = self.begin;
+            for missed in timer.missed.iter().filter(|m| m.after.is_none()) {
+                becomes(th, missed.step, op::WAIT_UNTIL, missed.instant - begin);
             }
-            if let Some(read) = read {
+            for sleep in timer.timed {
+                becomes(th, sleep.step, op::WAIT_UNTIL, sleep.woken - begin);
+            }
+            // From the last to the first, so that steps keep their places.
+            let read = timer.read.map(|read| {
                 self.report.clocks_read += 1;
-                let at = (read.after.step as usize + 1).min(th.steps.len());
-                let made = Made {
-                    op: op::READ_CLOCK,
-                    disk: false,
-                    meet: false,
-                    thread: NOBODY,
-                    ns: read.came - self.begin,
-                    count: 0,
-                };
-                th.steps.insert(at, made);
+                let step = made(op::READ_CLOCK, read.came - begin);
+                (read.after.step + 1, 0, step)
+            });
+            let missed = timer.missed.iter().filter_map(|m| {
+                let step = made(op::WAIT_UNTIL, m.instant - begin);
+                Some((m.step, m.after?, step))
+            });
+            let mut more: Vec<(u32, i64, Made)> = missed.chain(read).collect();
+            more.sort_by_key(|(step, after, _)| (*step, *after));
+            for (at, after, step) in more.into_iter().rev() {
+                insert(th, at as usize, after, step);
             }
             th.outside = Vec::new();
+            th.self_wakes = Vec::new();
         }
     }
 }
 
-fn becomes(th: &mut ThreadOut, sleep: OutsideSleep, op: u8, ns: i64) {
-    if let Some(step) = th.steps.get_mut(sleep.step as usize)
+impl Extractor {
+    /// By thread the timer whose instants it missed now and then, if it did.
+    fn missing_instants(&self) -> Vec<Option<Timer>> {
+        let of = |th: &ThreadOut| rounds(&th.outside, &th.self_wakes);
+        let own: Vec<Option<Rounds>> = self.threads.iter().map(of).collect();
+        // What one thread has made is of one kind.
+        let mut parents = vec![NOBODY; self.threads.len()];
+        for (parent, th) in (0..).zip(&self.threads) {
+            for fork in th.steps.iter().filter(|s| s.op == op::FORK) {
+                parents[fork.thread as usize] = parent;
+            }
+        }
+        let of_children = |parent: u32| {
+            let its = parents.iter().zip(&own).filter(|(p, _)| **p == parent);
+            let periods: Vec<i64> = its.filter_map(|(_, r)| Some(r.as_ref()?.period)).collect();
+            median(&periods).filter(|_| parent != NOBODY)
+        };
+        let found = own.iter().zip(&parents).zip(&self.threads);
+        found
+            .map(|((own, parent), th)| match own {
+                Some(rounds) => Some(Timer::of_rounds(th, rounds)),
+                None if th.self_wakes.is_empty() => None,
+                None => Timer::of_period(th, of_children(*parent)?),
+            })
+            .collect()
+    }
+}
+
+/// What of a thread's sleeps a periodic timer of its own explains.
+#[derive(Default)]
+struct Timer {
+    /// The sleeps that it ended.
+    timed: Vec<OutsideSleep>,
+    /// Its instants that had passed when the thread came to them.
+    missed: Vec<Missed>,
+    read: Option<ClockRead>,
+}
+
+impl Timer {
+    fn of_sleeps(sleeps: &[OutsideSleep]) -> Self {
+        let timed = periodic(sleeps);
+        let read = usual_distance(&timed).and_then(|p| clock_read(sleeps, &timed, p));
+        Self {
+            timed,
+            read,
+            ..Self::default()
+        }
+    }
+
+    /// The same of a thread that missed instants.
+    fn of_rounds(th: &ThreadOut, rounds: &Rounds) -> Self {
+        let timed = rounds.timed();
+        let read = clock_read(&th.outside, &timed, rounds.period);
+        Self {
+            timed,
+            missed: rounds.missed(read.as_ref().map(|r| r.came)),
+            read,
+        }
+    }
+
+    /// The same if the period is known, and the thread looked at the clock before: only its first
+    /// sleeps may be others.
+    fn of_period(th: &ThreadOut, period: i64) -> Option<Self> {
+        (1..th.outside.len()).find_map(|first| {
+            let rounds = rounds_of_period(&th.outside, &th.self_wakes, first, period)?;
+            let mut timed = rounds.timed();
+            if timed.is_empty() {
+                timed.extend(rounds.first());
+            }
+            let read = clock_read(&th.outside, &timed, period)?;
+            let missed = rounds.missed(Some(read.came));
+            Some(Self {
+                timed,
+                missed,
+                read: Some(read),
+            })
+        })
+    }
+
+    /// Whether its wakes are usually a clock tick apart: what wakes then is the tick itself, which
+    /// comes at other instants in another replay.
+    fn is_tick(&self, hz: i64) -> bool {
+        let tick = 1_000_000_000 / hz.max(1);
+        usual_distance(&self.timed).is_some_and(|d| (d + tick / 2) / tick == 1)
+    }
+}
+
+fn usual_distance(sleeps: &[OutsideSleep]) -> Option<i64> {
+    let distances: Vec<i64> = sleeps.windows(2).map(|w| w[1].woken - w[0].woken).collect();
+    median(&distances)
+}
+
+fn made(op: u8, ns: i64) -> Made {
+    Made {
+        op,
+        disk: false,
+        meet: false,
+        thread: NOBODY,
+        ns,
+        count: 0,
+    }
+}
+
+/// `step` comes after `ns` of the step `at` if that is a run, else before it.
+fn insert(th: &mut ThreadOut, at: usize, ns: i64, step: Made) {
+    let at = at.min(th.steps.len());
+    let Some(run) = th.steps.get_mut(at).filter(|s| s.op == op::RUN && ns > 0) else {
+        th.steps.insert(at, step);
+        return;
+    };
+    let rest = run.ns - ns;
+    if rest <= 0 {
+        th.steps.insert(at + 1, step);
+        return;
+    }
+    run.ns = ns;
+    let rest = made(op::RUN, rest);
+    th.steps.splice(at + 1..at + 1, [step, rest]);
+}
+
+fn becomes(th: &mut ThreadOut, step: u32, op: u8, ns: i64) {
+    if let Some(step) = th.steps.get_mut(step as usize)
         && step.op == op::SLEEP
     {
         (step.op, step.ns, step.disk) = (op, ns, false);
@@ -116,12 +233,11 @@ struct ClockRead {
     timed: Vec<OutsideSleep>,
 }
 
-/// Of sleeps of which a periodic timer ended those that are `timed`.
-fn clock_read(sleeps: &[OutsideSleep], timed: &[OutsideSleep]) -> Option<ClockRead> {
-    let distances: Vec<i64> = timed.windows(2).map(|w| w[1].woken - w[0].woken).collect();
-    let period = median(&distances)?.max(1);
+/// Of sleeps of which a timer of this period ended those that are `timed`.
+fn clock_read(sleeps: &[OutsideSleep], timed: &[OutsideSleep], period: i64) -> Option<ClockRead> {
+    let period = period.max(1);
     // How long after an instant of the timer that follows it by whole periods, or before (< 0).
-    let first = timed[0];
+    let first = *timed.first()?;
     let after = |at: i64| {
         let off = (at - first.woken).rem_euclid(period);
         if 2 * off > period { off - period } else { off }
@@ -165,14 +281,6 @@ fn ticked(sleeps: &[OutsideSleep], hz: i64, phase: i64) -> Vec<(OutsideSleep, i6
         return Vec::new();
     }
     at_ticks.into_iter().filter(|(_, ns)| *ns > 0).collect()
-}
-
-/// Whether these wakes are usually a clock tick apart: what wakes then is the tick itself, which
-/// comes at other instants in another replay.
-fn each_tick(timed: &[OutsideSleep], hz: i64) -> bool {
-    let distances: Vec<i64> = timed.windows(2).map(|w| w[1].woken - w[0].woken).collect();
-    let tick = 1_000_000_000 / hz.max(1);
-    median(&distances).is_some_and(|d| (d + tick / 2) / tick == 1)
 }
 
 /// The sleeps that a periodic timer ended.
@@ -278,7 +386,7 @@ mod tests {
         let all = after_a_look_at_the_clock(70_000);
         let timed = periodic(&all);
         assert_eq!(timed.len(), RUNS.len() - 1);
-        let read = clock_read(&all, &timed).unwrap();
+        let read = clock_read(&all, &timed, 10_000_000).unwrap();
         assert_eq!((read.after.step, read.came), (0, 5_000_000));
         assert_eq!(read.timed.len(), RUNS.len());
     }
@@ -289,20 +397,20 @@ mod tests {
         for look in [-1_000_000, READ_LATE + 1] {
             let all = after_a_look_at_the_clock(look);
             let timed = periodic(&all);
-            assert!(!timed.is_empty() && clock_read(&all, &timed).is_none());
+            assert!(!timed.is_empty() && clock_read(&all, &timed, 10_000_000).is_none());
         }
         // A timer set before: the thread comes in time.
         let all = sleeps(&RUNS, true);
-        assert!(clock_read(&all, &periodic(&all)).is_none());
+        assert!(clock_read(&all, &periodic(&all), 10_000).is_none());
     }
 
     #[test]
     fn a_timer_of_the_ticks_own_period_is_the_tick() {
         let all = sleeps(&RUNS, true);
         for (hz, tick) in [(100_000, true), (25_000, false), (250_000, false)] {
-            assert_eq!(each_tick(&periodic(&all), hz), tick, "{hz}");
+            assert_eq!(Timer::of_sleeps(&all).is_tick(hz), tick, "{hz}");
         }
-        assert!(!each_tick(&[], 100_000));
+        assert!(!Timer::default().is_tick(100_000));
     }
 
     #[test]

@@ -49,7 +49,6 @@ use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_groups::{self, Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::RtQueues;
-use super::linux_util::Reach;
 use super::linux_wake::{self, Placer};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 
@@ -83,6 +82,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         idle_idx: 1,
         by_least: s.choice("group_load") == 1,
         within_node: s.choice("balance_span") == 1,
+        looks_by_use: s.is_on("sis_util"),
         ..if by_groups {
             Knobs::BY_GROUPS
         } else {
@@ -141,8 +141,6 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             s.int(linux_wake::FLIPS.name),
             Knobs::BY_GROUPS.imbalance_pct,
             true,
-            s.is_on("sis_util")
-                .then(|| Reach::new(machine, Knobs::BY_GROUPS.imbalance_pct, k.jiffy)),
         ),
         balancer: Balancer::new(machine, knobs, hz),
     }))

@@ -15,7 +15,8 @@ impl Cfs {
         if self.k.wake_cpu == WakeCpu::Scan {
             let wakers = wake.waker.map_or(0, |p| self.q.load_of(w, wake.cpu, p));
             let weights = (self.q.load_of(w, w.thread(t).cpu, t), wakers);
-            return self.placer.wake(w, &self.q, weights, t, wake);
+            let reach = self.balancer.reach.as_ref();
+            return self.placer.wake(w, &self.q, weights, t, wake, reach);
         }
         let (prev, this) = (w.thread(t).cpu, wake.cpu);
         let prev_ok = w.allowed(t, prev);

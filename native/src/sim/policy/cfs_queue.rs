@@ -2,12 +2,15 @@
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
-use super::super::world::World;
+use super::super::world::{State, World};
 use super::cfs_place::Placing;
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
 use super::linux_queues::{Queues, Want};
 use super::linux_util::Use;
+
+/// Of the threads of a queue a pass looks at so many (sysctl_sched_nr_migrate).
+const MOST_LOOKED_AT: usize = 32;
 
 /// Numbers of the series that `cfs_spec` declares.
 pub(super) const VRUNTIME: u16 = 0;
@@ -200,38 +203,49 @@ impl Rqs {
         self.se[t as usize].touched = self.touches;
     }
 
-    /// Who moves from `from` to `to` first.
-    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
-        let to_idle = self.oldest && self.nr(to) == 0;
-        let mut found: Option<Tid> = None;
+    /// The threads that wait on `c`, in the order of its queues, or the one that was queued or
+    /// picked longest ago first, with the one that runs (rq->cfs_tasks).
+    fn in_turn(&self, c: Cpu) -> Vec<Tid> {
+        let mut found: Vec<Tid> = Vec::new();
         let mut look = |q: Queue| {
             let rq = &self.rqs[q as usize];
-            let may = |t: Tid| {
-                let th = w.thread(t);
-                let here = !self.oldest || th.last_cpu == Some(from);
-                let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
-                let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
-                let load = || self.load_of(w, from, t);
-                let used = || self.groups.utilisation.of(w.now(), t).ran;
-                let fits = want.fits(load, used);
-                w.allowed(t, to) && fits && (want.hot || !(recent && here || buddy))
+            let mut see = |t: Tid| {
+                if self.groups.inner(t).is_none() {
+                    found.push(t);
+                }
+                true
             };
-            rq.tree.visit(&self.nodes, |t| {
-                if self.groups.inner(t).is_some() {
-                    return true;
-                }
-                let older = |f: Tid| self.se[t as usize].touched < self.se[f as usize].touched;
-                if may(t) && found.is_none_or(older) {
-                    found = Some(t);
-                }
-                self.oldest || found.is_none()
-            });
+            rq.tree.visit(&self.nodes, &mut see);
+            if self.oldest {
+                rq.curr.map(&mut see);
+            }
         };
-        look(Queue::from(from));
-        if self.groups.any() {
-            self.groups.movable_queues(from, to).for_each(&mut look);
+        look(Queue::from(c));
+        self.groups.queues_on(c).for_each(look);
+        if self.oldest {
+            found.sort_by_key(|t| self.se[*t as usize].touched);
         }
         found
+    }
+
+    /// Whether `t` may move from `from` to `to` (can_migrate_task), and is not too much.
+    fn may_move(&self, w: &World, t: Tid, from: Cpu, to: Cpu, want: Want) -> bool {
+        let th = w.thread(t);
+        if th.state != State::Queued || !w.allowed(t, to) {
+            return false;
+        }
+        let q = self.groups.queue_of(t, from);
+        if self.groups.any() && !self.groups.may_leave(q, from, to) {
+            return false;
+        }
+        let rq = &self.rqs[q as usize];
+        let to_idle = self.oldest && self.nr(to) == 0;
+        let here = !self.oldest || th.last_cpu == Some(from);
+        let recent = w.now() - th.last_ran < self.migration_cost && th.last_cpu.is_some();
+        let buddy = !to_idle && (rq.next == Some(t) || rq.last == Some(t));
+        let load = || self.load_of(w, from, t);
+        let used = || self.groups.utilisation.of(w.now(), t).ran;
+        (want.hot || !(recent && here || buddy)) && want.fits(load, used)
     }
 
     /// The thread `t` on `c` is counted, or no longer.
@@ -317,35 +331,58 @@ impl Queues for Rqs {
     }
 
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, mut want: Want) -> u32 {
-        let mut moved = 0;
-        while !want.is_met() {
-            let Some(t) = self.movable(w, from, to, want) else {
+        let mut moving = Vec::new();
+        for t in self.in_turn(from).into_iter().take(MOST_LOOKED_AT) {
+            if want.is_met() {
                 break;
-            };
-            self.update(w, to);
+            }
+            if !self.may_move(w, t, from, to, want) {
+                // It goes to the end of the list.
+                self.touch(t);
+                continue;
+            }
             let load = self.load_of(w, from, t);
             want.moved(load, self.groups.utilisation.of(w.now(), t).ran);
-            let into = self.requeue(w, from, to, t);
-            w.migrate(t, to);
-            self.come(w, into, t);
-            moved += 1;
+            self.depart(w, from, t);
+            moving.push(t);
+            if !self.oldest {
+                self.arrive(w, to, t);
+            }
         }
-        moved
+        // The last one to leave is the first to arrive (attach_tasks).
+        if self.oldest {
+            for t in moving.iter().rev() {
+                self.arrive(w, to, *t);
+            }
+        }
+        moving.len() as u32
     }
 }
 
 impl Rqs {
-    /// Takes `t` from the queues of `from` to those of `to`; returns the one that it is in then.
-    fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
-        let (out, into) = (self.groups.queue_of(t, from), self.groups.queue_of(t, to));
+    /// Takes `t` from the queues of `c`.
+    fn depart(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        let out = self.groups.queue_of(t, c);
         self.take_out(out, t);
-        self.account(from, t, -1);
+        self.account(c, t, -1);
         self.gone(w, out, t);
+    }
+
+    /// `t`, which has left another CPU, goes into a queue of `to`.
+    fn join(&mut self, w: &mut World, to: Cpu, t: Tid) -> Queue {
+        self.update(w, to);
+        let into = self.groups.queue_of(t, to);
         self.rebase(to, t);
         self.insert(into, t);
         self.account(to, t, 1);
         self.touch(t);
         into
+    }
+
+    fn arrive(&mut self, w: &mut World, to: Cpu, t: Tid) {
+        let into = self.join(w, to, t);
+        w.migrate(t, to);
+        self.come(w, into, t);
     }
 
     /// Active balance: `t`, just put back on `c`, goes to `to`.
@@ -355,8 +392,8 @@ impl Rqs {
             return;
         }
         self.forget_prev(Queue::from(c));
-        self.update(w, to);
-        let into = self.requeue(w, c, to, t);
+        self.depart(w, c, t);
+        let into = self.join(w, to, t);
         self.come(w, into, t);
         w.send(t, to);
     }

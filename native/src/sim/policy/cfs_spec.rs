@@ -104,7 +104,7 @@ pub const SPEC: Spec = Spec {
         switch(
             "sis_util",
             "off",
-            "wakes look less far for an idle CPU the busier all are, and not at all above 92 % (6.1)",
+            "wakes look less far for an idle CPU the busier all are, and not at all above 85 % (6.1)",
         ),
         choice(
             "balancer",

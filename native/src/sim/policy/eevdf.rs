@@ -19,7 +19,7 @@
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::tree::Nodes;
-use super::super::workload::{Class, Tid};
+use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_queue::{Counts, Features, Rq, Rqs, SHORTEST_HRTICK, Se};
 use super::linux_bandwidth::SLICE;
@@ -29,7 +29,6 @@ use super::linux_fair_server::FairServers;
 use super::linux_groups::{self, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
 use super::linux_rt::RtQueues;
-use super::linux_util::Reach;
 use super::linux_wake::{FLIPS, Placer, idlest_cpu};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
 use crate::prefetch::near;
@@ -55,6 +54,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             migration_cost: s.ns("migration_cost"),
         },
         busy_spreads: false,
+        looks_by_use: s.is_on("sis_util"),
         ..Knobs::BY_GROUPS
     };
     let k = Features {
@@ -97,8 +97,6 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
             s.int(FLIPS.name),
             IMBALANCE_PCT,
             s.is_on("wa_weight"),
-            s.is_on("sis_util")
-                .then(|| Reach::new(machine, IMBALANCE_PCT, 1_000_000_000 / hz)),
         ),
         balancer: Balancer::new(machine, knobs, hz),
     }))
@@ -237,7 +235,8 @@ impl Policy for Eevdf {
                     .map_or(0, |p| self.q.groups.load_of(now, wake.cpu, p));
                 let its = self.q.groups.load_of(now, w.thread(t).cpu, t);
                 let weights = (its, wakers);
-                self.placer.wake(w, &self.q, weights, t, wake)
+                let reach = self.balancer.reach.as_ref();
+                self.placer.wake(w, &self.q, weights, t, wake, reach)
             }
             SelectReason::Fork(wake) => idlest_cpu(w, &self.q, &self.balancer.domains, t, wake.cpu),
             SelectReason::Moved => super::idle_or_previous(w, t),
@@ -262,7 +261,9 @@ impl Policy for Eevdf {
     }
 
     fn check_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: Wake) {
-        let Some(curr) = w.cpu(cpu).curr else { return };
+        if w.cpu(cpu).curr.is_none() {
+            return;
+        }
         if self.q.se[t as usize].realtime {
             let first = self.rt.earliest_deadline(cpu);
             let served = self.q.servers.serves(cpu) && self.q.servers.goes_before(cpu, first);
@@ -273,30 +274,7 @@ impl Policy for Eevdf {
             }
             return;
         }
-        let (its, ours) = (w.thread(t).class, w.thread(curr).class);
-        if ours.is_realtime() || !self.q.k.preempt {
-            return;
-        }
-        let (q, mine, running) = self.q.groups.meeting(t, curr, cpu);
-        if self.q.groups.any() && self.q.groups.is_under_hold(self.q.groups.queue_of(t, cpu)) {
-            return;
-        }
-        // Between groups their entities compete, which are of no class.
-        let threads = (mine, running) == (t, curr);
-        if threads && its != Class::Idle && ours == Class::Idle {
-            w.resched(cpu, RescheduleReason::Preempted);
-            return;
-        }
-        if its == Class::Batch || (threads && its == Class::Idle) {
-            return;
-        }
-        self.q.update(w, cpu);
-        self.q.end_protection_by(q, mine, running);
-        if self.q.best(q) == Some(mine) {
-            w.resched(cpu, RescheduleReason::Preempted);
-        } else {
-            self.q.protect_less(q, running);
-        }
+        self.q.may_preempt(w, cpu, t);
     }
 
     fn pick_next(&mut self, w: &mut World, cpu: Cpu) -> Option<Tid> {

@@ -1,8 +1,8 @@
 //! EEVDF's queues: threads and groups by virtual deadline, their lag, and what is picked.
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
-use super::super::workload::Tid;
-use super::super::world::{RescheduleReason, World};
+use super::super::workload::{Class, Tid};
+use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_lag::{Average, lag_limit};
 use super::linux_fair::{NICE_0, virtual_ns};
 use super::linux_fair_server::FairServers;
@@ -12,6 +12,9 @@ use super::linux_util::Use;
 
 /// The kernel's timer of a request is never set shorter.
 pub(super) const SHORTEST_HRTICK: i64 = 10_000;
+
+/// Of the threads of a queue a pass looks at so many (sysctl_sched_nr_migrate).
+const MOST_LOOKED_AT: usize = 32;
 
 /// Numbers of the series that `eevdf_spec` declares.
 const VRUNTIME: u16 = 0;
@@ -114,40 +117,50 @@ impl Rqs {
         self.se[t as usize].touched = self.touches;
     }
 
-    /// Of the threads that may move from `from` to `to`, the one that was queued or picked
-    /// longest ago. From 6.14 on one that is not eligible comes to where others of its group are
-    /// only after a failure (task_is_ineligible_on_dst_cpu).
-    fn movable(&self, w: &World, from: Cpu, to: Cpu, want: Want) -> Option<Tid> {
-        let mut found: Option<(u32, Tid)> = None;
+    /// The threads on `c`, the one that was queued or picked longest ago first (rq->cfs_tasks).
+    fn by_age(&self, c: Cpu) -> Vec<Tid> {
+        let mut found: Vec<(u32, Tid)> = Vec::new();
         let mut look = |q: Queue| {
-            let first_try = self.k.eligible_first && want.halved == 0;
-            let average = first_try.then(|| self.average(q));
-            self.rqs[q as usize].tree.visit(&self.nodes, |t| {
-                if self.groups.inner(t).is_some() {
-                    return true;
-                }
-                let (se, th) = (&self.se[t as usize], w.thread(t));
-                let waits = average.is_some_and(|a| !a.is_eligible(se.vruntime))
-                    && !self.is_empty(self.groups.queue_of(t, to));
-                let hot =
-                    th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
-                let load = || self.groups.load_of(w.now(), from, t);
-                let used = || self.groups.utilisation.of(w.now(), t).ran;
-                let fits = want.fits(load, used);
-                let age = self.touches.wrapping_sub(se.touched);
-                let oldest = found.is_none_or(|(a, _)| age > a);
-                if oldest && !se.delayed && !waits && w.allowed(t, to) && fits && (want.hot || !hot)
-                {
-                    found = Some((age, t));
+            let rq = &self.rqs[q as usize];
+            let mut see = |t: Tid| {
+                if self.groups.inner(t).is_none() {
+                    let age = self.touches.wrapping_sub(self.se[t as usize].touched);
+                    found.push((age, t));
                 }
                 true
-            });
+            };
+            rq.tree.visit(&self.nodes, &mut see);
+            rq.curr.map(&mut see);
         };
-        look(Queue::from(from));
-        if self.groups.any() {
-            self.groups.movable_queues(from, to).for_each(look);
+        look(Queue::from(c));
+        self.groups.queues_on(c).for_each(look);
+        found.sort_unstable_by_key(|(age, _)| std::cmp::Reverse(*age));
+        found.into_iter().map(|(_, t)| t).collect()
+    }
+
+    /// Whether `t` may move from `from` to `to` (can_migrate_task), and is not too much. From 6.14
+    /// on one that is not eligible comes to where others of its group are only after a failure
+    /// (task_is_ineligible_on_dst_cpu).
+    fn may_move(&self, w: &World, t: Tid, from: Cpu, to: Cpu, want: Want) -> bool {
+        let (se, th) = (&self.se[t as usize], w.thread(t));
+        if se.delayed || th.state != State::Queued || !w.allowed(t, to) {
+            return false;
         }
-        found.map(|(_, t)| t)
+        let q = self.groups.queue_of(t, from);
+        if self.groups.any() && !self.groups.may_leave(q, from, to) {
+            return false;
+        }
+        if self.k.eligible_first
+            && want.halved == 0
+            && !self.average(q).is_eligible(se.vruntime)
+            && !self.is_empty(self.groups.queue_of(t, to))
+        {
+            return false;
+        }
+        let hot = th.last_cpu == Some(from) && w.now() - th.last_ran < self.k.migration_cost;
+        let load = || self.groups.load_of(w.now(), from, t);
+        let used = || self.groups.utilisation.of(w.now(), t).ran;
+        (want.hot || !hot) && want.fits(load, used)
     }
 
     pub(super) fn rq(&mut self, q: Queue) -> &mut Rq {
@@ -379,29 +392,38 @@ impl Queues for Rqs {
     }
 
     fn pull(&mut self, w: &mut World, from: Cpu, to: Cpu, mut want: Want) -> u32 {
-        let mut moved = 0;
-        while !want.is_met() {
-            let Some(t) = self.movable(w, from, to, want) else {
+        let mut moving = Vec::new();
+        for t in self.by_age(from).into_iter().take(MOST_LOOKED_AT) {
+            if want.is_met() {
                 break;
-            };
+            }
+            if !self.may_move(w, t, from, to, want) {
+                // It goes to the end of the list.
+                self.touch(t);
+                continue;
+            }
             let load = self.groups.load_of(w.now(), from, t);
             want.moved(load, self.groups.utilisation.of(w.now(), t).ran);
             self.update(w, from);
-            self.update(w, to);
-            let q = self.requeue(w, from, to, t);
-            self.arm(w, to, SHORTEST_HRTICK);
-            w.migrate(t, to);
-            self.come(w, q, t);
-            moved += 1;
+            self.remove(w, from, t);
+            moving.push(t);
         }
-        moved
+        // The last one to leave is the first to arrive (attach_tasks).
+        for t in moving.iter().rev() {
+            let q = self.arrive(w, to, *t);
+            self.arm(w, to, SHORTEST_HRTICK);
+            w.migrate(*t, to);
+            self.come(w, q, *t);
+            self.may_preempt(w, to, *t);
+        }
+        moving.len() as u32
     }
 }
 
 impl Rqs {
-    /// Takes `t` from the queues of `from` to those of `to`; returns the one that it is in then.
-    fn requeue(&mut self, w: &mut World, from: Cpu, to: Cpu, t: Tid) -> Queue {
-        self.remove(w, from, t);
+    /// `t`, which has left another CPU, goes into the queue of `to` that is the answer.
+    fn arrive(&mut self, w: &mut World, to: Cpu, t: Tid) -> Queue {
+        self.update(w, to);
         let into = self.groups.queue_of(t, to);
         self.place(into, t, false);
         self.insert(into, t);
@@ -411,6 +433,35 @@ impl Rqs {
         into
     }
 
+    /// The fair thread `t` has come into a queue of `cpu` (check_preempt_wakeup_fair).
+    pub(super) fn may_preempt(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
+        let Some(curr) = w.cpu(cpu).curr else { return };
+        let (its, ours) = (w.thread(t).class, w.thread(curr).class);
+        if ours.is_realtime() || !self.k.preempt {
+            return;
+        }
+        let (q, mine, running) = self.groups.meeting(t, curr, cpu);
+        if self.groups.any() && self.groups.is_under_hold(self.groups.queue_of(t, cpu)) {
+            return;
+        }
+        // Between groups their entities compete, which are of no class.
+        let threads = (mine, running) == (t, curr);
+        if threads && its != Class::Idle && ours == Class::Idle {
+            w.resched(cpu, RescheduleReason::Preempted);
+            return;
+        }
+        if its == Class::Batch || (threads && its == Class::Idle) {
+            return;
+        }
+        self.update(w, cpu);
+        self.end_protection_by(q, mine, running);
+        if self.best(q) == Some(mine) {
+            w.resched(cpu, RescheduleReason::Preempted);
+        } else {
+            self.protect_less(q, running);
+        }
+    }
+
     /// Active balance: `t`, just put back on `c`, goes to `to` (detach_one_task, attach_one_task).
     pub(super) fn push_to(&mut self, w: &mut World, c: Cpu, t: Tid, to: Cpu) {
         // Where it comes to may be held back at once, and it does not count as queued yet.
@@ -418,8 +469,8 @@ impl Rqs {
             return;
         }
         self.forget_prev(Queue::from(c));
-        self.update(w, to);
-        let into = self.requeue(w, c, to, t);
+        self.remove(w, c, t);
+        let into = self.arrive(w, to, t);
         self.come(w, into, t);
         w.send(t, to);
     }

@@ -5,9 +5,9 @@
 //!
 //! PREEMPT_SHORT (6.12, do_preempt_short in check_preempt_wakeup_fair): a waking thread of a
 //! shorter slice that is eligible ends the protection of the running one if its deadline is the
-//! earlier, or the running one is not eligible. Up to 6.16 the running thread is then
-//! rescheduled, also later, as soon as it is no longer eligible (did_preempt_short in
-//! update_curr).
+//! earlier, or the running one is not eligible. Up to 6.16 a running thread without protection, also
+//! one that goes on after its request, is rescheduled when it is charged and not eligible
+//! (did_preempt_short in update_curr).
 //!
 //! From 6.17 on a thread is protected only for the shortest slice in its queue when it is picked
 //! (set_protect_slice), and at each wakeup that does not preempt (update_protect_slice); when that
@@ -94,13 +94,10 @@ impl Rqs {
 
     /// Whether `e`, which runs in `q`, is to be rescheduled before its request is done.
     pub(super) fn no_longer_protected(&self, q: Queue, e: Entity) -> bool {
-        if self.own.is_empty() || !self.k.parity {
-            return false;
-        }
         if self.k.shortest {
-            return self.protection_is_over(e);
+            return self.k.parity && self.protection_is_over(e);
         }
         let se = &self.se[e as usize];
-        self.k.short && se.protected == i64::MIN && !self.average(q).is_eligible(se.vruntime)
+        self.k.short && se.protected != se.deadline && !self.average(q).is_eligible(se.vruntime)
     }
 }

@@ -85,7 +85,7 @@ pub const SPEC: Spec = Spec {
         switch(
             "sis_util",
             "on",
-            "wakes look less far for an idle CPU the busier all are, and not at all above 92 %",
+            "wakes look less far for an idle CPU the busier all are, and not at all above 85 %",
         ),
         switch(
             "wa_weight",

@@ -26,6 +26,7 @@ use super::Tunable;
 use super::linux_newidle::{Gate, Newidle};
 use super::linux_queues::{Amount, Queues, Want};
 use super::linux_room::{Crowd, Room};
+use super::linux_util::Reach;
 use super::tunables::switch;
 
 pub(super) const BALANCE: Tunable = switch("balance", "on", "periodic and idle load balancing");
@@ -199,6 +200,8 @@ pub(super) struct Knobs {
     pub within_node: bool,
     /// A busy CPU with room pulls by the number of threads, too (up to 6.5; sibling_imbalance).
     pub busy_spreads: bool,
+    /// Balancing a cache says how far wakes look for an idle CPU there.
+    pub looks_by_use: bool,
 }
 
 impl Knobs {
@@ -217,6 +220,7 @@ impl Knobs {
         by_least: false,
         within_node: false,
         busy_spreads: true,
+        looks_by_use: false,
     };
 
     /// What the releases from 5.10 on have in common.
@@ -250,6 +254,7 @@ pub(super) struct Balancer {
     /// When each CPU looks at its domains again.
     next: Vec<i64>,
     jiffy: i64,
+    pub(super) reach: Option<Reach>,
     /// Passes that looked for an imbalance, and threads they moved.
     pub(super) passes: u64,
     pub(super) moved: u64,
@@ -301,6 +306,9 @@ impl Balancer {
             pushes: vec![None; m.ncpu()],
             next: vec![0; m.ncpu()],
             jiffy: 1_000_000_000 / hz.max(1),
+            reach: knobs
+                .looks_by_use
+                .then(|| Reach::new(m, knobs.imbalance_pct)),
             passes: 0,
             moved: 0,
         }
@@ -318,13 +326,23 @@ impl Balancer {
         let kicks = q.nr(c) >= 2 || (self.knobs.style == Style::Groups && busy_in_cache(w, c) > 1);
         if w.n_idle() > 0 && kicks && w.now() >= self.next_nohz {
             self.next_nohz = w.now() + self.jiffy;
-            for i in 0..w.ncpu() as Cpu {
+            for i in self.idle_in_turn(w) {
                 let due = !self.knobs.keeps_busy_interval || w.now() >= self.next[i as usize];
                 if w.is_idle(i) && due {
                     self.rebalance(w, q, i, Idle::Yes);
                 }
             }
         }
+    }
+
+    /// The idle CPUs in the order in which they are balanced: since 2.6.38 the first one does it, and
+    /// itself last (_nohz_idle_balance).
+    fn idle_in_turn(&self, w: &World) -> Vec<Cpu> {
+        let mut idle: Vec<Cpu> = w.machine.cpus().filter(|c| w.is_idle(*c)).collect();
+        if self.knobs.style == Style::Groups && !idle.is_empty() {
+            idle.rotate_left(1);
+        }
+        idle
     }
 
     fn rebalance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, idle: Idle) {
@@ -426,8 +444,12 @@ impl Balancer {
     fn balance(&mut self, w: &mut World, q: &mut impl Queues, c: Cpu, d: usize, idle: Idle) -> u32 {
         self.passes += 1;
         let (least, most) = bounds(&self.domains[d], c, self.knobs.style);
+        let designated = self.is_designated(w, c, d, idle);
+        if designated && idle != Idle::Newly {
+            self.look_at_use(w, q, c, d);
+        }
         let found = match self.knobs.style {
-            _ if !self.is_designated(w, c, d, idle) => match self.knobs.style {
+            _ if !designated => match self.knobs.style {
                 Style::Load => return 0,
                 Style::Groups => None,
             },
@@ -479,6 +501,16 @@ impl Balancer {
             }
         }
         moved
+    }
+
+    /// How far wakes look in the cache of `c` from now on, if domain `d` is that.
+    fn look_at_use(&mut self, w: &World, q: &impl Queues, c: Cpu, d: usize) {
+        let span = &self.domains[d].span(c).cpus;
+        if span.len() == w.machine.llc(c).len()
+            && let Some(reach) = &mut self.reach
+        {
+            reach.settle(w, c, |c| q.used(w, c).ran);
+        }
     }
 
     /// One CPU of a group balances for all of it: an idle one, else the first.

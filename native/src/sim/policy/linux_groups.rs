@@ -167,17 +167,14 @@ impl Groups {
         }
     }
 
-    /// The queues of groups on `from` whose threads may go to `to` (throttled_lb_pair).
-    pub(super) fn movable_queues(&self, from: Cpu, to: Cpu) -> impl Iterator<Item = Queue> {
-        let there = Queue::from(to);
-        self.queues_on(from).filter(move |q| {
-            let its = *q - Queue::from(from) + there;
-            !self.is_under_hold(*q) && !self.is_under_hold(its)
-        })
+    /// Whether threads of `q` on `from` may go to `to` (throttled_lb_pair).
+    pub(super) fn may_leave(&self, q: Queue, from: Cpu, to: Cpu) -> bool {
+        let there = q - Queue::from(from) + Queue::from(to);
+        !self.is_under_hold(q) && !self.is_under_hold(there)
     }
 
     /// The queues of all groups on `c`.
-    fn queues_on(&self, c: Cpu) -> impl Iterator<Item = Queue> + use<> {
+    pub(super) fn queues_on(&self, c: Cpu) -> impl Iterator<Item = Queue> + use<> {
         let (first, step) = (self.ncpu + Queue::from(c), self.ncpu as usize);
         (first..self.ncpu + self.contributed.len() as u32).step_by(step)
     }

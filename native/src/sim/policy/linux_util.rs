@@ -10,8 +10,9 @@
 //! looks at its control group's part of the CPU.
 //!
 //! `Reach` is SIS_UTIL (fair.c, 6.0 on): of the CPUs that share a cache a wake looks at a part
-//! that falls with the square of their utilisation, and at none above 92 %; there an idle one
-//! would rarely be found. The part is worked out anew once a tick.
+//! that falls with the square of their utilisation, and at none above 85 %; there an idle one
+//! would rarely be found. The part is worked out anew when one of them balances that cache, but not
+//! when it turns idle (update_idle_cpu_scan).
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
 use super::super::world::World;
@@ -188,37 +189,34 @@ impl Utilisation {
 
 /// How many of the CPUs that share a cache a wake looks at.
 pub(super) struct Reach {
-    /// For each cache how many, and until when that holds.
-    known: Vec<(usize, i64)>,
-    jiffy: i64,
-    /// The domain's imbalance_pct, as a factor.
-    margin: f64,
+    /// For each cache.
+    known: Vec<usize>,
+    imbalance_pct: i64,
 }
 
 impl Reach {
-    pub(super) fn new(machine: &Machine, imbalance_pct: i64, jiffy: i64) -> Self {
+    /// At first all: before the beginning the CPUs idled.
+    pub(super) fn new(machine: &Machine, imbalance_pct: i64) -> Self {
         let caches = machine.cpus().map(|c| machine.info(c).llc as usize + 1);
         Self {
-            known: vec![(0, i64::MIN); caches.max().unwrap_or(0)],
-            jiffy,
-            margin: imbalance_pct as f64 / 100.0,
+            known: vec![machine.ncpu(); caches.max().unwrap_or(0)],
+            imbalance_pct,
         }
     }
 
-    /// Of those that share a cache with `c`, each of which ran for a part `ran` of the time.
-    pub(super) fn around(&mut self, w: &World, c: Cpu, ran: impl Fn(Cpu) -> f64) -> usize {
-        let at = w.machine.info(c).llc as usize;
-        let (reach, until) = self.known[at];
-        if w.now() < until {
-            return reach;
-        }
+    /// Of those that share a cache with `c`.
+    pub(super) fn around(&self, w: &World, c: Cpu) -> usize {
+        self.known[w.machine.info(c).llc as usize]
+    }
+
+    /// A CPU of that cache balances it: each of them ran for a part `ran` of the time.
+    pub(super) fn settle(&mut self, w: &World, c: Cpu, ran: impl Fn(Cpu) -> f64) {
         let cache = w.machine.llc(c);
-        let sum: f64 = cache.iter().map(|c| ran(*c)).sum();
-        let mean = sum / cache.len() as f64;
-        let share = (1.0 - mean * mean * self.margin).max(0.0);
-        let reach = (share * cache.len() as f64) as usize;
-        self.known[at] = (reach, w.now() + self.jiffy);
-        reach
+        let n = cache.len() as i64;
+        let sum: i64 = cache.iter().map(|c| in_1024ths(ran(*c)).min(1024)).sum();
+        let used = sum / n * self.imbalance_pct;
+        let share = 1024 - (used * used / (10_000 * 1024)).min(1024);
+        self.known[w.machine.info(c).llc as usize] = (share * n / 1024) as usize;
     }
 }
 
@@ -327,24 +325,14 @@ mod tests {
     fn the_busier_the_cpus_the_fewer_are_looked_at() {
         let mut w = World::hollow();
         w.machine = Machine::flat(8).unwrap();
-        let looked = |busy: Cpu| {
-            let mut reach = Reach::new(&w.machine, 117, 4_000_000);
-            reach.around(&w, 0, |c| f64::from(u8::from(c < busy)))
+        let mut reach = Reach::new(&w.machine, 117);
+        assert_eq!(reach.around(&w, 5), 8);
+        let mut looked = |busy: Cpu| {
+            reach.settle(&w, 0, |c| f64::from(u8::from(c < busy)));
+            reach.around(&w, 5)
         };
-        let reaches: Vec<usize> = (0..=8).map(looked).collect();
-        // floor(8 (1 - 1.17 (n / 8)^2)) for n busy CPUs.
-        assert_eq!(reaches, [8, 7, 7, 6, 5, 4, 2, 0, 0]);
-    }
-
-    #[test]
-    fn how_far_is_worked_out_once_a_tick() {
-        let mut w = World::hollow();
-        w.machine = Machine::flat(8).unwrap();
-        let mut reach = Reach::new(&w.machine, 117, 4_000_000);
-        assert_eq!(reach.around(&w, 0, |_| 0.0), 8);
-        w.now = 3_999_999;
-        assert_eq!(reach.around(&w, 5, |_| 1.0), 8);
-        w.now = 4_000_000;
-        assert_eq!(reach.around(&w, 5, |_| 1.0), 0);
+        // floor(8 (1 - 1.17^2 (n / 8)^2)) for n busy CPUs.
+        let reaches: Vec<usize> = (0..=8).map(&mut looked).collect();
+        assert_eq!(reaches, [8, 7, 7, 6, 5, 3, 1, 0, 0]);
     }
 }

@@ -48,19 +48,11 @@ pub(super) struct Placer {
     imbalance_pct: i64,
     /// Whether the loads of two busy CPUs may bring a thread to its waker (WA_WEIGHT).
     by_load: bool,
-    /// How far wakes look for an idle CPU, where that is not everywhere.
-    reach: Option<Reach>,
 }
 
 impl Placer {
     /// Threads begin with so many `flips`, but for those that are born of others.
-    pub(super) fn new(
-        nthreads: usize,
-        flips: i64,
-        imbalance_pct: i64,
-        by_load: bool,
-        reach: Option<Reach>,
-    ) -> Self {
+    pub(super) fn new(nthreads: usize, flips: i64, imbalance_pct: i64, by_load: bool) -> Self {
         let habit = Habit {
             flips: flips as u32,
             ..Habit::default()
@@ -69,7 +61,6 @@ impl Placer {
             habits: vec![habit; nthreads],
             imbalance_pct,
             by_load,
-            reach,
         }
     }
 
@@ -103,6 +94,7 @@ impl Placer {
         slave >= cache && master >= slave * cache
     }
 
+    /// `reach`: how far wakes look for an idle CPU, where that is not everywhere.
     pub(super) fn wake(
         &mut self,
         w: &World,
@@ -110,6 +102,7 @@ impl Placer {
         weights: (i64, i64),
         t: Tid,
         wake: Wake,
+        reach: Option<&Reach>,
     ) -> Cpu {
         let (prev, this) = (w.thread(t).cpu, wake.cpu);
         let mut target = prev;
@@ -134,7 +127,7 @@ impl Placer {
         if !w.allowed(t, target) {
             return super::idle_or_previous(w, t);
         }
-        self.idle_sibling(w, q, t, prev, target)
+        self.idle_sibling(w, reach, t, prev, target)
     }
 
     fn affine(
@@ -173,7 +166,14 @@ impl Placer {
         }
     }
 
-    fn idle_sibling(&mut self, w: &World, q: &impl Queues, t: Tid, prev: Cpu, target: Cpu) -> Cpu {
+    fn idle_sibling(
+        &mut self,
+        w: &World,
+        reach: Option<&Reach>,
+        t: Tid,
+        prev: Cpu,
+        target: Cpu,
+    ) -> Cpu {
         let good = |c: Cpu| w.is_idle(c) && w.allowed(t, c);
         if w.is_idle(target) {
             return target;
@@ -192,9 +192,7 @@ impl Placer {
         {
             return r;
         }
-        let ran = |c| q.used(w, c).ran;
-        let reach = self.reach.as_mut();
-        let reach = reach.map_or(usize::MAX, |r| r.around(w, target, ran));
+        let reach = reach.map_or(usize::MAX, |r| r.around(w, target));
         if reach == 0 {
             return target;
         }
