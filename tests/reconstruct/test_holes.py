@@ -380,7 +380,7 @@ def test_who_was_preempted_on_its_way_to_sleep_may_be_woken(engine: Engine) -> N
         """
     )
     # A switch of its CPU is missing: it may have run then.
-    broken = facts.replace("90 cpu0: B S", "15 cpu0: waking D on 1 by C\n90 cpu0: C S")
+    broken = facts.replace("20 cpu0", "15 cpu0: C S -> B\n20 cpu0")
     assert [one for one in answer(engine, broken, "A") if one.startswith("A preempt")] == [
         "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=0 right"
     ]
