@@ -483,14 +483,9 @@ class Oracle:
     def ran_unseen(self, thread: Thread, e: Row) -> bool:
         """Did it run since its last event, or may it have: woken again, or woken elsewhere?"""
         if e["kind"] == "waking" and self.has_waking:
-            waited = thread.wait is not None and not self.stayed_awake(thread)
-            return waited or self.elsewhere(thread, e["target_cpu"])
+            return thread.wait is not None or self.elsewhere(thread, e["target_cpu"])
         queued = thread.wait is not None and thread.wait["ts_enqueued"] is not None
         return e["kind"] == "enqueued" and not self.has_waking and queued
-
-    def stayed_awake(self, thread: Thread) -> bool:
-        """Was it preempted on its way to sleep, and would a hole show it if it had run since?"""
-        return thread.wait is not None and thread.wait["may_be_woken"] and not self.uncounted
 
     def elsewhere(self, thread: Thread, target: int | None) -> bool:
         known = self.moves_recorded and None not in (thread.cpu, target)
@@ -509,9 +504,6 @@ class Oracle:
             thread.pending = facts | {"ts_waking": t}
         elif thread.state == "runnable" and not self.has_waking:
             self.counters["spurious_wakeups"] += 1
-        elif thread.state == "runnable" and self.stayed_awake(thread):  # rule Woken again
-            self.counters["spurious_wakeups"] += 1
-            thread.wait["may_be_woken"] = False
         elif thread.state == "runnable" and thread.wait["may_be_woken"]:  # rule Woken again
             self.lose_sight(thread)
             self.close(thread, t, "woken")

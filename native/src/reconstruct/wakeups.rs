@@ -131,8 +131,7 @@ impl Reconstructor {
         let thread = &self.threads[utid as usize];
         match row.kind {
             WakeKind::Waking if self.expects_waking => {
-                let waited = thread.wait.is_some() && !self.stayed_awake(utid);
-                waited || self.is_elsewhere(utid, row.target_cpu)
+                thread.wait.is_some() || self.is_elsewhere(utid, row.target_cpu)
             }
             WakeKind::Enqueued if self.enqueues_once => thread.is_queued(),
             _ => false,
@@ -153,26 +152,15 @@ impl Reconstructor {
         elsewhere && self.holes.moves_recorded()
     }
 
-    /// The thread was preempted on its way to sleep, and where what is lost is counted, what hid
-    /// that it ran and slept since then would be a hole, and the wait in doubt already.
-    fn stayed_awake(&self, utid: u32) -> bool {
-        let wait = &self.threads[utid as usize].wait;
-        wait.as_ref().is_some_and(|wait| wait.may_be_woken) && !self.losses_unreported()
-    }
-
     /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
     /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
     /// it may have been on its way to sleep instead, and awake ever since. Where nothing counts
     /// losses, it shows that switches of a CPU are missing, nobody knows of which.
     fn woken_again(&mut self, utid: u32, t: i64) -> bool {
-        let stayed = self.stayed_awake(utid);
-        let Some(wait) = &mut self.threads[utid as usize].wait else {
+        let Some(wait) = &self.threads[utid as usize].wait else {
             return false;
         };
-        let may_be_woken = std::mem::replace(&mut wait.may_be_woken, false);
-        if stayed {
-            return false;
-        }
+        let may_be_woken = wait.may_be_woken;
         if may_be_woken {
             self.lose_sight(utid);
         } else {
