@@ -581,7 +581,10 @@ mod tests {
         assert_eq!(CpuStats::parse(5, text), Some(expected));
         let text = "entries: 2\noldest event ts: 52054\nnow ts: 52122\n";
         let counted = CpuStats::parse(5, text).unwrap();
-        assert_eq!((counted.oldest, counted.now, counted.ticks), (None, None, true));
+        assert_eq!(
+            (counted.oldest, counted.now, counted.ticks),
+            (None, None, true)
+        );
         assert_eq!(CpuStats::parse(5, ""), None);
     }
 
