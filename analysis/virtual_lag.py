@@ -59,8 +59,9 @@ def virtual_lag(
     * `unknown`: time for which the trace does not show what it did (ns); a thread that shared a
       queue with it then may be less far behind than stated here.
 
-    The lag is computed whenever the thread joins a queue, starts or stops running, moves or leaves,
-    and before another thread that comes or goes shifts the average.
+    The lag is computed whenever the thread joins a queue, starts or stops running, moves or leaves.
+    Before another thread that comes or goes shifts the average, it is also compared with `lag_max`
+    if the thread waits, and with `lag_min` if it runs.
 
     `where` selects threads by the columns of `threads`; whom they competed with stays the same.
     `set` gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at

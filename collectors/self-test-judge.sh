@@ -205,10 +205,11 @@ judge_lines() {
             told(near(longest[tid], account["sleeps"] * 1e9 + 24e6, 0, 26e6), "sleeper sleeps as long as it asked", account["sleeps"] " s (+ 0.05 s)", seconds(longest[tid]))
             if ("bound" in account) {
                 sub(/^[^ ]* /, "", account["bound"])
-                where = place[tid_of[pid_of["hog"]]] place[tid_of[pid_of["nice"]]]
+                niced = "nice" in pid_of
+                where = place[tid_of[pid_of["hog"]]] (niced ? place[tid_of[pid_of["nice"]]] : "")
                 # They were started elsewhere before they were bound.
                 told(ran[tid_of[pid_of["hog"]]] > 0 && only(where, account["bound"]), "bound threads stay on their CPU", "CPU " account["bound"], "CPUs" where)
-                told(ran[tid_of[pid_of["hog"]]] > ran[tid_of[pid_of["nice"]]], "the nice one gets less", "less than " seconds(ran[tid_of[pid_of["hog"]]]), seconds(ran[tid_of[pid_of["nice"]]]))
+                if (niced) told(ran[tid_of[pid_of["hog"]]] > ran[tid_of[pid_of["nice"]]], "the nice one gets less", "less than " seconds(ran[tid_of[pid_of["hog"]]]), seconds(ran[tid_of[pid_of["nice"]]]))
             }
             if ("mover" in pid_of) {
                 tid = tid_of[pid_of["mover"]]

@@ -2,10 +2,11 @@
 # keeps account, so that a recording of it can be judged on the host that made it.
 #
 # Not sourced but run, as the command that is recorded; needs sh, awk and, to bind threads,
-# taskset (Linux) or cpuset (FreeBSD).  It prints the account on stdout:
+# taskset (Linux) or cpuset (FreeBSD).  Arguments: its SECONDS, and after how many it gives up on
+# roles that do not answer.  It prints the account on stdout:
 #   os NAME          ticks HZ            cpus LIST           window SECONDS
 #   process ROLE PID                     one thread each:
-#       hog, nice    busy, bound to one CPU, the second with nice 10
+#       hog, nice    busy, bound to one CPU, the second with nice 10 (where renice is there)
 #       mover        busy, sent from CPU to CPU (`moves COUNT`)
 #       ping, pong   wake each other through two pipes (`turns COUNT`)
 #       sleeper      sleeps for `sleeps SECONDS` at a stretch
@@ -21,15 +22,18 @@ set -u
 LC_ALL=C
 export LC_ALL
 load_seconds=${1:-8}
+load_limit=${2:-$((load_seconds * 5 + 60))}
 load_turns=1000
 load_os=$(uname -s)
 load_folder=$(mktemp -d "${TMPDIR:-/tmp}/schedscope-self-test.XXXXXX") || exit 1
 load_pids=
+load_timer_pid=
 load_leave() {
     trap - EXIT
     trap '' INT TERM HUP
     # shellcheck disable=SC2086
     [ -z "$load_pids" ] || kill -s KILL $load_pids 2>/dev/null
+    [ -z "$load_timer_pid" ] || kill -s TERM "$load_timer_pid" 2>/dev/null
     rm -rf "$load_folder"
     exit "$1"
 }
@@ -134,16 +138,42 @@ load_role() {
     load_roles="$load_roles $load_name"
 }
 
-load_busy='read -r _ <go; run=1; trap "run=" TERM; echo >&7
-    while [ -n "$run" ]; do n=$((${n:-0} + 1)); done; echo >&7; read -r _ <end'
-load_ping='read -r _ <go; echo >&7; n=0
-    while [ "$n" -lt "$1" ]; do echo >&5; read -r _ <&6; n=$((n + 1)); done; echo >&7; read -r _ <end'
-load_pong='read -r _ <go; echo >&7; n=0
-    while [ "$n" -lt "$1" ]; do read -r _ <&5; echo >&6; n=$((n + 1)); done; echo >&7; read -r _ <end'
+# Each says its name ($0) when it begins its work and when it has done it.
+load_busy='read -r _ <go; run=1; trap "run=" TERM; echo "$0" >&7
+    while [ -n "$run" ]; do n=$((${n:-0} + 1)); done; echo "$0" >&7; read -r _ <end'
+load_ping='read -r _ <go; echo "$0" >&7; n=0
+    while [ "$n" -lt "$1" ]; do echo >&5; read -r _ <&6; n=$((n + 1)); done; echo "$0" >&7; read -r _ <end'
+load_pong='read -r _ <go; echo "$0" >&7; n=0
+    while [ "$n" -lt "$1" ]; do read -r _ <&5; echo >&6; n=$((n + 1)); done; echo "$0" >&7; read -r _ <end'
 
-# As many lines as there are roles.
+# As many answers as there are roles, or those that come in time.
 load_gather() {
-    for load_name in $load_roles; do read -r _ <&7; done
+    for load_name in $load_roles; do
+        read -r load_answer <&7
+        [ "$load_answer" != late ] || load_give_up
+        load_answers="$load_answers $load_answer "
+    done
+}
+
+# A role that has died, or that the machine is too slow for, has not answered twice.
+load_give_up() {
+    load_missing=
+    for load_name in $load_roles; do
+        case $load_answers in *" $load_name "*" $load_name "*) ;; *) load_missing="$load_missing $load_name" ;; esac
+    done
+    echo "self-test-load: not done after $load_limit s:$load_missing" >&2
+    load_leave 1
+}
+
+# An answer of its own wakes who waits for one.  Short naps, so that none outlives this for long.
+load_timer() {
+    trap - EXIT INT TERM HUP
+    load_elapsed=0
+    while [ "$load_elapsed" -lt "$load_limit" ]; do
+        sleep 1
+        load_elapsed=$((load_elapsed + 1))
+    done
+    echo late >&7
 }
 
 load_release() {
@@ -160,7 +190,10 @@ load_all_counts() {
 cd "$load_folder" || exit 1
 mkfifo go end to from ready || exit 1
 exec 3<>go 4<>end 5<>to 6<>from 7<>ready
+load_timer >/dev/null 2>&1 &
+load_timer_pid=$!
 load_roles=
+load_answers=
 load_allowed=$(load_cpus)
 # shellcheck disable=SC2086
 set -- $load_allowed
@@ -171,15 +204,19 @@ load_bound=$load_last
 if [ -n "$load_bound" ]; then
     # Every CPU has something to do once.
     for load_cpu; do load_bind "$load_cpu" true 2>/dev/null; done
-    load_role hog sh -c "$load_busy"
-    load_role nice nice -n 10 sh -c "$load_busy"
+    load_role hog sh -c "$load_busy" hog
     # shellcheck disable=SC2154
     load_move "$load_bound" "$load_pid_hog"
-    # shellcheck disable=SC2154
-    load_move "$load_bound" "$load_pid_nice"
-    [ "$load_first" = "$load_last" ] || load_role mover sh -c "$load_busy"
+    # Not `nice`, which busybox may lack.
+    if sh -c 'renice -n 10 -p $$' >/dev/null 2>&1; then
+        load_role nice sh -c "$load_busy" nice
+        # shellcheck disable=SC2154
+        renice -n 10 -p "$load_pid_nice" >/dev/null 2>&1
+        load_move "$load_bound" "$load_pid_nice"
+    fi
+    [ "$load_first" = "$load_last" ] || load_role mover sh -c "$load_busy" mover
 else
-    load_role hog sh -c "$load_busy"
+    load_role hog sh -c "$load_busy" hog
 fi
 load_role ping sh -c "$load_ping" ping "$load_turns"
 load_role pong sh -c "$load_pong" pong "$load_turns"
@@ -231,6 +268,6 @@ echo "naps $load_naps"
 echo whole
 load_release 4
 # shellcheck disable=SC2086
-wait
+wait $load_pids
 load_pids=
 load_leave 0

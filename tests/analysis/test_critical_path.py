@@ -291,6 +291,8 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
     assert "no thread of" in capsys.readouterr().err
     assert cli.main(["critical-path", sched, "--worst", "10000"]) == 2
     assert "the number of measured waits" in capsys.readouterr().err
+    assert cli.main(["critical-path", sched, "--worst", "1", "--until", "1ns"]) == 2
+    assert "no wait was measured from start to end" in capsys.readouterr().err
     assert cli.main([*words, "--by", "kind", "--format", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "kind,n,dur,share"
     assert cli.main([*words, "--format", "json"]) == 0

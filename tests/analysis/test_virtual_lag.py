@@ -120,6 +120,27 @@ def test_lag_survives_a_sleep_up_to_a_bound() -> None:
                                 ("end", False)]  # fmt: skip
 
 
+def test_extremes_just_before_a_waiting_thread_moves_away() -> None:
+    """20 ms on one CPU, of which 10 were due to the one that waits until it moves to another."""
+    rows = [(0, 24, 2, 0, "running", "window"), (0, 20, 3, 0, "runnable", "switched"),
+            (20, 4, 3, 1, "running", "window")]  # fmt: skip
+    columns = ("ts", "dur", "utid", "cpu", "state", "end")
+    states = pl.DataFrame(rows, schema=columns, orient="row").with_columns(
+        pl.col("ts", "dur") * MS, prio=pl.lit(120)
+    )
+    threads = pl.DataFrame(
+        {"utid": [0, 1, 2, 3], "tid": [0, 0, 8, 9], "pid": [0, 0, 8, 9], "comm": ["", "", "a", "b"],
+         "prio": [None, None, 120, 120], "sched_class": ["idle", "idle", "fair", "fair"],
+         "start_ts": [None] * 4, "parent_utid": [None] * 4}
+    )  # fmt: skip
+    info = {"ncpu": 2, "window": [0, 24 * MS], "os": "Linux"}
+    frame = ss.virtual_lag(ss.Trace.from_tables({"states": states, "threads": threads}, info))
+    assert frame.select("lag", "lag_max", "ts_lag_max", "lag_min", "ts_lag_min").rows() == [
+        (0, 0, 0, -10 * MS, 20 * MS),
+        (0, 10 * MS, 20 * MS, 0, 0),
+    ]
+
+
 def test_who_is_alone_is_owed_nothing() -> None:
     life: list[Interval] = [(0, 5, "running", "switched"), (5, 6, "sleeping", "woken"),
                             (6, 9, "running", "window")]  # fmt: skip

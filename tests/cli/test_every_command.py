@@ -225,3 +225,17 @@ def test_no_command_is_left_out() -> None:
     for name in ASKED:
         assert selects(name), name
         assert required(name) == ["input"], f"{name} needs more than a trace: name it in OTHERS"
+
+
+@pytest.mark.parametrize("question", [*WHOLE, *QUESTIONS])
+def test_every_table_fits_a_terminal_of_80_columns(
+    question: str, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts about the recording may be longer: a line of `info` is for copying."""
+    monkeypatch.setenv("COLUMNS", "80")
+    path = str(SOURCES["linux-calls" if question == "requests" else "linux"])
+    name, *words = question.split()
+    assert cli.main([name, path, *words, "--cache", str(cache)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = (SOURCES["linux"].name, "recorder", "tables", "folder", "source")
+    assert [line for line in lines if len(line) > 80 and not line.startswith(told)] == []

@@ -281,3 +281,53 @@ def test_the_load_reads_the_counts_of_freebsd(tmp_path: Path) -> None:
     assert roles == ["hog", "nice", "mover", "ping", "pong", "sleeper"]
     assert int(next(line for line in lines if line.startswith("moves")).split()[1]) == 5
     assert lines[-1] == "whole"
+
+
+# ---------------------------------------------------------------- a load that cannot end
+
+
+def load(tmp_path: Path, tools: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """The load with shell scripts in place of some tools."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name, text in tools.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return subprocess.run(
+        ["sh", str(COLLECTORS / "self-test-load.sh"), *words],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.needs("linux", "taskset")
+def test_a_role_that_dies_is_named(tmp_path: Path) -> None:
+    """The load waits for its roles for so many seconds, not for ever."""
+    kills = f"""case $1 in
+    -cp) [ -e {tmp_path}/killed ] || {{ : >{tmp_path}/killed; kill -s KILL "$3"; }} ;;
+    *) exec {shutil.which("taskset")} "$@" ;;
+    esac"""
+    done = load(tmp_path, {"taskset": kills}, "1", "6")
+    assert done.returncode == 1
+    assert "self-test-load: not done after 6 s: hog\n" in done.stderr
+    assert "whole" not in done.stdout
+    assert not list(tmp_path.glob("schedscope-self-test.*"))
+
+
+@pytest.mark.needs("linux", "taskset")
+def test_without_renice_the_nice_one_is_left_out(tmp_path: Path) -> None:
+    """Debian's busybox lacks `nice`; others may lack `renice`."""
+    done = load(tmp_path, {"renice": "exit 127", "nice": "exit 127"}, "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    roles = [x.split()[1] for x in done.stdout.splitlines() if x.startswith("process ")]
+    assert set(roles) - {"mover"} == {"hog", "ping", "pong", "sleeper"}
+
+
+def test_a_load_without_the_nice_one_is_judged(tmp_path: Path) -> None:
+    kept = write(tmp_path / "kept")
+    path = kept / "dtrace.account"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if " nice " not in line))
+    done = capture("--judge", "kept", cwd=tmp_path)
+    assert (done.returncode, failed(done.stdout)) == (0, set()), done.stdout
+    assert not any(check.startswith("nice") or "nice one" in check for check in checks(done.stdout))

@@ -54,3 +54,31 @@ def test_pages_without_formats_are_named(tmp_path: Path) -> None:
     path.write_bytes(bytes(8192))
     with pytest.raises(ss.FormatError, match="no known format"):
         ss.open(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Attaching 2 probes...\n[1]   165 |@@@@  |\n", "what a script of bpftrace printed"),
+        (
+            "    time    cpu  task name       wait time  sch delay   run time\n",
+            "the table of `perf sched timehist`",
+        ),
+        (
+            " ----\n  Task                  |   Runtime ms  | Switches | Avg delay ms    |\n",
+            "the table of `perf sched latency`",
+        ),
+        (
+            '     0.000 make/18 sched:sched_waking(comm: "perf", pid: 22800 (perf), prio: 120)\n',
+            "the text of `perf trace`",
+        ),
+        ("  *A0       66242.871246 secs A0 => make:18\n", "the map of `perf sched map`"),
+        ("a,b\n1,2\n", r'no known format \(it starts with "a,b"\)'),
+        ("\x01\x02", r"no known format \(it starts with bytes 01 02\)"),
+    ],
+)
+def test_tables_that_other_tools_print_are_named(text: str, found: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text(text)
+    with pytest.raises(ss.FormatError, match=found):
+        ss.open(path)

@@ -631,3 +631,12 @@ def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
     there.write_text("".join(kept))
     trace = decode(there)
     assert "absent" in trace.losses.collect().filter(cpu=1)["reason"].to_list()
+
+
+def test_stamps_that_count_events_are_no_times(tmp_path: Path) -> None:
+    """`trace-cmd report` of the clock `counter`: an event a nanosecond."""
+    line = "  a-{0} [000] 0.{1:09d}: sched_waking: comm=b pid=9 prio=120 target_cpu=000\n"
+    path = tmp_path / "t.txt"
+    path.write_text("".join(line.format(8, 1000 + n) for n in range(2000)))
+    with pytest.raises(ss.FormatError, match="2000 scheduler events in 1999 ns"):
+        ss.open(path, cache=tmp_path)

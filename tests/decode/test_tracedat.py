@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given, strategies as st
 from tools import tool
 from tracedat_judge import Judged, report
 
+import schedscope as ss
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError, UsageError
 
@@ -505,3 +507,21 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         _native.synthesize_trace_dat(tmp_path / "x.dat", 100, 2, 10, 1, {"version": "5"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_clock_that_the_kernels_statistics_count_in_ticks_is_refused(tmp_path: Path) -> None:
+    """`trace-cmd extract -B` names the clock of the top buffer: the statistics know better."""
+    data = (FIXTURES / "linux-trace-cmd-yield.dat").read_bytes()
+    stamps = set(re.findall(rb"now ts: +\d+\.\d+", data))
+    assert stamps
+    for stamp in stamps:
+        # The kernel prints the point only for clocks in ns.
+        data = data.replace(stamp, stamp.replace(b".", b"0"))
+    path = tmp_path / "t.dat"
+    path.write_bytes(data)
+    with pytest.raises(ss.FormatError, match="statistics count it in ticks"):
+        ss.open(path, cache=tmp_path)
+    plain = ss.open(FIXTURES / "linux-trace-cmd-yield.dat", cache=tmp_path)
+    cycles = ss.open(path, cache=tmp_path, options={"tsc_hz": "2000000000"})
+    length = plain.window[1] - plain.window[0]
+    assert cycles.window[1] - cycles.window[0] == pytest.approx(length / 2, rel=1e-6)

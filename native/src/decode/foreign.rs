@@ -26,6 +26,35 @@ const JSON: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// Of text: words that its first lines have, what it is, and what to do.
+const TEXT: [(&[&str], &str, &str); 5] = [
+    (
+        &["Attaching ", " probe"],
+        "what a script of bpftrace printed",
+        "such tables and lines lack events: record with `schedscope capture -t bpftrace`",
+    ),
+    (
+        &["task name", "wait time", "sch delay"],
+        "the table of `perf sched timehist`",
+        "open the perf.data that it was made from, or the text of `perf script`",
+    ),
+    (
+        &["Task ", "Runtime ms", "Switches"],
+        "the table of `perf sched latency`",
+        "open the perf.data that it was made from, or the text of `perf script`",
+    ),
+    (
+        &["sched:sched_", "(comm: \""],
+        "the text of `perf trace`, which does not name CPUs",
+        "record with `perf sched record`, and open its perf.data",
+    ),
+    (
+        &[" secs ", " => "],
+        "the map of `perf sched map`",
+        "open the perf.data that it was made from, or the text of `perf script`",
+    ),
+];
+
 /// What a CTF trace's metadata begins with: packets, in either byte order, or text.
 const CTF: [&[u8]; 3] = [b"\x57\x1d\xd1\x75", b"\x75\xd1\x1d\x57", b"/* CTF "];
 
@@ -39,8 +68,34 @@ pub fn refusal(path: &Path, head: &[u8]) -> Option<Error> {
     if path.is_dir() {
         ctf(&shown, path)
     } else {
-        pages(&shown, path, head)
+        pages(&shown, path, head).or_else(|| text(&shown, head))
     }
+}
+
+/// Tables and reports that other tools print.
+fn text(shown: &str, head: &[u8]) -> Option<Error> {
+    let head = std::str::from_utf8(&head[..head.len().min(512)]).ok()?;
+    let (_, what, hint) = TEXT
+        .iter()
+        .find(|(words, ..)| words.iter().all(|word| head.contains(word)))?;
+    Some(Error::format(
+        format!("{shown} is {what}"),
+        "a trace of every switch and wakeup",
+        *hint,
+    ))
+}
+
+/// The head of a file of no known format, for a person: its first line if it is text.
+pub fn start(head: &[u8]) -> String {
+    let line = head.trim_ascii_start().split(|byte| *byte == b'\n').next();
+    let line = line.unwrap_or(head).trim_ascii_end();
+    let printable = |byte: &u8| *byte == b'\t' || (b' '..=b'~').contains(byte);
+    if !line.is_empty() && line.iter().take(64).all(printable) {
+        let text = String::from_utf8_lossy(&line[..line.len().min(40)]);
+        return format!("{text:?}");
+    }
+    let bytes = head.iter().take(8).map(|byte| format!("{byte:02x}"));
+    format!("bytes {}", bytes.collect::<Vec<_>>().join(" "))
 }
 
 /// The same of JSON, whose strings may look like lines of a trace.

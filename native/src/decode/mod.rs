@@ -318,14 +318,9 @@ fn find(path: &Path) -> Result<&'static Format> {
             } else if head.is_empty() {
                 format!("{shown} is empty")
             } else {
-                let start: String = head
-                    .iter()
-                    .take(8)
-                    .map(|byte| format!("{byte:02x} "))
-                    .collect();
                 format!(
-                    "{shown} is of no known format (it starts with bytes {})",
-                    start.trim_end()
+                    "{shown} is of no known format (it starts with {})",
+                    foreign::start(&head)
                 )
             };
             Error::format(

@@ -5,27 +5,40 @@ use super::tally::NEVER;
 use super::{Point, Tally, Turn};
 
 impl Replay<'_> {
-    /// `t` comes or goes, which shifts what is owed to all who wait on `c`: was it the most so far?
+    /// `t` comes or goes, which shifts what is owed to all on `c`. Until now that grew for those who
+    /// wait, and fell for the one that runs: was it the most, or the least, so far?
     pub(super) fn look_around(&mut self, c: u16, t: u32) {
         let (now, told) = (self.now, &mut self.tallies);
         self.all.records(c, t, |m, _| told[m as usize].most = now);
+        if let Some(runs) = self.all.queue(c).curr
+            && runs != t
+        {
+            self.extremes(c, runs);
+        }
     }
 
-    pub(super) fn note(&mut self, c: u16, t: u32, turn: Turn) {
-        let lag = self.all.owed(c, t);
-        let clean = self.all.queue(c).clean;
-        let now = self.now;
+    /// What is owed to `t`, which is counted on `c`: it may be the most or the least so far.
+    pub(super) fn extremes(&mut self, c: u16, t: u32) -> i64 {
+        let (now, lag) = (self.now, self.all.owed(c, t));
         let e = self.all.entity(t);
         let more = lag > e.most;
         e.most = lag.max(e.most);
         let told = self.tally_of(t);
-        told.last = (now, lag);
         if more {
             told.most = now;
         }
         if lag < told.least.1 {
             told.least = (now, lag);
         }
+        lag
+    }
+
+    pub(super) fn note(&mut self, c: u16, t: u32, turn: Turn) {
+        let lag = self.extremes(c, t);
+        let clean = self.all.queue(c).clean;
+        let now = self.now;
+        let told = self.tally_of(t);
+        told.last = (now, lag);
         if !clean {
             told.settled = NEVER;
         } else if told.settled == NEVER {

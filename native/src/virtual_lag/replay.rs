@@ -424,6 +424,7 @@ impl<'a> Replay<'a> {
         }
         self.update(from, self.now);
         self.update(to, self.now);
+        self.extremes(from, t);
         self.keep_lag(from, t);
         let q = self.all.queue(from);
         if q.curr == Some(t) {

@@ -557,6 +557,12 @@ def worst_wait(args: argparse.Namespace, trace: Trace) -> dict[str, Any]:
     whose = where_threads(_without_tid(args), trace)
     measured = pl.col("censored") == "none"
     found = worst_waits(trace, n, where=measured if whose is None else measured & whose)
+    if len(found) == 0:
+        raise UsageError(
+            "no wait was measured from start to end",
+            "one for --worst",
+            "`schedscope check` says what the trace shows of waits",
+        )
     if len(found) < n:
         raise UsageError(f"--worst {n}", f"at most {len(found)}, the number of measured waits")
     return found.row(n - 1, named=True)

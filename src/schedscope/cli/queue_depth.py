@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> Answer:
         question = "queue_depth every" if args.every else "queue_depth"
         return Answer(
             frame,
-            choose(frame, frame.columns, question=question, origin=trace.origin),
+            choose(frame, frame.columns, question=question, narrow="held dur", origin=trace.origin),
             about=about,
             head=[*head, ""],
         )

@@ -177,9 +177,9 @@ culprit_time    | culprit's time    | time  | CPU time of the culprit
 others          |                   | time  | CPU time of all other threads
 idle_allowed    | idle elsewhere    | time  | idle time of the other CPUs that the thread may use
 idle_cpu_time   | longest idle      | time  | idle time of the CPU that was idle longest
-behind_better   | behind better prio | time | time waited behind a thread of better priority
-behind_same     | behind same prio | time  | time waited behind a thread of the same priority
-behind_worse    | behind worse prio | time  | time waited behind a thread of worse priority
+behind_better   | better prio ahead | time | time waited behind a thread of better priority
+behind_same     | same prio ahead | time  | time waited behind a thread of the same priority
+behind_worse    | worse prio ahead | time  | time waited behind a thread of worse priority
 interrupted     |                   | time  | time waited while the CPU handled interrupts
 cpu_idle | CPU idle | time | time waited while the CPU was idle and could have run the thread
 throttled       |                   | time  | time waited while the group's CPU quota was used up

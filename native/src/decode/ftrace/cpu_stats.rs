@@ -20,6 +20,8 @@ pub struct CpuStats {
     /// sub-buffer that was read; and when it was counted.
     pub oldest: Option<u64>,
     pub now: Option<u64>,
+    /// The clock counts something else than ns: its stamps have no point.
+    pub ticks: bool,
     /// The file was made to hold a part of what was counted: the last seconds of a ring.
     pub of_a_part: bool,
 }
@@ -53,6 +55,7 @@ impl CpuStats {
             read: count("read events"),
             oldest: value("oldest event ts").and_then(stamp),
             now: value("now ts").and_then(stamp),
+            ticks: value("now ts").is_some_and(|text| text.parse::<u64>().is_ok()),
             of_a_part: false,
         })
     }

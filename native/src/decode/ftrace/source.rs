@@ -575,9 +575,16 @@ mod tests {
             read: 17179,
             oldest: Some(1_660_400_411_000),
             now: Some(1_660_716_206_000),
+            ticks: false,
             of_a_part: false,
         };
         assert_eq!(CpuStats::parse(5, text), Some(expected));
+        let text = "entries: 2\noldest event ts: 52054\nnow ts: 52122\n";
+        let counted = CpuStats::parse(5, text).unwrap();
+        assert_eq!(
+            (counted.oldest, counted.now, counted.ticks),
+            (None, None, true)
+        );
         assert_eq!(CpuStats::parse(5, ""), None);
     }
 

@@ -36,6 +36,10 @@ const WINDOW: usize = 1 << 14;
 const EXCERPT: u64 = 10;
 /// More letters of a fact in a header are not kept.
 const LONGEST_FACT: usize = 200;
+/// A CPU records an event per 250 ns at most (docs/trace-model.md, Losses without a place). So many
+/// events that come ten times as fast on average were not timed.
+const ENOUGH: u64 = 1000;
+const FASTEST: i64 = 25;
 
 pub struct FtraceText {
     path: PathBuf,
@@ -574,6 +578,7 @@ impl Source for FtraceText {
         let mut damage = Damage::default();
         let (mut back, mut first_back) = (0u64, 0);
         let (mut good, mut bad) = (0u64, 0u64);
+        let mut earliest = i64::MAX;
         let mut first_bad = String::new();
         let mut told = 0;
         while let Some(text) = lines.next()? {
@@ -618,6 +623,7 @@ impl Source for FtraceText {
             match read {
                 Some(Some((kind, cpu, ts, said))) => {
                     good += 1;
+                    earliest = earliest.min(ts);
                     counts[kind as usize][usize::from(cpu)] += 1;
                     // Of one CPU, every printer keeps the order.
                     let last = &mut last[usize::from(cpu)];
@@ -684,6 +690,19 @@ impl Source for FtraceText {
                 ),
                 "the times of events",
                 "print it without --deltatime or --ts-diff",
+            ));
+        }
+        let latest = last.iter().copied().max().unwrap_or(earliest);
+        let least = i64::try_from(good / ncpu.max(1) as u64).unwrap_or(i64::MAX) * FASTEST;
+        if good >= ENOUGH && latest.saturating_sub(earliest) < least {
+            return Err(Error::format(
+                format!(
+                    "{}: {good} scheduler events in {} ns: its time stamps do not count time",
+                    self.path.display(),
+                    latest.saturating_sub(earliest)
+                ),
+                "the times of events",
+                "record with `echo mono > trace_clock`, not counter or uptime",
             ));
         }
         let mut end = SourceEnd::default();

@@ -285,7 +285,29 @@ fn scale(
         .as_deref()
         .or(facts.clock.as_deref())
         .unwrap_or("local");
-    cycles(input.name(), clock, options.get("tsc_hz"))
+    let (tsc_hz, ticks) = (options.get("tsc_hz"), counts_ticks(facts, buffer));
+    let scale = cycles(input.name(), clock, tsc_hz)?;
+    if scale.is_some() || !ticks {
+        return Ok(scale);
+    }
+    // `trace-cmd extract -B` writes the clock of the top buffer to the file.
+    if tsc_hz.is_some() {
+        return cycles(input.name(), "x86-tsc", tsc_hz);
+    }
+    Err(Error::format(
+        format!(
+            "{}: its clock is called {clock}, but the kernel's statistics count it in ticks",
+            input.name()
+        ),
+        "a clock in nanoseconds, or the option tsc_hz if it counts cycles",
+        "record with the clock `mono`; with -B, trace-cmd names the clock of another buffer",
+    ))
+}
+
+/// Do the statistics of this buffer have stamps that are not in ns?
+fn counts_ticks(facts: &Facts, buffer: &Buffer) -> bool {
+    let mut stats = facts.stats.iter();
+    stats.any(|(of, stats)| *of == buffer.name && stats.ticks)
 }
 
 /// What our export of a simulation says in place of the host's name.
