@@ -39,6 +39,7 @@ class Thread:
     pending: Row | None = None
     last_event: int = 0
     yielded: bool = False
+    may_be_awake: bool = False  # in doubt since it left with R+: it may not have slept since
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Cpu:
     since: int = 0
     confirmed: int = 0
     silent: int | None = None
+    idled: int | None = None  # when it was last switched to its idle thread
 
 
 @dataclass
@@ -290,6 +292,7 @@ class Oracle:
             and stayed_on == thread.cpu
             and self.moves_recorded
             and not thread.wait["begun_before"]
+            and not self.idled_since(thread, stayed_on)
         ):
             near = self.in_doubt(thread, cpus, t)
             far = near and max(e for _, e in near) - min(b for b, _ in near) >= ROUND_TRIP
@@ -299,8 +302,16 @@ class Oracle:
         if doubts:
             self.close(thread, min(doubts), "lost")
             until = max(min(doubts), thread.wait["ts_ready"]) if thread.wait else 0
+            if thread.wait:
+                thread.may_be_awake = thread.wait["may_be_woken"]
             self.end_wait(thread, run=None, cpu=None, until=until, censored="right")
             self.become(thread, "unknown", thread.cpu)
+
+    def idled_since(self, thread: Thread, queue: int) -> bool:
+        """Did the CPU idle since the thread was put on its queue? Then that had been empty."""
+        put = thread.wait["ts_enqueued"]
+        idled = self.cpu(queue).idled
+        return idled is not None and idled > (thread.since if put is None else put)
 
     def settle_found(self, thread: Thread, t: int) -> None:
         """The same before an event which shows that it ran unseen: if in what was counted as
@@ -355,6 +366,7 @@ class Oracle:
         self.become(thread, "running", c)
         thread.pending = None
         thread.last_cpu, thread.last_event, thread.yielded = c, t, False
+        thread.may_be_awake = False
         self.ran(thread.utid, c)
 
     # -- the rules -------------------------------------------------------------------
@@ -374,6 +386,8 @@ class Oracle:
         if not self.idle(e["next_utid"]):
             self.switch_in(self.seen(e["next_utid"], t, e["next_prio"]), c, t)
         self.forget_left_out(e["next_utid"])
+        if self.idle(e["next_utid"]):
+            cpu.idled = t
         unseen = self.left_out(e["next_utid"])
         cpu.current, cpu.since, cpu.confirmed = None if unseen else e["next_utid"], t, t
 
@@ -469,10 +483,11 @@ class Oracle:
         else:
             self.settle(thread, t, self.still_queued(thread, e))
         facts = {"waker_utid": e["waker_utid"], "waker_cpu": e["cpu"], "queue_cpu": e["target_cpu"]}
+        awake, thread.may_be_awake = thread.may_be_awake, False
         if e["kind"] == "waking":
-            self.waking(thread, t, facts)
+            self.waking(thread, t, facts, awake)
         else:
-            self.enqueued(thread, t, facts, "new" if e["kind"] == "new" else "wake")
+            self.enqueued(thread, t, facts, "new" if e["kind"] == "new" else "wake", awake)
         thread.last_event = t
 
     def still_queued(self, thread: Thread, e: Row) -> int | None:
@@ -496,7 +511,7 @@ class Oracle:
         wait = thread.wait
         return bool(wait) and wait["cause"] in ("wake", "new") and wait["ts_enqueued"] is not None
 
-    def waking(self, thread: Thread, t: int, facts: Row) -> None:
+    def waking(self, thread: Thread, t: int, facts: Row, awake: bool) -> None:
         if self.has_waking and self.elsewhere(thread, facts["queue_cpu"]):
             self.found(thread, t)  # rule Woken elsewhere
         if thread.state == "running":
@@ -514,7 +529,8 @@ class Oracle:
                 self.found(thread, t)
             self.drop_pending(thread)
             self.close(thread, t, "woken")
-            self.open_wait(thread, "wake", t, ts_waking=t, **facts)
+            waking = {"begun_before": True} if awake else {"ts_waking": t}
+            self.open_wait(thread, "wake", t, **waking, **facts)
 
     def broken_since(self, thread: Thread, t: int) -> None:
         """Where nothing counts losses: it ran, unseen, on a CPU that it may use."""
@@ -530,7 +546,7 @@ class Oracle:
             for c, end, utid in self.left_unseen
         )
 
-    def enqueued(self, thread: Thread, t: int, facts: Row, cause: str) -> None:
+    def enqueued(self, thread: Thread, t: int, facts: Row, cause: str, awake: bool) -> None:
         if thread.state in AT_REST and thread.pending and cause == "wake":
             self.confirm_pending(thread)
         if thread.state == "running":
@@ -542,7 +558,8 @@ class Oracle:
             if begun_before:
                 self.become(thread, "unknown", thread.cpu)  # awake since a `waking`, unseen
             self.close(thread, t, "woken")
-            self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=begun_before, **facts)
+            before = begun_before or awake
+            self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=before, **facts)
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
             thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]

@@ -93,6 +93,24 @@ def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engin
     )
 
 
+def test_a_queue_whose_cpu_idles_is_empty(engine: Engine) -> None:
+    """As above, but CPU 0 idles at 30: A was on CPU 1 then, and slept, and was woken, unseen."""
+    facts = """
+         0 cpu0: idle -> A
+         5 cpu0: migrate C 0 -> 1
+        10 cpu0: A R -> B
+        20 loss cpu1 until 50 overrun
+        30 cpu0: B S -> idle
+        60 cpu0: idle -> A
+        """
+    assert answer(engine, facts, "A")[-2:] == lines(
+        """
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right
+        A unknown run=60 cpu 0/-/0: -+-=- left
+        """
+    )
+
+
 @pytest.mark.parametrize(("begin", "end"), [(20, 40), (20, 250_019), (20, 250_020), (100, 290_000)])
 def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
     engine: Engine, begin: int, end: int
@@ -380,6 +398,26 @@ def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine
         answer(engine, twice, "A")[-1]
         == "A wake waking=40 ready=40 run=90 by B@0 cpu 0/0/0: -+-=50"
     )
+
+
+def test_who_left_on_its_way_to_sleep_may_be_awake_after_a_hole(engine: Engine) -> None:
+    """As above, in doubt since 15: whether it slept is not known, nor since when it waits."""
+    facts = """
+         0 cpu0: idle -> A
+        10 cpu0: A R+ -> B
+        15 loss cpu0 until 18 overrun
+        20 cpu0: waking A on 0 by B
+        90 cpu0: B S -> A
+        """
+    assert answer(engine, facts, "A")[-2:] == lines(
+        """
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=5 right
+        A wake run=90 by B@0 cpu 0/0/0: -+-=- left
+        """
+    )
+    # Preempted in its own program, it had not set out to sleep.
+    asleep = facts.replace("R+", "R")
+    assert answer(engine, asleep, "A")[-1].startswith("A wake waking=20 ready=20 run=90")
 
 
 def test_a_waking_that_names_another_cpu_tells_of_a_run_there(engine: Engine) -> None:

@@ -50,7 +50,11 @@ impl Reconstructor {
             (State::Runnable, Some(queue))
                 if thread.cpu == stayed_on
                     && self.holes.moves_recorded()
-                    && thread.wait.as_ref().is_some_and(|wait| !wait.begun_before) =>
+                    && thread.wait.as_ref().is_some_and(|wait| {
+                        // A CPU with a thread in its queue does not idle.
+                        let idled = self.cpus[usize::from(queue)].idled;
+                        !wait.begun_before && idled <= wait.ts_enqueued.unwrap_or(since)
+                    }) =>
             {
                 let anywhere = self.uncounted;
                 self.holes.doubt_of_queued(utid, queue, since, t, anywhere)
@@ -64,6 +68,7 @@ impl Reconstructor {
         thread.since = from;
         thread.forget();
         if let Some(wait) = thread.wait.take() {
+            thread.may_be_awake = wait.may_be_woken;
             let until = from.max(wait.ts_ready);
             self.write_wait(utid, &wait, None, until, Censored::Right);
         }

@@ -78,6 +78,8 @@ pub struct CpuTotals {
     confirmed: i64,
     /// How often its idle thread was seen to leave.
     idle_left: u64,
+    /// When it was last switched to its idle thread.
+    idled: i64,
     /// When it was last heard of, if `current` was found on another CPU since.
     silent: Option<i64>,
 }
@@ -123,6 +125,7 @@ impl Reconstructor {
             since: begin,
             confirmed: begin,
             idle_left: 0,
+            idled: i64::MIN,
             silent: None,
         };
         Self {

@@ -44,7 +44,11 @@ impl Reconstructor {
             self.forget_left_out(row.next_utid);
         }
         let unseen = self.left_out(row.next_utid);
+        let idles = self.is_idle(row.next_utid);
         let totals = &mut self.cpus[usize::from(row.cpu)];
+        if idles {
+            totals.idled = t;
+        }
         totals.switches += 1;
         totals.first_ts.get_or_insert(t);
         totals.last_ts = Some(t);

@@ -49,6 +49,9 @@ pub struct Thread {
     pub prio: Option<i16>,
     /// Called sched_yield since it was switched in.
     pub yielded: bool,
+    /// In doubt since it left its CPU preempted inside the kernel, perhaps on its way to sleep: the
+    /// next wake may well be raised while it is runnable.
+    pub may_be_awake: bool,
     /// How often it was seen to leave a CPU, or more often.
     pub left: u16,
 }
@@ -68,6 +71,7 @@ impl Thread {
             pending: None,
             wait: None,
             yielded: false,
+            may_be_awake: false,
             left: 0,
         }
     }
@@ -111,6 +115,7 @@ impl Thread {
         self.last_cpu = Some(cpu);
         self.pending = None;
         self.yielded = false;
+        self.may_be_awake = false;
     }
 
     /// The wait that a pending wake turns out to have begun. The thread sleeps

@@ -45,6 +45,7 @@ impl Reconstructor {
             self.lose_sight(utid);
         }
         let thread = &mut self.threads[utid as usize];
+        awake_before |= std::mem::take(&mut thread.may_be_awake);
         thread.last_event = t;
         match (row.kind, thread.state) {
             (WakeKind::Waking, State::Running) => {
