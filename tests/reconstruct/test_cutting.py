@@ -10,11 +10,11 @@ Of [begin, cut) and [cut, end), reconstructed apart:
 * joined, nothing is missing of the running time: a CPU's thread at the cut ran on until an
   event told who runs there; and of the waits: one open at the cut ended with that first switch-in.
 
-The first holds for every stream, where both have a `waking` or neither: from what is recorded at
-all follows what a wakeup without one means. The second needs times that differ, for what is known of a
+The first holds for every stream, where both have a `waking` or neither: what is recorded at all
+says what a wakeup without one means. The second needs times that differ, for what is known of a
 thread decides which of two facts of one instant goes first; and no holes, for what was recorded
-before the cut decides which threads they concern. The third needs a stream that
-neither loses events nor contradicts itself, for losses and contradictions take back what the
+before the cut decides which threads they concern. The third needs a stream that neither loses
+events nor contradicts itself, for losses and contradictions take back what the
 first part believed.
 """
 
