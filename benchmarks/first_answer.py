@@ -3,11 +3,11 @@
     sudo python benchmarks/first_answer.py --work /tmp/first      records, then prints the table
     python benchmarks/first_answer.py --work /tmp/first           measures what was recorded there
 
-`perf sched record` and `trace-cmd record` (plain, not compressed) watch the same run of
-`perf bench sched messaging`. Each command then runs in turns, and the least CPU time of all
-rounds is told: whole commands, the start of Python and the reading of modules included. Modules
-are compiled to bytecode first, as after an installation. SCHEDSCOPE_TOOLS may name a tree with
-newer tools (tests/tools.py); it sees only paths below /tmp.
+`perf sched record` and an instance of ftrace, which trace-cmd makes a plain trace.dat of, watch
+the same run of `perf bench sched messaging`. Each command then runs in turns, and the least CPU
+time of all rounds is told: whole commands, the start of Python and the reading of modules included.
+Modules are compiled to bytecode first, as after an installation. SCHEDSCOPE_TOOLS may name a tree
+with newer tools (tests/tools.py); it sees only paths below /tmp.
 """
 
 from __future__ import annotations

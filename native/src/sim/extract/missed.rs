@@ -97,6 +97,13 @@ pub(super) fn rounds_of_period(
     known.then(|| Spans::of(&slept[first..], late).rounds(period))?
 }
 
+/// Those of `late`, which are in order, that came after so many sleeps.
+fn after_sleeps(late: &[Late], n: usize) -> &[Late] {
+    let from = late.partition_point(|l| l.before < n);
+    let len = late[from..].partition_point(|l| l.before == n);
+    &late[from..from + len]
+}
+
 /// From one sleep to the next.
 struct Spans {
     slept: Vec<OutsideSleep>,
@@ -110,7 +117,7 @@ impl Spans {
         for l in &mut late {
             l.before = slept.partition_point(|s| s.woken <= l.at);
         }
-        let missed = |i: usize| late.iter().filter(|l| l.before == i + 1).count() as i64;
+        let missed = |i: usize| after_sleeps(&late, i + 1).len() as i64;
         let spans = slept
             .windows(2)
             .enumerate()
@@ -184,7 +191,7 @@ impl Rounds {
     pub(super) fn missed(&self, read: Option<i64>) -> Vec<Missed> {
         let mut found = Vec::new();
         for before in 0..=self.slept.len() {
-            let here: Vec<&Late> = self.late.iter().filter(|l| l.before == before).collect();
+            let here = after_sleeps(&self.late, before);
             let last = before == self.slept.len();
             let from = match (before, read) {
                 (0, Some(read)) => {

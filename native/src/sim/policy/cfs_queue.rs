@@ -6,11 +6,8 @@ use super::super::world::{State, World};
 use super::cfs_place::Placing;
 use super::linux_fair::virtual_ns;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
-use super::linux_queues::{Queues, Want};
+use super::linux_queues::{MOST_LOOKED_AT, Queues, Want};
 use super::linux_util::Use;
-
-/// Of the threads of a queue a pass looks at so many (sysctl_sched_nr_migrate).
-const MOST_LOOKED_AT: usize = 32;
 
 /// Numbers of the series that `cfs_spec` declares.
 pub(super) const VRUNTIME: u16 = 0;

@@ -7,14 +7,11 @@ use super::eevdf_lag::{Average, lag_limit};
 use super::linux_fair::{NICE_0, virtual_ns};
 use super::linux_fair_server::FairServers;
 use super::linux_groups::{Entity, Groups, Levels, Queue};
-use super::linux_queues::{Queues, Want};
+use super::linux_queues::{MOST_LOOKED_AT, Queues, Want};
 use super::linux_util::Use;
 
 /// The kernel's timer of a request is never set shorter.
 pub(super) const SHORTEST_HRTICK: i64 = 10_000;
-
-/// Of the threads of a queue a pass looks at so many (sysctl_sched_nr_migrate).
-const MOST_LOOKED_AT: usize = 32;
 
 /// Numbers of the series that `eevdf_spec` declares.
 const VRUNTIME: u16 = 0;

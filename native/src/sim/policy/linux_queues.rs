@@ -3,6 +3,9 @@ use super::super::machine::Cpu;
 use super::super::world::World;
 use super::linux_util::Use;
 
+/// Of the threads of a queue a pass looks at so many (sysctl_sched_nr_migrate).
+pub(super) const MOST_LOOKED_AT: usize = 32;
+
 pub(super) trait Queues {
     /// Load of `c`, the running thread included.
     fn load(&self, w: &World, c: Cpu) -> i64;
