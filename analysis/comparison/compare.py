@@ -122,7 +122,7 @@ def compare(
     numbers out of range.
 
     >>> from schedscope import simulate, workload
-    >>> draws = [workload.requests(6, requests=100, seed=seed) for seed in (1, 2, 3)]
+    >>> draws = [workload.requests(6, requests=100, seed=seed) for seed in range(1, 6)]
     >>> a, b = (
     ...     [simulate(draw, policy=policy, cpus=2) for draw in draws]
     ...     for policy in ("eevdf-6.12", "bfs")
@@ -135,9 +135,9 @@ def compare(
     │ ---      ┆ ---     ┆ ---     ┆ ---     ┆ ---    │
     │ str      ┆ f64     ┆ f64     ┆ f64     ┆ str    │
     ╞══════════╪═════════╪═════════╪═════════╪════════╡
-    │ null     ┆ 51800.0 ┆ 39100.0 ┆ 11400.0 ┆ B      │
-    │ server-* ┆ 55800.0 ┆ 81600.0 ┆ 22100.0 ┆ A      │
-    │ client-* ┆ 49700.0 ┆ 7940.0  ┆ 31600.0 ┆ B      │
+    │ null     ┆ 49100.0 ┆ 40300.0 ┆ 6890.0  ┆ B      │
+    │ server-* ┆ 50900.0 ┆ 82700.0 ┆ 13600.0 ┆ A      │
+    │ client-* ┆ 48200.0 ┆ 8980.0  ┆ 6670.0  ┆ B      │
     └──────────┴─────────┴─────────┴─────────┴────────┘
     """
     settings = grouped_runs([a, b, *more])
