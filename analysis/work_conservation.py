@@ -40,8 +40,9 @@ def work_conservation(
     the integral of the largest number that could run at once: where every thread may run
     everywhere, `min(spare CPUs, waiting threads)`; where masks differ, the largest matching. A CPU
     is spare while it is known to idle and no thread is on its queue; one that idles with a thread
-    on its queue is about to run it, which is `dispatch` and not wasted. Unknown time of a CPU
-    never counts as idle, so `wasted` is a lower bound there.
+    on its queue, or with one that may be there since nothing is known of it until the CPU runs it,
+    is about to run it, which is `dispatch` and not wasted. Unknown time of a CPU never counts as
+    idle, so `wasted` is a lower bound there.
 
     A thread whose control group has used up its CPU quota may run nowhere, and does not count as
     waiting for that time, `throttled`, as far as the trace shows when it was: see `wait_breakdown`.
@@ -50,7 +51,7 @@ def work_conservation(
 
     * `capacity`: the window times the number of CPUs; `idle`, `unknown`: time in which CPUs are
       known to idle, and time in which that is not known;
-    * `dispatch`: time in which CPUs idled with a thread on their own queue;
+    * `dispatch`: time in which CPUs idled with a thread on their own queue, known or possible;
     * `wasted`; `wasted_frac`, its share of the time that is known; `wasted_idle_frac`, of `idle`;
     * `wasted_any`: wall time in which anything was wasted; `longest`: the longest stretch
       of it, which began at `ts_longest` (null if nothing was);
@@ -65,7 +66,7 @@ def work_conservation(
 
     `by="cpu"`, a row per CPU; a last one with a null `cpu` for no known queue:
 
-    * `idle`, `unknown`, `dispatch`: as above; `spare`: idle with no thread on its queue;
+    * `idle`, `unknown`, `dispatch`: as above; `spare`: the rest of `idle`;
     * `available`: the part of `spare` in which a thread that may run here waited elsewhere;
     * `waiting`, `throttled`: as above, on the queue of this CPU; `waited`: time that threads waited
       here while this CPU was busy and one that they may use was spare.

@@ -31,6 +31,7 @@ from faults import campaign, page, peers, story
 from faults.mutations import KINDS
 
 ROOT = Path(__file__).parents[1]
+LAB = ROOT / "fixtures" / "lab"
 CAPTURES = (
     "linux-slice-default-4.capture",
     "linux-ftrace-placement.capture",
@@ -48,12 +49,7 @@ def main() -> int:
     journal = work / "journal.jsonl"
     if args.fresh:
         journal.unlink(missing_ok=True)
-    cases = []
-    for path in args.captures:
-        try:
-            cases.append(campaign.load(path, work))
-        except campaign.NotComplete as error:
-            print(f"left out: {error}", file=sys.stderr)
+    cases = _loaded(args.captures, work)
     if not cases:
         print("no capture whose truth is known", file=sys.stderr)
         return 2
@@ -66,19 +62,40 @@ def main() -> int:
     results = campaign.run(
         cases, kinds, args.mutations, args.seed, work, journal, _progress(time.monotonic())
     )
-    _failures(results, work / "failures.txt")
-    headings = page.HEADINGS
-    rows = [page.row(kind, found) for kind, found in page.by_kind(results).items()]
-    print(page.table(headings, [*rows, page.row("all", results)]))
+    print(page.by_damage(results))
+    laboratory: list[campaign.Result] = []
+    if args.laboratory:
+        known = {case.name for case in cases}
+        others = [
+            path for path in sorted(LAB.glob("*.tar.xz")) if campaign.name_of(path) not in known
+        ]
+        more = _loaded(others, work)
+        show = _progress(time.monotonic())
+        laboratory = campaign.run(more, kinds, 1, args.seed, work, journal, show)
+        print(page.by_damage(laboratory))
+    _failures([*results, *laboratory], work / "failures.txt")
     if args.output:
         said = peers.section(cases, args.peers, args.seed, work)
         (work / "peers.md").write_text(said)
-        text = page.page(results, _described(cases), _command(), _today(), _host(), said)
+        text = page.page(
+            results, laboratory, _described(cases), _command(), _today(), _host(), said
+        )
         partial = args.output.with_name(args.output.name + ".partial")
         partial.write_text(text)
         partial.replace(args.output)
         print(f"wrote {args.output}")
-    return 1 if any(map(page.wrong, results)) else 0
+    return 1 if any(map(page.wrong, [*results, *laboratory])) else 0
+
+
+def _loaded(paths: list[Path], work: Path) -> list[campaign.Case]:
+    """The captures whose truth is known; the others are named."""
+    cases = []
+    for path in paths:
+        try:
+            cases.append(campaign.load(path, work))
+        except campaign.NotComplete as error:
+            print(f"left out: {error}", file=sys.stderr)
+    return cases
 
 
 def _arguments() -> argparse.Namespace:
@@ -95,6 +112,11 @@ def _arguments() -> argparse.Namespace:
         help="folders, or archives of the laboratory (default: five of fixtures/)",
     )
     parser.add_argument("--mutations", type=int, default=3, help="of each kind and capture")
+    parser.add_argument(
+        "--laboratory",
+        action="store_true",
+        help="and all other captures of fixtures/lab, one input of each kind",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", metavar="WORD")
     parser.add_argument("--work", type=Path, default=Path("/tmp/schedscope-faults"))

@@ -39,6 +39,7 @@ class Thread:
     pending: Row | None = None
     last_event: int = 0
     yielded: bool = False
+    unwoken: bool = False  # the last of its sleeps that ended did so without a wakeup
     may_be_awake: bool = False  # in doubt since it left with R+: it may not have slept since
 
 
@@ -82,6 +83,7 @@ class Oracle:
     stoppers: set[int] = field(default_factory=set)
     has_waking: bool = False
     has_enqueued: bool = False
+    any_wake: bool = False
     moves_recorded: bool = False
     # Nothing counts what was lost: where a switch is missing, moves may be, too.
     uncounted: bool = False
@@ -459,16 +461,20 @@ class Oracle:
             self.found_queued(thread, c)
         if thread.state == "runnable":
             self.close(thread, t, "switched")
+            if thread.wait is not None and thread.wait["cause"] == "wake":
+                thread.unwoken = False
             self.end_wait(thread, run=t, cpu=c, until=t, censored="none")
         else:
             unseen = "missing_wakeups" if thread.state in AT_REST else "first_sights"
             self.counters[unseen] += 1
+            thread.unwoken |= unseen == "missing_wakeups"
             self.become(thread, "unknown", thread.cpu)  # when it was woken, nobody knows
             self.close(thread, t, "switched")
             self.unseen_wait(thread, t, c)
         self.get_on(thread, c, t)
 
     def wakeup(self, t: int, e: Row) -> None:
+        self.any_wake = True
         if e["current_utid"] is not None:
             self.evidence(e["cpu"], e["current_utid"], t)
         if self.idle(e["utid"]):
@@ -642,11 +648,17 @@ class Oracle:
         for thread in self.threads.values():
             self.settle(thread, w + 1)
             doubtful = self.unsure(thread.utid) or self.half_woken(thread, w)
+            doubtful |= self.perhaps_woken(thread)
             if thread.state != "running" and thread.since < w and doubtful:
                 self.lose_sight(thread)
             self.close(thread, w, "window")
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
         self.waits += [story.held for story in self.stories.values() if story.held]
+
+    def perhaps_woken(self, thread: Thread) -> bool:
+        """Rule Sleep without an end: it sleeps, as far as is seen, but its wakeups are not."""
+        nobody_is = not self.any_wake and self.counters["missing_wakeups"] > 0
+        return thread.state in AT_REST and (thread.unwoken or nobody_is)
 
     def half_woken(self, thread: Thread, w: int) -> bool:
         """Rule Half a wake: one step of the wakeup that began its wait does not come any more."""

@@ -48,6 +48,19 @@ MASKS = {10: None, 11: "0-1", 12: "1-2", 13: "2", 14: None, 15: "0,2"}
 
 
 @st.composite
+def between_runs(draw: st.DrawFn, runs: list[Interval]) -> list[Interval]:
+    """What a thread does in the time between: mostly it sleeps, or nothing is known of it."""
+    rows: list[Interval] = []
+    until = 0
+    for begin, end, utid, _, _ in runs:
+        state = draw(st.sampled_from(["sleeping", "sleeping", "unknown", ""]))
+        if state and until < begin:
+            rows.append((until, begin, utid, state, None))
+        until = end
+    return rows
+
+
+@st.composite
 def small_worlds(draw: st.DrawFn, masks: bool = False) -> tuple[list[Interval], dict[int, str]]:
     rows: list[Interval] = []
     for cpu in range(3):
@@ -58,6 +71,7 @@ def small_worlds(draw: st.DrawFn, masks: bool = False) -> tuple[list[Interval], 
             busy = draw(st.booleans())
             rows.append((ts, ts + dur, 20 + cpu if busy else cpu, "running", cpu))
             ts += dur
+        rows += draw(between_runs([row for row in rows if row[2] == 20 + cpu]))
     given_masks = {u: m for u, m in MASKS.items() if m and masks}
     for utid in MASKS:
         ts = draw(st.integers(0, 5))

@@ -27,7 +27,7 @@ from faults import (
     truth,
 )
 from faults.figures import Caution, Figure
-from faults.mutations import KINDS, Draw, Mutant
+from faults.mutations import KINDS, Draw, Mutant, can_be
 from faults.recording import Recording
 from faults.truth import Truth
 
@@ -64,12 +64,17 @@ class NotComplete(Exception):
     """A capture whose truth is not known well enough."""
 
 
+def name_of(path: Path) -> str:
+    """What a capture is called."""
+    return path.name.removesuffix(".tar.xz").removesuffix(".capture")
+
+
 def load(path: Path, work: Path) -> Case:
     """Read a capture, or the longest stretch of it in which nothing is missing.
 
     `path` is a folder, or an archive of the laboratory, which holds one.
     """
-    name = path.name.removesuffix(".tar.xz").removesuffix(".capture")
+    name = name_of(path)
     try:
         if path.name.endswith(".tar.xz"):
             shutil.unpack_archive(path, work / name)
@@ -141,7 +146,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
             for name in said
         }
     return result | {
-        "warnings": sorted(spoken.warnings - whole.caution.warnings),
+        "warnings": figures.news(spoken, whole.caution),
         "trusted": figures.trusted(spoken, whole.caution),
         "admits": figures.admits(spoken, whole.caution),
         "true_waits": found.true_waits,
@@ -205,7 +210,13 @@ def run(
         case.recording.others = [o.recording for o in cases if o is not case]
     results = list(_kept(journal, seed))
     done = {(r["capture"], r["kind"], r["number"]) for r in results}
-    wanted = [(number, kind, case) for number in range(numbers) for kind in kinds for case in cases]
+    wanted = [
+        (number, kind, case)
+        for number in range(numbers)
+        for kind in kinds
+        for case in cases
+        if can_be(kind, case.recording)
+    ]
     for n, (number, kind, case) in enumerate(wanted, 1):
         if (case.name, kind, number) in done:
             continue

@@ -101,13 +101,14 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
 class Caution:
     """What a reader sees beside the figures: check's warnings, the headline's doubts."""
 
-    warnings: frozenset[str]
+    # By the name of the check: how many rows or ns it is about.
+    warnings: dict[str, int]
     doubts: tuple[str, ...]
     unknown: float
 
 
 def caution(trace: ss.Trace) -> Caution:
-    """Names of the checks that warn; the doubts of the headline, without their numbers."""
+    """Checks that warn, and how often; the doubts of the headline, without their numbers."""
     from schedscope.analysis.check.check import check
     from schedscope.present.headline import gaps
 
@@ -117,12 +118,18 @@ def caution(trace: ss.Trace) -> Caution:
     unknown = sum(cpu.get("unknown", 0) for cpu in per_cpu)
     named = any("unknown" in doubt for doubt in doubted) and trace.duration
     share = unknown / (trace.duration * max(1, trace.ncpu)) if named else 0
-    return Caution(frozenset(findings["check"]), doubted, share)
+    found = dict(findings.select("check", pl.col("found").fill_null(1)).iter_rows())
+    return Caution(found, doubted, share)
+
+
+def news(said: Caution, whole: Caution) -> list[str]:
+    """What check warns of beyond what it warned of in the undamaged recording."""
+    return sorted(name for name, n in said.warnings.items() if n > whole.warnings.get(name, 0))
 
 
 def trusted(said: Caution, whole: Caution) -> bool:
-    """Does check warn of nothing that it did not warn of in the undamaged recording?"""
-    return said.warnings <= whole.warnings
+    """Does check warn of nothing more than in the undamaged recording?"""
+    return not news(said, whole)
 
 
 def admits(said: Caution, whole: Caution) -> bool:

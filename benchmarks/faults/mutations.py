@@ -50,13 +50,34 @@ Mutation = Callable[[Recording, Draw], Mutant]
 KINDS: dict[str, Mutation] = {}
 """Every kind of damage by name."""
 
+_CAN_BE: dict[str, Callable[[Recording], bool]] = {}
 
-def kind(name: str) -> Callable[[Mutation], Mutation]:
-    """Enter a function into KINDS."""
+
+def of_several_cpus(recording: Recording) -> bool:
+    """No clock differs from another, and no CPU goes offline, where there is one CPU."""
+    return len(recording.cpus) > 1
+
+
+def of_all_that_was_counted(recording: Recording) -> bool:
+    """A ring's file has the last events: the kernel's counts do not say how many these are."""
+    return "ring" not in recording.about
+
+
+def can_be(name: str, recording: Recording) -> bool:
+    """Whether a recording like this one can be damaged so."""
+    return name not in _CAN_BE or _CAN_BE[name](recording)
+
+
+def kind(
+    name: str, of: Callable[[Recording], bool] | None = None
+) -> Callable[[Mutation], Mutation]:
+    """Enter a function into KINDS; `of`: which recordings can be damaged so."""
 
     def enter(function: Mutation) -> Mutation:
         assert name not in KINDS
         KINDS[name] = function
+        if of is not None:
+            _CAN_BE[name] = of
         return function
 
     return enter
@@ -117,7 +138,7 @@ def some_hole(
 
 
 def _hole(name: str, cpus: int, marked: bool, pieces: int = 1, counted: bool = False) -> None:
-    @kind(name)
+    @kind(name, of=of_all_that_was_counted if counted else None)
     def hole(whole: Recording, rng: Draw) -> Mutant:
         made, holes = whole.copy(), []
         chosen = rng.sample(sorted(made.cpus), min(cpus, len(made.cpus)))
@@ -148,7 +169,7 @@ _hole("hole, in the count of events read only", 1, False, counted=True)
 _hole("hole on all CPUs, unmarked", 64, False)
 
 
-@kind("hole, in stats only")
+@kind("hole, in stats only", of=of_all_that_was_counted)
 def in_stats_only(whole: Recording, rng: Draw) -> Mutant:
     made = whole.copy()
     begin, end = some_hole(whole, rng)
@@ -160,7 +181,7 @@ def in_stats_only(whole: Recording, rng: Draw) -> Mutant:
 
 
 def _edge(name: str, first: bool, counted: bool) -> None:
-    @kind(name)
+    @kind(name, of=of_all_that_was_counted if counted else None)
     def edge(whole: Recording, rng: Draw) -> Mutant:
         made = whole.copy()
         begin, end = whole.window

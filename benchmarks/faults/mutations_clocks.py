@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from faults.mutations import Draw, Mutant, kind
+from faults.mutations import Draw, Mutant, kind, of_several_cpus
 from faults.recording import Recording
 from faults.words import length
 
@@ -22,7 +22,7 @@ def _moved(whole: Recording, cpu: int, new: Callable[[int], int], what: str) -> 
 
 
 def _offset(ns: int) -> None:
-    @kind(f"clock of a CPU {length(ns)} off")
+    @kind(f"clock of a CPU {length(ns)} off", of=of_several_cpus)
     def offset(whole: Recording, rng: Draw) -> Mutant:
         cpu, sign = rng.choice(sorted(whole.cpus)), rng.choice([-1, 1])
         return _moved(whole, cpu, lambda ts: ts + sign * ns, f"CPU {cpu} {sign * ns} ns off")
@@ -32,7 +32,7 @@ for _ns in (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000):
     _offset(_ns)
 
 
-@kind("clock of a CPU steps")
+@kind("clock of a CPU steps", of=of_several_cpus)
 def step(whole: Recording, rng: Draw) -> Mutant:
     begin, end = whole.window
     cpu, at = rng.choice(sorted(whole.cpus)), rng.randint(begin, end)
@@ -41,7 +41,7 @@ def step(whole: Recording, rng: Draw) -> Mutant:
     return _moved(whole, cpu, lambda ts: ts + (ns if ts >= at else 0), what)
 
 
-@kind("clock of a CPU drifts")
+@kind("clock of a CPU drifts", of=of_several_cpus)
 def drift(whole: Recording, rng: Draw) -> Mutant:
     begin, _ = whole.window
     cpu = rng.choice(sorted(whole.cpus))

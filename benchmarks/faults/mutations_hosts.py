@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from faults.mutations import Draw, Mutant, cut, kind, recount
+from faults.mutations import Draw, Mutant, cut, kind, of_several_cpus, recount
 from faults.recording import STAMPS, Record, Recording, stamp, unstamp
 
 _TIDS = ("common_pid", "prev_pid", "next_pid", "pid", "child_pid", "parent_pid", "old_pid")
@@ -77,13 +77,13 @@ _reused("tid reused, exit and fork missing", False)
 _reused("tid reused, exit, fork and last switch missing", True)
 
 
-@kind("CPU taken offline")
+@kind("CPU taken offline", of=of_several_cpus)
 def taken_off(whole: Recording, rng: Draw) -> Mutant:
     """Its records end, and the host counts it no more."""
     return _unplugged(whole, rng, first=False)
 
 
-@kind("CPU brought online")
+@kind("CPU brought online", of=of_several_cpus)
 def brought_on(whole: Recording, rng: Draw) -> Mutant:
     """Its records begin late, and the host did not count it at the start."""
     return _unplugged(whole, rng, first=True)

@@ -92,6 +92,12 @@ def table(headings: tuple[str, ...], rows: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows)])
 
 
+def by_damage(results: list[Result]) -> str:
+    """The table: a line for each kind, and one for all."""
+    rows = [row(kind, found) for kind, found in by_kind(results).items()]
+    return table(HEADINGS, [*rows, row("**all**", results)])
+
+
 def common_failures(results: list[Result]) -> str:
     """Per kind: which figures were wrong, how often."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -104,6 +110,15 @@ def common_failures(results: list[Result]) -> str:
     ]
     return table(("damage", "wrong figures (inputs)"), rows) if rows else "None."
 
+
+_LABORATORY = """
+## Other kernels, architectures and settings
+
+The same damage, drawn once for each of the other {captures} recordings of `fixtures/lab` whose
+truth is known: Linux 5.10 to 7.2, x86_64, arm64, ppc64el and riscv64, 1 to 8 CPUs, all modes
+of preemption, NUMA, SMT, hot-plug, quotas, a flight recorder. Clocks that differ and CPUs that go
+offline need two CPUs; what a flight recorder's ring overwrote is not in the kernel's counts.
+"""
 
 _INTRO = """\
 # Damaged captures: what is still right
@@ -132,7 +147,7 @@ are of {date}, commit {commit}, {host}, with
   off CPU, migrations, queue depth, efficiency, run lengths and wakers. A figure is right within
   0.1 % of that of the undamaged capture. It is *bounded* if the headline says that more is missing
   and a part of the truth can give this figure, *flagged* if `schedscope check` warns of something
-  new. Otherwise it is wrong;
+  new, or of more cases. Otherwise it is wrong;
 * crashes: neither an answer nor a one-sentence error.
 
 **Within the stated doubt of clocks** are times that are off by no more than `schedscope check` says
@@ -174,9 +189,15 @@ def _commit() -> str:
 
 
 def page(
-    results: list[Result], captures: list[str], command: str, date: str, host: str, peers: str
+    results: list[Result],
+    laboratory: list[Result],
+    captures: list[str],
+    command: str,
+    date: str,
+    host: str,
+    peers: str,
 ) -> str:
-    """The whole page."""
+    """The whole page; `laboratory`: results of the other captures."""
     kinds = by_kind(results)
     listed = "\n".join(f"* {line}" for line in captures)
     intro = _INTRO.format(
@@ -187,14 +208,17 @@ def page(
         command=command,
         captures=listed,
     )
-    rows = [row(kind, found) for kind, found in kinds.items()]
-    everything = row("**all**", results)
     parts = [
         intro,
         "## Every kind of damage\n",
-        table(HEADINGS, [*rows, everything]),
+        by_damage(results),
         "\n## Which figures were wrong\n",
         common_failures(results),
+    ]
+    if laboratory:
+        others = len({result["capture"] for result in laboratory})
+        parts += [_LABORATORY.format(captures=others), by_damage(laboratory)]
+    parts += [
         "\n## What other tools say of the same inputs\n",
         peers,
     ]

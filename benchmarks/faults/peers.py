@@ -121,7 +121,7 @@ def ours(path: Path, cache: Path) -> Said:
     """schedscope's measured waits; a warning is one of `check`."""
     try:
         trace = ss.open(path, cache=cache, refresh=True)
-        warnings = figures.caution(trace).warnings
+        warnings = frozenset(figures.caution(trace).warnings)
     except Exception:
         # A refusal, or a crash, which the table of the campaign counts.
         return Said(refused=True)

@@ -133,7 +133,10 @@ perf_tell() {
 
 perf_start() {
     if ! perf_tell enable; then
-        fail_text="perf did not start recording: $(head -n 1 stderr.txt)"
+        perf_why=$(head -n 1 stderr.txt)
+        fail_text="perf did not start recording"
+        [ "$perf_turn" -lt 80 ] || fail_text="$fail_text within 20 seconds"
+        fail_text=$fail_text${perf_why:+: $perf_why}
         return 1
     fi
     host_clock

@@ -18,7 +18,7 @@ use crate::model::tables::{
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
-use crate::reconstruct::recorded::{Departures, KernelThreads, Suspicion};
+use crate::reconstruct::recorded::{Departures, InEverySwitch, KernelThreads, Suspicion};
 use crate::reconstruct::{Reconstructor, Unreported};
 use crate::store::Store;
 
@@ -46,6 +46,7 @@ pub struct Pipeline<'a, S: Store> {
     all_threads: bool,
     kernel: KernelThreads,
     departures: Departures,
+    in_every_switch: InEverySwitch,
     window: (Option<i64>, Option<i64>),
     first_ts: i64,
     last_ts: i64,
@@ -122,6 +123,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             all_threads: info.all_threads || info.origin != Origin::Linux,
             kernel: KernelThreads::default(),
             departures: Departures::default(),
+            in_every_switch: InEverySwitch::default(),
             window: info.window,
             first_ts: i64::MAX,
             last_ts: i64::MIN,
@@ -205,11 +207,18 @@ impl<'a, S: Store> Pipeline<'a, S> {
         if self.chosen.is_some() || !self.linux || self.all_threads {
             return None;
         }
-        if self.departures.are_one_sided() && reconstruction.of_all_break() {
+        let of_all = reconstruction.of_all_break();
+        if of_all && self.departures.are_one_sided() {
             return Some(Suspicion::by_state());
         }
+        if let Some(tid) = self.in_every_switch.one()
+            && reconstruction.any_breaks()
+        {
+            return Some(Suspicion::of_all_but(tid));
+        }
         if self.kernel.together() {
-            return None;
+            let idle = of_all && self.departures.are_to_no_idle_thread();
+            return idle.then(Suspicion::by_state);
         }
         let (left_out, breaks) = reconstruction.clues();
         let tids = left_out.iter().filter_map(|&utid| self.identity.tid(utid));
@@ -407,7 +416,8 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 let prev_utid = self.identity.resolve(ts, cpu, prev);
                 let next_utid = self.identity.resolve(ts, cpu, next);
                 self.kernel.switch(prev, next);
-                self.departures.switch(prev, prev_state);
+                self.departures.switch(prev, prev_state, next);
+                self.in_every_switch.switch(prev, next);
                 self.look_up(ts, prev_utid, prev.tid);
                 self.look_up(ts, next_utid, next.tid);
                 let row = Switch {

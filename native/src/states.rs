@@ -12,6 +12,7 @@ use crate::model::event::State;
 /// The codes that the sweeps compare with.
 pub const RUNNING: u8 = State::Running as u8;
 pub const RUNNABLE: u8 = State::Runnable as u8;
+pub const UNKNOWN: u8 = State::Unknown as u8;
 
 /// Stands for no known CPU: as an index of CPUs it is not a CPU's number.
 pub const NOWHERE: u16 = u16::MAX;

@@ -55,6 +55,8 @@ impl TraceJson {
                 end.unplaced_losses
                     .iter()
                     .map(|(cpu, count, reason)| {
+                        // Beyond, sums of all CPUs and readers of JSON would go wrong.
+                        let count = (*count).min(1 << 53);
                         json!({"cpu": cpu, "count": count, "reason": reason.text()})
                     })
                     .collect(),

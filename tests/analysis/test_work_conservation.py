@@ -29,6 +29,12 @@ def machine(trace: ss.Trace) -> dict[str, Any]:
 # -- against a count at every instant --------------------------------------------------
 
 
+def approached_at(rows: list[Interval], t: int) -> set[int | None]:
+    """CPUs that run a thread next of which nothing is known from `t` until then."""
+    unknown = [(r[2], r[1]) for r in rows if r[3] == "unknown" and r[0] <= t < r[1] < 20]
+    return {row[4] for row in rows if row[3] == "running" and (row[2], row[0]) in unknown}
+
+
 def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
     """The definition word by word: try every assignment of idle CPUs to waiting threads."""
     here = [row for row in rows if row[0] <= t < row[1]]
@@ -40,7 +46,8 @@ def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
     movable = [row for row in waiting if masks.get(row[2]) != "2"]
     # A CPU that idles, or may, picks up a thread of its own queue; a pinned one first.
     picks = [c for c in idle | unseen if c not in pinned and any(r[4] == c for r in movable)]
-    free = list(idle - pinned) + [c for c in picks if c in unseen]
+    unsure = approached_at(rows, t) - {row[4] for row in waiting}
+    free = list(idle - pinned - unsure) + [c for c in picks if c in unseen]
     best = 0
     slots: list[int | None] = [*free, *[None] * len(movable)]  # type: ignore[list-item]
     for seats in set(permutations(slots, len(movable))):
@@ -87,7 +94,8 @@ def test_the_tables_agree_with_a_look_at_every_instant(
         unseen = {0, 1, 2} - {row[4] for row in here if row[3] == "running"}
         waiting = [row for row in here if row[3] == "runnable"]
         pinned = {row[4] for row in waiting if masks.get(row[2]) == "2"}
-        spare = {c for c in idle if not any(row[4] == c for row in waiting)}
+        queues = {row[4] for row in waiting}
+        spare = idle - queues - approached_at(rows, t)
         for cpu in spare:
             spare_time[cpu] += 1  # type: ignore[index]
         for row in waiting:

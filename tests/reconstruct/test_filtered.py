@@ -123,6 +123,43 @@ def test_a_filter_that_leaves_no_thread_whole_leaves_nothing_measured(
     assert "filter" in told(trace)
 
 
+@pytest.fixture(scope="module")
+def of_mainline(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
+    """0.7 s of Linux 6.1 on two CPUs: 445 switch-ins, half of them from the idle thread."""
+    path = FIXTURES / "lab" / "amd64-6.1-sleepers.tar.xz"
+    return campaign.load(path, tmp_path_factory.mktemp("mainline"))
+
+
+def test_where_idle_threads_are_left_out_no_thread_is_whole(
+    of_mainline: campaign.Case, tmp_path: Path
+) -> None:
+    """Chains break, threads of the kernel follow each other, and nobody ever idles."""
+    kind = "filter: no switches of idle threads"
+    trace = campaign.opened(campaign.draw(of_mainline, kind, 0, 1), tmp_path)
+    assert trace.info["filtered"]["utids"] == []
+    assert comparison.measured(trace).is_empty()
+
+
+def test_one_thread_in_every_switch_was_recorded_alone(
+    of_mainline: campaign.Case, tmp_path: Path
+) -> None:
+    """In so short a recording, nothing else would show it."""
+    noticed = 0
+    for number in range(12):
+        mutant = campaign.draw(of_mainline, "filter: one thread", number, 1)
+        trace = campaign.opened(mutant, tmp_path)
+        switches = sum(cpu["switches"] for cpu in trace.info["per_cpu"])
+        if switches < 20 or "filtered" not in trace.info:
+            continue
+        noticed += 1
+        utids = trace.info["filtered"]["utids"]
+        alone = trace.threads.filter(pl.col("utid").is_in(utids)).collect()["tid"].to_list()
+        assert mutant.what == f"threads {alone}"
+        verdict = comparison.judge(trace, of_mainline.truth, mutant, comparison.Doubt())
+        assert not verdict.wrong_waits + verdict.wrong_states + verdict.wrong_bounds
+    assert noticed > 3
+
+
 @pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.name)
 def test_a_recording_of_all_threads_is_not_taken_for_filtered(path: Path) -> None:
     """Damaged, of one CPU or of FreeBSD: all threads were recorded."""

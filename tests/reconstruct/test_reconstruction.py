@@ -384,6 +384,25 @@ def test_a_missing_wakeup_is_counted_and_not_measured(engine: Engine) -> None:
     )
 
 
+def test_whoever_sleeps_at_the_end_may_have_been_woken_where_wakeups_are_missing(
+    engine: Engine,
+) -> None:
+    """Of A, one is missing; of B, none is, but C alone was ever woken."""
+    played = """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> B
+        20 cpu0: B S -> idle
+        50 cpu0: idle -> A
+        60 cpu0: A S -> idle
+        """
+    nobody_woken = answer(engine, played)
+    assert "A unknown 60..100 window" in nobody_woken
+    assert "B unknown 20..100 window" in nobody_woken
+    some = answer(engine, played + "    70 cpu0: enqueued C on 0\n")
+    assert "A unknown 60..100 window" in some
+    assert "B sleeping 20..100 window" in some
+
+
 def test_nothing_is_known_before_the_first_event(engine: Engine) -> None:
     """A switch-out at first sight tells that it ran, not since when."""
     assert answer(

@@ -87,7 +87,7 @@ pub fn idle(
     let question = allowed.question(nclasses, read.begin)?;
     let stretches = Stretches::new(least, top.unwrap_or(usize::MAX));
     let watch = Some(Watch::Stretches(stretches));
-    let mut sweep = IdleSweep::new(&question, read.changes.threads, watch);
+    let mut sweep = IdleSweep::new(&question, &read.changes, watch);
     let throttled = py.detach(|| sweep.run(&read.changes))?;
     let stretches = match sweep.watch.take() {
         Some(Watch::Stretches(stretches)) => stretches.take(),
@@ -211,7 +211,7 @@ pub fn episodes(
                 all,
             );
             let watch = Some(Watch::Waiters(Box::new(waiters)));
-            let mut sweep = IdleSweep::new(&question, threads, watch);
+            let mut sweep = IdleSweep::new(&question, changes, watch);
             sweep.run(changes)?;
             let Some(Watch::Waiters(waiters)) = sweep.watch else {
                 break;

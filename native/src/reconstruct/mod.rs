@@ -105,6 +105,8 @@ pub struct Reconstructor {
     apart: Option<Box<Apart>>,
     /// Wakeups enqueued after the switch-in that they led to.
     late_enqueues: u64,
+    /// Any thread was woken.
+    any_wake: bool,
     pub states: States,
     pub waits: Waits,
     losses: Vec<Loss>,
@@ -143,6 +145,7 @@ impl Reconstructor {
             uncounted: false,
             apart: None,
             late_enqueues: 0,
+            any_wake: false,
             states: States::default(),
             waits: Waits::default(),
             losses: Vec::new(),
@@ -205,6 +208,11 @@ impl Reconstructor {
     /// Do chains break as often as some of all threads' switches are left out?
     pub fn of_all_break(&self) -> bool {
         self.clues.of_all_break(self.switches())
+    }
+
+    /// Do chains break at all, in switches enough to tell?
+    pub fn any_breaks(&self) -> bool {
+        self.clues.any_breaks(self.switches())
     }
 
     /// Do chains break so often that no thread's switches can be whole?
@@ -553,7 +561,7 @@ impl Reconstructor {
                 continue;
             }
             let unsure = self.apart.as_ref().is_some_and(|apart| apart.unsure(utid));
-            let doubtful = unsure || self.half_woken(utid, end);
+            let doubtful = unsure || self.half_woken(utid, end) || self.perhaps_woken(utid);
             if doubtful && self.threads[utid as usize].since < end {
                 self.lose_sight(utid);
             }

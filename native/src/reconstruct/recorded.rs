@@ -21,6 +21,9 @@ const MANY: u64 = 8;
 /// So few are, too, if no chain is whole.
 const ALL: u64 = 4;
 
+/// So many switches that have a thread in common, with a broken chain, are a recording of it.
+const SOME: u64 = 20;
+
 /// A thread that was seen to leave so many times as often as its chain broke is not left out.
 /// So many chains must break for each switch that a filter would have left out, and one in so many
 /// switches to those that are left out.
@@ -54,6 +57,11 @@ impl Clues {
     pub fn of_all_break(&self, switches: u64) -> bool {
         let breaks = self.breaks();
         breaks >= MANY && breaks.saturating_mul(OFTEN) >= switches
+    }
+
+    /// Does a chain break, in so many switches?
+    pub fn any_breaks(&self, switches: u64) -> bool {
+        self.breaks() > 0 && switches >= SOME
     }
 
     /// Do chains break at every second of so many switches, or more often? Or at each but the
@@ -135,16 +143,19 @@ impl KernelThreads {
 }
 
 /// What threads went on to do when they left a CPU: some wait again, at least the idle ones, and
-/// some sleep, in every recording that a filter by state has not cut down.
+/// some sleep, in every recording that a filter by state has not cut down; and whose CPUs idle,
+/// if they do, for an idle thread.
 #[derive(Debug, Default)]
 pub struct Departures {
     waits: bool,
     sleeps: bool,
+    idles: bool,
 }
 
 impl Departures {
     #[inline]
-    pub fn switch(&mut self, prev: &Party, prev_state: State) {
+    pub fn switch(&mut self, prev: &Party, prev_state: State, next: &Party) {
+        self.idles |= prev.tid == 0 || prev.idle || next.tid == 0 || next.idle;
         match prev_state {
             State::Running | State::Runnable => self.waits = true,
             // Idle threads never sleep.
@@ -159,12 +170,75 @@ impl Departures {
     pub fn are_one_sided(&self) -> bool {
         self.waits != self.sleeps
     }
+
+    /// No CPU was seen to idle.
+    pub fn are_to_no_idle_thread(&self) -> bool {
+        !self.idles
+    }
+}
+
+/// The threads that take part in every switch: two after the first, soon none in a recording of
+/// all threads.
+#[derive(Debug, Default)]
+pub struct InEverySwitch {
+    of_first: Option<[Option<Seen>; 2]>,
+}
+
+/// How often a thread came and left.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    tid: u32,
+    came: u64,
+    left: u64,
+}
+
+impl InEverySwitch {
+    #[inline]
+    pub fn switch(&mut self, prev: &Party, next: &Party) {
+        if self.of_first != Some([None, None]) {
+            self.narrow(prev, next);
+        }
+    }
+
+    #[cold]
+    fn narrow(&mut self, prev: &Party, next: &Party) {
+        let new = |who: &Party| {
+            (who.tid != 0 && !who.idle).then_some(Seen {
+                tid: who.tid,
+                came: 0,
+                left: 0,
+            })
+        };
+        let before = self.of_first.unwrap_or_else(|| [prev, next].map(new));
+        self.of_first = Some(before.map(|one| {
+            let one = one?;
+            let (left, came) = (prev.tid == one.tid, next.tid == one.tid);
+            (left || came).then_some(Seen {
+                came: one.came + u64::from(came),
+                left: one.left + u64::from(left),
+                ..one
+            })
+        }));
+    }
+
+    /// Its tid, if there is one such thread, which came as often as it left: a filter that names
+    /// one side of a switch leaves out the other.
+    pub fn one(&self) -> Option<u32> {
+        match self.of_first {
+            Some([Some(one), None] | [None, Some(one)]) => {
+                (one.came.abs_diff(one.left) <= 1).then_some(one.tid)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Who is left out of a recording if it is of chosen threads only.
 #[derive(Debug, Clone)]
 pub struct Suspicion {
     pub left_out: FxHashSet<u32>,
+    /// All but this one are.
+    pub all_but: Option<u32>,
     /// Chains that broke between two of these.
     pub breaks: u64,
     /// The source says that a filter was used, which need not have left out threads.
@@ -180,6 +254,7 @@ impl Suspicion {
     pub fn of(left_out: FxHashSet<u32>, breaks: u64, told: bool, certain: bool) -> Option<Self> {
         (told || certain || breaks >= BREAKS).then_some(Self {
             left_out,
+            all_but: None,
             breaks,
             told,
             certain,
@@ -187,10 +262,20 @@ impl Suspicion {
         })
     }
 
-    /// Switches are missing by what threads went on to do, whoever they are.
+    /// All but this thread are left out.
+    pub fn of_all_but(tid: u32) -> Self {
+        Self {
+            all_but: Some(tid),
+            of_all: false,
+            ..Self::by_state()
+        }
+    }
+
+    /// Switches are missing by what threads or CPUs went on to do, whoever they are.
     pub fn by_state() -> Self {
         Self {
             left_out: FxHashSet::default(),
+            all_but: None,
             breaks: 0,
             told: false,
             certain: true,
@@ -241,7 +326,13 @@ impl<'a> Chosen<'a> {
     }
 
     fn is_out(&self, who: &Party) -> bool {
-        who.tid == 0 || who.idle || self.suspicion.left_out.contains(&who.tid)
+        let Suspicion {
+            left_out, all_but, ..
+        } = self.suspicion;
+        who.tid == 0
+            || who.idle
+            || left_out.contains(&who.tid)
+            || all_but.is_some_and(|tid| tid != who.tid)
     }
 }
 
@@ -352,11 +443,32 @@ mod tests {
     }
 
     #[test]
+    fn one_thread_may_take_part_in_every_switch() {
+        let one = |switches: &[(u32, u32)]| {
+            let mut every = InEverySwitch::default();
+            for &(prev, next) in switches {
+                every.switch(&who(prev), &who(next));
+            }
+            every.one()
+        };
+        assert_eq!(one(&[(30, 40), (40, 30)]), None);
+        assert_eq!(one(&[(30, 40), (40, 31), (7, 40), (40, 0)]), Some(40));
+        assert_eq!(one(&[(30, 40), (40, 0), (0, 31)]), None);
+        assert_eq!(one(&[(40, 30), (40, 31), (40, 0)]), None);
+        let alone = Suspicion::of_all_but(40);
+        assert_eq!(chosen(&[(30, 40), (40, 31), (7, 40)], &alone), Some(vec![40]));
+        let mut clues = Clues::default();
+        assert!(!clues.any_breaks(100));
+        clues.broken(30, 31);
+        assert!(clues.any_breaks(20) && !clues.any_breaks(19));
+    }
+
+    #[test]
     fn threads_leave_to_wait_and_to_sleep() {
         let seen = |switches: &[(u32, State)]| {
             let mut departures = Departures::default();
             for &(tid, state) in switches {
-                departures.switch(&who(tid), state);
+                departures.switch(&who(tid), state, &who(31));
             }
             departures.are_one_sided()
         };
@@ -369,6 +481,11 @@ mod tests {
             (31, State::Dead)
         ]));
         assert!(!seen(&[(30, State::Runnable), (30, State::Unknown)]));
+        let mut departures = Departures::default();
+        departures.switch(&who(30), State::Runnable, &who(31));
+        assert!(departures.are_to_no_idle_thread());
+        departures.switch(&who(31), State::Runnable, &who(0));
+        assert!(!departures.are_to_no_idle_thread());
     }
 
     #[test]

@@ -132,6 +132,7 @@ impl Reconstructor {
                 let thread = &mut self.threads[utid as usize];
                 thread.cpu = Some(row.cpu);
                 if let Some(wait) = thread.wait.take() {
+                    thread.unwoken &= wait.cause != Cause::Wake;
                     self.write_wait(utid, &wait, Some(t), t, Censored::None);
                 }
             }
@@ -151,12 +152,14 @@ impl Reconstructor {
                     self.close(utid, t, End::Switched);
                     let thread = &mut self.threads[utid as usize];
                     thread.cpu = Some(row.cpu);
+                    thread.unwoken = false;
                     if let Some(wait) = thread.wait.take() {
                         self.write_wait(utid, &wait, Some(t), t, Censored::None);
                     }
                 } else {
                     // When its sleep ended nobody knows.
                     self.counters.missing_wakeups += 1;
+                    thread.unwoken = true;
                     thread.forget();
                     self.close(utid, t, End::Switched);
                     self.write_left_wait(utid, row.cpu, t);

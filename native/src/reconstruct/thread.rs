@@ -52,6 +52,8 @@ pub struct Thread {
     /// In doubt since it left its CPU preempted inside the kernel, perhaps on its way to sleep: the
     /// next wake may well be raised while it is runnable.
     pub may_be_awake: bool,
+    /// The last of its sleeps that ended did so without a wakeup.
+    pub unwoken: bool,
     /// How often it was seen to leave a CPU, or more often.
     pub left: u16,
 }
@@ -72,6 +74,7 @@ impl Thread {
             wait: None,
             yielded: false,
             may_be_awake: false,
+            unwoken: false,
             left: 0,
         }
     }

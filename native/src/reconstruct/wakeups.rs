@@ -1,6 +1,6 @@
 //! What a wakeup begins, and what it says of the thread's last events.
 //!
-//! Rules Woken again, Woken elsewhere and Half a wake of docs/trace-model.md.
+//! Rules Woken again, Woken elsewhere, Half a wake and Sleep without an end of docs/trace-model.md.
 
 use super::thread::{OpenWait, PendingWake, Thread};
 use super::{HALF_A_WAKE, Reconstructor};
@@ -10,6 +10,7 @@ use crate::model::tables::Wakeup;
 impl Reconstructor {
     pub fn wakeup(&mut self, row: &Wakeup) {
         self.enqueues |= row.kind == WakeKind::Enqueued;
+        self.any_wake = true;
         if let Some(current) = row.current_utid {
             self.evidence(row.cpu, current, row.ts);
         }
@@ -224,6 +225,16 @@ impl Reconstructor {
                     && (wait.begun_before || wait.ts_enqueued.is_none())
                     && thread.last_event == thread.since
             })
+    }
+
+    /// Rule Sleep without an end: it sleeps when the window ends, as far as is seen, but its wakeups
+    /// are not.
+    pub(super) fn perhaps_woken(&self, utid: u32) -> bool {
+        let thread = &self.threads[utid as usize];
+        matches!(
+            thread.state,
+            State::Sleeping | State::Blocked | State::Stopped | State::Parked
+        ) && (thread.unwoken || !self.any_wake && self.counters.missing_wakeups > 0)
     }
 
     /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not

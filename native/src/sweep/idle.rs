@@ -1,9 +1,9 @@
 //! How long did CPUs idle while threads waited for other ones?
 //!
 //! The rules are those of docs/definitions/work-conservation.md: a CPU is *spare* while
-//! it idles with nobody on its queue, *picks up* the first of its queue while it idles,
-//! or may do so unseen, and is *busy* else.
-use super::changes::{Changes, Position, Presence, Sweep};
+//! it idles with nobody on its queue, as far as that is known, *picks up* the first of its queue
+//! while it idles, or may do so unseen, and is *busy* else.
+use super::changes::{Approach, Changes, Position, Presence, Sweep};
 use super::clock::Clock;
 use super::cpu_index::CpuIndex;
 use super::episodes::{Readings, Watch};
@@ -51,6 +51,8 @@ pub struct Lane {
     idle: u32,
     running: u32,
     pinned: u32,
+    /// A thread of which nothing is known may be on its queue.
+    approached: bool,
     /// Threads waiting by class, and together.
     classes: Vec<OfClass>,
     all: u32,
@@ -120,10 +122,12 @@ pub struct IdleSweep<'a> {
     wasting: Option<i64>,
     since: i64,
     touched: Vec<usize>,
+    /// Still to come.
+    approaches: std::slice::Iter<'a, Approach>,
 }
 
 impl<'a> IdleSweep<'a> {
-    pub fn new(question: &'a IdleQuery, threads: usize, watch: Option<Watch<'a>>) -> Self {
+    pub fn new(question: &'a IdleQuery, changes: &'a Changes, watch: Option<Watch<'a>>) -> Self {
         let (nclasses, natoms) = (question.masks.nclasses(), question.masks.natoms);
         let nowhere = question.lanes.nowhere();
         let lanes = (0..question.lanes.count())
@@ -146,7 +150,7 @@ impl<'a> IdleSweep<'a> {
         Self {
             question,
             lanes,
-            threads: vec![Thread::default(); threads],
+            threads: vec![Thread::default(); changes.threads],
             sums: Sums::default(),
             watch,
             spare: vec![0; natoms],
@@ -165,6 +169,7 @@ impl<'a> IdleSweep<'a> {
             wasting: None,
             since: 0,
             touched: Vec::new(),
+            approaches: changes.approaches.iter(),
         }
     }
 
@@ -250,7 +255,7 @@ impl<'a> IdleSweep<'a> {
         // An idle CPU that has a thread of its own to run is on its way to it. So may one be
         // of which nothing is known: then the first of its queue is not counted as waiting.
         let free = idle || unseen;
-        let spare = idle && lane.all == 0 && lane.pinned == 0;
+        let spare = idle && lane.all == 0 && lane.pinned == 0 && !lane.approached;
         // The one that is picked up is taken from the masks in reverse order, all CPUs last.
         let picks = if free && lane.pinned == 0 && lane.all > 0 {
             lane.classes.iter().rposition(|of| of.waiting > 0)
@@ -416,6 +421,13 @@ impl Sweep for IdleSweep<'_> {
         let counting = self.watch.as_ref().is_none_or(Watch::asks_what_is_wasted);
         if counting {
             self.gather(t);
+        }
+        // All of them are at an instant of changes, those of the window's begin aside.
+        while let Some(edge) = self.approaches.as_slice().first().filter(|at| at.t <= t) {
+            self.approaches.next();
+            let lane = self.question.lanes.of(edge.cpu);
+            self.lanes[lane].approached = edge.begins;
+            self.touch(lane);
         }
         while let Some(lane) = self.touched.pop() {
             self.settle(t, lane);

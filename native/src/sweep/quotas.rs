@@ -296,7 +296,7 @@ mod tests {
             atom: vec![Some(0), Some(1), Some(1), None],
             quotas,
         };
-        let mut sweep = IdleSweep::new(&question, read.changes.threads, None);
+        let mut sweep = IdleSweep::new(&question, &read.changes, None);
         let throttled = sweep.run(&read.changes).expect("changes");
         let sums = &sweep.sums;
         let mut found = vec![sums.wasted, sums.wasted_any, sums.unplaced, sums.longest];

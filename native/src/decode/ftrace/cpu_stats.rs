@@ -24,6 +24,17 @@ pub struct CpuStats {
     pub ticks: bool,
     /// The file was made to hold a part of what was counted: the last seconds of a ring.
     pub of_a_part: bool,
+    /// A counter of lost events, or of those that were written, went below zero. It is taken
+    /// for 0, and says nothing.
+    pub lost_below_zero: bool,
+    pub written_below_zero: bool,
+}
+
+/// A counter of the kernel, which is a signed long there and printed as an unsigned one.
+fn counter(value: u64, below_zero: &mut bool) -> u64 {
+    let negative = i64::try_from(value).is_err();
+    *below_zero |= negative;
+    if negative { 0 } else { value }
 }
 
 /// Seconds with six decimals, as `stats` has stamps of a clock of ns.
@@ -44,19 +55,23 @@ impl CpuStats {
             Some(value.trim())
         };
         let find = |name: &str| value(name)?.parse::<u64>().ok();
-        let count = |name| find(name).unwrap_or(0);
         find("entries").or(find("overrun"))?;
+        let (mut lost_below_zero, mut written_below_zero) = (false, false);
+        let mut lost = |name| counter(find(name).unwrap_or(0), &mut lost_below_zero);
+        let mut written = |name| counter(find(name).unwrap_or(0), &mut written_below_zero);
         Some(Self {
             cpu,
             buffer: 0,
-            overrun: count("overrun"),
-            never_written: count("commit overrun").saturating_add(count("dropped events")),
-            unread: count("entries"),
-            read: count("read events"),
+            overrun: lost("overrun"),
+            never_written: lost("commit overrun").saturating_add(lost("dropped events")),
+            unread: written("entries"),
+            read: written("read events"),
             oldest: value("oldest event ts").and_then(stamp),
             now: value("now ts").and_then(stamp),
             ticks: value("now ts").is_some_and(|text| text.parse::<u64>().is_ok()),
             of_a_part: false,
+            lost_below_zero,
+            written_below_zero,
         })
     }
 
@@ -75,7 +90,7 @@ impl CpuStats {
     /// the file. A recorder that counts before it saves what the buffer holds
     /// finds them unread; one that counts behind itself finds them read.
     pub fn missing(&self, there: u64) -> u64 {
-        if self.of_a_part {
+        if self.of_a_part || self.written_below_zero {
             return 0;
         }
         self.read.saturating_add(self.unread).saturating_sub(there)

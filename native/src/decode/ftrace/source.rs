@@ -472,8 +472,23 @@ fn uncounted<const BIG: bool>(stream: &CpuStream<BIG>, stats: &CpuStats, done: &
              trace does not show where they are missing"
         ));
     }
+    if stats.lost_below_zero {
+        add(1, LossReason::Overrun);
+        // Two at least: of one, what is missing shows.
+        done.anywhere.push((Some(cpu), 2));
+        done.warnings.push(format!(
+            "CPU {cpu}: a count of lost events is below zero: how many were lost, and when, is \
+             not known"
+        ));
+    }
+    if stats.written_below_zero {
+        done.warnings.push(format!(
+            "CPU {cpu}: a count of recorded events is below zero: whether the file has all of \
+             them is not known"
+        ));
+    }
     let more = there.saturating_sub(stats.read.saturating_add(stats.unread));
-    if more > 0 && !stats.of_a_part {
+    if more > 0 && !stats.of_a_part && !stats.written_below_zero {
         done.warnings.push(format!(
             "CPU {cpu}: the file has {more} more events than the kernel counted: the file was \
              changed after recording, or two recordings were mixed"
@@ -577,6 +592,8 @@ mod tests {
             now: Some(1_660_716_206_000),
             ticks: false,
             of_a_part: false,
+            lost_below_zero: false,
+            written_below_zero: false,
         };
         assert_eq!(CpuStats::parse(5, text), Some(expected));
         let text = "entries: 2\noldest event ts: 52054\nnow ts: 52122\n";
@@ -586,6 +603,19 @@ mod tests {
             (None, None, true)
         );
         assert_eq!(CpuStats::parse(5, ""), None);
+    }
+
+    /// Kernels print -2 as 18446744073709551614.
+    #[test]
+    fn a_count_below_zero_is_no_count() {
+        let text = "entries: 18446744073709551614\noverrun: 3\nread events: 7\n";
+        let counted = CpuStats::parse(0, text).unwrap();
+        assert_eq!((counted.unread, counted.missing(2)), (0, 0));
+        assert!(counted.written_below_zero && !counted.lost_below_zero);
+        let text = "entries: 0\ncommit overrun: 9223372036854775808\nread events: 7\n";
+        let counted = CpuStats::parse(0, text).unwrap();
+        assert_eq!((counted.never_written, counted.missing(2)), (0, 5));
+        assert!(!counted.written_below_zero && counted.lost_below_zero);
     }
 
     #[test]

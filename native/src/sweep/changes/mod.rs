@@ -7,16 +7,20 @@
 //! were lost, what a thread did before is known only when it is seen again.
 //!
 //! The list of a long table is not held: `blocks` makes it again, a block at a time.
+mod approaches;
 pub mod blocks;
 
 use arrow_array::RecordBatch;
+
+pub use approaches::Approach;
+use approaches::Approaches;
 
 use super::CHECK_EVERY;
 use super::list::{Change, List};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
-use crate::states::{NOWHERE, RUNNABLE, RUNNING, Row, Want, each};
+use crate::states::{NOWHERE, RUNNABLE, RUNNING, Row, UNKNOWN, Want, each};
 use blocks::{Blocks, Links};
 
 /// What a thread does, as far as CPUs are concerned.
@@ -104,6 +108,8 @@ pub struct Changes {
     /// Where a thread's priority is another than before, in order of time; none is known before
     /// the first. Threads seldom change it, so it is no part of a `Change`.
     pub prios: Vec<Reprio>,
+    /// When a thread of which nothing is known may be on a CPU's queue, in order of time.
+    pub approaches: Vec<Approach>,
     /// One more than the highest utid.
     pub threads: usize,
     /// CPUs on which anybody ran or waited.
@@ -167,6 +173,7 @@ pub struct Reader {
     known: Vec<LastPriority>,
     /// By number.
     cpus: Vec<Cpu>,
+    approaches: Approaches,
     begin: i64,
     /// When the latest change is.
     latest: i64,
@@ -190,6 +197,7 @@ impl Reader {
                 late: Vec::new(),
                 begins: Vec::new(),
                 prios: Vec::new(),
+                approaches: Vec::new(),
                 threads: 0,
                 cpus: Vec::new(),
                 length,
@@ -200,6 +208,7 @@ impl Reader {
             lives: Vec::new(),
             known: Vec::new(),
             cpus: vec![UNUSED; 1 << 16],
+            approaches: Approaches::default(),
             begin: window.0,
             latest: i64::MIN,
             base: 0,
@@ -242,6 +251,7 @@ impl Reader {
         self.all.late.clear();
         self.all.begins.clear();
         self.all.prios.clear();
+        self.approaches = Approaches::default();
     }
 
     pub(super) fn links(&mut self) -> &mut Links {
@@ -365,6 +375,11 @@ impl Reader {
             } else if row.competes() {
                 self.all.begin(ts, row.utid, now);
             }
+            if row.state == UNKNOWN {
+                self.approaches.unknown(row);
+            } else if runs && self.approaches.any() {
+                self.approaches.runs(row);
+            }
             AWAY
         };
         let change = Change {
@@ -414,11 +429,13 @@ impl Reader {
             mut all,
             lives,
             cpus,
+            approaches,
             ..
         } = self;
         all.late.sort_by_key(|change| change.t);
         all.begins.sort_by_key(|change| change.t);
         all.prios.sort_by_key(|change| change.t);
+        all.approaches = approaches.finish();
         all.threads = lives.len();
         all.cpus = (0..NOWHERE)
             .zip(cpus.iter())
