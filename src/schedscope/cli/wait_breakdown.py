@@ -72,7 +72,13 @@ def run(args: argparse.Namespace) -> Answer:
     keys = [key for key in keys if not (per_wait and key == "utid")]
     return Answer(
         shown,
-        choose(frame, [*keys, "wait", *seen], question="wait_breakdown", narrow="utid pid n"),
+        choose(
+            frame,
+            [*keys, "wait", *seen],
+            question="wait_breakdown",
+            narrow="utid pid n",
+            origin=trace.origin,
+        ),
         about={**headline.about(trace), "rows_in_all": frame.height},
         head=[*headline.headline(trace), ""],
         notes=notes,
