@@ -194,10 +194,14 @@ def _time_of_day(trace: Trace) -> str:
         return str(wrong.found)
     if begin is None or end is None:
         return ""
-    day = "" if begin.date() == end.date() else f"{end:%Y-%m-%d} "
+    first, last = (
+        f"{there:%Y-%m-%d %H:%M:%S}.{there.microsecond // 1000:03}" for there in (begin, end)
+    )
+    if begin.date() == end.date():
+        last = last.split()[1]
     apart = time_of_day.error(trace)
-    within = f", to within {units.duration(apart)}" if apart else ""
-    return f"{begin:%Y-%m-%d %H:%M:%S.%f} to {day}{end:%H:%M:%S.%f} {end:%z}{within}"
+    within = f" (± {units.duration(apart)})" if apart else ""
+    return f"{first} to {last} {end:%z}{within}"
 
 
 def _groups(groups: list[dict[str, Any]]) -> str:
