@@ -53,6 +53,8 @@ class Trace:
     ) -> Trace:
         """A trace in memory; tables not given are empty.
 
+        A question raises `UsageError` if a table lacks a column that it needs.
+
         Raises `UsageError` for a name that is not a table of the trace model.
         """
         for name in tables:
