@@ -206,7 +206,6 @@ def test_a_question_names_the_column_that_a_table_of_ones_own_lacks() -> None:
         ss.run_lengths(trace)
     with pytest.raises(UsageError, match="threads has no column start_ts, which slowdown needs"):
         ss.slowdown(trace, by="comm")
-    whole = ss.Trace.from_tables(
-        {"states": states.with_columns(end=pl.lit("switched")), "threads": threads}, {"ncpu": 1}
-    )
-    assert ss.run_lengths(whole)["total"].sum() == 10
+    tables = {"states": states.with_columns(end=pl.lit("switched")), "threads": threads}
+    whole = ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 20]})
+    assert ss.run_lengths(whole)["total_censored"].sum() == 10
