@@ -7,6 +7,7 @@ may be missing. An empty table would look like good news.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from schedscope.analysis._base.arguments import check_trace, check_traces, selecting
-from schedscope.errors import MissingEventsError
+from schedscope.errors import MissingEventsError, UsageError
+from schedscope.parsers.schema import TABLES
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -156,7 +158,12 @@ def needs(*names: str) -> Callable[[Question], Question]:
                 require(trace, name)
             where = options.get("where")
             with nullcontext() if makes and callable(where) else selecting(where):
-                return question(*args, **options)
+                try:
+                    return question(*args, **options)
+                except pl.exceptions.ColumnNotFoundError as missing:
+                    for trace in _traces([*args, *options.values()]):
+                        _check_columns(trace, str(missing), name)
+                    raise
 
         if names:
             what = " and ".join(NEEDS[need].what for need in names)
@@ -164,6 +171,20 @@ def needs(*names: str) -> Callable[[Question], Question]:
         return cast("Question", asked)
 
     return declare
+
+
+def _check_columns(trace: Trace, missing: str, question: str) -> None:
+    """Raise `UsageError` if a table that somebody made lacks the column that Polars misses."""
+    column = re.search(r'"(\w+)"', missing)
+    for table, declared in TABLES.items():
+        if column and column[1] in declared.schema:
+            frame: pl.LazyFrame = getattr(trace, table)
+            if column[1] not in frame.collect_schema().names():
+                raise UsageError(
+                    f"table {table} has no column {column[1]}, which {question} needs",
+                    "the columns of docs/trace-model.md",
+                    "add it, of nulls if it is not known",
+                ) from None
 
 
 def require(trace: Trace, question: str) -> None:

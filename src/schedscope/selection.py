@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from schedscope import time_of_day
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES
 from schedscope.units import duration
@@ -47,11 +48,19 @@ def _window(trace: Trace, since: str | float | None, until: str | float | None) 
         span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
         raise UsageError(
             f"since={since!r}, until={until!r} lies outside the trace",
-            f"part of {span} after its start",
+            f"part of {span} after its start{_of_day(trace, since, until)}",
         )
     if begin >= end:
         raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")
     return max(begin, first), min(end, last)
+
+
+def _of_day(trace: Trace, *times: str | float | None) -> str:
+    """When that was, for who asked with times of day."""
+    if not any(time_of_day.is_one(when) for when in times):
+        return ""
+    first, last = (trace.time_of_day(ts) for ts in trace.window)
+    return f", {first:%H:%M:%S} to {last:%H:%M:%S %z}" if first and last else ""
 
 
 def _instants(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:

@@ -7,16 +7,19 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from schedscope import cache as _cache, stored as _stored
+from schedscope import cache as _cache, stored as _stored, time_of_day
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.parsers.files import scan_parquet
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
 from schedscope.units import offset, printable
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes in all."""
@@ -49,6 +52,8 @@ class Trace:
         cls, tables: Mapping[str, pl.DataFrame | pl.LazyFrame], info: Mapping[str, Any]
     ) -> Trace:
         """A trace in memory; tables not given are empty.
+
+        A question raises `UsageError` if a table lacks a column that it needs.
 
         Raises `UsageError` for a name that is not a table of the trace model.
         """
@@ -167,14 +172,29 @@ class Trace:
         return (ts - self.origin) / 1e9
 
     def instant(self, when: str | float) -> int:
-        """The instant, as in columns `ts`, of a time as it is printed: 2.5, "2.5", "2500ms"."""
+        """The instant, as in columns `ts`, of a time as it is printed: 2.5, "2.5", "2500ms".
+
+        Or of a time of day: "12:03", "12:03:05.25", "2026-11-28 12:03", "12:03 +01:00"; without a
+        date the first such one in the recording, without a zone in that of this machine. Raises
+        `UsageError` for any other text, and for a time of day if the trace has none.
+        """
+        if isinstance(when, str) and time_of_day.is_one(when):
+            return time_of_day.instant(self, when)
         return self.origin + offset(when)
+
+    def time_of_day(self, ts: int) -> datetime | None:
+        """The host's time of day at an instant, in this machine's zone; None if it is not known.
+
+        Raises `UsageError` if the host's clock was set while it was recorded.
+        """
+        return time_of_day.at(self, ts)
 
     def between(self, since: str | float | None = None, until: str | float | None = None) -> Trace:
         """The part of this trace within `[since, until)`, as a trace.
 
         Times are those that tables print: seconds from the start of the recording, as 2.5, or a
-        text with a unit, as in "2500ms" (`seconds` converts a value of a column `ts`).
+        text with a unit, as in "2500ms" (`seconds` converts a value of a column `ts`), or with a
+        time of day, as in "12:03" (`instant`).
 
         The result is as if the recorder had run in this window only, except for what is known about
         threads. States are clipped. A wait that began before the window is censored on the left,

@@ -195,7 +195,9 @@ def test_too_few_parts_or_too_little_known_is_not_judged() -> None:
 
 
 def test_the_command_says_where_to_go_on(
-    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path_factory.mktemp("outliers")
     for name, bad in (("bad", 20), ("good", None)):
@@ -203,6 +205,12 @@ def test_the_command_says_where_to_go_on(
     assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
     said = capsys.readouterr().out
     assert f"go on with: schedscope findings {folder}/bad.sched --since 12" in said
+    # On a narrow terminal, too, it says what happened: `at` and the note have the rest.
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
+    narrow = capsys.readouterr().out
+    assert "in half of them)" in " ".join(narrow.split())
+    assert "\N{HORIZONTAL ELLIPSIS}" not in narrow
     assert main(["outliers", str(folder / "good.sched")]) == 0
     assert "parts of 30.0 s: none stands out from the others" in capsys.readouterr().out
     assert main(["outliers", str(folder / "good.sched"), "--every", "10m"]) == 0

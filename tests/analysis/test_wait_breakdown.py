@@ -538,3 +538,17 @@ def test_why_a_real_time_thread_waits_for_a_fair_one(waited: int, told: bool) ->
         assert "is a real-time thread, and waited 50.0 ms while threads of worse" in notes[0]
         assert "sched_rt_runtime_us" in notes[0]
     assert _limited(trace, pl.col("comm") == "clerk") == []
+
+
+def test_the_command_shows_when_waits_began_as_every_table_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seconds after the start of the recording, which `--since` takes; also of a part."""
+    source = [str(FIXTURES / "linux-ftrace-mixed.capture"), "--cache", str(tmp_path)]
+    for part in ([], ["--since", "0.5"]):
+        assert cli.main(["wait-breakdown", *source, *part, "--by", "wait"]) == 0
+        lines = capsys.readouterr().out.split("\n\n")[1].splitlines()
+        assert lines[0].split()[0] == "at"
+        times = [float(line.split()[0]) for line in lines[1:] if " s " in line[:12]]
+        assert len(times) == 20
+        assert 0 <= min(times) < max(times) < 1.67

@@ -203,6 +203,14 @@ def test_a_column_that_says_nothing_is_left_out_where_asked() -> None:
     assert [column.name for column in choose(frame, ["n_censored"])] == ["n_censored"]
 
 
+def test_an_instant_is_not_shown_without_saying_from_when_it_counts() -> None:
+    """`wait-breakdown --by wait` showed them on the recorder's clock."""
+    frame = pl.DataFrame({"ts": [1_500_000_000]})
+    with pytest.raises(ValueError, match="'ts' has instants"):
+        choose(frame, ["ts"])
+    assert choose(frame, ["ts"], origin=0)[0].origin == 0
+
+
 def test_text_and_html_show_the_same_cells() -> None:
     frame = pl.DataFrame({"comm": ["a<b"], "wait": [1_500], "moved_frac": [0.5], "leak": [True]})
     columns = choose(frame, frame.columns)

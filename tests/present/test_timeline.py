@@ -169,6 +169,18 @@ def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], messa
         Timeline(small()).answer(request)
 
 
+@pytest.mark.parametrize("longer", [0, 1])
+def test_a_trace_whose_times_a_browser_would_round_is_refused(longer: int) -> None:
+    """2^53 ns are 104 days."""
+    end = (1 << 53) - 1 + longer
+    trace = ss.Trace.from_tables({}, {"ncpu": 1, "window": [1000, 1000 + end]})
+    if not longer:
+        assert "9007199254740991" in ss.timeline_html(trace)
+    else:
+        with pytest.raises(UsageError, match=r"a trace of 9,007,199 s.*104 days.*--since"):
+            ss.timeline_html(trace)
+
+
 def test_lanes_are_named_as_people_name_them() -> None:
     trace = small()
     assert Timeline(trace, ["tid:8", "cpu:0", "comm:A"]).first == ["utid:2", "cpu:0", "utid:1"]

@@ -15,7 +15,7 @@ from decoded import FIXTURES, decode, switches
 
 import schedscope as ss
 from schedscope.cli import main
-from schedscope.errors import FormatError
+from schedscope.errors import FormatError, UsageError
 from schedscope.parsers import tables
 from schedscope.parsers.files import no_panics
 
@@ -193,3 +193,19 @@ def test_a_thread_with_one_name_has_it_from_the_start(tmp_path: Path) -> None:
     names = "utid,comm\n0,idle/0\n1,idle/1\n2,web\n3,db\n"
     trace = ss.open(folder(tmp_path, switches_csv=SWITCHES, threads_csv=names))
     assert trace.threads.collect()["comm_first"].to_list() == ["idle/0", "idle/1", "web", "db"]
+
+
+def test_a_question_names_the_column_that_a_table_of_ones_own_lacks() -> None:
+    """Not Polars, with its plan."""
+    states = pl.DataFrame(
+        {"ts": [0, 10], "dur": [10, 10], "utid": [1, 1], "state": ["running", "sleeping"]}
+    ).with_columns(cpu=pl.Series([0, None]))
+    threads = pl.DataFrame({"utid": [0, 1], "tid": [0, 7], "comm": ["idle", "x"]})
+    trace = ss.Trace.from_tables({"states": states, "threads": threads}, {"ncpu": 1})
+    with pytest.raises(UsageError, match="states has no column end, which run_lengths needs"):
+        ss.run_lengths(trace)
+    with pytest.raises(UsageError, match="threads has no column start_ts, which slowdown needs"):
+        ss.slowdown(trace, by="comm")
+    tables = {"states": states.with_columns(end=pl.lit("switched")), "threads": threads}
+    whole = ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 20]})
+    assert ss.run_lengths(whole)["total_censored"].sum() == 10

@@ -30,7 +30,9 @@ def add_input(parser: argparse.ArgumentParser, name: str = "input") -> None:
 def add_window(parser: argparse.ArgumentParser) -> None:
     """`--since` and `--until`: which part of the recording; `open_input` cuts it."""
     window = parser.add_argument_group("only this part of the recording")
-    what = "as in 2.5: seconds from its start, as printed; or with a unit"
+    what = (
+        "as in 2.5: seconds from its start, as printed; with a unit; or a time of day, as in 12:03"
+    )
     window.add_argument("--since", metavar="TIME", help=f"from this time on ({what})")
     window.add_argument("--until", metavar="TIME", help="up to this time")
 

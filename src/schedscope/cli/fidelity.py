@@ -126,4 +126,7 @@ COLUMNS = (
     *("wait_distance", "waits_ratio", "switches_ratio", "preemptions_ratio"),
     *("migrations_ratio", "elapsed_ratio", "depth_ratio", "order", "shift"),
 )
-NARROW = "waits_ratio preemptions_ratio elapsed_ratio depth_ratio shift"
+NARROW = (
+    "waits_ratio preemptions_ratio elapsed_ratio depth_ratio shift"
+    " switches_ratio migrations_ratio wait_p50 wait_p99"
+)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from schedscope import units
+from schedscope import time_of_day, units
 from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli import _options, _output
+from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 from schedscope.present.columns import Column, choose
@@ -163,6 +164,7 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
             ),
         ),
         ("window", f"{start} to {end} ns: {units.duration(trace.duration)}"),
+        ("time of day", _time_of_day(trace)),
         (
             "recorder",
             _join(
@@ -182,6 +184,24 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
         ("folder", str(trace.path or "")),
         ("written by", _join(info.get("generator"), f"schema {info.get('schema_version')}")),
     ]
+
+
+def _time_of_day(trace: Trace) -> str:
+    """When it was recorded, by this machine's zone, and how far that can be wrong."""
+    try:
+        begin, end = (trace.time_of_day(ts) for ts in trace.window)
+    except UsageError as wrong:
+        return str(wrong.found)
+    if begin is None or end is None:
+        return ""
+    first, last = (
+        f"{there:%Y-%m-%d %H:%M:%S}.{there.microsecond // 1000:03}" for there in (begin, end)
+    )
+    if begin.date() == end.date():
+        last = last.split()[1]
+    apart = time_of_day.error(trace)
+    within = f" (± {units.duration(apart)})" if apart else ""
+    return f"{first} to {last} {end:%z}{within}"
 
 
 def _groups(groups: list[dict[str, Any]]) -> str:

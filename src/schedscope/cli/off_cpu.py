@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> Answer:
             worded,
             [*names, "n_censored?", "n_excluded?"],
             question="off_cpu",
-            narrow="n_excluded n_censored mean p50 p99 lock_time",
+            narrow="n_excluded n_censored mean p50 p99 lock_time evidence max",
         ),
         about={**headline.about(trace), "rows_in_all": len(frame)},
         head=[*headline.headline(trace), _totals(frame), ""],

@@ -86,7 +86,9 @@ def run(args: argparse.Namespace) -> Answer:
     names = ["ts", "dur", "deviation", "story", "select"] if shown.height else []
     return Answer(
         shown,
-        choose(shown, names, question="outliers", narrow="dur deviation", origin=trace.origin),
+        choose(
+            shown, names, question="outliers", narrow="dur deviation select", origin=trace.origin
+        ),
         about={**headline.about(trace), "rows_in_all": rows.height, "parts": frame.height},
         head=[*headline.headline(trace), ""],
         notes=notes,

@@ -88,13 +88,16 @@ def run(args: argparse.Namespace) -> Answer:
         keys = frame.columns[: frame.columns.index("which")]
         names = [*keys, "which", "n", "p50", "p99", "max", "total", *seen]
         names += ["n_at_least", "n_censored?", "n_excluded?"]
+    # On a narrow terminal the parts that made least of any row go first; the largest stays.
+    whole = frame["dur" if single else "total"].clip(1)
+    least = sorted(seen, key=lambda part: float((frame[part] / whole).max() or 0))[:-1]  # type: ignore[arg-type]
     return Answer(
         shown,
         choose(
             shown,
             names,
             question="requests",
-            narrow="utid fd by_comm p50 n_at_least",
+            narrow=" ".join(["utid", "fd", "by_comm", "p50", "n_at_least", "p99", *least]),
             origin=trace.origin,
         ),
         about={**headline.about(trace), "rows_in_all": frame.height},

@@ -68,11 +68,19 @@ def run(args: argparse.Namespace) -> Answer:
     # A part that nothing was ever in says nothing.
     parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")
     seen = [part for part in (*parts, "cpu_idle", "unknown") if frame[part].sum()]
+    # On a narrow terminal the parts that took least go first; the largest stays.
+    least = sorted(seen, key=lambda part: int(frame[part].sum()))[:-1]
     keys = frame.columns[: frame.columns.index("wait")]
     keys = [key for key in keys if not (per_wait and key == "utid")]
     return Answer(
         shown,
-        choose(frame, [*keys, "wait", *seen], question="wait_breakdown", narrow="utid pid n"),
+        choose(
+            frame,
+            [*keys, "wait", *seen],
+            question="wait_breakdown",
+            narrow=" ".join(["utid", "pid", "n", "cpu", *least]),
+            origin=trace.origin,
+        ),
         about={**headline.about(trace), "rows_in_all": frame.height},
         head=[*headline.headline(trace), ""],
         notes=notes,

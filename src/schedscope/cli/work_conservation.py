@@ -96,7 +96,9 @@ def run(args: argparse.Namespace) -> Answer:
             trace, longer_than=args.longer_than or "1ms", top=args.top or 20, where=where
         )
         names = ["episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu", "waited"]
-        columns = choose(frame, [*names, "cause"], narrow="tid", origin=trace.origin)
+        columns = choose(
+            frame, [*names, "cause"], narrow="tid wasted idle_cpus", origin=trace.origin
+        )
         return Answer(frame, columns, about=about, head=head)
     frame = work_conservation(trace, by=args.by, where=where if about_threads else None)
     if where is not None and not about_threads:

@@ -38,12 +38,13 @@ def choose(
     *,
     question: str = "",
     narrow: str = "",
-    origin: int = 0,
+    origin: int | None = None,
 ) -> list[Column]:
     """Those columns of `names` that `frame` has, in this order, as the registry declares them.
 
     `name?` is left out where it says nothing: all null, or all zero if it is a quantity. `p*` is
-    every quantile. `narrow` lists what a narrow terminal leaves out, the first one first.
+    every quantile. `narrow` lists what a narrow terminal leaves out, the first one first. Instants
+    are shown from `origin` on, without which there must not be any.
 
     >>> import polars as pl
     >>> frame = pl.DataFrame({"comm": ["web"], "n": [3], "n_censored": [0], "p50": [1]})
@@ -60,7 +61,9 @@ def choose(
         # Words in place of numbers stand where the numbers would.
         worded = declared.kind != "text" and not frame.schema[name].is_numeric()
         kind = "right" if worded else declared.kind
-        found.append(Column(name, declared.heading, kind, rank, origin))
+        if kind == "at" and origin is None:
+            raise ValueError(f"column {name!r} has instants, but nobody said from when they count")
+        found.append(Column(name, declared.heading, kind, rank, origin or 0))
     return found
 
 

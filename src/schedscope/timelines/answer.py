@@ -23,7 +23,7 @@ from schedscope.parsers.schema import TABLES
 from schedscope.timelines import together
 from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes
 from schedscope.timelines.levels import Levels
-from schedscope.units import printable
+from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
     from schedscope.overview import Overview
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 INTERVALS = 20_000
 """Most intervals in one answer; lanes with more than fit get sums per pixel."""
 MOST_BINS, MOST_LANES = 16_384, 1_024
+LONGEST = 1 << 53
+"""From so many ns on (104 days), numbers in a browser are no longer exact."""
 _WIDTHS = (("u1", 1 << 8), ("u2", 1 << 16), ("u4", 1 << 32))
 
 _STATE_NAMES = cast("pl.Enum", TABLES["states"].schema["state"]).categories
@@ -81,8 +83,14 @@ class Timeline:
 
         A lane is `cpu:N`, `utid:N`, `tid:N` or `comm:NAME`. With the trace's `overview` an answer
         may be of sums over longer stretches, until it is asked for again. Raises `UsageError`
-        for other lanes, and for one the trace does not have.
+        for other lanes, for one the trace does not have, and for a trace of 104 days or more.
         """
+        if trace.duration >= LONGEST:
+            raise UsageError(
+                f"a trace of {duration(trace.duration)}",
+                "at most 104 days, because a browser's numbers are exact up to 2^53 ns",
+                "cut it with `since` and `until` (--since, --until)",
+            )
         self.lanes, self.chosen = Lanes(trace, overview), chosen
         self.levels = Levels(trace, self.lanes.cpus(), overview)
         self._many: dict[str, str] = {}
@@ -146,7 +154,7 @@ class Timeline:
         first, bins, scale = (_whole(request, name) for name in ("first", "bins", "scale"))
         if not isinstance(keys, Sequence) or isinstance(keys, str) or len(keys) > MOST_LANES:
             raise UsageError(f"lanes {keys!r:.80}", f"a list of at most {MOST_LANES} lanes")
-        if not (0 < bins <= MOST_BINS and 0 < scale < 1 << 53 and abs(first) * scale < 1 << 53):
+        if not (0 < bins <= MOST_BINS and 0 < scale < LONGEST and abs(first) * scale < LONGEST):
             raise UsageError(
                 f"{bins} bins of {scale} ns from number {first} on",
                 f"1 to {MOST_BINS} bins of 1 ns or more, within 2^53 ns of the start",
