@@ -813,8 +813,9 @@ def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[
     for words in ([], ["--culprits"]):
         assert run(folder, "--threshold", "100s", *words) == 0
         lines = capsys.readouterr().out.rstrip().splitlines()
-        assert len(lines) == 3
-        assert lines[-1].startswith("0 episodes of 100s or more")
+        assert len(lines) == 5
+        assert lines[2].startswith("0 episodes of 100s or more")
+        assert lines[-1].startswith("the longest wait measured was ")
 
 
 @pytest.mark.parametrize(

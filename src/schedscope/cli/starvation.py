@@ -106,6 +106,8 @@ def run(args: argparse.Namespace) -> Answer:
     head = [*headline.headline(trace), _totals(total, limits), ""]
     about["weights"] = [] if alone else weight_notes(trace)
     notes = [f"weights: {note}" for note in about["weights"]]
+    if alone and not total["n"]:
+        notes.append(_longest(trace, where))
     if args.by:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)
@@ -159,6 +161,18 @@ def run(args: argparse.Namespace) -> Answer:
         head=head,
         notes=notes,
         shown=shown,
+    )
+
+
+def _longest(trace: Trace, where: pl.Expr | None) -> str:
+    from schedscope.analysis.latency import latency
+
+    waits = latency(trace, by="all", where=where).row(0, named=True)
+    if not waits["n"]:
+        return "no wait was measured"
+    return (
+        f"the longest wait measured was {units.duration(waits['max'])}: --threshold lowers the"
+        " limit, and `wait-breakdown --by wait` shows what each wait was spent on"
     )
 
 
