@@ -78,7 +78,10 @@ def change(
             raise UsageError(f"cpus={cpus!r}", f"a number of CPUs from 1 to {MOST_CPUS}")
         phase = shape.tick_phase
         shape = replace(_machine(cpus), tick_phase=phase)
-        words.append(f"{cpus} CPU{'s' if cpus > 1 else ''}")
+        online = (
+            ", online all along" if way.workload.machine and way.workload.machine.outages else ""
+        )
+        words.append(f"{cpus} CPU{'s' if cpus > 1 else ''}{online}")
     workload = way.workload
     if add_load is not None:
         workload, more = with_load(workload, add_load)
@@ -94,7 +97,7 @@ def change(
         words += [f"{who} with a slice of {text}" for who, text in set_slice.items()]
     if pin:
         workload = _pinned(workload, pin, shape)
-        words += [f"{who} on CPUs {where}" for who, where in pin.items()]
+        words += [f"{who} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
     if (set_weight or quota) and not knows_groups(name):
         raise UsageError(
             f"weights and quotas of control groups under {name}",
@@ -259,6 +262,12 @@ def _pinned(workload: Workload, asked: Mapping[str, str], shape: Machine) -> Wor
             cpus=pl.when(own).then(pl.lit(str(where))).otherwise(pl.col("cpus"))
         )
     return replace(workload, threads=threads, steps=steps)
+
+
+def _away(where: str, shape: Machine) -> str:
+    """Which of these CPUs are offline for a part of the time, when threads run on the others."""
+    gone = {one.cpu for one in shape.outages} & set(_cpus(str(where)))
+    return f" (CPU {topology.cpu_text(gone)} offline at times)" if gone else ""
 
 
 def _own(threads: pl.DataFrame, mine: pl.Series, op: str) -> pl.Expr:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.offline import offline_throughout
 from schedscope.errors import UsageError
+from schedscope.simulator.outages import recorded_outages
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
@@ -87,22 +87,36 @@ def _factor(value: Any) -> float:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """CPU `cpu` is offline from `since` on, until `until` or for good: ns after the beginning."""
+
+    cpu: int
+    since: int = 0
+    until: int | None = None
+
+
+@dataclass(frozen=True)
 class Machine:
     """CPUs numbered by their place in `cpus`, and costs.
 
     `tick_phase`: when a clock tick falls, ns after the beginning; others follow
-    at the policy's own rate. `offline`: CPUs that no thread may use.
+    at the policy's own rate. `outages`: when CPUs are offline, so that no thread may use them.
     """
 
     cpus: tuple[Cpu, ...]
     costs: Costs = field(default_factory=Costs)
     tick_phase: int = 0
-    offline: tuple[int, ...] = ()
+    outages: tuple[Outage, ...] = ()
 
     @property
     def ncpu(self) -> int:
         """Number of CPUs."""
         return len(self.cpus)
+
+    @property
+    def offline(self) -> tuple[int, ...]:
+        """CPUs that are offline all along."""
+        return tuple(one.cpu for one in self.outages if one.since <= 0 and one.until is None)
 
     def with_costs(self, costs: Costs | Mapping[str, Any]) -> Machine:
         """The same CPUs with other costs."""
@@ -114,7 +128,7 @@ class Machine:
             "cpus": [asdict(cpu) for cpu in self.cpus],
             "costs": asdict(self.costs),
             "tick_phase": self.tick_phase,
-            **({"offline": list(self.offline)} if self.offline else {}),
+            **({"outages": [asdict(one) for one in self.outages]} if self.outages else {}),
         }
 
     @classmethod
@@ -124,7 +138,7 @@ class Machine:
             cpus = tuple(Cpu(**cpu) for cpu in given["cpus"])
             phase = int(given.get("tick_phase") or 0)
             costs = Costs.of(given.get("costs") or {})
-            offline = tuple(int(cpu) for cpu in given.get("offline") or ())
+            outages = tuple(Outage(**one) for one in given.get("outages") or ())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"an invalid machine ({error})",
@@ -134,9 +148,13 @@ class Machine:
             for name, value in asdict(cpu).items():
                 if type(value) is not int or not 0 <= value < 2**16:
                     raise UsageError(f"CPU {i}: {name} {value!r}", "a number from 0 to 65535")
-        if not set(offline) < set(range(len(cpus))):
-            raise UsageError(f"offline {list(offline)}", f"some of {len(cpus)} CPUs, not all")
-        return cls(cpus, costs, phase, offline)
+        for one in outages:
+            values = (one.cpu, one.since, 0 if one.until is None else one.until)
+            if not all(type(value) is int and 0 <= value < 2**63 for value in values):
+                raise UsageError(f"{one}", "a CPU, and times in ns from 0 on")
+            if one.cpu >= len(cpus):
+                raise UsageError(f"CPU {one.cpu} offline", f"one of {len(cpus)} CPUs")
+        return cls(cpus, costs, phase, outages)
 
     def __str__(self) -> str:
         """Shape in words."""
@@ -235,8 +253,12 @@ def machine_of(trace: Trace) -> Machine:
         order_of = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
         cores = [order_of[pair] for pair in pairs] if known else list(range(len(rows)))
     capacities = [row.get("capacity") or FULL_CAPACITY for row in rows]
-    gone = offline_throughout(trace)
+    number_of = {row["cpu"]: i for i, row in enumerate(rows) if row}
     return Machine(
         tuple(Cpu(*each) for each in zip(cores, llcs, packages, nodes, capacities, strict=True)),
-        offline=tuple(i for i, row in enumerate(rows) if row.get("cpu") in gone),
+        outages=tuple(
+            Outage(number_of[cpu], since, until)
+            for cpu, since, until in recorded_outages(trace).iter_rows()
+            if cpu in number_of
+        ),
     )

@@ -25,7 +25,6 @@ from schedscope.simulator.groups import (
     trace_groups,
 )
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
-from schedscope.simulator.offline_cpus import without_offline
 from schedscope.simulator.replay import replay
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
 from schedscope.trace import TABLES, Trace
@@ -130,7 +129,6 @@ def simulate(
     if workload.machine is not None and not isinstance(machine, Machine):
         # Another machine, but the workload's time: what came with a tick still does.
         shape = replace(shape, tick_phase=workload.machine.tick_phase)
-    workload = without_offline(workload, shape)
     if costs is not None:
         shape = shape.with_costs(costs)
     options: dict[str, Any] = {
@@ -142,6 +140,7 @@ def simulate(
         "shape": [(c.core, c.llc, c.package, c.numa_node, c.capacity) for c in shape.cpus],
         "costs": {name: float(value) for name, value in asdict(shape.costs).items()},
         "tick_phase": shape.tick_phase,
+        "outages": [(one.cpu, one.since, one.until) for one in shape.outages],
         "pipes": engine_pipes(workload),
         "groups": engine_groups(workload.groups),
         "moves": engine_moves(workload.moves, workload.groups),

@@ -21,7 +21,10 @@ import schedscope as ss
 from schedscope import cli
 from schedscope.analysis._base.offline import offline
 from schedscope.present.headline import headline
+from schedscope.simulator.change import change
 from schedscope.simulator.machine import machine_of
+from schedscope.simulator.outages import recorded_outages
+from schedscope.simulator.replay import replay
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -193,6 +196,50 @@ def test_a_replay_leaves_a_cpu_offline(unpacked: Path) -> None:
     ran = ss.simulate(ss.open(unpacked / "lab.capture"))
     threads = ran.states.filter(pl.col("state") == "running", pl.col("utid") >= ran.ncpu)
     assert set(threads.collect()["cpu"]) == {0, 1, 3}
+
+
+@pytest.mark.parametrize(
+    "unpacked",
+    ["amd64-6.1-hotplug", "amd64-6.12-hotplug", "amd64-6.12-ring-hotplug", "amd64-6.12-unplug",
+     "amd64-6.12-maxcpus"],
+    indirect=True,
+)  # fmt: skip
+def test_a_replay_uses_a_cpu_only_while_it_was_online(unpacked: Path) -> None:
+    trace = ss.open(unpacked / "lab.capture")
+    (cpu, since, until), *more = recorded_outages(trace).iter_rows()
+    until = trace.duration if until is None else until
+    assert not more
+    # It could not be used for somewhat longer than it was offline.
+    gone = offline(trace).with_columns(ts=pl.col("ts") - trace.window[0])
+    begin, dur, back = gone.select("ts", "dur", "back").row(0)
+    assert begin - 50_000_000 < since <= begin
+    assert begin + dur <= until < begin + dur + 20_000_000
+    assert back == (until > begin + dur)
+
+    def used(one: ss.Trace, own: bool) -> pl.DataFrame:
+        runs = one.states.filter(pl.col("state") == "running", pl.col("utid") >= one.ncpu)
+        names = one.threads.select("utid", "comm")
+        other = ~pl.col("comm").str.contains(rf"/{cpu}(:.*)?$")
+        here = runs.filter(pl.col("cpu") == cpu).join(names, on="utid").filter(own or other)
+        began = pl.col("ts") - one.window[0]
+        return here.select(since=began, until=began + pl.col("dur")).collect()
+
+    within = (pl.col("since") < until) & (pl.col("until") > since)
+    assert used(trace, own=False).filter(within).is_empty()
+    replayed = used(ss.simulate(trace), own=True)
+    assert replayed.filter(within).is_empty()
+    assert not replayed.is_empty()  # before, or after
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-6.12-hotplug"], indirect=True)
+def test_a_change_says_when_a_cpu_is_offline(unpacked: Path) -> None:
+    trace = ss.open(unpacked / "lab.capture")
+    way = replay(trace)
+    pinned = change(way, pin={"worker1": "1-2", "worker2": "1"})
+    assert pinned.words == ["worker1 on CPUs 1-2 (CPU 2 offline at times)", "worker2 on CPUs 1"]
+    fewer = change(way, cpus=4)
+    assert fewer.words == ["4 CPUs, online all along"]
+    assert not fewer.machine.outages
 
 
 @pytest.mark.parametrize("unpacked", ["amd64-6.12-hotplug-perf-8cpu"], indirect=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from schedscope import workload as w
+from schedscope.analysis._base.offline import offline
 from schedscope.errors import FormatError, UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
-from schedscope.simulator.machine import Machine, machine, machine_of
+from schedscope.simulator.machine import Machine, Outage, machine, machine_of
 from schedscope.simulator.run import simulate
 from schedscope.simulator.whatif import whatif
 from schedscope.trace import Trace
@@ -264,10 +266,12 @@ def test_a_cpu_that_was_offline_is_in_no_threads_mask() -> None:
     ran = simulate(load, policy="eevdf-6.12", machine=found)
     on = ran.states.filter(pl.col("state") == "running", pl.col("utid") >= 4).collect()
     assert set(on["cpu"]) == {0, 1, 3}
-    assert set(ran.threads.filter(pl.col("utid") >= 4).collect()["affinity"]) == {"0-1,3"}
+    assert offline(ran)["cpu"].to_list() == [2]
     assert Machine.from_dict(found.to_dict()) == found
-    with pytest.raises(UsageError, match="not all"):
-        Machine.from_dict(found.to_dict() | {"offline": [0, 1, 2, 3]})
+    with pytest.raises(UsageError, match="one of 4 CPUs"):
+        Machine.from_dict(found.to_dict() | {"outages": [{"cpu": 4}]})
+    with pytest.raises(UsageError, match="all CPUs offline at 0 ns"):
+        simulate(load, machine=replace(found, outages=tuple(Outage(cpu) for cpu in range(4))))
     with pytest.raises(UsageError, match="of t0, which were offline; expected one of CPUs 0-1,3"):
         whatif(_with_offline(2), pin={"t0": "2"})
     assert machine_of(_with_offline()).offline == ()

@@ -135,7 +135,7 @@ impl Policy for PyPolicy {
             SelectReason::Wake(Wake { cpu, .. }) | SelectReason::Fork(Wake { cpu, .. }) => {
                 Some(cpu)
             }
-            SelectReason::Moved => None,
+            SelectReason::Moved | SelectReason::Offline => None,
         };
         self.call(w, "select_cpu", args!(t, waker))
             .unwrap_or_else(|| w.mask(t).iter().next().unwrap_or(0))

@@ -13,12 +13,13 @@ use super::policy::PyPolicy;
 use crate::error::Result;
 use crate::sim::engine::Limits;
 use crate::sim::load::{GroupRow, Input, MoveRow, Numbers};
-use crate::sim::machine::{Costs, Cpu, CpuInfo, Machine};
+use crate::sim::machine::{Costs, Cpu, CpuInfo, Machine, Outage};
 use crate::sim::policy::{Policy, PriorityScale, registry};
 use crate::sim::run;
 use crate::store::{MemoryStore, ParquetStore, Store};
 
-fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>, tick_phase: i64) -> Result<Machine> {
+fn machine(options: &Options) -> Result<Machine> {
+    let (shape, costs, tick_phase) = (&options.shape, &options.costs, options.tick_phase);
     let cpus = shape
         .iter()
         .map(|[core, llc, package, node, capacity]| CpuInfo {
@@ -48,7 +49,12 @@ fn machine(shape: &[[u16; 5]], costs: &HashMap<String, f64>, tick_phase: i64) ->
         tick_ns: ns("tick"),
         tick_phase_ns: tick_phase,
     };
-    Machine::new(cpus, costs)
+    let outages = options.outages.iter().map(|(cpu, since, until)| Outage {
+        cpu: *cpu,
+        since: *since,
+        until: *until,
+    });
+    Machine::new(cpus, costs)?.with_outages(outages.collect())
 }
 
 /// Either store, to be told apart at the end.
@@ -85,6 +91,8 @@ pub struct Options {
     shape: Vec<[u16; 5]>,
     #[pyo3(item)]
     costs: HashMap<String, f64>,
+    #[pyo3(item)]
+    outages: Vec<(Cpu, i64, Option<i64>)>,
     #[pyo3(item)]
     tick_phase: i64,
     #[pyo3(item)]
@@ -131,7 +139,7 @@ pub fn simulate<'py>(
         groups: options.groups.clone(),
         moves: options.moves.clone(),
     };
-    let machine = machine(&options.shape, &options.costs, options.tick_phase)?;
+    let machine = machine(&options)?;
     let load = input.workload(machine.ncpu())?;
     drop(input);
     let (policy, about_policy) = described(py, &policy, &options, &machine, load.threads.len())?;

@@ -8,15 +8,14 @@ use std::mem::discriminant;
 use super::error::{Error, Result};
 use super::heap::SlotHeap;
 use super::lock::Locks;
-use super::machine::CpuSet;
-use super::machine::{Cpu, Machine};
+use super::machine::{Cpu, CpuChange, CpuSet, Machine};
 use super::output::Sink;
 use super::pipe::Pipe;
 use super::policy::{Clocks, Policy, Wake};
 use super::rng::Rng;
 use super::timers::Timers;
 use super::workload::{Step, Tid, Workload};
-use super::world::{CpuState, Rank, SleepKind, State, Thread, World, tie};
+use super::world::{CpuState, Rank, RescheduleReason, SleepKind, State, Thread, World, tie};
 use crate::prefetch::near;
 
 /// When to stop, beside the end of the workload.
@@ -95,6 +94,9 @@ pub struct Engine<'a> {
     pub(super) clock_shift: Vec<i64>,
     /// The first of the workload's moves between groups that is still to come.
     pub(super) next_move: usize,
+    /// CPUs that go offline or come back, and the first of these that is still to come.
+    changes: Vec<CpuChange>,
+    next_change: usize,
     /// Threads that run, are queued, or have a timer.
     pub(super) live: u64,
     /// Events and steps since time last moved.
@@ -179,12 +181,14 @@ impl<'a> Engine<'a> {
                 .unwrap_or(0);
         }
         let smt = machine.costs.smt_speed_permille < 1000;
+        let changes = machine.changes();
         let world = World {
             now: 0,
             threads,
             parents: vec![None; n],
             cpus,
             whole: load.masks.iter().map(|m| m.len() == ncpu).collect(),
+            unbound: load.masks.iter().map(|m| m.len() == ncpu).collect(),
             masks: load.masks.clone(),
             groups: load.groups.clone(),
             group_of: if load.groups.is_empty() {
@@ -203,12 +207,13 @@ impl<'a> Engine<'a> {
                 .collect(),
             idle: CpuSet::all(ncpu),
             n_idle: ncpu,
+            n_online: ncpu,
             machine,
             rng: Rng::new(seed),
             n_runnable: 0,
             sink,
             recording,
-            cpu_events: SlotHeap::with_slots(4 * ncpu + 1),
+            cpu_events: SlotHeap::with_slots(4 * ncpu + 2),
             pending: std::collections::VecDeque::with_capacity(ncpu),
             here: None,
             sent: None,
@@ -237,12 +242,18 @@ impl<'a> Engine<'a> {
             next_step: load.threads.iter().map(|spec| spec.first).collect(),
             clock_shift: vec![0; n],
             next_move: 0,
+            changes,
+            next_change: 0,
             live: 0,
             standstill: 0,
             standstill_limit: STEPS_AT_ONE_INSTANT + 64 * n as u64,
             smt,
         };
         engine.policy.init(&mut engine.world);
+        while (engine.changes.get(engine.next_change)).is_some_and(|change| change.at <= 0) {
+            engine.change_a_cpu();
+        }
+        engine.arm_change();
         for (t, spec) in load.threads.iter().enumerate() {
             if let Some(at) = spec.start {
                 engine.live += 1;
@@ -448,7 +459,11 @@ impl<'a> Engine<'a> {
     pub(super) fn thread_event(&mut self, t: Tid) {
         match self.world.threads[t as usize].state {
             State::Unborn => {
-                let cpu = self.world.threads[t as usize].cpu;
+                let mut cpu = self.world.threads[t as usize].cpu;
+                if !self.world.is_online(cpu) {
+                    cpu = self.world.mask(t).iter().next().unwrap_or(cpu);
+                    self.world.threads[t as usize].cpu = cpu;
+                }
                 self.world.here = Some(cpu);
                 self.live -= 1;
                 if !(self.load.threads[t as usize].asleep && self.appear_asleep(t)) {
@@ -456,8 +471,12 @@ impl<'a> Engine<'a> {
                 }
             }
             State::Sleeping => {
-                // A timer fires on the CPU that armed it.
-                let cpu = self.world.threads[t as usize].cpu;
+                // A timer fires on the CPU that armed it. Of one that is offline, the first that
+                // is online has the timers (hrtimers_cpu_dying, kernel/time/hrtimer.c).
+                let mut cpu = self.world.threads[t as usize].cpu;
+                if !self.world.is_online(cpu) {
+                    cpu = self.world.machine.online().iter().next().unwrap_or(cpu);
+                }
                 self.world.here = Some(cpu);
                 self.live -= 1;
                 let wake = Wake {
@@ -476,8 +495,12 @@ impl<'a> Engine<'a> {
         let (kind, c) = (slot / n, (slot % n) as Cpu);
         if kind >= 4 {
             self.world.cpu_events.disarm(slot);
-            match slot.checked_sub(self.world.move_slot() + 1) {
+            match slot.checked_sub(self.world.change_slot() + 1) {
                 Some(id) => self.policy.timer(&mut self.world, id),
+                None if slot == self.world.change_slot() => {
+                    self.change_a_cpu();
+                    self.arm_change();
+                }
                 None => self.move_a_thread(),
             }
             return;
@@ -502,8 +525,11 @@ impl<'a> Engine<'a> {
                     self.world.cpu_events.disarm(slot);
                     return;
                 }
-                self.counts.ticks += 1;
                 self.arm_clock(c, kind, hz);
+                if !self.world.is_online(c) {
+                    return;
+                }
+                self.counts.ticks += 1;
                 let cost = self.world.machine.costs.tick_ns;
                 if cost > 0 && kind == 2 && self.world.cpus[c as usize].curr.is_some() {
                     self.owe(c, cost);
@@ -654,6 +680,27 @@ impl<'a> Engine<'a> {
         if let Some(one) = self.load.moves.get(self.next_move) {
             let key = (one.at, tie(Rank::GroupMove, self.next_move as u64));
             self.world.cpu_events.arm(self.world.move_slot(), key);
+        }
+    }
+
+    /// The appointment of the next CPU that goes offline or comes back, if there is one.
+    fn arm_change(&mut self) {
+        if let Some(one) = self.changes.get(self.next_change) {
+            let key = (one.at, tie(Rank::CpuChange, self.next_change as u64));
+            self.world.cpu_events.arm(self.world.change_slot(), key);
+        }
+    }
+
+    /// A CPU goes offline or comes back.
+    fn change_a_cpu(&mut self) {
+        let CpuChange { cpu, online, .. } = self.changes[self.next_change];
+        self.next_change += 1;
+        self.world.set_online(&self.load.masks, cpu, online);
+        self.policy.online_changed(&mut self.world);
+        self.clear_forbidden_cpus();
+        if online {
+            // It looks for something to run.
+            self.world.resched(cpu, RescheduleReason::Preempted);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The checker sees only what a reader of the trace sees: it rebuilds who runs,
 //! waits and sleeps from the rows and compares with the workload.
-use super::machine::{Cpu, Machine};
+use super::machine::{Cpu, Machine, Outage};
 use super::output::{LeftAs, Record, Sink, Switch, WakeStep, Wakeup};
 use super::policy::registry;
 use super::rng::Rng;
@@ -35,6 +35,7 @@ struct Checker {
     now: i64,
     work_conserving: bool,
     strict_classes: u8,
+    outages: Vec<Outage>,
     faults: Vec<String>,
 }
 
@@ -56,6 +57,7 @@ impl Checker {
             } else {
                 spec.strict_classes
             },
+            outages: Vec::new(),
             faults: Vec::new(),
         }
     }
@@ -66,9 +68,18 @@ impl Checker {
         }
     }
 
+    /// Whether the thread may use the CPU at an instant, or may right before or after it, as of two
+    /// things at one instant either may come first.
     fn may(&self, t: Tid, c: Cpu) -> bool {
-        let mask = self.load.threads[t as usize].mask;
-        self.load.masks[mask as usize].contains(c)
+        self.may_from(t, c, self.now) || self.may_from(t, c, self.now - 1)
+    }
+
+    /// Whether it may from then on.
+    fn may_from(&self, t: Tid, c: Cpu, then: i64) -> bool {
+        let covers = |o: &&Outage| o.since <= then && o.until.is_none_or(|until| until > then);
+        let online = |c: Cpu| !self.outages.iter().filter(covers).any(|o| o.cpu == c);
+        let mask = &self.load.masks[self.load.threads[t as usize].mask as usize];
+        online(c) && (mask.contains(c) || !mask.iter().any(online))
     }
 
     /// Time moves on: the state between two instants must be allowed.
@@ -90,8 +101,9 @@ impl Checker {
             .collect();
         for (t, at) in waiting {
             if self.work_conserving {
-                let idle =
-                    (0..self.on.len()).find(|c| self.on[*c].is_none() && self.may(t, *c as Cpu));
+                let free = |c: &usize| self.on[*c].is_none();
+                let mut cpus = (0..self.on.len()).filter(free);
+                let idle = cpus.find(|c| self.may_from(t, *c as Cpu, self.now));
                 if let Some(c) = idle {
                     self.fault(format!("CPU {c} idles to {ts} while thread {t} waits"));
                 }
@@ -435,16 +447,38 @@ fn real_time_limits(spec: &Spec, seed: u64) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Runs a random workload, with control groups or without, and complains.
-fn check_random(spec: &Spec, preset: &str, seed: u64, groups: bool) {
+/// All CPUs but one are offline now and then, and some from a moment on.
+fn random_outages(rng: &mut Rng, ncpu: usize) -> Vec<Outage> {
+    let stays = rng.below(ncpu as u64) as Cpu;
+    let mut all = Vec::new();
+    for cpu in (0..ncpu as Cpu).filter(|c| *c != stays) {
+        let mut since = rng.between(0, 20 * MS);
+        for _ in 0..rng.below(4) {
+            let until = (rng.below(4) > 0).then(|| since + rng.between(1, 30 * MS));
+            all.push(Outage { cpu, since, until });
+            let Some(until) = until else { break };
+            since = until + rng.between(0, 20 * MS);
+        }
+    }
+    all
+}
+
+/// Runs a random workload, with control groups or without, with CPUs that are offline at times or
+/// without, and complains.
+fn check_random(spec: &Spec, preset: &str, seed: u64, groups: bool, outages: bool) {
     let shapes = [(1, 1, 1), (1, 2, 1), (1, 4, 1), (2, 2, 2)];
     let mut rng = Rng::new(seed);
     let (p, c, s) = shapes[(seed % 4) as usize];
-    let machine = Machine::grid(p, c, s).unwrap();
+    let mut machine = Machine::grid(p, c, s).unwrap();
     let ncpu = machine.ncpu();
     let mut load = random_load(&mut rng, ncpu);
     if groups {
         add_groups(&mut load, &mut rng);
+    }
+    let mut outs = Vec::new();
+    if outages {
+        outs = random_outages(&mut rng, ncpu);
+        machine = machine.with_outages(outs.clone()).unwrap();
     }
     let limits = real_time_limits(spec, seed);
     let made = registry::make(preset, &limits, &machine, load.threads.len()).unwrap();
@@ -453,6 +487,7 @@ fn check_random(spec: &Spec, preset: &str, seed: u64, groups: bool) {
         .in_force()
         .any(|(name, value)| name == "bandwidth_slice" && value != "0");
     let mut checker = Checker::new(&load, ncpu, spec);
+    checker.outages = outs;
     if limits.iter().any(|(_, value)| value != "0") {
         checker.strict_classes = 0;
     }
@@ -493,7 +528,7 @@ fn check_random(spec: &Spec, preset: &str, seed: u64, groups: bool) {
 fn every_policy_keeps_the_invariants_on_random_workloads() {
     for (spec, preset) in registry::all() {
         for seed in 0..60u64 {
-            check_random(spec, preset.name, seed, false);
+            check_random(spec, preset.name, seed, false, false);
         }
     }
 }
@@ -503,7 +538,16 @@ fn control_groups_keep_the_invariants_and_their_quotas() {
     for (spec, preset) in registry::all() {
         // The others ignore them.
         for seed in 0..if spec.groups { 240u64 } else { 8 } {
-            check_random(spec, preset.name, seed, true);
+            check_random(spec, preset.name, seed, true, false);
+        }
+    }
+}
+
+#[test]
+fn cpus_that_go_offline_keep_the_invariants() {
+    for (spec, preset) in registry::all() {
+        for seed in 0..60u64 {
+            check_random(spec, preset.name, seed, spec.groups && seed % 3 == 0, true);
         }
     }
 }

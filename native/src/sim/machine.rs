@@ -31,6 +31,15 @@ impl CpuSet {
         self.words[c as usize / 64] &= !(1 << (c % 64));
     }
 
+    /// Has `c` in it or not.
+    pub fn set(&mut self, c: Cpu, there: bool) {
+        if there {
+            self.insert(c);
+        } else {
+            self.remove(c);
+        }
+    }
+
     pub fn contains(&self, c: Cpu) -> bool {
         self.words[c as usize / 64] >> (c % 64) & 1 == 1
     }
@@ -56,6 +65,14 @@ impl CpuSet {
                 Some((i * 64) as Cpu + bit as Cpu)
             })
         })
+    }
+
+    /// What is in both sets.
+    pub fn common(&self, other: &CpuSet) -> CpuSet {
+        let both = self.words.iter().zip(&other.words).map(|(a, b)| a & b);
+        Self {
+            words: both.collect(),
+        }
     }
 
     /// The lowest CPU in both sets.
@@ -172,9 +189,28 @@ impl Costs {
 /// machines stay below this).
 pub const MAX_CPUS: usize = 4096;
 
+/// A time in which a CPU is offline: from `since` on, until `until` or for good, in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    pub cpu: Cpu,
+    pub since: i64,
+    pub until: Option<i64>,
+}
+
+/// A CPU goes offline or comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CpuChange {
+    pub at: i64,
+    pub cpu: Cpu,
+    pub online: bool,
+}
+
+/// What CPUs share is told of those that are online.
 #[derive(Debug, Clone)]
 pub struct Machine {
     cpus: Vec<CpuInfo>,
+    online: CpuSet,
+    outages: Vec<Outage>,
     siblings: Vec<Vec<Cpu>>,
     llcs: Vec<Vec<Cpu>>,
     packages: Vec<Vec<Cpu>>,
@@ -182,11 +218,11 @@ pub struct Machine {
     pub costs: Costs,
 }
 
-fn groups(cpus: &[CpuInfo], key: impl Fn(&CpuInfo) -> u16) -> Vec<Vec<Cpu>> {
+fn groups(cpus: &[CpuInfo], online: &CpuSet, key: impl Fn(&CpuInfo) -> u16) -> Vec<Vec<Cpu>> {
     let n = cpus.iter().map(&key).max().map_or(0, |m| m as usize + 1);
     let mut out = vec![Vec::new(); n];
-    for (c, info) in cpus.iter().enumerate() {
-        out[key(info) as usize].push(c as Cpu);
+    for c in online.iter() {
+        out[key(&cpus[c as usize]) as usize].push(c);
     }
     out
 }
@@ -212,20 +248,94 @@ impl Machine {
             ));
         }
         costs.check()?;
-        Ok(Self {
-            siblings: groups(&cpus, |i| i.core),
-            llcs: groups(&cpus, |i| i.llc),
-            packages: groups(&cpus, |i| i.package),
-            nodes: groups(&cpus, |i| i.node),
+        let mut machine = Self {
+            online: CpuSet::all(cpus.len()),
             cpus,
             costs,
-        })
+            ..Self::hollow()
+        };
+        machine.group();
+        Ok(machine)
+    }
+
+    fn group(&mut self) {
+        let by = |key: fn(&CpuInfo) -> u16| groups(&self.cpus, &self.online, key);
+        let (siblings, llcs) = (by(|i| i.core), by(|i| i.llc));
+        let (packages, nodes) = (by(|i| i.package), by(|i| i.node));
+        (self.siblings, self.llcs) = (siblings, llcs);
+        (self.packages, self.nodes) = (packages, nodes);
+    }
+
+    /// The same machine, some of whose CPUs are offline at times.
+    pub fn with_outages(mut self, mut outages: Vec<Outage>) -> Result<Self> {
+        outages.sort_by_key(|o| (o.cpu, o.since));
+        let bad = |what: String| {
+            Error::usage(
+                what,
+                "times in which a CPU of the machine is offline, one after the other",
+                "and never all CPUs at once",
+            )
+        };
+        for o in &outages {
+            let cpu = o.cpu;
+            if usize::from(cpu) >= self.cpus.len() || o.until.is_some_and(|until| until <= o.since)
+            {
+                let (since, until) = (o.since, o.until);
+                return Err(bad(format!(
+                    "CPU {cpu} offline from {since} to {until:?} ns"
+                )));
+            }
+        }
+        for pair in outages.windows(2) {
+            let [a, b] = [pair[0], pair[1]];
+            if a.cpu == b.cpu && a.until.is_none_or(|until| until > b.since) {
+                let cpu = a.cpu;
+                return Err(bad(format!("CPU {cpu} offline twice at {} ns", b.since)));
+            }
+        }
+        self.outages = outages;
+        let mut left = CpuSet::all(self.cpus.len());
+        for change in self.changes() {
+            left.set(change.cpu, change.online);
+            if left.is_empty() {
+                return Err(bad(format!("all CPUs offline at {} ns", change.at)));
+            }
+        }
+        Ok(self)
+    }
+
+    /// What its outages change, in the order of time; of one instant, who comes back comes first.
+    pub(super) fn changes(&self) -> Vec<CpuChange> {
+        let change = |cpu, at, online| CpuChange { at, cpu, online };
+        let goes = (self.outages.iter()).map(|o| change(o.cpu, o.since, false));
+        let comes = |o: &Outage| Some(change(o.cpu, o.until?, true));
+        let mut all: Vec<CpuChange> = goes.chain(self.outages.iter().filter_map(comes)).collect();
+        all.sort_by_key(|c| (c.at, !c.online, c.cpu));
+        all
+    }
+
+    /// Whether `c` is not offline at the beginning.
+    pub fn begins_online(&self, c: Cpu) -> bool {
+        let away = |o: &Outage| o.cpu == c && o.since <= 0;
+        !self.outages.iter().any(away)
+    }
+
+    /// The CPUs that are online now.
+    pub fn online(&self) -> &CpuSet {
+        &self.online
+    }
+
+    pub(super) fn set_online(&mut self, c: Cpu, online: bool) {
+        self.online.set(c, online);
+        self.group();
     }
 
     /// No CPUs at all; allocates nothing.
     pub(super) fn hollow() -> Self {
         Self {
             cpus: Vec::new(),
+            online: CpuSet::empty(0),
+            outages: Vec::new(),
             siblings: Vec::new(),
             llcs: Vec::new(),
             packages: Vec::new(),
@@ -295,7 +405,7 @@ impl Machine {
         }
     }
 
-    /// The hardware threads of `c`'s core, `c` among them, rising.
+    /// The hardware threads of `c`'s core, `c` among them if it is online, rising.
     pub fn smt(&self, c: Cpu) -> &[Cpu] {
         &self.siblings[self.info(c).core as usize]
     }
@@ -313,8 +423,8 @@ impl Machine {
         &self.nodes[self.info(c).node as usize]
     }
 
-    /// LLC groups, each a rising list of CPUs; empty ones do not occur in a
-    /// numbering without holes.
+    /// LLC groups, each a rising list of CPUs; in a numbering without holes, empty ones occur only
+    /// where all CPUs of a group are offline.
     pub fn llc_groups(&self) -> &[Vec<Cpu>] {
         &self.llcs
     }

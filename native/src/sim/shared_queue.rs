@@ -16,6 +16,12 @@ struct Entry {
     order: i64,
 }
 
+/// For each CPU the masks that contain it.
+pub(super) fn masks_of(w: &World) -> Vec<Vec<u32>> {
+    let of = |c| (0..w.nmasks()).filter(|m| w.mask_has(*m, c)).collect();
+    w.machine.cpus().map(of).collect()
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct SharedQueue {
     rows: Vec<Levels>,
@@ -30,11 +36,6 @@ pub struct SharedQueue {
 impl SharedQueue {
     /// A queue of `levels` (at most 256) for the threads and masks of `w`.
     pub fn new(w: &World, levels: usize) -> Self {
-        let masks_of = w
-            .machine
-            .cpus()
-            .map(|c| (0..w.nmasks()).filter(|m| w.mask_has(*m, c)).collect())
-            .collect();
         let blank = Entry {
             level: 0,
             mask: 0,
@@ -44,10 +45,15 @@ impl SharedQueue {
             rows: vec![Levels::new(levels); w.nmasks() as usize],
             links: Some(Links::new(w.nthreads())),
             entries: vec![blank; w.nthreads()],
-            masks_of,
+            masks_of: masks_of(w),
             newest: 0,
             oldest: 0,
         }
+    }
+
+    /// CPUs went offline or came back.
+    pub fn online_changed(&mut self, w: &World) {
+        self.masks_of = masks_of(w);
     }
 
     pub fn len(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Builders for tests: small workloads, and a sink that keeps the run as text.
 use super::engine::{Counts, Engine, Limits, Progress};
 use super::error::Result;
-use super::machine::{Cpu, CpuSet, Machine};
+use super::machine::{Cpu, CpuSet, Machine, Outage};
 use super::output::{LeftAs, Record, Sink, Switch, Wakeup};
 use super::policy::registry;
 use super::workload::{Channel, Class, NO_CHANNEL, Step, ThreadSpec, Tid, Workload};
@@ -297,6 +297,57 @@ pub fn world_with_idle(machine: Machine, busy: &[Cpu]) -> World {
     w.idle = CpuSet::all(n);
     busy.iter().for_each(|c| w.idle.remove(*c));
     w.n_idle = n - busy.len();
+    w.n_online = n;
     w.machine = machine;
     w
+}
+
+/// Thread `a` on CPU 1, beside `b` on CPU 0, of a machine of two whose CPU 1 is offline from 4 to
+/// 10 ms.
+fn beside_an_outage(policy: &str, pinned: bool) -> Vec<String> {
+    let mut b = Build::new(2);
+    let mask = if pinned { b.mask(2, &[1]) } else { 0 };
+    b.add("b", &[Step::Run(12 * MS)]).cpu = Some(0);
+    let a = b.add("a", &[Step::Run(8 * MS)]);
+    (a.cpu, a.mask) = (Some(1), mask);
+    let outage = Outage {
+        cpu: 1,
+        since: 4 * MS,
+        until: Some(10 * MS),
+    };
+    let machine = Machine::flat(2).unwrap().with_outages(vec![outage]);
+    let ran = simulate(&b.load, machine.unwrap(), policy, &[], None).unwrap();
+    ran.drawn()
+}
+
+#[test]
+fn a_thread_leaves_a_cpu_that_goes_offline_and_one_comes_when_it_is_back() {
+    let unpinned = ["cpu0 b 0..12", "cpu1 a 0..4", "cpu1 a 10..14"];
+    assert_eq!(beside_an_outage("fifo", false), unpinned);
+}
+
+#[test]
+fn a_thread_whose_only_cpu_is_offline_runs_elsewhere_for_as_long() {
+    // Its 4 ms that are left are not over at 10 ms: it goes back.
+    let drawn = beside_an_outage("rr", true);
+    assert_eq!(
+        drawn.first().map(String::as_str),
+        Some("cpu0 b 0..10"),
+        "{drawn:?}"
+    );
+}
+
+#[test]
+fn outages_of_all_cpus_at_once_are_refused() {
+    let out = |cpu, since, until| Outage { cpu, since, until };
+    let of = |outages| Machine::flat(2).unwrap().with_outages(outages);
+    assert!(of(vec![out(0, 0, Some(5)), out(1, 5, None)]).is_ok());
+    for bad in [
+        vec![out(0, 0, Some(6)), out(1, 5, None)],
+        vec![out(0, 0, None), out(0, 5, Some(6))],
+        vec![out(2, 0, None)],
+        vec![out(0, 5, Some(5))],
+    ] {
+        assert!(of(bad.clone()).is_err(), "{bad:?}");
+    }
 }

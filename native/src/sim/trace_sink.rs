@@ -296,7 +296,7 @@ fn cpus(machine: &Machine) -> arrow_array::RecordBatch {
             numa_node: Some(info.node),
             smt_siblings: Some(list(&siblings)),
             capacity: Some(u32::from(info.capacity)),
-            online: Some(true),
+            online: Some(machine.begins_online(c)),
         });
     }
     table.take()

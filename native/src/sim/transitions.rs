@@ -411,7 +411,7 @@ impl Engine<'_> {
             let th = &self.world.threads[of as usize];
             (th.state, th.cpu)
         };
-        let stays = self.load.masks[mask as usize].contains(at);
+        let stays = self.world.masks[mask as usize].contains(at);
         let wake = Wake {
             waker: None,
             cpu: self.world.here.unwrap_or(at),
@@ -465,12 +465,54 @@ impl Engine<'_> {
                 let th = &mut self.world.threads[of as usize];
                 th.mask = mask;
                 if !stays && state == State::Unborn {
-                    th.cpu = self.load.masks[mask as usize].iter().next().unwrap_or(0);
+                    th.cpu = self.world.masks[mask as usize].iter().next().unwrap_or(0);
                 }
                 if matches!(state, State::Running | State::Sleeping) {
                     self.policy.affinity_changed(&mut self.world, of);
                 }
             }
+        }
+    }
+
+    /// Runnable threads leave the CPUs that went offline, and those that came only because theirs
+    /// were offline go back: in the order in which they were queued, and at last whoever runs.
+    pub(super) fn clear_forbidden_cpus(&mut self) {
+        let world = &self.world;
+        let mut out: Vec<Tid> = (0..world.threads.len() as Tid)
+            .filter(|t| {
+                let th = &world.threads[*t as usize];
+                matches!(th.state, State::Running | State::Queued) && !world.allowed(*t, th.cpu)
+            })
+            .collect();
+        out.sort_by_key(|t| {
+            let th = &world.threads[*t as usize];
+            (th.state == State::Running, th.since, *t)
+        });
+        for t in out {
+            let (state, at) = {
+                let th = &self.world.threads[t as usize];
+                (th.state, th.cpu)
+            };
+            if state == State::Running {
+                self.settle(at);
+                self.world.n_runnable -= 1;
+                self.world.set_clock(at);
+                self.policy
+                    .put_prev(&mut self.world, at, t, SwitchOutReason::Moved);
+                self.off_cpu(at, t);
+                self.world.threads[t as usize].yielding = false;
+                self.dispatch(at, Some(t), LeftAs::Preempted);
+            } else {
+                self.policy.dequeue(&mut self.world, at, t);
+                self.world.n_runnable -= 1;
+                self.world.uncount_queued(at);
+            }
+            let wake = Wake {
+                waker: None,
+                cpu: at,
+                sync: false,
+            };
+            self.place(t, SelectReason::Offline, EnqueueReason::Moved, wake);
         }
     }
 

@@ -131,6 +131,7 @@ pub(super) enum Rank {
     Tick = 4,
     Ipi = 5,
     GroupMove = 6,
+    CpuChange = 7,
 }
 
 pub(super) fn tie(rank: Rank, order: u64) -> u64 {
@@ -142,8 +143,12 @@ pub struct World {
     pub(super) threads: Vec<Thread>,
     pub(super) parents: Vec<Option<Tid>>,
     pub(super) cpus: Vec<CpuState>,
+    /// What is left of each of the workload's masks while CPUs are offline.
     pub(super) masks: Vec<CpuSet>,
+    /// Whether that is every CPU.
     pub(super) whole: Vec<bool>,
+    /// Whether the workload's mask is every CPU.
+    pub(super) unbound: Vec<bool>,
     pub(super) groups: Vec<GroupSpec>,
     /// Of each thread; empty if there are no groups.
     pub(super) group_of: Vec<Option<u32>>,
@@ -154,14 +159,15 @@ pub struct World {
     pub machine: Machine,
     /// The run's only source of chance.
     pub rng: Rng,
-    /// CPUs that run nothing and have nothing queued.
+    /// CPUs that are online, run nothing and have nothing queued.
     pub(super) idle: CpuSet,
     pub(super) n_idle: usize,
+    pub(super) n_online: usize,
     pub(super) n_runnable: u32,
     pub(super) sink: Box<dyn Sink>,
     pub(super) recording: bool,
     /// CPU appointments: completion, stat tick, tick, IPI per CPU, then the next move between
-    /// groups, then timers.
+    /// groups, the next CPU that goes offline or comes back, then timers.
     pub(super) cpu_events: SlotHeap,
     pub(super) pending: std::collections::VecDeque<Cpu>,
     /// The CPU whose event is being handled; requests to others take an IPI.
@@ -223,9 +229,37 @@ impl World {
         self.masks[mask as usize].contains(c)
     }
 
-    /// Whether `t` may use every CPU.
+    /// Whether `t` may use every CPU that is online, and any that comes back.
     pub fn unbound(&self, t: Tid) -> bool {
-        self.whole[self.threads[t as usize].mask as usize]
+        self.unbound[self.threads[t as usize].mask as usize]
+    }
+
+    pub fn is_online(&self, c: Cpu) -> bool {
+        self.machine.online().contains(c)
+    }
+
+    /// How many CPUs are online.
+    pub fn n_online(&self) -> usize {
+        self.n_online
+    }
+
+    /// `c` goes offline or comes back; of `asked`, the workload's masks, that is left which is
+    /// online. Who might run on CPUs alone that are offline may run on any other, as
+    /// `select_fallback_rq` of Linux lets threads.
+    pub(super) fn set_online(&mut self, asked: &[CpuSet], c: Cpu, online: bool) {
+        self.machine.set_online(c, online);
+        let there = self.machine.online();
+        self.n_online = there.len();
+        for ((mask, whole), asked) in self.masks.iter_mut().zip(&mut self.whole).zip(asked) {
+            let left = asked.common(there);
+            *mask = if left.is_empty() { there.clone() } else { left };
+            *whole = mask.len() == self.cpus.len();
+        }
+        if online {
+            self.mark_idle_if_so(c);
+        } else {
+            self.mark_busy(c);
+        }
     }
 
     /// The workload's control groups, parents before their children.
@@ -261,7 +295,7 @@ impl World {
         self.count_queued(c);
     }
 
-    /// Whether `c` runs nothing and has nothing queued.
+    /// Whether `c` is online, runs nothing and has nothing queued.
     pub fn is_idle(&self, c: Cpu) -> bool {
         self.idle.contains(c)
     }
@@ -378,14 +412,14 @@ impl World {
     /// Set the policy's timer `id` (any small number) to fire at `at`, replacing
     /// its earlier setting.
     pub fn arm_timer(&mut self, id: u32, at: i64) {
-        let slot = self.move_slot() + 1 + id;
+        let slot = self.change_slot() + 1 + id;
         self.cpu_events.grow(slot as usize + 1);
         let key = (at.max(self.now), tie(Rank::PolicyTimer, u64::from(id)));
         self.cpu_events.arm(slot, key);
     }
 
     pub fn disarm_timer(&mut self, id: u32) {
-        let slot = self.move_slot() + 1 + id;
+        let slot = self.change_slot() + 1 + id;
         self.cpu_events.grow(slot as usize + 1);
         self.cpu_events.disarm(slot);
     }
@@ -394,6 +428,12 @@ impl World {
     #[inline]
     pub(super) fn move_slot(&self) -> u32 {
         4 * self.cpus.len() as u32
+    }
+
+    /// The appointment of the next CPU that goes offline or comes back.
+    #[inline]
+    pub(super) fn change_slot(&self) -> u32 {
+        self.move_slot() + 1
     }
 
     /// The CPU whose event is being handled; none for a timer of the policy.
@@ -436,6 +476,7 @@ impl World {
             cpus: Vec::new(),
             masks: Vec::new(),
             whole: Vec::new(),
+            unbound: Vec::new(),
             groups: Vec::new(),
             group_of: Vec::new(),
             slices: Vec::new(),
@@ -444,6 +485,7 @@ impl World {
             rng: Rng::new(0),
             idle: CpuSet::empty(0),
             n_idle: 0,
+            n_online: 0,
             n_runnable: 0,
             sink: Box::new(Discard),
             recording: false,
@@ -515,7 +557,8 @@ impl World {
 
     pub(super) fn mark_idle_if_so(&mut self, c: Cpu) {
         let cpu = &self.cpus[c as usize];
-        if cpu.curr.is_none() && cpu.nr_queued == 0 && !self.idle.contains(c) {
+        let free = cpu.curr.is_none() && cpu.nr_queued == 0;
+        if free && !self.idle.contains(c) && self.is_online(c) {
             self.idle.insert(c);
             self.n_idle += 1;
         }

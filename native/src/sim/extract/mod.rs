@@ -22,6 +22,7 @@ mod queues;
 mod report;
 mod table;
 mod takes;
+mod thread;
 mod timers;
 
 use std::collections::HashMap;
@@ -36,113 +37,16 @@ use crate::reconstruct::facts::{Facts, TableIn};
 pub use conditions::futex_rows;
 use holds::Hold;
 pub use mutexes::FutexRow;
-use mutexes::{Locking, release_all, sleeps_for_mutex};
+use mutexes::{release_all, sleeps_for_mutex};
 pub use pipes::{CallRow, Pipe, call_rows};
 use pipes::{push_call, sleeps_in_pipe};
-use queues::{Inside, sleeps_at_barrier, waits_on};
+use queues::{sleeps_at_barrier, waits_on};
 pub use report::Report;
 pub use table::steps_of;
-
-/// One extracted step; the meaning of the numbers depends on `op`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Made {
-    pub op: u8,
-    pub disk: bool,
-    /// Of a signal: the sender waits for its reader.
-    pub meet: bool,
-    /// Thread named (an index into `Extracted::threads`), or `u32::MAX`; or the pipe, mutex,
-    /// barrier or queue.
-    pub thread: u32,
-    /// ns, or the priority number of `set_priority`, or where a `repeat` goes on.
-    pub ns: i64,
-    /// Of a run: how often its thread came onto a CPU in it; of a post: its job, from 1, or 0.
-    pub count: u64,
-}
-
-const NOBODY: u32 = u32::MAX;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Now {
-    Unseen,
-    Running {
-        since: i64,
-    },
-    Runnable,
-    Asleep {
-        since: i64,
-        disk: bool,
-    },
-    /// Lost from sight at this time.
-    Lost {
-        since: i64,
-    },
-    Gone,
-}
-
-/// How a thread enters the workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enters {
-    /// Runnable from this time on (of the window).
-    At(i64),
-    /// Asleep in its first step from the beginning.
-    Asleep,
-    /// By another's `fork`.
-    Forked,
-}
-
-#[derive(Debug, Clone)]
-pub struct ThreadOut {
-    pub utid: u32,
-    pub enters: Enters,
-    pub first_cpu: Option<u16>,
-    /// CPUs on which it ran, as a bit set of the first 64, and whether others.
-    pub ran_on: Vec<u64>,
-    pub first_prio: Option<i16>,
-    pub steps: Vec<Made>,
-    now: Now,
-    ran: i64,
-    yielded: bool,
-    prio: Option<i16>,
-    /// When it came onto its CPU: how many steps it had, and what it had run since the last one.
-    came: Option<(usize, i64)>,
-    /// A wake raised while it was still running, on its way to sleep.
-    pending: Option<Pending>,
-    /// The wake it is raising: whose, since when, and the step of the signal.
-    raising: Option<(u32, i64, u32)>,
-    /// It sleeps no more and has not run yet.
-    woken: bool,
-    /// Since when it runs after a sleep; `None` after a preemption.
-    awake: Option<i64>,
-    /// Since when it has not slept: its beginning, or that of the window, if it never did.
-    sleepless: i64,
-    /// Sleeps that something outside ended.
-    outside: Vec<outside::OutsideSleep>,
-    /// Wakes by interrupts on its CPU while it ran.
-    self_wakes: Vec<missed::SelfWake>,
-    /// The read or write through a pipe that it is in, and whether its step is written.
-    call: Option<(u32, bool)>,
-    /// CPU time used, up to the moment since which it runs.
-    used: i64,
-    /// How often it came onto a CPU since its last `run` was written.
-    comes: u32,
-    cycle: Option<call_costs::Cycle>,
-    locking: Locking,
-    /// The call for a queue or barrier that it is in.
-    inside: Option<Inside>,
-    /// The queue that its pool serves.
-    pool: Option<u32>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Pending {
-    waker: u32,
-    count: u64,
-    at: i64,
-    /// The waker's step that signals.
-    step: u32,
-    /// It is a job: its queue and number.
-    job: Option<(u32, u64)>,
-}
+pub use thread::{Enters, Made, ThreadOut};
+use thread::{
+    NOBODY, Now, Pending, changes_on_cpu, end_with_wake, external, flush, gap, push, ran_on,
+};
 
 /// A thread changes its own mask to the one of this number.
 #[derive(Debug, Clone, Copy)]
@@ -183,9 +87,6 @@ pub struct Rules {
     /// begin.
     pub clock: Option<(i64, i64)>,
 }
-
-/// What a thread does after its last wake takes no longer if that is of its end, ns.
-const ENDING: i64 = 100_000;
 
 pub struct Extractor {
     ncpu: u32,
@@ -361,33 +262,8 @@ impl Extractor {
         }
         if self.index[at] == NOBODY {
             self.index[at] = self.threads.len() as u32;
-            self.threads.push(ThreadOut {
-                utid,
-                enters: Enters::At(0),
-                first_cpu: None,
-                ran_on: vec![0; (self.ncpu as usize).div_ceil(64)],
-                first_prio: None,
-                steps: Vec::new(),
-                now: Now::Unseen,
-                ran: 0,
-                yielded: false,
-                prio: None,
-                came: None,
-                pending: None,
-                raising: None,
-                woken: false,
-                awake: None,
-                sleepless: self.begin,
-                outside: Vec::new(),
-                self_wakes: Vec::new(),
-                call: None,
-                used: 0,
-                comes: 0,
-                cycle: None,
-                locking: Locking::default(),
-                inside: None,
-                pool: None,
-            });
+            self.threads
+                .push(ThreadOut::new(utid, self.ncpu, self.begin));
         }
         self.index[at]
     }
@@ -866,84 +742,6 @@ fn median(values: &[i64]) -> Option<i64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied()
-}
-
-fn ran_on(th: &mut ThreadOut, cpu: u16) {
-    if let Some(word) = th.ran_on.get_mut(cpu as usize / 64) {
-        *word |= 1 << (cpu % 64);
-    }
-}
-
-fn push(th: &mut ThreadOut, op: u8, thread: u32, ns: i64, count: u64, disk: bool) {
-    th.steps.push(Made {
-        op,
-        disk,
-        meet: false,
-        thread,
-        ns,
-        count,
-    });
-}
-
-/// Writes the running time gathered so far as a `run`.
-fn flush(th: &mut ThreadOut, report: &mut Report) {
-    if th.ran > 0 {
-        report.cpu_time += th.ran;
-        let ran = std::mem::take(&mut th.ran);
-        let comes = std::mem::take(&mut th.comes);
-        push(th, op::RUN, NOBODY, ran, u64::from(comes), false);
-    }
-}
-
-/// Nobody takes the CPU from a thread that wakes its parent as it ends: the kernel does not come
-/// back to where it looks for requests (`do_exit` of kernel/exit.c). So the wake is its last step,
-/// and what it did after it comes before.
-fn end_with_wake(th: &mut ThreadOut, report: &mut Report) {
-    if let [.., before, wake] = &mut th.steps[..]
-        && (before.op, wake.op) == (op::RUN, op::SIGNAL)
-        && th.comes == 0
-        && th.ran <= ENDING
-        && wake.ns >= 0
-    {
-        report.cpu_time += th.ran;
-        before.ns += std::mem::take(&mut th.ran) + std::mem::take(&mut wake.ns);
-    }
-}
-
-/// A thread that leaves its CPU with another priority than it came with is taken to have changed it
-/// when it came: programs do so before their work. Where it did something else meanwhile that a
-/// step stands for, it is now that the change counts, before it comes again.
-fn changes_on_cpu(th: &mut ThreadOut, prio: Option<i16>, report: &mut Report) {
-    let (Some((steps, ran)), Some(old), Some(new)) = (th.came.take(), th.prio, prio) else {
-        return;
-    };
-    if old == new || steps != th.steps.len() || ran > th.ran {
-        return;
-    }
-    report.priority_changes += 1;
-    let since = th.ran - ran;
-    th.ran = ran;
-    let comes = th.comes;
-    th.comes = comes.saturating_sub(1);
-    flush(th, report);
-    (th.ran, th.comes) = (since, 1);
-    push(th, op::SET_PRIORITY, NOBODY, i64::from(new), 0, false);
-    th.prio = Some(new);
-}
-
-/// A sleep from `since` to `t` that something outside the workload ended.
-fn external(th: &mut ThreadOut, since: i64, t: i64, disk: bool, absolute: bool, begin: i64) {
-    if absolute {
-        push(th, op::WAIT_UNTIL, NOBODY, t - begin, 0, false);
-    } else {
-        push(th, op::SLEEP, NOBODY, t - since, 0, disk);
-    }
-}
-
-/// The time in which the thread was lost from sight counts as a sleep.
-fn gap(th: &mut ThreadOut, report: &mut Report, since: i64, t: i64, absolute: bool, begin: i64) {
-    flush(th, report);
-    external(th, since, t, false, absolute, begin);
 }
 
 /// Class (its number), nice value and real-time priority of a Linux priority.

@@ -320,6 +320,10 @@ impl Policy for Bfs {
         self.place = vec![0; n];
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.realtime.online_changed(w);
+    }
+
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
         let Some(p) = parent else {
             self.refill(w, child);

@@ -313,7 +313,7 @@ impl Bsd4 {
     /// `t` was queued by what runs on `here`: who takes it?
     fn announce(&mut self, w: &mut World, t: Tid, here: Cpu) {
         let prio = self.prio_of(t);
-        let idle = |w: &World, c: Cpu| w.cpu(c).curr.is_none();
+        let idle = |w: &World, c: Cpu| w.is_online(c) && w.cpu(c).curr.is_none();
         match self.threads[t as usize].queued_on {
             Some(c) if c != here => {
                 if idle(w, c) {
@@ -490,11 +490,13 @@ impl Policy for Bsd4 {
         let here = match place {
             SelectReason::Wake(wake) | SelectReason::Fork(wake) => wake.cpu,
             SelectReason::Moved => w.thread(t).cpu,
+            SelectReason::Offline => super::least_loaded(w, t),
         };
         if w.cpu(here).curr.is_none() {
             return here;
         }
-        let idle = w.machine.cpus().find(|c| w.cpu(*c).curr.is_none());
+        let mut online = w.machine.online().iter();
+        let idle = online.find(|c| w.cpu(*c).curr.is_none());
         idle.unwrap_or(here)
     }
 
@@ -533,6 +535,7 @@ impl Policy for Bsd4 {
             return Some(t);
         }
         let shared = self.shared.front().map(|(_, t)| t);
+        let shared = shared.filter(|_| w.is_online(cpu));
         let own = self.private[cpu as usize].front().map(|(_, t)| t);
         let t = match (shared, own) {
             (Some(s), Some(o)) if self.prio_of(o) < self.prio_of(s) => Some(o),

@@ -44,7 +44,7 @@ use super::super::world::{RescheduleReason, State, World};
 use super::cfs_place::Placing;
 use super::cfs_queue::{Rq, Rqs, Se, VRUNTIME};
 use super::linux_bandwidth::SLICE;
-use super::linux_domains::{Balancer, Knobs, Style};
+use super::linux_domains::{Balancer, Knobs, Style, fallback_cpu};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_groups::{self, Entity, Groups, Levels, Queue};
 use super::linux_newidle::Newidle;
@@ -379,17 +379,22 @@ impl Policy for Cfs {
         se.home = home;
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.balancer.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         if let SelectReason::Wake(wake) = place {
             self.note_waker(w, wake);
         }
-        if w.thread(t).class.is_realtime() {
+        if w.thread(t).class.is_realtime() && place != SelectReason::Offline {
             return self.rt.select_cpu(w, t);
         }
         match place {
             SelectReason::Wake(wake) => self.wake_cpu(w, t, wake),
             SelectReason::Fork(wake) => self.fork_cpu(w, t, wake.cpu),
             SelectReason::Moved => super::idle_or_previous(w, t),
+            SelectReason::Offline => fallback_cpu(w, t),
         }
     }
 

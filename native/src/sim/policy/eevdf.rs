@@ -23,7 +23,7 @@ use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, State, World};
 use super::eevdf_queue::{Counts, Features, Rq, Rqs, SHORTEST_HRTICK, Se};
 use super::linux_bandwidth::SLICE;
-use super::linux_domains::{Balancer, Knobs};
+use super::linux_domains::{Balancer, Knobs, fallback_cpu};
 use super::linux_fair::{log2_factor, virtual_ns, weight_of};
 use super::linux_fair_server::FairServers;
 use super::linux_groups::{self, Groups, Levels, Queue};
@@ -216,6 +216,10 @@ impl Policy for Eevdf {
         self.q.se[child as usize].weight = weight_of(w, child);
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.balancer.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         if self.q.se[t as usize].delayed {
             let home = self.q.se[t as usize].home;
@@ -224,7 +228,7 @@ impl Policy for Eevdf {
             }
             self.take_sleeper_out(w, t);
         }
-        if w.thread(t).class.is_realtime() {
+        if w.thread(t).class.is_realtime() && place != SelectReason::Offline {
             return self.rt.select_cpu(w, t);
         }
         match place {
@@ -240,6 +244,7 @@ impl Policy for Eevdf {
             }
             SelectReason::Fork(wake) => idlest_cpu(w, &self.q, &self.balancer.domains, t, wake.cpu),
             SelectReason::Moved => super::idle_or_previous(w, t),
+            SelectReason::Offline => fallback_cpu(w, t),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Real-time threads by priority, then fair ones by key, then idle-class ones by
 //! key. Threads of one class and mask share a tree.
 use super::super::machine::Cpu;
-use super::super::shared_queue::SharedQueue;
+use super::super::shared_queue::{SharedQueue, masks_of};
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;
 use super::super::world::World;
@@ -23,19 +23,20 @@ const REALTIME: u32 = u32::MAX;
 
 impl KeyedQueue {
     pub(super) fn new(w: &World) -> Self {
-        let masks_of = w
-            .machine
-            .cpus()
-            .map(|c| (0..w.nmasks()).filter(|m| w.mask_has(*m, c)).collect())
-            .collect();
         Self {
             realtime: SharedQueue::new(w, 99),
             nodes: Nodes::new(w.nthreads()),
             trees: vec![Tree::default(); 2 * w.nmasks() as usize],
             row: vec![0; w.nthreads()],
-            masks_of,
+            masks_of: masks_of(w),
             nmasks: w.nmasks(),
         }
+    }
+
+    /// CPUs went offline or came back.
+    pub(super) fn online_changed(&mut self, w: &World) {
+        self.realtime.online_changed(w);
+        self.masks_of = masks_of(w);
     }
 
     /// Queue `t`; `ahead` puts a real-time thread before its equals.

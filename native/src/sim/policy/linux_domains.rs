@@ -112,11 +112,13 @@ impl Domain {
     }
 }
 
-/// The domains of `m`, smallest spans first, without those that add nothing.
+/// The domains of the CPUs of `m` that are online, smallest spans first, without those that add
+/// nothing. One that is offline is alone.
 pub(super) fn domains(m: &Machine) -> Vec<Domain> {
-    let whole: Vec<Cpu> = m.cpus().collect();
+    let whole: Vec<Cpu> = m.online().iter().collect();
     let of = |level: Level, c: Cpu| -> Vec<Cpu> {
         match level {
+            _ if !m.online().contains(c) => vec![c],
             Level::Smt => m.smt(c).to_vec(),
             Level::Cache => m.llc(c).to_vec(),
             Level::Package => m.node(c).to_vec(),
@@ -281,27 +283,11 @@ impl Stats {
 
 impl Balancer {
     pub(super) fn new(m: &Machine, knobs: Knobs, hz: i64) -> Self {
-        let mut domains = domains(m);
-        if knobs.within_node {
-            domains.retain(|d| d.level != Level::Numa);
-        }
-        let timing = domains
-            .iter()
-            .map(|d| {
-                m.cpus()
-                    .map(|c| Timing {
-                        last: 0,
-                        interval: bounds(d, c, knobs.style).0,
-                        failed: 0,
-                    })
-                    .collect()
-            })
-            .collect();
-        Self {
-            gate: Gate::new(knobs.newidle, domains.len(), m.ncpu()),
-            domains,
+        let mut balancer = Self {
+            gate: Gate::new(knobs.newidle, 0, m.ncpu()),
+            domains: Vec::new(),
             knobs,
-            timing,
+            timing: Vec::new(),
             next_nohz: 0,
             pushes: vec![None; m.ncpu()],
             next: vec![0; m.ncpu()],
@@ -311,7 +297,30 @@ impl Balancer {
                 .then(|| Reach::new(m, knobs.imbalance_pct)),
             passes: 0,
             moved: 0,
-        }
+        };
+        balancer.build(m, 0);
+        balancer
+    }
+
+    fn build(&mut self, m: &Machine, now: i64) {
+        let (within_node, style) = (self.knobs.within_node, self.knobs.style);
+        self.domains = domains(m);
+        self.domains
+            .retain(|d| !within_node || d.level != Level::Numa);
+        let fresh = |d: &Domain, c: Cpu| Timing {
+            last: now,
+            interval: bounds(d, c, style).0,
+            failed: 0,
+        };
+        let of_all = |d: &Domain| m.cpus().map(|c| fresh(d, c)).collect();
+        self.timing = self.domains.iter().map(of_all).collect();
+        self.gate.forget(self.domains.len());
+    }
+
+    /// A CPU went offline or came back: all domains are made anew (partition_sched_domains,
+    /// build_sched_domains and sd_init of kernel/sched/topology.c).
+    pub(super) fn online_changed(&mut self, w: &World) {
+        self.build(&w.machine, w.now());
     }
 
     /// The clock tick of the busy CPU `c`.
@@ -349,13 +358,13 @@ impl Balancer {
         let mut next = i64::MAX;
         for d in 0..self.domains.len() {
             let timing = self.timing[d][c as usize];
-            let mut interval = self.interval(timing.interval, idle, w.ncpu());
+            let mut interval = self.interval(timing.interval, idle, w.n_online());
             if w.now() - timing.last >= interval {
                 self.balance(w, q, c, d, idle);
                 self.timing[d][c as usize].last = w.now();
                 if self.knobs.style == Style::Groups {
                     let then = self.timing[d][c as usize].interval;
-                    interval = self.interval(then, idle, w.ncpu());
+                    interval = self.interval(then, idle, w.n_online());
                 }
             }
             next = next.min(self.timing[d][c as usize].last + interval);
@@ -737,6 +746,14 @@ fn busiest_of(w: &World, q: &impl Queues, group: &[Cpu], amount: Amount) -> Opti
         }
     }
     best.map(|(_, c)| c)
+}
+
+/// Where a thread goes whose CPU is offline: to the first of its node that it may use, else the first
+/// of all (select_fallback_rq of kernel/sched/core.c; move_task_off_dead_cpu of 2.6).
+pub(super) fn fallback_cpu(w: &World, t: Tid) -> Cpu {
+    let near = w.machine.node(w.thread(t).cpu).iter().copied();
+    let mut all = near.chain(w.machine.online().iter());
+    all.find(|c| w.allowed(t, *c)).unwrap_or(0)
 }
 
 fn busy_in_cache(w: &World, c: Cpu) -> usize {

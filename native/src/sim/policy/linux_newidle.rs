@@ -76,17 +76,10 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(rule: Newidle, ndomains: usize, ncpu: usize) -> Self {
-        let search = Search {
-            cost: rule.cost,
-            decayed_at: 0,
-            calls: CALLS / 2,
-            successes: CALLS / 4,
-            rate: CALLS / 2,
-        };
         let fresh = Idling {
             average: 2 * rule.migration_cost,
             since: None,
-            searches: vec![search; ndomains],
+            searches: vec![Search::fresh(rule); ndomains],
         };
         Self {
             rule,
@@ -95,6 +88,14 @@ impl Gate {
             } else {
                 Vec::new()
             },
+        }
+    }
+
+    /// The domains are new, as many as these: nothing is known of searching them.
+    pub(super) fn forget(&mut self, ndomains: usize) {
+        let search = Search::fresh(self.rule);
+        for cpu in &mut self.cpus {
+            cpu.searches = vec![search; ndomains];
         }
     }
 
@@ -175,6 +176,16 @@ impl Gate {
 }
 
 impl Search {
+    fn fresh(rule: Newidle) -> Self {
+        Self {
+            cost: rule.cost,
+            decayed_at: 0,
+            calls: CALLS / 2,
+            successes: CALLS / 4,
+            rate: CALLS / 2,
+        }
+    }
+
     fn count(&mut self, successes: u32) {
         self.calls += 1;
         self.successes += successes;

@@ -13,7 +13,7 @@
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::World;
-use super::linux_domains::{Domain, Level};
+use super::linux_domains::{Domain, Level, fallback_cpu};
 use super::linux_fair::NICE_0;
 use super::linux_queues::Queues;
 use super::linux_room::{Crowd, Room};
@@ -116,6 +116,10 @@ impl Placer {
                 .is_some()
         {
             self.note_wakee(w, p, t);
+        }
+        if !w.is_online(prev) {
+            // Of no domain and idle, it is what is chosen, and then not allowed (select_task_rq).
+            return fallback_cpu(w, t);
         }
         if let Some(p) = wake.waker
             && this != prev

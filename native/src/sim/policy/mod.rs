@@ -50,6 +50,9 @@
 //! * `set_priority(t)`: class, nice or rt_prio of `t` have changed; it may be
 //!   running, queued (requeue it) or asleep.
 //! * `affinity_changed(t)`: the mask changed and `t` stays where it is.
+//! * `online_changed()`: a CPU went offline or came back: `w.is_online(cpu)`. One that is offline
+//!   is in no thread's mask, and not idle; whoever was there is taken out and queued elsewhere
+//!   (`SelectReason::Offline`) right after this.
 //! * `moves_by_itself()`: then a change of mask leaves a queued thread in its place
 //!   if its CPU is still allowed, and a running one where it is: `affinity_changed`
 //!   has to ask for its CPU to choose, and `put_prev` to `w.send` it elsewhere.
@@ -224,6 +227,8 @@ pub enum SelectReason {
     Fork(Wake),
     /// Its old CPU left its mask.
     Moved,
+    /// Its old CPU is offline, or it was elsewhere only while its own were.
+    Offline,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,6 +272,7 @@ pub trait Policy: Send {
     fn timer(&mut self, _w: &mut World, _id: u32) {}
     fn set_priority(&mut self, w: &mut World, t: Tid);
     fn affinity_changed(&mut self, _w: &mut World, _t: Tid) {}
+    fn online_changed(&mut self, _w: &mut World) {}
     fn shares_by_groups(&self) -> bool {
         false
     }
@@ -425,7 +431,7 @@ pub fn kick_idle(w: &mut World, t: Tid) {
 /// Whether some CPU other than one that is choosing now may have a thread
 /// waiting: spares idle CPUs a look at all the others.
 fn someone_waits(w: &World) -> bool {
-    w.nr_runnable() as usize + w.n_idle() + 1 > w.ncpu()
+    w.nr_runnable() as usize + w.n_idle() + 1 > w.n_online()
 }
 
 /// The allowed CPU with the fewest runnable threads, lowest number first.

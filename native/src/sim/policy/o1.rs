@@ -14,7 +14,7 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, SleepKind, State, World};
-use super::linux_domains::Balancer;
+use super::linux_domains::{Balancer, fallback_cpu};
 use super::linux_prio::{
     BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
 };
@@ -305,6 +305,10 @@ impl Policy for O1 {
         self.renew(w, child);
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.balancer.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         match place {
             SelectReason::Wake(wake) => {
@@ -319,6 +323,7 @@ impl Policy for O1 {
             SelectReason::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
             SelectReason::Fork(_) => super::least_loaded(w, t),
             SelectReason::Moved => super::idle_or_previous(w, t),
+            SelectReason::Offline => fallback_cpu(w, t),
         }
     }
 

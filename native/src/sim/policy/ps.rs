@@ -133,6 +133,10 @@ impl Policy for Ps {
         self.queue = KeyedQueue::new(w);
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.queue.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         idle_or_previous(w, t)
     }

@@ -65,6 +65,10 @@ impl Policy for RoundRobin {
         self.queue = SharedQueue::new(w, LEVELS);
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.queue.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         idle_or_previous(w, t)
     }

@@ -152,6 +152,10 @@ impl Policy for ScxSimple {
         self.vtime[child as usize] = self.vtime_now;
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.shared.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, _: SelectReason) -> Cpu {
         if w.thread(t).class.is_realtime() {
             return self.rt.select_cpu(w, t);

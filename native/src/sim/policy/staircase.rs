@@ -14,7 +14,7 @@ use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, SleepKind, State, World};
-use super::linux_domains::Balancer;
+use super::linux_domains::{Balancer, fallback_cpu};
 use super::linux_prio::{
     BALANCE, CACHE_HOT_TIME, HZ, PrioQueues, balancer, realtime_level, static_prio,
 };
@@ -281,12 +281,17 @@ impl Policy for Staircase {
         }
     }
 
+    fn online_changed(&mut self, w: &mut World) {
+        self.balancer.online_changed(w);
+    }
+
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         match place {
             SelectReason::Wake(wake) => self.q.wake_cpu(w, t, wake),
             SelectReason::Fork(wake) if wake.waker.is_some() && w.allowed(t, wake.cpu) => wake.cpu,
             SelectReason::Fork(_) => super::least_loaded(w, t),
             SelectReason::Moved => super::idle_or_previous(w, t),
+            SelectReason::Offline => fallback_cpu(w, t),
         }
     }
 

@@ -343,7 +343,7 @@ impl Policy for Ule {
                 }
                 wake.cpu
             }
-            SelectReason::Moved => w.here().unwrap_or(w.thread(t).cpu),
+            SelectReason::Moved | SelectReason::Offline => w.here().unwrap_or(w.thread(t).cpu),
         };
         if let SelectReason::Wake(_) = place {
             let slept_from = self.scale.ticks_at(w.now() - w.thread(t).slept);
