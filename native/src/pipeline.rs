@@ -297,6 +297,9 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 for utid in self.identity.stoppers(self.linux) {
                     reconstruction.stopper(utid);
                 }
+                if self.linux && self.chosen.is_none() && self.window.1.is_some() {
+                    reconstruction.recorded_until(self.last_ts, end);
+                }
                 reconstruction.finish(end);
             }
             window = Some((begin, end));

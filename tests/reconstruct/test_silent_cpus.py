@@ -128,3 +128,25 @@ def test_a_thread_that_is_moved_away_proves_nothing(tmp_path: Path) -> None:
             lines.append((us + 20, 0, _line("s-10", 0, us + 20, "sched_migrate_task", moved)))
     _, losses = decode(tmp_path, lines)
     assert rows(losses) == []
+
+
+def test_a_recording_that_nobody_is_seen_to_end_ends_early(tmp_path: Path) -> None:
+    """Linux 6.1 on one CPU: whoever reads the clock at the end came there by a switch."""
+    hogs = campaign.load(FORKS.with_name("amd64-6.1-hogs.tar.xz"), tmp_path)
+    whole = campaign.opened(campaign.draw(hogs, "nothing", 0, 1), tmp_path)
+    assert whole.losses.filter(pl.col("reason") == "early_end").collect().is_empty()
+    kind, early = "end of a CPU missing, unmarked", 0
+    for number in range(6):
+        mutant = campaign.draw(hogs, kind, number, 1)
+        trace = campaign.opened(mutant, tmp_path)
+        losses = trace.losses.filter(pl.col("reason") == "early_end").collect()
+        last = max(record.ts for record in mutant.recording.cpus[0])
+        if trace.window[1] - last <= 20 * MS:
+            assert losses.is_empty()
+            continue
+        early += 1
+        assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(0, last, trace.window[1])]
+        result = campaign.judge(hogs, kind, number, 1, tmp_path)
+        assert not result["wrong_waits"] + result["wrong_bounds"] + result["wrong_state_time"]
+        assert not result["wrong_figures"]
+    assert early > 2

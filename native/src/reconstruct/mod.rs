@@ -30,6 +30,9 @@ pub use unreported::Unreported;
 /// So long after one step of a wakeup the other has come, where both are recorded.
 const HALF_A_WAKE: i64 = 20_000_000;
 
+/// Nor is a recorder that ends a recording unseen for so long before.
+const UNSEEN_END: i64 = 20_000_000;
+
 /// No thread.
 const NOBODY: u32 = u32::MAX;
 
@@ -540,6 +543,27 @@ impl Reconstructor {
                     reason: LossReason::EarlyEnd,
                 });
             }
+        }
+    }
+
+    /// Rule Nobody ends it: a recorder says when recording ended, which it does not do without being
+    /// seen on some CPU; the last event of all was at `last`.
+    pub fn recorded_until(&mut self, last: i64, end: i64) {
+        if end.saturating_sub(last) <= UNSEEN_END {
+            return;
+        }
+        for cpu in self.switching() {
+            let told = |loss: &Loss| loss.cpu.is_none_or(|lost| lost == cpu) && loss.ts_end >= end;
+            if self.losses.iter().any(told) || self.cpus[usize::from(cpu)].silent.is_some() {
+                continue;
+            }
+            self.loss(&Loss {
+                cpu: Some(cpu),
+                ts_begin: last,
+                ts_end: end,
+                count: None,
+                reason: LossReason::EarlyEnd,
+            });
         }
     }
 
