@@ -8,7 +8,7 @@ from faults.comparison import Doubt
 from faults.figures import Caution, Figure, status
 from faults.truth import STATES, Truth
 
-NOTHING_SAID = Caution(frozenset(), (), 0)
+NOTHING_SAID = Caution({}, (), 0)
 
 
 def truth(*spans: tuple[str, int, int]) -> Truth:
