@@ -139,6 +139,9 @@ _SHAPE: Mapping[str, Any] = {
         {"cpu": _cpu, "ahead": _span, "breaks": _count, "breaks_left": _count},
         needed=("cpu", "breaks", "breaks_left"),
     ),
+    "offline": _Each(
+        list, {"cpu": _cpu, "begin": _count, "end": _count}, needed=("cpu", "begin", "end")
+    ),
     "unplaced_losses": _Each(list, {"cpu": _cpu, "count": _count, "reason": _text}),
     "filtered": {"utids": _Each(list, _count)},
     "warnings": _Each(list, _text),

@@ -27,9 +27,10 @@ def offline(trace: Trace) -> pl.DataFrame:
     * `back`: it came online at the end of this; `broken`: its chain of switches is broken for as
       long.
 
-    If the host said so when the recording began, it was so until the CPU's first event, or all
-    along if there is none. And a switch to a CPU's stopper that is the last thing it did before it
-    is found idle, or before the window ends, took it offline (docs/trace-model.md, Taken down).
+    A simulation says so. If the host said so when the recording began, it was so until the CPU's
+    first event, or all along if there is none. And a switch to a CPU's stopper that is the last
+    thing it did before it is found idle, or before the window ends, took it offline
+    (docs/trace-model.md, Taken down).
     Where events of a CPU are lost, nothing is concluded.
     """
     return once(_found, trace)
@@ -49,7 +50,8 @@ def offline_throughout(trace: Trace) -> list[int]:
 def _found(trace: Trace) -> pl.DataFrame:
     if trace._whole is not None:
         return _clipped(offline(trace._whole), *trace.window)
-    rows = [*_at_first(trace), *_taken_down(trace)]
+    told = trace.info.get("offline")
+    rows = _told(told, *trace.window) if told else [*_at_first(trace), *_taken_down(trace)]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row").sort("ts", "cpu")
 
 
@@ -60,6 +62,12 @@ def _clipped(gone: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
         "cpu", "broken", ts=since, dur=until.clip(None, end) - since,
         back=pl.col("back") & (until <= end),
     ).filter(pl.col("dur") > 0).select(*_SCHEMA)  # fmt: skip
+
+
+def _told(told: list[dict[str, int]], begin: int, end: int) -> list[_Row]:
+    """What a simulation says of its machine."""
+    clipped = [(one["cpu"], max(one["begin"], begin), min(one["end"], end)) for one in told]
+    return [(cpu, ts, to - ts, to < end, False) for cpu, ts, to in clipped if ts < to]
 
 
 def _at_first(trace: Trace) -> list[_Row]:

@@ -341,6 +341,14 @@ impl Reconstructor {
         }
     }
 
+    /// An idle CPU goes offline, or comes back and idles.
+    pub fn online(&mut self, cpu: u16, at: i64, online: bool) {
+        self.release(cpu, at, End::Switched);
+        if online {
+            self.cpus[usize::from(cpu)].current = u32::from(cpu);
+        }
+    }
+
     /// The losses in time order, chain breaks included.
     pub fn sorted_losses(&mut self) -> arrow_array::RecordBatch {
         self.losses.sort_by_key(|loss| (loss.ts_begin, loss.cpu));

@@ -698,6 +698,7 @@ impl<'a> Engine<'a> {
         self.world.set_online(&self.load.masks, cpu, online);
         self.policy.online_changed(&mut self.world);
         self.clear_forbidden_cpus();
+        self.world.sink.online(self.world.now, cpu, online);
         if online {
             // It looks for something to run.
             self.world.resched(cpu, RescheduleReason::Preempted);

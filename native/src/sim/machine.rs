@@ -304,6 +304,11 @@ impl Machine {
         Ok(self)
     }
 
+    /// When its CPUs are offline.
+    pub fn outages(&self) -> &[Outage] {
+        &self.outages
+    }
+
     /// What its outages change, in the order of time; of one instant, who comes back comes first.
     pub(super) fn changes(&self) -> Vec<CpuChange> {
         let change = |cpu, at, online| CpuChange { at, cpu, online };

@@ -78,6 +78,8 @@ pub trait Sink: Send {
     fn exit(&mut self, ts: i64, thread: Tid);
     fn priority(&mut self, ts: i64, thread: Tid, prio: i16);
     fn record(&mut self, row: Record);
+    /// A CPU, which has let go of its threads, goes offline, or comes back.
+    fn online(&mut self, _ts: i64, _cpu: Cpu, _online: bool) {}
 }
 
 /// Keeps no rows: for timing the engine alone.

@@ -49,6 +49,8 @@ pub struct TraceSink<S> {
     counts: Vec<[u64; 4]>,
     /// Who runs on each CPU.
     current: Vec<Option<Tid>>,
+    /// CPUs that are offline.
+    offline: Vec<bool>,
     failure: Option<Error>,
 }
 
@@ -76,6 +78,7 @@ impl<S: Store> TraceSink<S> {
             series: Series::default(),
             counts: vec![[0; 4]; ncpu],
             current: vec![None; ncpu],
+            offline: vec![false; ncpu],
             failure: None,
         }
     }
@@ -150,6 +153,10 @@ impl<S: Store> TraceSink<S> {
         about.insert("has_enqueued".into(), json!(true));
         about.insert("events".into(), Value::Object(events));
         about.insert("per_cpu".into(), summary::cpus(&self.reconstruction));
+        let offline = offline(machine, end);
+        if !offline.is_empty() {
+            about.insert("offline".into(), Value::Array(offline));
+        }
         let moves = group_moves(load, end);
         if !moves.is_empty() {
             about.insert("group_moves".into(), Value::Array(moves));
@@ -233,6 +240,17 @@ fn tid_of(load: &Workload, t: usize) -> u32 {
 /// The path of a group; of no group that of the root.
 fn path_of(load: &Workload, group: Option<u32>) -> String {
     group.map_or("/".to_string(), |g| load.groups[g as usize].name.clone())
+}
+
+/// When CPUs were offline, within the window.
+fn offline(machine: &Machine, end: i64) -> Vec<Value> {
+    let within = machine.outages().iter().filter(|o| o.since < end);
+    within
+        .map(|o| {
+            let until = o.until.filter(|until| *until < end);
+            json!({"cpu": o.cpu, "begin": o.since.max(0), "end": until.unwrap_or(end)})
+        })
+        .collect()
 }
 
 /// The moves between groups before `end`, as a recording tells of them.
@@ -344,6 +362,9 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
         self.counts[s.cpu as usize][0] += 1;
         self.current[s.cpu as usize] = s.next;
         self.reconstruction.switch(&row);
+        if self.offline[s.cpu as usize] && s.next.is_none() {
+            self.reconstruction.online(s.cpu, s.ts, false);
+        }
         self.switches.push(row);
         if self.switches.len() >= S::CHUNK {
             self.flush(S::CHUNK);
@@ -406,6 +427,14 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
             prio,
             cause,
         });
+    }
+
+    fn online(&mut self, ts: i64, cpu: Cpu, online: bool) {
+        let c = usize::from(cpu);
+        if std::mem::replace(&mut self.offline[c], !online) != !online && self.current[c].is_none()
+        {
+            self.reconstruction.online(cpu, ts, online);
+        }
     }
 
     fn record(&mut self, r: Record) {
