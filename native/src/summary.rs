@@ -43,10 +43,16 @@ impl TraceJson {
             .map(|name| name.to_string_lossy().into_owned());
         let set = [
             ("schema_version", json!(SCHEMA_VERSION)),
-            ("generator", json!(concat!("schedscope ", env!("CARGO_PKG_VERSION")))),
+            (
+                "generator",
+                json!(concat!("schedscope ", env!("CARGO_PKG_VERSION"))),
+            ),
             ("source", json!({"name": name, "format": format})),
             ("ncpu", json!(info.ncpu)),
-            ("window", json!(summary.window.map(|(begin, end)| [begin, end]))),
+            (
+                "window",
+                json!(summary.window.map(|(begin, end)| [begin, end])),
+            ),
             ("has_waking", json!(info.has_waking)),
             ("has_enqueued", json!(info.has_enqueued)),
             ("events", json!(events)),
@@ -62,11 +68,17 @@ impl TraceJson {
                     .collect(),
             ),
             ("unreported_losses", json!(unreported_losses)),
-            ("warnings", json!([&info.remarks[..], &end.warnings[..]].concat())),
+            (
+                "warnings",
+                json!([&info.remarks[..], &end.warnings[..]].concat()),
+            ),
             ("clock_offsets", offsets.iter().map(offset).collect()),
             (
                 "per_cpu",
-                summary.reconstruction.as_ref().map_or_else(|| json!([]), cpus),
+                summary
+                    .reconstruction
+                    .as_ref()
+                    .map_or_else(|| json!([]), cpus),
             ),
             (
                 "reconstruction",

@@ -456,7 +456,10 @@ mod tests {
         assert_eq!(one(&[(30, 40), (40, 0), (0, 31)]), None);
         assert_eq!(one(&[(40, 30), (40, 31), (40, 0)]), None);
         let alone = Suspicion::of_all_but(40);
-        assert_eq!(chosen(&[(30, 40), (40, 31), (7, 40)], &alone), Some(vec![40]));
+        assert_eq!(
+            chosen(&[(30, 40), (40, 31), (7, 40)], &alone),
+            Some(vec![40])
+        );
         let mut clues = Clues::default();
         assert!(!clues.any_breaks(100));
         clues.broken(30, 31);

@@ -431,8 +431,8 @@ impl<S: Store + Send + 'static> Sink for TraceSink<S> {
 
     fn online(&mut self, ts: i64, cpu: Cpu, online: bool) {
         let c = usize::from(cpu);
-        if std::mem::replace(&mut self.offline[c], !online) != !online && self.current[c].is_none()
-        {
+        let was_offline = std::mem::replace(&mut self.offline[c], !online);
+        if was_offline == online && self.current[c].is_none() {
             self.reconstruction.online(cpu, ts, online);
         }
     }
