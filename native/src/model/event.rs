@@ -203,6 +203,16 @@ categories! {
     }
 }
 
+impl State {
+    /// Whether a thread neither runs nor waits, nor is dead or unknown: it is to be woken.
+    pub fn is_at_rest(self) -> bool {
+        matches!(
+            self,
+            Self::Sleeping | Self::Blocked | Self::Stopped | Self::Parked
+        )
+    }
+}
+
 categories! {
     /// The steps of a wakeup.
     WakeKind {

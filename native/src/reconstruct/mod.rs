@@ -543,13 +543,7 @@ impl Reconstructor {
     fn end_silent_cpus(&mut self, end: i64) {
         for index in 0..self.cpus.len() {
             if let Some(since) = self.cpus[index].silent.take() {
-                self.loss(&Loss {
-                    cpu: Some(index as u16),
-                    ts_begin: since,
-                    ts_end: end,
-                    count: None,
-                    reason: LossReason::EarlyEnd,
-                });
+                self.end_early(index as u16, since, end);
             }
         }
     }
@@ -565,14 +559,19 @@ impl Reconstructor {
             if self.losses.iter().any(told) || self.cpus[usize::from(cpu)].silent.is_some() {
                 continue;
             }
-            self.loss(&Loss {
-                cpu: Some(cpu),
-                ts_begin: last,
-                ts_end: end,
-                count: None,
-                reason: LossReason::EarlyEnd,
-            });
+            self.end_early(cpu, last, end);
         }
+    }
+
+    /// Nothing of the CPU was recorded from then to the end of the window.
+    fn end_early(&mut self, cpu: u16, since: i64, end: i64) {
+        self.loss(&Loss {
+            cpu: Some(cpu),
+            ts_begin: since,
+            ts_end: end,
+            count: None,
+            reason: LossReason::EarlyEnd,
+        });
     }
 
     /// Closes everything that is still open at the end of the window.

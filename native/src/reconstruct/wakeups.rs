@@ -231,10 +231,8 @@ impl Reconstructor {
     /// are not.
     pub(super) fn perhaps_woken(&self, utid: u32) -> bool {
         let thread = &self.threads[utid as usize];
-        matches!(
-            thread.state,
-            State::Sleeping | State::Blocked | State::Stopped | State::Parked
-        ) && (thread.unwoken || !self.any_wake && self.counters.missing_wakeups > 0)
+        thread.state.is_at_rest()
+            && (thread.unwoken || !self.any_wake && self.counters.missing_wakeups > 0)
     }
 
     /// Rule Half a wake: the thread is enqueued at `t`, so long after its `waking` that it is not

@@ -70,14 +70,6 @@ const NEW: u8 = Cause::New as u8;
 const PREEMPT: u8 = Cause::Preempt as u8;
 const YIELD: u8 = Cause::Yield as u8;
 
-/// Whether a thread neither runs nor waits, nor is dead or unknown.
-fn is_asleep(state: u8) -> bool {
-    matches!(
-        State::from_code(state),
-        Some(State::Sleeping | State::Blocked | State::Stopped | State::Parked)
-    )
-}
-
 /// Rows of batches by thread, those of one thread in order of time.
 struct Index {
     /// The first row of each batch.
@@ -339,7 +331,7 @@ impl<'a> Walk<'a> {
                 self.step(ts, self.t, Kind::Run, life.cpu);
                 (self.ended, self.other, self.external) = (Ended::Ran, None, false);
                 self.back_to(ts)
-            } else if is_asleep(life.state) {
+            } else if State::from_code(life.state).is_some_and(State::is_at_rest) {
                 self.asleep(&life, lives)
             } else if life.state == RUNNABLE {
                 if ts < since {

@@ -150,9 +150,7 @@ impl EventSink for Examiner<'_> {
             } => {
                 let kind = match prev_state {
                     State::Runnable => Kind::Ready,
-                    State::Sleeping | State::Blocked | State::Stopped | State::Parked => {
-                        Kind::AtRest
-                    }
+                    state if state.is_at_rest() => Kind::AtRest,
                     _ => Kind::Gone,
                 };
                 self.follow(ts, cpu, prev, next);
