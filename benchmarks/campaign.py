@@ -8,18 +8,21 @@ came. What is recorded or predicted already is not done again, so it can be stop
 
     python benchmarks/campaign.py FOLDER --record [--only WORKLOAD,...] [--changes 'quota*']
     python benchmarks/campaign.py FOLDER [--prove]
+    python benchmarks/campaign.py FOLDER --fidelity
     python benchmarks/campaign.py FOLDER --page docs/whatif-campaign.md
 
 FOLDER keeps the recordings and `cells.csv`, a row for each cell, service and figure, with date and
-kernel. Half of the cells are set aside, as on a chessboard: no rule may be tuned on them, and they
-are only predicted with `--prove`. Needs root, for ftrace, nice values and control groups, a C
-compiler, and for the workload `sockets` hackbench.
+kernel. With `--fidelity` the recordings of each cell are replayed as they were configured, and
+`fidelity.csv` says how close the replays are. Half of the cells are set aside, as on a chessboard:
+no rule may be tuned on them, and they are only predicted with `--prove`. Needs root, for ftrace,
+nice values and control groups, a C compiler, and for the workload `sockets` hackbench.
 """
 
 from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,9 +32,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+
 from campaign.cells import INTERVENTIONS, WORKLOADS, Cell, Intervention, Workload, cells
 from campaign.record import matching, record
 from campaign.table import NULL_MODEL, put_into, read, summary, write
+from lab import closeness
 from quiet import Quiet
 
 import schedscope as ss
@@ -177,13 +184,14 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME,...", help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--changes", metavar="PATTERN", help="such interventions alone: 'quota*'")
     parser.add_argument("--prove", action="store_true", help="the cells set aside, too")
+    parser.add_argument("--fidelity", action="store_true", help="replays as configured, all cells")
     parser.add_argument("--page", type=Path, metavar="FILE.md", help="put the tables into a page")
     args = parser.parse_args()
     args.folder.mkdir(exist_ok=True)
     table = args.folder / "cells.csv"
     rows = read(table)
     if args.page:
-        put_into(args.page, rows)
+        put_into(args.page, rows, closeness.read(args.folder / "fidelity.csv"))
         return
     only = args.only.split(",") if args.only else list(WORKLOADS)
     asked = [
@@ -194,14 +202,16 @@ def main() -> None:
     if args.record:
         record_all(args.folder, asked, args.runs)
         return
+    if args.fidelity:
+        replay_all(args.folder, asked, args.runs)
+        return
     order = {(c.workload, c.intervention): i for i, c in enumerate(cells())}
     done = {(r["workload"], r["intervention"]) for r in rows}
     known: dict[str, Before] = {}
     for cell in asked:
         key = (cell.workload, cell.intervention)
         captures, after = (
-            [args.folder / f"{name}.{i}.capture" for i in range(args.runs)]
-            for name in (cell.workload, label(cell))
+            captures_of(args.folder, name, args.runs) for name in (cell.workload, label(cell))
         )
         if key in done or (cell.aside and not args.prove):
             continue
@@ -216,6 +226,33 @@ def main() -> None:
         write(table, rows)
         print(f"{' '.join(key)}: predicted in {time.monotonic() - begun:.0f} s", flush=True)
     print("\n".join(summary(rows)))
+
+
+def captures_of(folder: Path, name: str, runs: int) -> list[Path]:
+    """The recordings of a workload as it is, or of a cell."""
+    return [folder / f"{name}.{i}.capture" for i in range(runs)]
+
+
+def replay_all(folder: Path, asked: list[Cell], runs: int) -> None:
+    """How close replays are to all recordings that are there; a row per cell and measure."""
+    table = folder / "fidelity.csv"
+    rows = closeness.read(table)
+    done = set(rows.select("group", "cell").unique().rows())
+    plain = dict.fromkeys((cell.workload, "as it is", cell.workload) for cell in asked)
+    for name, changed, stem in [*plain, *((c.workload, c.intervention, label(c)) for c in asked)]:
+        paths = captures_of(folder, stem, runs)
+        if (name, changed) in done or not all(path.exists() for path in paths):
+            continue
+        begun = time.monotonic()
+        traces = [ss.open(path) for path in paths]
+        where = pl.col("comm").is_in(names_in(traces, WORKLOADS[name].services))
+        ways = [nearest_way(trace, where) for trace in traces]
+        mine = [way.utids.drop_nulls() for way in ways]
+        rows = pl.concat([rows, closeness.compared(name, changed, ways, mine)])
+        closeness.write(table, rows)
+        print(f"{name} {changed}: replayed in {time.monotonic() - begun:.0f} s", flush=True)
+    for lines in closeness.tables(rows, "workload"):
+        print("\n".join(lines))
 
 
 def label(cell: Cell) -> str:

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from lab import closeness
+
 NULL_MODEL = "rr"
 """A policy that knows nothing of the kernel: what it predicts is no better than a guess."""
 
@@ -140,10 +143,15 @@ def _ms(ns: int | None) -> str:
 BEGIN, END = "<!-- the tables of benchmarks/campaign.py -->", "<!-- end of the tables -->"
 
 
-def put_into(page: Path, rows: list[dict[str, Any]]) -> None:
-    """The tables, between their marks on the page."""
+def put_into(page: Path, rows: list[dict[str, Any]], replayed: pl.DataFrame) -> None:
+    """The tables, between their marks on the page; `replayed` are the rows of `--fidelity`."""
     head, _, rest = page.read_text().partition(BEGIN)
     _, _, tail = rest.partition(END)
-    tables = (summary(rows), by_workload(rows), every_cell(rows))
+    tables = (
+        *closeness.tables(replayed, "workload"),
+        summary(rows),
+        by_workload(rows),
+        every_cell(rows),
+    )
     lines = [line for table in tables for line in ("", *table)]
     page.write_text("\n".join([head + BEGIN, *lines, "", END]) + tail)

@@ -88,6 +88,7 @@ from schedscope.parsers.formats import formats as formats
 from schedscope.present.readable import readable as readable
 from schedscope.processes import of_processes as of_processes
 from schedscope.simulator.fidelity import fidelity as fidelity
+from schedscope.simulator.fidelity_of_runs import fidelity_of_runs as fidelity_of_runs
 from schedscope.simulator.policy import (
     Policy as Policy,
     policies as policies,

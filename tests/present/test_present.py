@@ -72,6 +72,10 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "episode_interference": ("starvation", lambda: ss.episode_interference(trace, starved)),
         "whatif": ("whatif", lambda: ss.whatif(trace, policy="fifo", replays=1)),
         "fidelity": ("", lambda: ss.fidelity(trace, policies=["fifo"])),
+        "fidelity_of_runs": (
+            "fidelity_of_runs",
+            lambda: ss.fidelity_of_runs([trace] * 3, policies=["fifo"], replays=1),
+        ),
         "fleet": ("fleet", lambda: ss.fleet(str(trace.path), cache / "fleet", jobs=1)),
         "formats": ("formats", ss.formats),
         "policy_series": (

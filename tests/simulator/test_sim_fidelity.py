@@ -12,7 +12,8 @@ import pytest
 from schedscope import open as open_trace
 from schedscope.cli import main
 from schedscope.simulator.builder import Builder
-from schedscope.simulator.fidelity import fidelity, kendall, wasserstein
+from schedscope.simulator.fidelity import fidelity
+from schedscope.simulator.fidelity_figures import kendall, wasserstein
 from schedscope.simulator.generators import hogs, make, periodic
 from schedscope.simulator.machine import Costs
 from schedscope.simulator.replay import measured_costs

@@ -4,13 +4,17 @@ The workload is extracted from TRACE, replayed on the same machine under each po
 the same time, and compared with the original. Besides the models of the host's own
 scheduler there are baselines (fifo, rr), which know nothing of it. --again adds a second
 capture of the same workload: no simulation can be expected to be closer than two captures
-are to each other. If threads are selected, for example on a host on which others ran,
-too, only these are replayed and compared.
+are to each other. With three captures or more (--again twice or more, at best four times)
+the table says which figures of the replays lie within the range of the captures. If
+threads are selected, for example on a host on which others ran, too, only these are
+replayed and compared.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.cli import _options
@@ -18,13 +22,19 @@ from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
-from schedscope.present.headline import headline
+from schedscope.present.headline import COMPLETE, gaps, headline
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from schedscope.trace import Trace
 
 NAME = "fidelity"
 GROUP = "simulate"
 HELP = "compare a real trace with its own replay"
 EXAMPLE = """\
   schedscope fidelity build.capture --again build-2.capture
+  schedscope fidelity b1.capture --again b2.capture --again b3.capture --again b4.capture
   schedscope fidelity build.capture --policy eevdf-6.17,fifo --set eevdf-6.17:hz=1000
 """
 
@@ -32,11 +42,18 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope fidelity`."""
     _options.add_input(parser, "trace")
-    parser.add_argument("--again", metavar="TRACE", help="a second capture of the same workload")
+    parser.add_argument(
+        "--again",
+        metavar="TRACE",
+        action="append",
+        default=[],
+        help="another capture of the same workload (repeat for more)",
+    )
     parser.add_argument(
         "--policy",
         metavar="NAME,...",
-        help="policies (default: the model of the recorded scheduler, its releases, fifo, rr)",
+        help="policies (default: the model of the recorded scheduler, its releases, fifo, rr; with"
+        " three captures or more that model, fifo, rr, ps, bfs, and cfs or eevdf)",
     )
     parser.add_argument(
         "--set",
@@ -60,23 +77,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " fair threads (occupy, the default) or as one of them (compete), or are left out (drop)",
     )
     _options.add_external(parser)
+    parser.add_argument(
+        "--replays",
+        type=int,
+        metavar="N",
+        help="with three captures or more: replays of each under each policy (default: 5)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="random seed (default: 1)")
     _options.add_format(parser)
 
 
 def run(args: argparse.Namespace) -> Answer:
-    """A row per replay."""
+    """A row per replay; of three captures or more one per policy and measure."""
     from schedscope.simulator.fidelity import fidelity
+    from schedscope.simulator.fidelity_of_runs import REPLAYS, fidelity_of_runs
     from schedscope.simulator.machine import Costs
     from schedscope.simulator.replay import measured_costs
 
     _options.check_replayed(args, "fidelity")
     trace = _options.open_input(args, "trace")
-    again = _options.open_input(args, "again") if args.again else None
-    costs = measured_costs(trace)
-    if args.cost:
-        pairs = dict(_pair(text, "--cost") for text in args.cost)
-        costs = Costs.of(pairs)
+    again = [_options.open_path(args, path) for path in args.again]
+    several = len(again) > 1
+    if args.replays is not None and not several:
+        raise UsageError(
+            f"--replays {args.replays}", "three captures or more", "name them with --again"
+        )
+    costs = Costs.of(dict(_pair(text, "--cost") for text in args.cost)) if args.cost else None
     tunables: dict[str, dict[str, str]] = {}
     for text in args.set:
         policy, colon, rest = text.partition(":")
@@ -84,33 +110,57 @@ def run(args: argparse.Namespace) -> Answer:
             raise UsageError(f"--set {text}", "POLICY:NAME=VALUE")
         name, value = _pair(rest, "--set")
         tunables.setdefault(policy, {})[name] = value
-    policies = None if args.policy is None else [p.strip() for p in args.policy.split(",")]
+    asked: dict[str, Any] = {
+        "policies": None
+        if args.policy is None
+        else [name.strip() for name in args.policy.split(",")],
+        "set": tunables,
+        "where": None
+        if not _options.selects_threads(args)
+        else lambda one: _options.where_threads(args, one),
+        "others": args.others or "occupy",
+        "external": args.external,
+        "seed": args.seed,
+    }
     with Progress("replaying") as progress:
-        frame = fidelity(
-            trace,
-            again=again,
-            policies=policies,
-            set=tunables,
-            costs=costs,
-            where=None
-            if not _options.selects_threads(args)
-            else lambda one: _options.where_threads(args, one),
-            others=args.others or "occupy",
-            external=args.external,
-            seed=args.seed,
-            progress=lambda now, events: progress.note(
-                now, trace.duration, lambda: f"{units.count(events)} events"
-            ),
+        asked["progress"] = lambda now, events: progress.note(
+            now, trace.duration, lambda: f"{units.count(events)} events"
         )
+        if several:
+            replays = REPLAYS if args.replays is None else args.replays
+            frame = fidelity_of_runs([trace, *again], costs=costs, replays=replays, **asked)
+            return _of_runs(frame, [trace, *again])
+        charged = measured_costs(trace) if costs is None else costs
+        frame = fidelity(trace, again=again[0] if again else None, costs=charged, **asked)
     return Answer(
         frame,
         choose(frame, COLUMNS, narrow=NARROW),
-        about={"trace": trace.name, "costs": vars(costs), "window": list(trace.window)},
+        about={"trace": trace.name, "costs": vars(charged), "window": list(trace.window)},
         head=[*headline(trace), ""],
         notes=[
             "ratios are replay divided by real; order is Kendall's tau over matched blocks"
-            + (" further apart than the captures are" if again is not None else "")
+            + (" further apart than the captures are" if again else "")
         ],
+    )
+
+
+def _of_runs(frame: pl.DataFrame, traces: Sequence[Trace]) -> Answer:
+    """The table of several captures, and in how many measures each policy is within their range."""
+    from schedscope.present.fidelity_table import fidelity_table, in_words
+
+    shown, columns = fidelity_table(frame)
+    head = []
+    for trace in traces:
+        lacks = "; ".join(gaps(trace)) or COMPLETE
+        name, length = units.printable(trace.name), units.duration(trace.duration)
+        head.append(f"{name} · {length} · {trace.events:,} events · {lacks}")
+    return Answer(
+        frame,
+        columns,
+        about={"traces": [trace.name for trace in traces]},
+        head=[*head, ""],
+        notes=["", *in_words(frame)],
+        shown=shown,
     )
 
 

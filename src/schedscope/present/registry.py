@@ -541,6 +541,19 @@ QUESTIONS = {
         p99_error    | p99 off by | fixed | the same factor of the 99th percentile of the waits
         verdict       |          | text | good, doubtful or refused, according to replay_error
     """,
+    "fidelity_of_runs": """
+        measure     |             | text   | what is compared
+        unit        |             | text   | ns, count, threads or share
+        real        |             | right  | median over the recordings
+        real_low    | least real  | number | smallest over the recordings
+        real_high   | most real   | number | largest over the recordings
+        replay      |             | right  | median over the replays
+        replay_low  | least replay | number | smallest over the recordings' replays
+        replay_high | most replay | number | largest over the recordings' replays
+        ratio       | replay/real | fixed  | replay divided by real
+        inside      |             | text   | whether the replay is within the recordings' range
+        runs        |             | count  | recordings
+    """,
     "simulate": "ended | | text | why the simulation ended",
     "capacity": "total | | count | how much was examined",
     "tunables": "kind | | text | type of the value",
