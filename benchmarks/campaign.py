@@ -13,7 +13,7 @@ came. What is recorded or predicted already is not done again, so it can be stop
 
 FOLDER keeps the recordings and `cells.csv`, a row for each cell, service and figure, with date and
 kernel. With `--fidelity` the recordings of each cell are replayed as they were configured, and
-`fidelity.csv` says how close the replays are. Half of the cells are set aside, as on a chessboard:
+`fidelity.parquet` says how close the replays are. Half of the cells are set aside, as on a chessboard:
 no rule may be tuned on them, and they are only predicted with `--prove`. Needs root, for ftrace,
 nice values and control groups, a C compiler, and for the workload `sockets` hackbench.
 """
@@ -191,7 +191,7 @@ def main() -> None:
     table = args.folder / "cells.csv"
     rows = read(table)
     if args.page:
-        put_into(args.page, rows, closeness.read(args.folder / "fidelity.csv"))
+        put_into(args.page, rows, closeness.read(args.folder / "fidelity.parquet"))
         return
     only = args.only.split(",") if args.only else list(WORKLOADS)
     asked = [
@@ -235,7 +235,7 @@ def captures_of(folder: Path, name: str, runs: int) -> list[Path]:
 
 def replay_all(folder: Path, asked: list[Cell], runs: int) -> None:
     """How close replays are to all recordings that are there; a row per cell and measure."""
-    table = folder / "fidelity.csv"
+    table = folder / "fidelity.parquet"
     rows = closeness.read(table)
     done = set(rows.select("group", "cell").unique().rows())
     plain = dict.fromkeys((cell.workload, "as it is", cell.workload) for cell in asked)

@@ -4,9 +4,10 @@ A cell is a workload in one configuration, recorded three times or more. All its
 replayed as they were configured, under the model of the scheduler that they were recorded under and
 under models that know nothing of it (`schedscope fidelity` of several captures).
 
-    python -m lab.closeness -o closeness.csv --write docs/simulator-fidelity.md
+    python -m lab.closeness --write docs/simulator-fidelity.md
 
-does so for the recordings of the prediction bench that are there (`python -m lab.predict`).
+does so for the recordings of the prediction bench that are there (`python -m lab.predict`). Rows of
+machines that are not there any more are kept in `closeness.parquet`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ import schedscope as ss
 from lab.__main__ import default_cache
 from lab.boots import Cell, Run, earlier
 from lab.factors import roles
+from lab.guests import HERE
 from lab.plan import plan
 from lab.predict import captures, machines
 from schedscope.simulator.fidelity_of_runs import FEWEST, of_ways
 from schedscope.simulator.replay import Replay, replay
 from schedscope.trace import Trace
+
+KEPT = HERE / "closeness.parquet"
 
 HOST = "host_cpu_time_err"
 """The share of the CPU time of all threads of the host that went to another thread."""
@@ -89,14 +93,21 @@ def _of_the_host(trace: Trace, policy: str) -> float | None:
 
 def read(table: Path) -> pl.DataFrame:
     """The rows that are there."""
-    return pl.read_csv(table, schema=SCHEMA) if table.exists() else SCHEMA.to_frame()
+    return pl.read_parquet(table) if table.exists() else SCHEMA.to_frame()
 
 
 def write(table: Path, rows: pl.DataFrame) -> None:
-    """All rows, with six digits of each number."""
+    """All rows."""
     new = table.with_suffix(".new")
-    rows.with_columns(pl.selectors.float().round_sig_figs(6)).write_csv(new)
+    rows.write_parquet(new)
     new.replace(table)
+
+
+def merged(before: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `before`, those of the same cells replaced, by group."""
+    key = ["group", "cell"]
+    others = before.join(rows.select(key).unique(), on=key, how="anti", maintain_order="left")
+    return pl.concat([others, rows]).sort("group", maintain_order=True)
 
 
 def tables(rows: pl.DataFrame, head: str) -> list[list[str]]:
@@ -211,19 +222,18 @@ def main() -> int:
     """Replay what was recorded, and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m lab.closeness", description=__doc__)
     parser.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
-    parser.add_argument("-o", "--output", type=Path, help="write the rows as CSV")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into a page")
     arguments = parser.parse_args()
     rows = of_the_bench(arguments.cache)
     if rows.is_empty():
         print("no machine of the bench was recorded three times or more", file=sys.stderr)
         return 1
-    if arguments.output:
-        write(arguments.output, rows)
     for table in tables(rows, "kernel, machine"):
         print("\n".join(table))
     if arguments.write:
-        put_into(arguments.write, rows)
+        kept = merged(read(KEPT), rows)
+        write(KEPT, kept)
+        put_into(arguments.write, kept)
     return 0
 
 

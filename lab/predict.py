@@ -21,6 +21,7 @@ from lab import predictions_page
 from lab.__main__ import default_cache, matrix, one
 from lab.boots import Cell, Run, earlier
 from lab.factors import compare
+from lab.guests import HERE
 from lab.plan import Question, plan
 from schedscope.simulator.replay import replay
 
@@ -57,6 +58,26 @@ def recorded_on(run: Run) -> str:
     """The day on which a machine ran."""
     at = (run.folder / "run.json").stat().st_mtime
     return datetime.datetime.fromtimestamp(at, datetime.UTC).date().isoformat()
+
+
+KEPT = HERE / "predictions.parquet"
+"""The rows of the page: recordings are not kept for long, and not all are made at once."""
+
+
+def merged(kept: Path, rows: pl.DataFrame, questions: Sequence[Question]) -> pl.DataFrame:
+    """The kept rows, those of a case and workload replaced by new ones, in the plan's order."""
+    key = ["case", "cpus", "work"]
+    rows = rows.filter(pl.col("figure").is_in(predictions_page.SHOWN))
+    if kept.exists():
+        before = pl.read_parquet(kept)
+        others = before.join(rows.select(key).unique(), on=key, how="anti", maintain_order="left")
+        rows = pl.concat([others, rows.select(before.columns).cast(before.schema)])
+    asked = pl.DataFrame(
+        [(q.case, q.cpus, q.work) for q in questions],
+        schema={name: rows.schema[name] for name in key},
+        orient="row",
+    ).unique(maintain_order=True)
+    return asked.join(rows, on=key, maintain_order="left_right").select(rows.columns)
 
 
 def main() -> int:
@@ -112,7 +133,9 @@ def main() -> int:
         rows.write_parquet(arguments.output)
     print(predictions_page.summary(rows))
     if arguments.write:
-        predictions_page.write(arguments.write, rows)
+        kept = merged(KEPT, rows, plan().questions)
+        kept.write_parquet(KEPT)
+        predictions_page.write(arguments.write, kept)
     return int(len(runs) < len(wanted))
 
 

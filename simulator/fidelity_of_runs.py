@@ -101,8 +101,8 @@ def fidelity_of_runs(
     * `replay`, `replay_low`, `replay_high`: the same of the replays, of which the median over those
       of one recording is taken first;
     * `ratio`: `replay` divided by `real`; null where that is 0;
-    * `inside`: `replay` lies between `real_low` and `real_high`; a distance may be smaller. Null
-      if either is unknown;
+    * `inside`: `replay` lies between `real_low` and `real_high`, to three digits; a distance may be
+      smaller. Null if either is unknown;
     * `runs`: the number of recordings.
 
     `set`, `costs`, `where`, `others` and `external` are those of `fidelity`.
@@ -262,6 +262,11 @@ def _row(
     middle, real = row["replay"], row["real"]
     if middle is not None and real is not None:
         row["ratio"] = middle / real if real else None
-        low = 0 if measure in DISTANCES else row["real_low"]
-        row["inside"] = low <= middle <= row["real_high"]
+        low = 0.0 if measure in DISTANCES else _three_digits(row["real_low"])
+        row["inside"] = low <= _three_digits(middle) <= _three_digits(row["real_high"])
     return row
+
+
+def _three_digits(value: float) -> float:
+    """What is less apart is the same: waits end at clock ticks, a few us later or earlier."""
+    return float(f"{value:.3g}")

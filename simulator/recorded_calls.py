@@ -47,6 +47,8 @@ def futexes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     `mutex`: all who waited for the word expected to find there what a held mutex has. `service`
     tells names of threads apart that differ in more than digits.
     """
+    if not _recorded(trace):
+        return pl.DataFrame(schema=_FUTEXES)
     numbers = list(futex_numbers(trace))
     entries = futex_calls(trace).filter(pl.col("waits") | pl.col("wakes")).collect()
     words = entries.filter("waits").group_by("pid", "address").agg(pl.col("mutex").all())
@@ -98,7 +100,7 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     """
     known = names(trace.info.get("machine"))
     numbers = {number: name in WRITES for number, name in known.items() if name in READS + WRITES}
-    if not numbers:
+    if not numbers or not _recorded(trace):
         return pl.DataFrame(schema=_CALLS)
     of_process = threads.select(
         "utid",
@@ -139,3 +141,8 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     if calls.filter("enters")["value"].is_null().all():
         return pl.DataFrame(schema=_CALLS)
     return calls.with_columns(pl.col("value").fill_null(-1)).select(_CALLS.names()).cast(_CALLS)
+
+
+def _recorded(trace: Trace) -> bool:
+    """Whether there is any call: the questions above are long, and most recordings have none."""
+    return not trace.system_calls.head(1).collect().is_empty()

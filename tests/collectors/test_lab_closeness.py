@@ -14,7 +14,7 @@ from schedscope.simulator.replay import replay
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from lab import closeness  # noqa: E402
+from lab import closeness
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +63,17 @@ def test_a_null_model_that_is_nearer_is_not_twice_as_far(rows: pl.DataFrame) -> 
     assert _cells(apart[2])[4] == "0 of 1"
 
 
-def test_rows_are_kept_with_six_digits(rows: pl.DataFrame, tmp_path: Path) -> None:
-    table = tmp_path / "rows.csv"
-    assert closeness.read(table).is_empty()
+def test_rows_of_other_cells_are_kept(rows: pl.DataFrame, tmp_path: Path) -> None:
+    table = tmp_path / "rows.parquet"
+    assert closeness.merged(closeness.read(table), rows).equals(rows)
     closeness.write(table, rows)
-    kept = closeness.read(table)
-    assert kept.schema == rows.schema
-    assert kept.select("group", "measure", "inside").equals(
-        rows.select("group", "measure", "inside")
-    )
-    assert kept["replay"].to_list() == pytest.approx(rows["replay"].to_list(), rel=1e-5)
     assert list(tmp_path.iterdir()) == [table]
+    other = rows.with_columns(cell=pl.lit("hogs"))
+    both = closeness.merged(closeness.read(table), other)
+    assert both.equals(pl.concat([rows, other]))
+    again = closeness.merged(both, rows.with_columns(replay=pl.lit(0.0)))
+    assert again.filter(cell="make")["replay"].unique().to_list() == [0.0]
+    assert again.height == both.height
 
 
 def test_tables_go_between_their_marks(rows: pl.DataFrame, tmp_path: Path) -> None:

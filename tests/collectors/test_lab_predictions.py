@@ -200,3 +200,27 @@ def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) ->
     text = predictions_page.summary(rows)
     assert f"| a to b | 1 | eevdf | {expected} | hogs, sleepers | 2026-01-03 |" in text
     assert f"| all |  |  | {expected} |  | 2026-01-03 |" in text
+
+
+def test_rows_of_other_cases_stay_when_some_are_predicted_anew(tmp_path: Path) -> None:
+    questions = [q for q in predict.plan().questions if q.case == "6.12 to 6.12" and q.cpus == 1]
+    schema = {"case": pl.String, "cpus": pl.Int32, "work": pl.String, "recorded_on": pl.String}
+    schema |= dict(factors.SCHEMA)
+
+    def rows(works: list[str], value: float) -> pl.DataFrame:
+        return pl.DataFrame(
+            [
+                {"case": "6.12 to 6.12", "cpus": 1, "work": work, "figure": figure, "value": value}
+                for work in works
+                for figure in ("total", "p50")
+            ],
+            schema=schema,
+        )
+
+    kept = tmp_path / "kept.parquet"
+    first = predict.merged(kept, rows(["sleepers", "hogs", "gone"], 1), questions)
+    assert first["work"].to_list() == ["hogs", "sleepers"]  # the plan's order, and no other work
+    assert first["figure"].unique().to_list() == ["total"]  # what the page shows
+    first.write_parquet(kept)
+    then = predict.merged(kept, rows(["sleepers"], 2), questions)
+    assert then.select("work", "value").rows() == [("hogs", 1.0), ("sleepers", 2.0)]
