@@ -20,6 +20,9 @@ import schedscope as ss
 from lab import guests, machines, schedulers, xen
 from lab.guests import Kernel
 
+ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""Words before a command that is killed when this program is."""
+
 _DISK = 512 << 20
 
 
@@ -122,7 +125,7 @@ def boot(
     try:
         with (folder / "qemu.log").open("wb") as log:
             subprocess.run(
-                words, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                [*ENDS_WITH_US, *words], env=environment, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, timeout=timeout, check=True,
             )  # fmt: skip
     except subprocess.TimeoutExpired:

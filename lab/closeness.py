@@ -27,7 +27,7 @@ from lab.factors import roles
 from lab.guests import HERE
 from lab.plan import plan
 from lab.predict import captures, machines
-from schedscope.simulator.fidelity_of_runs import FEWEST, of_ways
+from schedscope.simulator.fidelity_of_runs import FEWEST, null_models, of_ways
 from schedscope.simulator.replay import Replay, replay
 from schedscope.trace import Trace
 
@@ -67,9 +67,14 @@ def compared(
         replay_low=pl.Series(errors).min(),
         replay_high=pl.Series(errors).max(),
     )
-    rows = of_ways(ways, mine=mine).with_columns(pl.col("measure").cast(pl.String))
+    # Null models are far off anyway, and replayed once.
+    said = [
+        of_ways(ways, policies=[own], mine=mine),
+        of_ways(ways, policies=null_models(own), mine=mine, replays=1),
+    ]
+    rows = [one.with_columns(pl.col("measure").cast(pl.String)) for one in said]
     return (
-        pl.concat([rows, host], how="diagonal_relaxed")
+        pl.concat([*rows, host], how="diagonal_relaxed")
         .with_columns(
             group=pl.lit(group),
             cell=pl.lit(cell),

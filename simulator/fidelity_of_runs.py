@@ -148,7 +148,8 @@ def of_ways(
         raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
     for way in ways:
         require_also(way.trace, "wakeup_events", "fidelity")
-    asked = _default(ways[0].policy) if policies is None else policies
+    own = ways[0].policy
+    asked = [own, *null_models(own)] if policies is None else policies
     chosen, given = asked_policies(asked, set)
     counted = [None] * len(ways) if mine is None else list(mine)
     both = list(zip(ways, counted, strict=True))
@@ -185,9 +186,10 @@ def _check_number(runs: int) -> None:
         )
 
 
-def _default(own: str) -> list[str]:
+def null_models(own: str) -> list[str]:
+    """What the model of a recorded scheduler must be better than."""
     family = declaration(own)["family"]
-    return [own, *(name for name in NULL_MODELS if name != family)]
+    return [name for name in NULL_MODELS if name != family]
 
 
 def _replays(

@@ -36,7 +36,7 @@ from lab import (  # noqa: E402
     packages,
     page,
 )
-from lab.boots import Cell, Run, earlier  # noqa: E402
+from lab.boots import ENDS_WITH_US, Cell, Run, earlier  # noqa: E402
 from lab.judges import Verdict, judge  # noqa: E402
 
 FIXTURES = ROOT / "fixtures/lab"
@@ -510,3 +510,28 @@ def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
     assert verdict.threads >= 16, verdict
     # Those that are preempted on their way to sleep (docs/lab.md): two in one run of some ten.
     assert verdict.switch_ins <= 2, verdict.examples
+
+
+def test_an_emulator_ends_with_the_program_that_called_it() -> None:
+    """However that ends: a machine that nobody waits for would go on for minutes."""
+    program = (
+        "import subprocess, threading\n"
+        f"words = [*{ENDS_WITH_US!r}, 'sh', '-c', 'echo $$; exec sleep 600']\n"
+        "threading.Thread(target=subprocess.run, args=[words]).start()\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert caller.stdout is not None
+    called = int(caller.stdout.readline())
+    assert Path(f"/proc/{called}").exists()
+    caller.kill()
+    caller.wait()
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{called}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(called, 9)
+    pytest.fail("it went on")
