@@ -27,25 +27,23 @@ def bound_by_waiting(trace: Trace, homes: Mapping[int, int]) -> dict[int, int]:
     They waited so for `ENOUGH` in waits of at least `LONG`, and for a quarter of the
     time of these waits.
     """
+    if not homes:
+        return {}
+    long = (pl.col("state") == "runnable") & (pl.col("dur") >= LONG)
+    idles = (pl.col("utid") < trace.ncpu) & (pl.col("state") == "running")
+    rows = trace.states.filter(long | idles).select("utid", "cpu", "ts", "dur").collect()
     home = pl.DataFrame(
         {"utid": list(homes.keys()), "home": list(homes.values())},
         schema={"utid": pl.UInt32, "home": pl.Int64},
     )
     waits = (
-        trace.states.filter((pl.col("state") == "runnable") & (pl.col("dur") >= LONG))
-        .join(home.lazy(), on="utid")
+        rows.join(home, on="utid")
         .filter(pl.col("dur").sum().over("utid") >= ENOUGH)
         .select("utid", "home", "ts", "dur")
-        .collect()
     )
     if waits.is_empty():
         return {}
-    idle = (
-        trace.states.filter((pl.col("utid") < trace.ncpu) & (pl.col("state") == "running"))
-        .select("cpu", "ts", "dur")
-        .sort("cpu", "ts")
-        .collect()
-    )
+    idle = rows.filter(pl.col("utid") < trace.ncpu).sort("cpu", "ts")
     begins = waits["ts"].to_numpy()
     ends = begins + waits["dur"].to_numpy()
     # How much of each wait the idlest other CPU could have taken.
