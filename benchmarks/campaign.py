@@ -11,7 +11,7 @@ came. What is recorded or predicted already is not done again, so it can be stop
     python benchmarks/campaign.py FOLDER --fidelity
     python benchmarks/campaign.py FOLDER --page docs/whatif-campaign.md
 
-FOLDER keeps the recordings and `cells.csv`, a row for each cell, service and figure, with date and
+The page shows the tables that are kept in `benchmarks/campaign`. FOLDER keeps the recordings and `cells.csv`, a row for each cell, service and figure, with date and
 kernel. With `--fidelity` the recordings of each cell are replayed as they were configured, and
 `fidelity.parquet` says how close the replays are. Half of the cells are set aside, as on a
 chessboard: no rule may be tuned on them, and they are only predicted with `--prove`. Needs root,
@@ -187,12 +187,12 @@ def main() -> None:
     parser.add_argument("--fidelity", action="store_true", help="replays as configured, all cells")
     parser.add_argument("--page", type=Path, metavar="FILE.md", help="put the tables into a page")
     args = parser.parse_args()
+    if args.page:
+        put_into(args.page)
+        return
     args.folder.mkdir(exist_ok=True)
     table = args.folder / "cells.csv"
     rows = read(table)
-    if args.page:
-        put_into(args.page, rows, closeness.read(args.folder / "fidelity.parquet"))
-        return
     only = args.only.split(",") if args.only else list(WORKLOADS)
     asked = [
         cell

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from lab import closeness
 
 NULL_MODEL = "rr"
@@ -140,18 +139,27 @@ def _ms(ns: int | None) -> str:
     return f"{ns / 1e6:,.0f}" if ns >= 1e8 else f"{ns / 1e6:.3g}"
 
 
-BEGIN, END = "<!-- the tables of benchmarks/campaign.py -->", "<!-- end of the tables -->"
+KEPT = Path(__file__).parent
+"""Where the tables of the page are kept: of the first campaign (`cells.csv`), of the second
+(`again.csv`), and of replays of the recordings of the second (`fidelity.parquet`)."""
+
+_MARK = "<!-- {} of benchmarks/campaign.py: {} -->"
 
 
-def put_into(page: Path, rows: list[dict[str, Any]], replayed: pl.DataFrame) -> None:
-    """The tables, between their marks on the page; `replayed` are the rows of `--fidelity`."""
-    head, _, rest = page.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    tables = (
-        *closeness.tables(replayed, "workload"),
-        summary(rows),
-        by_workload(rows),
-        every_cell(rows),
-    )
-    lines = [line for table in tables for line in ("", *table)]
-    page.write_text("\n".join([head + BEGIN, *lines, "", END]) + tail)
+def put_into(page: Path) -> None:
+    """The kept tables, between their marks on the page."""
+    first, again = read(KEPT / "cells.csv"), read(KEPT / "again.csv")
+    replayed = closeness.read(KEPT / "fidelity.parquet")
+    tables = {
+        "again": [summary(again), by_workload(again)],
+        "fidelity": closeness.tables(replayed, "workload"),
+        "cells": [summary(first), by_workload(first), every_cell(first)],
+    }
+    text = page.read_text()
+    for name, parts in tables.items():
+        begin, end = _MARK.format("tables", name), _MARK.format("end", name)
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
+        lines = [line for part in parts for line in ("", *part)]
+        text = "\n".join([head + begin, *lines, "", end]) + tail
+    page.write_text(text)

@@ -127,6 +127,17 @@ def test_a_sender_that_meets_waits_for_its_reader() -> None:
     assert any(r.endswith("writer 6-7") for r in runs)  # not before the reader came back at 6
 
 
+def test_two_senders_that_meet_each_other_do_not_wait_for_ever() -> None:
+    """Each has something for the other before it waits: the one that comes second just sends."""
+    b = Builder()
+    one, two = b.thread("one"), b.thread("two")
+    one.run("1ms").signal(two, meet=True).run("1ms").wait_for(two).run("1ms")
+    two.run("2ms").signal(one, meet=True).run("1ms").wait_for(one).run("2ms")
+    runs = drawn(simulate(b.workload(), policy="fifo", cpus=2))
+    # `two` sends at 2 ms and waits at 3 ms; then `one` sends, and has its signal already.
+    assert {run.partition(" ")[2] for run in runs} == {"one 0-1", "two 0-3", "two 3-5", "one 3-5"}
+
+
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
 def test_same_seed_same_bytes(policy: str) -> None:
     workload = make(3, tasks=6, run="20ms")

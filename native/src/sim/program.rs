@@ -27,6 +27,13 @@ impl Engine<'_> {
         }
     }
 
+    /// Whether `sender` sleeps until `reader` waits for its signal.
+    fn waits_to_meet(&self, sender: Tid, reader: Tid) -> bool {
+        let next = self.next_step[sender as usize] as usize;
+        matches!(self.load.steps.get(next), Some(Step::Signal { to, pair, .. })
+            if *to == reader && self.meeting[*pair as usize] == Some(sender))
+    }
+
     /// The burst of the thread on `c` is over: take its next steps.
     pub(super) fn advance(&mut self, c: Cpu) {
         let Some(t) = self.world.cpus[c as usize].curr else {
@@ -117,7 +124,8 @@ impl Engine<'_> {
                     sync,
                     meet,
                 } => {
-                    if meet && self.waiting[to as usize].is_none_or(|w| w.channel != pair) {
+                    let comes = self.waiting[to as usize].is_some_and(|w| w.channel == pair);
+                    if meet && !comes && !self.waits_to_meet(to, t) {
                         // It sends when its reader has come to wait for it.
                         self.next_step[t as usize] -= 1;
                         self.meeting[pair as usize] = Some(t);

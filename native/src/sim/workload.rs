@@ -34,7 +34,8 @@ pub enum Step {
     },
     /// Send one signal along each of `pair` and `inbox` and wake their reader
     /// if that is what it waits for. `sync`: the sender is about to sleep.
-    /// `meet`: the sender first waits until the reader waits for it on `pair`.
+    /// `meet`: the sender first waits until the reader waits for it on `pair`, unless
+    /// the reader does the same to it: a signal does not really wait for anyone.
     /// `cost`: CPU time that raising the wake takes, used only if one is raised.
     Signal {
         to: Tid,
