@@ -40,6 +40,9 @@ off by up to 16 % by chance (of three hogs on two CPUs, 5 to 95 % of resamples o
 LONGER = 3
 """What ended in the recording may take so many times as long to end in a replay."""
 
+FEW = 5
+"""Roles that waited less often are left out: their quantiles are one wait or another, by chance."""
+
 TIMES = ("total", "p50", "p90", "p99")
 """Figures in ns, of the waits of a role; the others are counts."""
 COUNTS = ("waits", "preemptions", "migrations")
@@ -226,6 +229,12 @@ def compare(
                 off = factor(figure, statistics.median(values), middle)
                 rows.append({**about, "model": model, "factor": off, **_span(values)})
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def of_enough_waits(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of roles that really waited `FEW` times or more, in the median of the repeats."""
+    few = rows.filter(pl.col("figure") == "waits", pl.col("real") < FEW)["role"].unique()
+    return rows.filter(~pl.col("role").is_in(few.implode()))
 
 
 def _values(found: Sequence[Figures], role: str, figure: str) -> list[float]:

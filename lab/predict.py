@@ -20,7 +20,7 @@ import schedscope as ss
 from lab import predictions_page
 from lab.__main__ import default_cache, matrix, one
 from lab.boots import Cell, Run, earlier
-from lab.factors import compare
+from lab.factors import compare, of_enough_waits
 from lab.guests import HERE
 from lab.plan import Question, plan
 from schedscope.simulator.replay import replay
@@ -48,6 +48,7 @@ def compared(questions: Sequence[Question], runs: dict[Cell, Run]) -> Iterator[p
         else:
             target = None if asked.same else replay(after[0])
             rows = compare(before, after, asked.under.policy, target=target)
+        rows = of_enough_waits(rows)
         print(f"{asked.case}, {asked.cpus} CPUs, {asked.work}: replayed", flush=True)
         key = {"case": asked.case, "cpus": asked.cpus, "work": asked.work}
         key |= {"recorded_on": recorded_on(runs[asked.after])}

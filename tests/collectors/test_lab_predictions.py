@@ -116,6 +116,17 @@ def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
     assert set(compared(same=True)["model"]) == {"fifo", "rr", "repeats"}
 
 
+def test_roles_that_hardly_waited_are_left_out() -> None:
+    rows = compared(same=False)
+    waits = {row["role"]: row["real"] for row in rows.filter(figure="waits").to_dicts()}
+    assert waits == {"hog": 2, "hog nice 5": 1}
+    assert factors.of_enough_waits(rows).is_empty()
+    often = pl.when(pl.col("role") == "hog").then(pl.lit(50.0)).otherwise("real")
+    kept = factors.of_enough_waits(rows.with_columns(real=often))
+    assert set(kept["role"]) == {"hog"}
+    assert kept.height == rows.filter(role="hog").height
+
+
 def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
     """hog2 was recorded at nice 5 under rr, and is asked for at nice 0."""
     before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo")]
