@@ -11,11 +11,12 @@ came. What is recorded or predicted already is not done again, so it can be stop
     python benchmarks/campaign.py FOLDER --fidelity
     python benchmarks/campaign.py FOLDER --page docs/whatif-campaign.md
 
-The page shows the tables that are kept in `benchmarks/campaign`. FOLDER keeps the recordings and `cells.csv`, a row for each cell, service and figure, with date and
-kernel. With `--fidelity` the recordings of each cell are replayed as they were configured, and
-`fidelity.parquet` says how close the replays are. Half of the cells are set aside, as on a
-chessboard: no rule may be tuned on them, and they are only predicted with `--prove`. Needs root,
-for ftrace, nice values and control groups, a C compiler, and for the workload `sockets` hackbench.
+The page shows the tables that are kept in `benchmarks/campaign`. FOLDER keeps the recordings and
+`cells.csv`, a row for each cell, service and figure, with date and kernel. With `--fidelity` the
+recordings of each cell are replayed as they were configured, and `fidelity.parquet` says how close
+the replays are. Half of the cells are set aside, as on a chessboard: no rule may be tuned on them,
+and they are only predicted with `--prove`. Needs root, for ftrace, nice values and control groups,
+a C compiler, and for the workload `sockets` hackbench.
 """
 
 from __future__ import annotations
