@@ -19,7 +19,7 @@ import polars as pl
 from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.needs import require_also
 from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.policies import declaration
+from schedscope.analysis._base.policies import declaration, names, resolve, rules
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity import asked_policies
 from schedscope.simulator.fidelity_figures import Figures, time_error, wasserstein
@@ -45,9 +45,6 @@ MEASURES = {
 
 DISTANCES = ("wait_distance", "cpu_time_err")
 """Figures of two traces: of a replay and each other recording, and of two recordings."""
-
-NULL_MODELS = ("fifo", "rr", "ps", "bfs", "cfs", "eevdf")
-"""What a model of the host's scheduler must be better than; its own family is left out."""
 
 FEWEST = 3
 """Fewer recordings show no range."""
@@ -89,7 +86,7 @@ def fidelity_of_runs(
 
     `traces` are three or more recordings of one workload on one machine, at best five. Each is
     replayed `replays` times under each of the `policies`: by default the model of the recorded
-    scheduler, then fifo, rr, ps, bfs and the other of cfs and eevdf.
+    scheduler, then those that know nothing of it (`null_models`).
 
     * `measure`, `unit`: `waits`, `preemptions`, `switches` and `migrations` are numbers; `wait_p50`
       and `wait_p99` are quantiles of the waits (ns), `depth` is the mean number of threads waiting
@@ -187,9 +184,16 @@ def _check_number(runs: int) -> None:
 
 
 def null_models(own: str) -> list[str]:
-    """What the model of a recorded scheduler must be better than."""
-    family = declaration(own)["family"]
-    return [name for name in NULL_MODELS if name != family]
+    """What the model of a recorded scheduler must be better than: policies that know nothing of it.
+
+    Those that never let a CPU idle while a thread waits, as an ideal would not, and the newest one
+    of each other family that keeps virtual times, as Linux does.
+    """
+    ideal = names(lambda row: row["work_conserving"])
+    virtual = dict.fromkeys(row["family"] for row in rules("keeps_virtual_time").values())
+    known = [*ideal, *(resolve(family) for family in virtual)]
+    mine = declaration(own)["family"]
+    return [name for name in known if declaration(name)["family"] != mine]
 
 
 def _replays(

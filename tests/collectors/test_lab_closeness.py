@@ -37,7 +37,7 @@ def test_the_right_model_is_inside_and_the_others_are_counted_beside_it(
     assert own.drop_nulls("inside")["inside"].all()
     assert own["against"].unique().to_list() == ["rr"]
     assert own.filter(measure=closeness.HOST)["replay"].item() == pytest.approx(0, abs=1e-6)
-    assert {"fifo", "ps", "bfs", closeness.OTHER} == set(rows["model"]) - {"own"}
+    assert {"fifo", "srtf", "ps", "bfs", closeness.OTHER} == set(rows["model"]) - {"own"}
     inside, apart = closeness.tables(rows, "machine")
     first = dict(zip(_cells(inside[0]), _cells(inside[2]), strict=True))
     assert first["machine"] == "one"

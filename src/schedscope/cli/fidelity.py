@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="NAME,...",
         help="policies (default: the model of the recorded scheduler, its releases, fifo, rr; with"
-        " three captures or more that model, fifo, rr, ps, bfs, and cfs or eevdf)",
+        " three captures or more that model, the ideal policies, bfs, and cfs or eevdf)",
     )
     parser.add_argument(
         "--set",
