@@ -424,6 +424,13 @@ impl World {
         self.cpu_events.disarm(slot);
     }
 
+    /// Whether the policy's timer `id` is still to fire.
+    pub fn timer_is_armed(&mut self, id: u32) -> bool {
+        let slot = self.change_slot() + 1 + id;
+        self.cpu_events.grow(slot as usize + 1);
+        self.cpu_events.is_armed(slot)
+    }
+
     /// The appointment of the next move between groups.
     #[inline]
     pub(super) fn move_slot(&self) -> u32 {

@@ -64,22 +64,63 @@ fn eevdf_requests_end_at_ticks() {
 }
 
 #[test]
-fn eevdf_of_7_2_ends_requests_at_their_deadlines() {
-    // 3 ms; a tick every second. b is nice 5: 335 of 1024, so that its 3 ms of running are
-    // 9.17 of virtual time, which is its deadline.
+fn eevdf_of_7_2_ends_the_requests_of_who_takes_the_cpu_at_their_deadlines() {
+    // 3 ms; ticks of 10. b is nice 5: 335 of 1024, so that its 3 ms of running are 9.17 of virtual
+    // time, which is its deadline.
     // At 3: a has 3, the average is 3 * 1024 / 1359 = 2.26: b runs, to 6.
     // At 6: a has 3, b 9.17, the average is 4.52: a, to 9 and a deadline of 6.
-    // At 9: a has 6, the average is 6.78: still eligible, deadlines 9 and 18.3: a, to 12.
-    // At 12: a has 9, the average is 9.04: a again, to 15; then 12 and 11.3: b.
-    let set = [("base_slice", "3ms"), ("hz", "1")];
-    let ran = on_one_cpu(&hogs(&[0, 5], 20), "eevdf-7.2", &set, 1000);
+    // At 9: a has 6, the average is 6.78: still eligible, deadlines 9 and 18.3: a again, and as
+    // nobody was switched to, no timer is set. At the tick of 10, a has 7, the average is 7.5.
+    // At the tick of 20: a has 17, the average is 15.1: b, to 23.
+    let set = [("base_slice", "3ms"), ("hz", "100")];
+    let ran = on_one_cpu(&hogs(&[0, 5], 40), "eevdf-7.2", &set, 1000);
     let want = [
         "cpu0 a 0..3",
         "cpu0 b 3..6",
-        "cpu0 a 6..15",
-        "cpu0 b 15..18",
+        "cpu0 a 6..20",
+        "cpu0 b 20..23",
+        "cpu0 a 23..26",
     ];
-    assert_eq!(first(&ran, 4), want);
+    assert_eq!(first(&ran, 5), want);
+
+    // s, of nice 5, comes at 9.5, where a has 6.5 and the average is 7.2: the timer is set to the
+    // deadline of a, at 12. Then a has 9, b 9.17, s 7.2, and the average is 8.7.
+    let mut b = hogs(&[0, 5], 40);
+    let s = b.add("s", &[run(1)]);
+    (s.start, s.nice) = (Some(19 * MS / 2), 5);
+    let ran = on_one_cpu(&b, "eevdf-7.2", &set, 1000);
+    assert_eq!(first(&ran, 4)[2..], ["cpu0 a 6..12", "cpu0 s 12..13"]);
+}
+
+#[test]
+fn eevdf_of_7_2_leaves_its_timer_set_until_nobody_runs() {
+    // Requests of 3 ms, ticks of 10. The timer is set for a, to 3. b takes the CPU at 1, alone: the
+    // timer stays as it is, also when c comes. At 3, b has 2 and c 1: b is not eligible, although
+    // its request goes to 4.
+    let set = [
+        ("base_slice", "3ms"),
+        ("hz", "100"),
+        ("wakeup_preemption", "off"),
+    ];
+    let mut b = Build::new(1);
+    b.add("a", &[run(1)]);
+    b.add("b", &[run(30)]);
+    b.add("c", &[run(30)]).start = Some(2 * MS);
+    let ran = on_one_cpu(&b, "eevdf-7.2", &set, 1000);
+    let want = ["cpu0 a 0..1", "cpu0 b 1..3", "cpu0 c 3..6"];
+    assert_eq!(first(&ran, 3), want);
+}
+
+#[test]
+fn eevdf_who_goes_on_after_a_request_is_not_protected() {
+    // The same with ticks of 1 ms and no timer; roundings let b go on for a tick. a is picked again
+    // at 10, 13 and 16. At 17 it has 13, the average is 12.8: b, in the middle of a's request.
+    let set = [ROUND[0], ROUND[1], ("hrtick", "off")];
+    for policy in ["eevdf-6.12", "eevdf-6.17", "eevdf-6.18", "eevdf-7.2"] {
+        let ran = on_one_cpu(&hogs(&[0, 5], 40), policy, &set, 1000);
+        let want = ["cpu0 a 0..3", "cpu0 b 3..7", "cpu0 a 7..17"];
+        assert_eq!(first(&ran, 3), want, "{policy}");
+    }
 }
 
 #[test]
@@ -183,6 +224,22 @@ fn eevdf_a_debtor_that_wakes_in_the_queue_gets_what_ran_since_the_last_update() 
     assert_eq!(back("eevdf-6.6"), "cpu0 d 11..12");
     for policy in ["eevdf-6.12", "eevdf-6.17", "eevdf-6.18", "eevdf-7.2"] {
         assert_eq!(back(policy), "cpu0 d 8..9", "{policy}");
+    }
+}
+
+#[test]
+fn eevdf_of_7_2_updates_what_runs_before_a_debtor_wakes_in_the_queue() {
+    // The same without ticks or timer in between: d keeps its place at 2, and so has 3 in the end.
+    // Where h is updated to 6 first, the average is 4, and d, behind it by 2, is placed where h is.
+    let set = [ROUND[0], ("hz", "100"), ("hrtick", "off")];
+    let mut b = Build::new(1);
+    b.add("d", &[run(2), sleep(6), run(1)]);
+    b.add("h", &[run(30)]);
+    for (policy, want) in [("eevdf-6.18", 3.0), ("eevdf-7.2", 7.0)] {
+        let ran = on_one_cpu(&b, policy, &set, 100);
+        assert_eq!(ran.drawn()[2], "cpu0 d 8..9", "{policy}");
+        let of_it = series(&ran, 0, 0);
+        assert_eq!(of_it.last().unwrap().1 / 1e6, want, "{policy}");
     }
 }
 

@@ -8,11 +8,11 @@
 //! sleeps with negative lag stays in the queue until it has worked it off.
 //!
 //! Slices end at ticks, as HRTICK is off by default up to 6.18; in 7.2 it is on, and a timer ends
-//! them at the virtual deadline (hrtick_start_fair). A thread may have a slice of its own from 6.12
-//! on: `eevdf_slices`. What real-time threads leave to others: `linux_fair_server` from 6.12 on,
-//! before it `linux_rt_bandwidth`. Deadline threads: `linux_deadline`. Left out besides: core
-//! scheduling, of 7.2 also NI_RATE, and that its timer runs longer the more of a CPU interrupts
-//! take. Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`. Settings: `eevdf_spec`.
+//! those of threads that took the CPU from another one at the virtual deadline (hrtick_start_fair).
+//! A thread may have a slice of its own from 6.12 on: `eevdf_slices`. What real-time threads leave
+//! to others: `linux_fair_server` from 6.12 on, before it `linux_rt_bandwidth`. Deadline threads:
+//! `linux_deadline`. Left out besides: core scheduling, of 7.2 also NI_RATE, and that its timer runs
+//! longer the more of a CPU interrupts take. Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`. Settings: `eevdf_spec`.
 //! CPU choice: `linux_wake`, `linux_util`; loads: `linux_load`; balancing: `linux_domains`, which
 //! pulls the thread that was queued or picked longest ago (detach_tasks), unless it ran on that CPU
 //! a moment ago (task_hot).
@@ -65,6 +65,7 @@ pub(super) fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<B
         relative: s.is_on("place_rel_deadline"),
         delay: s.is_on("delay_dequeue"),
         zero: s.is_on("delay_zero"),
+        delay_keeps_lag: s.is_on("delay_keeps_lag"),
         preempt: s.is_on("wakeup_preemption"),
         skips_clock: s.is_on("skip_clock_update"),
         lazy: s.is_on("lazy_preemption"),
@@ -131,10 +132,14 @@ impl Eevdf {
             }
         };
         self.q.touch(t);
-        self.q.go_on(root, self.q.groups.queue_of(t, c), t);
+        let its = self.q.groups.queue_of(t, c);
+        let goes_on = self.q.rqs[its as usize].prev == Some(t);
+        self.q.go_on(root, its, t);
         self.q.groups.runs(w.now(), t, true);
         w.take_run(c);
-        self.q.arm(w, c, SHORTEST_HRTICK);
+        if !goes_on {
+            self.q.arm(w, c, SHORTEST_HRTICK);
+        }
         Some(t)
     }
 
@@ -166,7 +171,7 @@ impl Eevdf {
         self.q.touch(t);
         self.q.se[t as usize].home = c;
         self.q.come(w, q, t);
-        self.q.arm(w, c, SHORTEST_HRTICK);
+        self.q.arm_if_idle(w, c);
         if w.recording() {
             self.q.show(w, q, t);
         }
@@ -181,11 +186,14 @@ impl Eevdf {
         }
     }
 
-    /// A sleeper that is still in the tree wakes where it is. Its lag is that at the last update
-    /// of the CPU's running thread, as in `ttwu_runnable`, which updates nothing before (core.c
-    /// and `requeue_delayed_entity` in fair.c, 6.12 to 6.18): what that has run since is then all
-    /// in favour of the sleeper.
+    /// A sleeper that is still in the tree wakes where it is. Up to 6.18 its lag is that at the
+    /// last update of the CPU's running thread, as in `ttwu_runnable`, which updates nothing before
+    /// (core.c and `requeue_delayed_entity` in fair.c): what that has run since is then all in
+    /// favour of the sleeper. In 7.2 `requeue_delayed_entity` updates first.
     fn reinstate(&mut self, w: &mut World, c: Cpu, t: Tid) {
+        if self.q.k.delay_keeps_lag {
+            self.q.update(w, c);
+        }
         let q = self.q.groups.queue_of(t, c);
         self.q.requeue_delayed(q, t);
         self.q.account(w, c, 1);
@@ -319,9 +327,6 @@ impl Policy for Eevdf {
         }
         self.q.update(w, cpu);
         self.q.servers.put_back(w, cpu);
-        if self.q.k.hrtick {
-            w.disarm_timer(u32::from(cpu));
-        }
         self.q.groups.runs(w.now(), t, false);
         match left {
             SwitchOutReason::Preempted | SwitchOutReason::SliceEnd | SwitchOutReason::Yielded => {
@@ -366,6 +371,9 @@ impl Policy for Eevdf {
             return self.pick_fair(w, cpu);
         }
         self.q.servers.turns_idle(w, cpu);
+        if self.q.k.hrtick {
+            w.disarm_timer(u32::from(cpu));
+        }
         None
     }
 
@@ -394,12 +402,7 @@ impl Policy for Eevdf {
             }
             return;
         }
-        let cpu = id as Cpu;
-        self.q.update(w, cpu);
-        // A tick in between has rounded a nanosecond away.
-        if !w.needs_resched(cpu) {
-            self.q.arm(w, cpu, 1);
-        }
+        self.q.request_timer(w, id as Cpu);
     }
 
     fn prefetch(&self, t: Tid) {

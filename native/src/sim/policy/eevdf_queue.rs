@@ -13,6 +13,9 @@ use super::linux_util::Use;
 /// The kernel's timer of a request is never set shorter.
 pub(super) const SHORTEST_HRTICK: i64 = 10_000;
 
+/// What roundings of virtual time may amount to between two settings of that timer.
+const ROUNDED: i64 = 1_000;
+
 /// Numbers of the series that `eevdf_spec` declares.
 const VRUNTIME: u16 = 0;
 const DEADLINE: u16 = 1;
@@ -27,6 +30,7 @@ pub(super) struct Features {
     pub(super) relative: bool,
     pub(super) delay: bool,
     pub(super) zero: bool,
+    pub(super) delay_keeps_lag: bool,
     pub(super) preempt: bool,
     pub(super) skips_clock: bool,
     pub(super) lazy: bool,
@@ -273,7 +277,9 @@ impl Rqs {
         (e, waits)
     }
 
-    /// Set the timer of `c` to the end of its thread's request, if anybody waits.
+    /// Set the timer of `c` to the end of its thread's request, if anybody waits: when it takes
+    /// the CPU from another one (`hrtick_start_fair` in `set_next_task_fair`). One that is chosen
+    /// again sets no timer, and its request then ends at a tick.
     pub(super) fn arm(&self, w: &mut World, c: Cpu, shortest: i64) {
         if !self.k.hrtick {
             return;
@@ -281,11 +287,35 @@ impl Rqs {
         let (Some(t), true) = self.running(c) else {
             return;
         };
+        w.arm_timer(u32::from(c), w.now() + self.left(t).max(shortest));
+    }
+
+    /// The same when somebody comes, if the timer is not set, whoever it was set for
+    /// (`hrtick_update`): a switch to a thread without others leaves it as it is.
+    pub(super) fn arm_if_idle(&self, w: &mut World, c: Cpu) {
+        if self.k.hrtick && !w.timer_is_armed(u32::from(c)) {
+            self.arm(w, c, SHORTEST_HRTICK);
+        }
+    }
+
+    /// How long `t` has to run until its request is done: rounded up, so that it is done then.
+    fn left(&self, t: Entity) -> i64 {
         let se = &self.se[t as usize];
-        let left = se.deadline - se.vruntime;
-        // Rounded up, so that the deadline is reached then.
-        let ns = (left * se.weight + NICE_0 - 1) / NICE_0;
-        w.arm_timer(u32::from(c), w.now() + ns.max(shortest));
+        ((se.deadline - se.vruntime) * se.weight + NICE_0 - 1) / NICE_0
+    }
+
+    /// The timer of `c` has fired: it chooses again in any case (`entity_tick`).
+    pub(super) fn request_timer(&mut self, w: &mut World, c: Cpu) {
+        self.update(w, c);
+        let (Some(t), true) = Self::running(self, c) else {
+            return;
+        };
+        // Ticks in between have rounded nanoseconds away; the kernel's timer is late, not early.
+        if !w.needs_resched(c) && self.left(t) < ROUNDED {
+            self.arm(w, c, 1);
+        } else {
+            w.resched(c, RescheduleReason::SliceEnd);
+        }
     }
 
     pub(super) fn show(&self, w: &mut World, q: Queue, t: Tid) {
@@ -303,6 +333,20 @@ impl Rqs {
         let se = &mut self.se[t as usize];
         let most = lag_limit(slice, self.k.jiffy, se.weight);
         se.lag = (v - se.vruntime).clamp(-most, most);
+    }
+
+    /// The same of a sleeper that stayed in `q`: what it has worked off counts, and in 7.2 not
+    /// that others came or went meanwhile (`update_entity_lag`).
+    fn note_lag_of_delayed(&mut self, q: Queue, t: Entity) {
+        let before = self.se[t as usize].lag;
+        self.note_lag(q, t);
+        let se = &mut self.se[t as usize];
+        if self.k.delay_keeps_lag {
+            se.lag = se.lag.max(before);
+        }
+        if self.k.zero {
+            se.lag = se.lag.min(0);
+        }
     }
 
     /// Give `t`, which is counted nowhere, its place in `q`.
@@ -354,14 +398,10 @@ impl Rqs {
 
     /// A sleeper, or a group without anybody runnable, leaves the tree at last.
     pub(super) fn finish_delayed(&mut self, w: &mut World, q: Queue, t: Entity) {
-        self.note_lag(q, t);
+        self.note_lag_of_delayed(q, t);
         self.take_out(q, t);
-        let zero = self.k.zero;
         let se = &mut self.se[t as usize];
         (se.delayed, se.on) = (false, false);
-        if zero {
-            se.lag = se.lag.min(0);
-        }
         self.raise_origin(q);
         self.gone(w, q, t);
     }
@@ -408,7 +448,7 @@ impl Queues for Rqs {
         // The last one to leave is the first to arrive (attach_tasks).
         for t in moving.iter().rev() {
             let q = self.arrive(w, to, *t);
-            self.arm(w, to, SHORTEST_HRTICK);
+            self.arm_if_idle(w, to);
             w.migrate(*t, to);
             self.come(w, q, *t);
             self.may_preempt(w, to, *t);
@@ -485,14 +525,23 @@ impl Rqs {
     /// What was delayed is runnable again, in `q` where it still is.
     pub(super) fn requeue_delayed(&mut self, q: Queue, t: Entity) {
         self.se[t as usize].delayed = false;
-        if self.k.zero {
+        let moves = if self.k.delay_keeps_lag {
+            self.note_lag_of_delayed(q, t);
+            let se = &self.se[t as usize];
+            self.average(q).vruntime() - se.lag != se.vruntime
+        } else if self.k.zero {
             self.note_lag(q, t);
-            if self.se[t as usize].lag > 0 {
-                self.take_out(q, t);
-                self.se[t as usize].lag = 0;
-                self.place(q, t, false);
-                self.insert(q, t);
-            }
+            let se = &mut self.se[t as usize];
+            let moves = se.lag > 0;
+            se.lag = se.lag.min(0);
+            moves
+        } else {
+            false
+        };
+        if moves {
+            self.take_out(q, t);
+            self.place(q, t, false);
+            self.insert(q, t);
         }
     }
 

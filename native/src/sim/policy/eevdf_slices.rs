@@ -11,7 +11,7 @@
 //!
 //! From 6.17 on a thread is protected only for the shortest slice in its queue when it is picked
 //! (set_protect_slice), and at each wakeup that does not preempt (update_protect_slice); when that
-//! is over it is rescheduled (update_curr).
+//! is over it is rescheduled whenever it is charged (update_curr), without slices of its own, too.
 //!
 //! Groups have the default slice here; in the kernel they have the shortest of what is in them.
 use super::super::workload::Tid;
@@ -92,10 +92,11 @@ impl Rqs {
         }
     }
 
-    /// Whether `e`, which runs in `q`, is to be rescheduled before its request is done.
+    /// Whether `e`, which runs in `q`, is to be rescheduled before its request is done: from 6.17
+    /// on whenever it is charged without protection, as after a request that it goes on after.
     pub(super) fn no_longer_protected(&self, q: Queue, e: Entity) -> bool {
         if self.k.shortest {
-            return self.k.parity && self.protection_is_over(e);
+            return self.k.parity && !self.is_protected(e);
         }
         let se = &self.se[e as usize];
         self.k.short && se.protected != se.deadline && !self.average(q).is_eligible(se.vruntime)

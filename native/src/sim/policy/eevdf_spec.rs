@@ -52,6 +52,11 @@ pub const SPEC: Spec = Spec {
             "such a sleeper never leaves with positive lag (6.12)",
         ),
         switch(
+            "delay_keeps_lag",
+            "off",
+            "such a sleeper's lag only shrinks, and the running thread is charged before it wakes (7.2)",
+        ),
+        switch(
             "own_slices",
             "on",
             "threads may have slices of their own (6.12)",
@@ -80,7 +85,7 @@ pub const SPEC: Spec = Spec {
         switch(
             "hrtick",
             "off",
-            "a timer ends a request at its deadline, not the next tick (7.2)",
+            "a timer ends the request of a thread that took the CPU from another at its deadline, not the next tick (7.2)",
         ),
         switch(
             "sis_util",
@@ -163,6 +168,7 @@ pub const SPEC: Spec = Spec {
             values: &[
                 ("hrtick", "on"),
                 ("lazy_preemption", "on"),
+                ("delay_keeps_lag", "on"),
                 ("newidle_raises_cost", "off"),
                 ("newidle_by_success", "on"),
             ],
