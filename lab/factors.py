@@ -40,7 +40,7 @@ off by up to 16 % by chance (of three hogs on two CPUs, 5 to 95 % of resamples o
 LONGER = 3
 """What ended in the recording may take so many times as long to end in a replay."""
 
-FEW = 5
+FEW = 10
 """Roles that waited less often are left out: their quantiles are one wait or another, by chance."""
 
 TIMES = ("total", "p50", "p90", "p99")
