@@ -48,7 +48,7 @@ def test_without_tracefs_and_tools_it_says_what_to_type(tmp_path: Path) -> None:
     only.mkdir()
     for tool in ("sh", "uname", "id", "dirname", "cat", "grep", "head", "sleep", "rm", "mount"):
         (only / tool).symlink_to(f"/usr/bin/{tool}")
-    hide = "umount -l /sys/kernel/debug/tracing /sys/kernel/tracing 2>/dev/null; "
+    hide = "umount -l /sys/kernel/debug/tracing /sys/kernel/tracing /sys/kernel/debug 2>/dev/null; "
     code = "import sys; from schedscope import doctor; sys.exit(doctor.main([]))"
     run = f'{hide} PATH={only} exec "$0" -c "$1"'
     done = subprocess.run(

@@ -372,7 +372,7 @@ def test_without_root_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.needs("unshare")
 def test_without_tracefs_it_says_how_to_get_it(tmp_path: Path) -> None:
     hidden = (
-        "umount -l /sys/kernel/debug/tracing /sys/kernel/tracing 2>/dev/null; "
+        "umount -l /sys/kernel/debug/tracing /sys/kernel/tracing /sys/kernel/debug 2>/dev/null; "
         f"exec sh {CAPTURE} -t ftrace -o x -- true"
     )
     done = subprocess.run(
