@@ -18,7 +18,7 @@ import sys
 import time
 
 YARDSTICK = "import polars"
-LIMITS = {"import schedscope": 0.3, "schedscope --help": 0.9}
+LIMITS = {"import schedscope": 0.3, "schedscope --help": 1.0}
 """Parts of the yardstick's CPU time."""
 
 COMMANDS = {
@@ -30,17 +30,18 @@ COMMANDS = {
 }
 
 
-def best(command: list[str], runs: int) -> tuple[float, float]:
-    """CPU and wall seconds, each the least of all runs."""
-    cpu, wall = [], []
+def best(runs: int) -> dict[str, tuple[float, float]]:
+    """CPU and wall seconds of each command, the least of all runs; they take turns."""
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(runs):
-        start = time.perf_counter()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        wall.append(time.perf_counter() - start)
-        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(cpu), min(wall)
+        for name, command in COMMANDS.items():
+            start = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            took[name].append((cpu, time.perf_counter() - start))
+    return {name: (min(c for c, _ in each), min(w for _, w in each)) for name, each in took.items()}
 
 
 def main() -> int:
@@ -48,7 +49,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="fail above the limits")
     parser.add_argument("--runs", type=int, default=9)
     args = parser.parse_args()
-    took = {name: best(command, args.runs) for name, command in COMMANDS.items()}
+    took = best(args.runs)
     yardstick = took[YARDSTICK][0]
     slow = []
     print(f"{'best of ' + str(args.runs):<28} {'CPU s':>6} {'wall s':>6}  of {YARDSTICK}  limit")
