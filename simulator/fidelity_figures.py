@@ -130,6 +130,7 @@ def time_error(real: pl.DataFrame, other: pl.DataFrame, by: list[str]) -> float 
     """Half the L1 distance of the CPU shares."""
     one, two = (f.group_by(by).agg(pl.col("dur").sum()) for f in (real, other))
     both = one.join(two, on=by, how="full", coalesce=True, suffix="_other").fill_null(0)
+    both = both.sort(by)  # sums of shares depend on their order in the last digit
     a = both["dur"].cast(pl.Float64)
     b = both["dur_other"].cast(pl.Float64)
     if not a.sum() or not b.sum():
