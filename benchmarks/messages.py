@@ -34,8 +34,8 @@ import polars as pl
 from quiet import Quiet
 
 import schedscope as ss
+from schedscope.simulator.repeated import repeated
 from schedscope.simulator.replay import replay
-from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.trace import Trace
 
 HERE = Path(__file__).resolve().parent
@@ -99,22 +99,12 @@ def figures(trace: Trace, threads: pl.DataFrame) -> Figures:
 def replays(trace: Trace, threads: pl.DataFrame, others: str) -> list[Figures]:
     """The same of each replay; no `others`: all threads are replayed."""
     way = replay(trace, where=WHO, others=others) if others else replay(trace)
-    shape = way.workload.machine
-    assert shape is not None
     rows = pl.DataFrame({"was": way.utids}).with_row_index("row")
     mine = rows.join(threads.rename({"utid": "was"}), on="was")
+    end = f"{4 * trace.duration}ns"
     settings = way.settings(way.policy)
     found = []
-    for i, machine in enumerate(shifted(shape, rate(settings, way.workload), PHASES)):
-        again = ss.simulate(
-            way.workload,
-            policy=way.policy,
-            machine=machine,
-            set=settings,
-            costs=way.costs,
-            seed=1 + i,
-            until=f"{4 * trace.duration}ns",
-        )
+    for again in repeated(way, policy=way.policy, set=settings, replays=PHASES, until=end):
         utids = mine.select(utid=(pl.col("row") + again.ncpu).cast(pl.UInt32))
         found.append(figures(again, utids))
     return found

@@ -25,6 +25,7 @@ from lab.__main__ import default_cache
 from lab.boots import Cell, Run, earlier
 from lab.factors import roles
 from lab.guests import HERE
+from lab.marks import between
 from lab.plan import plan
 from lab.predict import captures, machines
 from schedscope.simulator.fidelity_of_runs import FEWEST, null_models, of_ways
@@ -217,10 +218,8 @@ BEGIN, END = "<!-- tables: python -m lab.closeness --write -->", "<!-- end of th
 
 def put_into(page: Path, rows: pl.DataFrame) -> None:
     """The tables, between their marks on the page."""
-    head, _, rest = page.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
     lines = [line for table in tables(rows, "kernel, machine") for line in ("", *table)]
-    page.write_text("\n".join([head + BEGIN, *lines, "", END]) + tail)
+    page.write_text(between(page.read_text(), BEGIN, END, lines))
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 import schedscope as ss
 from lab.__main__ import default_cache, matrix
 from lab.boots import Run, earlier
+from lab.marks import between
 from lab.page import date
 from schedscope.analysis._base.needs import QUESTIONS, has
 from schedscope.cli import by_group
@@ -129,9 +130,7 @@ def main() -> int:
     print("\n".join(text))
     if given.write:
         page = given.write.read_text()
-        before, rest = page.split(BEGIN)
-        after = rest.split(END)[1]
-        given.write.write_text("\n".join([before + BEGIN, "", *text, "", END + after]))
+        given.write.write_text(between(page, BEGIN, END, ["", *text]))
     return int(any(cost.code for cost in costs))
 
 

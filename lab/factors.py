@@ -22,8 +22,8 @@ from schedscope.simulator.change import change
 from schedscope.simulator.change_groups import without_sessions
 from schedscope.simulator.groups import knows_groups
 from schedscope.simulator.machine import Machine
+from schedscope.simulator.repeated import repeated
 from schedscope.simulator.replay import Replay, replay
-from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.workload import Workload
 
 NO_CHANGE = "no change"
@@ -174,21 +174,16 @@ def _ran(
     """Replays as of `simulate` and `whatif`, their ticks at so many `phases`; as in the latter
     they go on to the end of the workload, if that ended in the recording.
     """
-    workload = workload or way.workload
-    shape = machine or workload.machine
-    assert shape is not None  # a workload from a trace has one
     ended = roles(way.trace)["exit_ts"].is_not_null().all()
-    hz = rate(settings, way.workload)
-    for i, shifted_machine in enumerate(shifted(shape, hz, phases)):
-        yield ss.simulate(
-            workload,
-            policy=policy if isinstance(policy, str) else policy(),
-            machine=shifted_machine,
-            set=settings,
-            costs=way.costs,
-            seed=1 + i,
-            until=f"{way.trace.duration * LONGER}ns" if ended else way.until,
-        )
+    return repeated(
+        way,
+        policy=policy,
+        set=settings,
+        replays=phases,
+        until=f"{way.trace.duration * LONGER}ns" if ended else None,
+        workload=workload,
+        machine=machine,
+    )
 
 
 def compare(

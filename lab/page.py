@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lab.boots import Cell, Run
 from lab.judges import Verdict
+from lab.marks import between
 
 BEGIN, END = "<!-- table: python -m lab --write docs/lab.md -->", "<!-- end of the table -->"
 
@@ -21,13 +22,12 @@ _HEAD = (
 def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> None:
     """Put the results between the two marks of the page at `path`; other cells keep their rows."""
     text = path.read_text()
-    before, rest = text.split(BEGIN)
-    table, after = rest.split(END)
+    table = text.partition(BEGIN)[2].partition(END)[0]
     rows = {line.split(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
     rows.pop(_HEAD.split(" | ")[0], None)
     rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {date(run)} |" for cell, run, v in results}
-    lines = [BEGIN, "", _HEAD, "|" + "---|" * _HEAD.count(" | ") + "---|", *rows.values(), "", END]
-    path.write_text(before + "\n".join(lines) + after)
+    lines = ["", _HEAD, "|" + "---|" * _HEAD.count(" | ") + "---|", *rows.values()]
+    path.write_text(between(text, BEGIN, END, lines))
 
 
 def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:

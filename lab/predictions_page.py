@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from lab.factors import NO_CHANGE, NULLS, REPEATS
+from lab.marks import between
 from schedscope import units
 
 BEGIN = "<!-- tables: python -m lab.predict --write docs/predictions.md -->"
@@ -25,12 +26,10 @@ def summary(rows: pl.DataFrame) -> str:
 
 def write(path: Path, rows: pl.DataFrame) -> None:
     """Put the tables between the two marks of the page at `path`."""
-    before, rest = path.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    lines = [BEGIN, "", *_policies(rows), "", *_others(rows)]
+    lines = ["", *_policies(rows), "", *_others(rows)]
     for case in rows["case"].unique(maintain_order=True):
         lines += ["", *_roles(rows, case)]
-    path.write_text(before + "\n".join([*lines, "", END]) + after)
+    path.write_text(between(path.read_text(), BEGIN, END, lines))
 
 
 def _order(models: list[str]) -> list[str]:

@@ -17,16 +17,15 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.arguments import check_traces
-from schedscope.analysis._base.needs import require_also
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.analysis._base.policies import declaration, names, resolve, rules
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity import asked_policies
 from schedscope.simulator.fidelity_figures import Figures, time_error, wasserstein
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
 from schedscope.simulator.replay import Replay, replay
-from schedscope.simulator.run import Progress, simulate
-from schedscope.simulator.tick_phase import rate, shifted
+from schedscope.simulator.run import Progress
 from schedscope.trace import Trace
 
 MEASURES = {
@@ -48,8 +47,6 @@ DISTANCES = ("wait_distance", "cpu_time_err")
 
 FEWEST = 3
 """Fewer recordings show no range."""
-
-REPLAYS = 5
 
 SCHEMA = pl.Schema(
     {
@@ -135,18 +132,9 @@ def of_ways(
 ) -> pl.DataFrame:
     """The same of recordings whose replay is prepared; `mine`: the utids that count, of each."""
     _check_number(len(ways))
-    sizes = sorted({way.trace.ncpu for way in ways})
-    if len(sizes) > 1:
-        raise UsageError(
-            f"recordings of machines of {' and '.join(map(str, sizes))} CPUs",
-            "recordings of one workload on one machine",
-        )
-    if isinstance(replays, bool) or not isinstance(replays, int) or not 1 <= replays <= 100:
-        raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
-    for way in ways:
-        require_also(way.trace, "wakeup_events", "fidelity")
-    own = ways[0].policy
-    asked = [own, *null_models(own)] if policies is None else policies
+    check_repeated(ways, replays, "fidelity")
+    recorder = ways[0].policy
+    asked = [recorder, *null_models(recorder)] if policies is None else policies
     chosen, given = asked_policies(asked, set)
     counted = [None] * len(ways) if mine is None else list(mine)
     both = list(zip(ways, counted, strict=True))
@@ -205,27 +193,17 @@ def _replays(
     seed: int,
     progress: Progress | None,
 ) -> list[Figures]:
-    shape = way.workload.machine
-    assert shape is not None  # a workload from a trace has one
-    settings = way.settings(policy, given)
     # Threads of a workload are numbered after the idle ones.
     there = None if mine is None else way.utids.is_in(mine.implode()).arg_true() + way.trace.ncpu
-    return [
-        Figures(
-            simulate(
-                way.workload,
-                policy=policy,
-                machine=machine,
-                set=settings,
-                costs=way.costs,
-                seed=seed + i,
-                until=way.until,
-                progress=progress,
-            ),
-            there,
-        )
-        for i, machine in enumerate(shifted(shape, rate(settings, way.workload), replays))
-    ]
+    runs = repeated(
+        way,
+        policy=policy,
+        set=way.settings(policy, given),
+        replays=replays,
+        seed=seed,
+        progress=progress,
+    )
+    return [Figures(run, there) for run in runs]
 
 
 def _value(of: Figures, name: str) -> float | None:

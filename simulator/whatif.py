@@ -14,14 +14,13 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis._base.arguments import check_traces
-from schedscope.analysis._base.needs import require_also
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.change import Changed, change
+from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
 from schedscope.simulator.replay import Replay, replay
-from schedscope.simulator.run import Progress, simulate
+from schedscope.simulator.run import Progress
 from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
-from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
 from schedscope.trace import Trace
 
@@ -36,8 +35,6 @@ LITTLE = 0.001
 
 LONGER = 4
 """What ended in the recording may take this many times its length to end in a replay."""
-
-REPLAYS = 5
 
 CONFIGURATIONS = ("recorded", "replayed", "changed")
 VERDICTS = ("good", "doubtful", "refused")
@@ -236,17 +233,8 @@ def answers(
     """
     if not ways:
         raise UsageError("no capture", "at least one")
-    for way in ways:
-        require_also(way.trace, "wakeup_events", "whatif")
-    sizes = sorted({way.trace.ncpu for way in ways})
-    if len(sizes) > 1:
-        raise UsageError(
-            f"captures of machines of {' and '.join(map(str, sizes))} CPUs",
-            "captures of one workload on one machine",
-        )
+    check_repeated(ways, replays, "whatif")
     check_by(by)
-    if isinstance(replays, bool) or not isinstance(replays, int) or not 1 <= replays <= 100:
-        raise UsageError(f"replays={replays!r}", "a number from 1 to 100")
     rest = (by, replays, seed, progress)
     if were is None:
         were = [as_it_was(way, *rest) for way in ways]
@@ -382,20 +370,19 @@ def change_of_nothing(way: Replay) -> Changed:
 def _runs(
     way: Replay, config: Changed, replays: int, seed: int, progress: Progress | None
 ) -> list[Trace]:
-    hz = rate(config.set, way.workload)
-    return [
-        simulate(
-            config.workload,
+    return list(
+        repeated(
+            way,
             policy=config.policy,
-            machine=machine,
             set=config.set,
-            costs=way.costs,
-            seed=seed + i,
+            replays=replays,
             until=f"{LONGER * way.trace.duration}ns",
+            workload=config.workload,
+            machine=config.machine,
+            seed=seed,
             progress=progress,
         )
-        for i, machine in enumerate(shifted(config.machine, hz, replays))
-    ]
+    )
 
 
 def _services(way: Replay, by: str) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import closeness
+from lab.marks import between
 
 NULL_MODEL = "rr"
 """A policy that knows nothing of the kernel: what it predicts is no better than a guess."""
@@ -157,9 +158,6 @@ def put_into(page: Path) -> None:
     }
     text = page.read_text()
     for name, parts in tables.items():
-        begin, end = _MARK.format("tables", name), _MARK.format("end", name)
-        head, _, rest = text.partition(begin)
-        _, _, tail = rest.partition(end)
         lines = [line for part in parts for line in ("", *part)]
-        text = "\n".join([head + begin, *lines, "", end]) + tail
+        text = between(text, _MARK.format("tables", name), _MARK.format("end", name), lines)
     page.write_text(text)

@@ -90,8 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     """A row per replay; of three captures or more one per policy and measure."""
     from schedscope.simulator.fidelity import fidelity
-    from schedscope.simulator.fidelity_of_runs import REPLAYS, fidelity_of_runs
+    from schedscope.simulator.fidelity_of_runs import fidelity_of_runs
     from schedscope.simulator.machine import Costs
+    from schedscope.simulator.repeated import REPLAYS
     from schedscope.simulator.replay import measured_costs
 
     _options.check_replayed(args, "fidelity")

@@ -11,8 +11,9 @@
 //! those of threads that took the CPU from another one at the virtual deadline (hrtick_start_fair).
 //! A thread may have a slice of its own from 6.12 on: `eevdf_slices`. What real-time threads leave
 //! to others: `linux_fair_server` from 6.12 on, before it `linux_rt_bandwidth`. Deadline threads:
-//! `linux_deadline`. Left out besides: core scheduling, of 7.2 also NI_RATE, and that its timer runs
-//! longer the more of a CPU interrupts take. Control groups: `linux_groups`, `linux_bandwidth`, `eevdf_groups`. Settings: `eevdf_spec`.
+//! `linux_deadline`. Left out besides: core scheduling, of 7.2 also NI_RATE, and that its timer
+//! runs longer the more of a CPU interrupts take. Control groups: `linux_groups`,
+//! `linux_bandwidth`, `eevdf_groups`. Settings: `eevdf_spec`.
 //! CPU choice: `linux_wake`, `linux_util`; loads: `linux_load`; balancing: `linux_domains`, which
 //! pulls the thread that was queued or picked longest ago (detach_tasks), unless it ran on that CPU
 //! a moment ago (task_hot).
