@@ -11,12 +11,13 @@ DEMO = demo-out
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build test demo demo-live lint types clippy shellcheck rust-test fuzz lab check bench wheel man docs clean
+.PHONY: help build dev test demo demo-live lint types clippy shellcheck rust-test fuzz lab check bench wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
 	@echo 'make test       everything pytest finds; tests that lack a tool are counted at the end'
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
+	@echo 'make dev        the engine as edited, less optimised, for the next import'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make rust-test  cargo test of the engine, without Python'
 	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
@@ -45,6 +46,17 @@ $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
 
 build: $(VENV)/native.stamp
 
+# Less optimised, with overflow checks, and built anew only where it changed. The stamp goes, so that
+# `make build` (and `make test`) brings the release engine back. A process that runs keeps its file.
+dev: $(VENV)/python.stamp
+	test -x $(SCHEDSCOPE) || $(MAKE) build
+	PYO3_PYTHON=$$PWD/$(RUN) PYO3_BUILD_EXTENSION_MODULE=1 \
+	  cargo build --locked --profile quick --manifest-path native/Cargo.toml -p schedscope-python
+	cp native/target/quick/lib_native.so src/schedscope/native.new
+	mv -f src/schedscope/native.new src/schedscope/_native$$($(RUN) -c \
+	  'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+	@rm -f $(VENV)/native.stamp
+
 # ------------------------------------------------------------------ verify
 
 test: build
@@ -61,8 +73,7 @@ types: $(VENV)/python.stamp
 	MYPYPATH=tests $(RUN) -m mypy benchmarks/*.py docs/*.py docs/pictures/*.py notebooks/*.py
 
 clippy:
-	cd native && cargo clippy -q --locked --all-targets -- -D warnings
-	cd native && cargo clippy -q --locked --all-targets --no-default-features -- -D warnings
+	cd native && cargo clippy -q --locked --workspace --all-targets -- -D warnings
 
 shellcheck:
 	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
@@ -70,10 +81,10 @@ shellcheck:
 	test ! -f collectors/capture || shellcheck collectors/capture
 
 rust-test:
-	cd native && cargo test --locked --profile quick --no-default-features
+	cd native && cargo test --locked --profile quick
 
 fuzz:
-	cd native && cargo run -q --locked --profile quick --no-default-features --example fuzz -- \
+	cd native && cargo run -q --locked --profile quick -p schedscope-fuzz -- \
 		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
 
 lab: build

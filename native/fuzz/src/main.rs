@@ -2,7 +2,7 @@
 //! in order, in time, in bounded memory, without a panic and without a wrong sum.
 //!
 //! ```text
-//! cargo run --profile quick --no-default-features --example fuzz -- --seconds 60 [--seed N]
+//! cargo run --profile quick -p schedscope-fuzz -- --seconds 60 [--seed N]
 //!     [--only FORMAT] [--findings DIR] [--replay PATH]
 //! ```
 //!
@@ -51,13 +51,13 @@ struct Settings {
 }
 
 fn settings() -> Result<Settings> {
-    let native = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut settings = Settings {
         seconds: 60.0,
         seed: 1,
         only: None,
         findings: "fuzz-findings".into(),
-        fixtures: native.join("../../fixtures"),
+        fixtures: here.join("../../fixtures"),
         replay: None,
         child: None,
     };

@@ -2,9 +2,9 @@
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{Array, Int64Array, RecordBatch};
-use arrow_schema::Schema;
+use arrow_array::types::{Int8Type, Int64Type, UInt8Type, UInt32Type};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Schema};
 
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
@@ -79,7 +79,7 @@ const NAMES: [&str; 29] = [
     "dl_period",
 ];
 
-/// A table of whole numbers. A million steps are
+/// A table of integers. A million steps are
 /// nothing rare, so that columns are found by place, and not copied if whole.
 pub struct Numbers {
     columns: [Option<Int64Array>; NAMES.len()],
@@ -93,10 +93,10 @@ impl Numbers {
         for (i, field) in schema.fields().iter().enumerate() {
             let mut parts = Vec::with_capacity(batches.len());
             for batch in batches {
-                let Some(array) = batch.column(i).as_primitive_opt::<Int64Type>() else {
+                let Some(array) = whole(batch.column(i)) else {
                     return Err(Error::usage(
                         format!("column {} of type {}", field.name(), field.data_type()),
-                        "a column of 64-bit integers",
+                        "a column of integers or truth values",
                         "use schedscope.simulate, which prepares the tables",
                     ));
                 };
@@ -104,8 +104,8 @@ impl Numbers {
             }
             if let Some(at) = NAMES.iter().position(|n| n == field.name()) {
                 columns[at] = Some(match parts[..] {
-                    [whole] => whole.clone(),
-                    _ => parts.iter().flat_map(|a| a.iter()).collect(),
+                    [ref whole] => whole.clone(),
+                    _ => parts.iter().flatten().collect(),
                 });
             }
         }
@@ -132,6 +132,21 @@ impl Numbers {
             )
         })
     }
+}
+
+/// Integers of any width, and truth values as 0 and 1.
+fn whole(column: &ArrayRef) -> Option<Int64Array> {
+    Some(match column.data_type() {
+        DataType::Int64 => column.as_primitive::<Int64Type>().clone(),
+        DataType::UInt32 => column.as_primitive::<UInt32Type>().unary(i64::from),
+        DataType::UInt8 => column.as_primitive::<UInt8Type>().unary(i64::from),
+        DataType::Int8 => column.as_primitive::<Int8Type>().unary(i64::from),
+        DataType::Boolean => {
+            let values = column.as_boolean().iter();
+            values.map(|value| value.map(i64::from)).collect()
+        }
+        _ => return None,
+    })
 }
 
 fn pipe([capacity, low, filled, page]: [u64; 4]) -> PipeSpec {

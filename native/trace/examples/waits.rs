@@ -1,7 +1,7 @@
 //! The longest waits of a trace, by a Rust program without Python:
 //!
 //! ```text
-//! cargo run --no-default-features --example waits -- ../fixtures/linux-ftrace-mixed.capture
+//! cargo run -p schedscope-trace --example waits -- ../fixtures/linux-ftrace-mixed.capture
 //! ```
 
 use std::error::Error;

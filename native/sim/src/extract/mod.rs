@@ -745,7 +745,7 @@ fn median(values: &[i64]) -> Option<i64> {
 }
 
 /// Class (its number), nice value and real-time priority of a Linux priority.
-pub(super) fn linux_priority(prio: i16) -> (u8, i8, u8) {
+pub fn linux_priority(prio: i16) -> (u8, i8, u8) {
     match prio {
         ..0 => (DEADLINE, 0, 99),
         0..100 => (FIFO, 0, (99 - prio).clamp(1, 99) as u8),
