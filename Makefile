@@ -11,7 +11,8 @@ DEMO = demo-out
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build test test-host test-all demo demo-live lint types clippy shellcheck rust-test fuzz lab check bench startup wheel man docs clean
+.PHONY: help build dev test test-host test-all demo demo-live lint types clippy shellcheck rust-test \
+  fuzz lab check bench startup wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -19,6 +20,7 @@ help:
 	@echo 'make test-host  the tests that record this host; run them with nothing beside them'
 	@echo 'make test-all   browsers, emulators, fuzzing, wheels too: before a release, an hour or two'
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
+	@echo 'make dev        the engine as edited, less optimised, for the next import'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make rust-test  cargo test of the engine, without Python'
 	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
@@ -47,6 +49,17 @@ $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
 
 build: $(VENV)/native.stamp
 
+# Less optimised, with overflow checks, and built anew only where it changed. The stamp goes, so that
+# `make build` (and `make test`) brings the release engine back. A process that runs keeps its file.
+dev: $(VENV)/python.stamp
+	test -x $(SCHEDSCOPE) || $(MAKE) build
+	PYO3_PYTHON=$$PWD/$(RUN) PYO3_BUILD_EXTENSION_MODULE=1 \
+	  cargo build --locked --profile quick --manifest-path native/Cargo.toml -p schedscope-python
+	cp native/target/quick/lib_native.so src/schedscope/native.new
+	mv -f src/schedscope/native.new src/schedscope/_native$$($(RUN) -c \
+	  'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+	@rm -f $(VENV)/native.stamp
+
 # ------------------------------------------------------------------ verify
 
 test: build
@@ -69,19 +82,23 @@ types: $(VENV)/python.stamp
 	MYPYPATH=tests $(RUN) -m mypy benchmarks/*.py docs/*.py docs/pictures/*.py notebooks/*.py
 
 clippy:
-	cd native && cargo clippy -q --locked --all-targets -- -D warnings
-	cd native && cargo clippy -q --locked --all-targets --no-default-features -- -D warnings
+	cd native && cargo clippy -q --locked --workspace --all-targets -- -D warnings
 
 shellcheck:
 	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
 	shellcheck .ci/run .ci/tools .ci/wheel
 	test ! -f collectors/capture || shellcheck collectors/capture
 
+# Without Python. The examples show that a Rust program can use the engine.
 rust-test:
-	cd native && cargo test --locked --profile quick --no-default-features
+	cd native && cargo test --locked --profile quick
+	cd native && cargo run -q --locked --profile quick -p schedscope-trace --example waits -- \
+	  ../fixtures/linux-ftrace-mixed.capture
+	cd native && cargo run -q --locked --profile quick -p schedscope-sim --example replay -- \
+	  ../fixtures/linux-ftrace-mixed.capture eevdf
 
 fuzz:
-	cd native && cargo run -q --locked --profile quick --no-default-features --example fuzz -- \
+	cd native && cargo run -q --locked --profile quick -p schedscope-fuzz -- \
 		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
 
 lab: build
