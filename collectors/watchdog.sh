@@ -118,7 +118,7 @@ watch_reason() {
     sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | awk '
         tolower($0) ~ /error|cannot|failed/ { why = $0 }
         { last = $0 }
-        END { print why != "" ? why : last }'
+        END { print (why != "" ? why : last) }'
 }
 
 tracer_signal() {

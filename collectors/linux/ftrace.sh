@@ -258,9 +258,7 @@ ftrace_adopt_running() {
 
 # The threads of the processes of --of and of their descendants.
 ftrace_tree() {
-    for ftrace_path in /proc/[0-9]*/stat; do
-        sed -n 's/^\([0-9]*\) (.*) [A-Za-z] \([0-9]*\) .*/\1 \2/p' "$ftrace_path" 2>/dev/null
-    done | awk -v asked="$ftrace_of" '
+    host_process_rows stat | awk -v asked="$ftrace_of" '
         BEGIN { n = split(asked, pid, ","); for (i = 1; i <= n; i++) wanted[pid[i]] = 1 }
         { parent[$1] = $2 }
         END {
