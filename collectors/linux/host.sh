@@ -3,18 +3,6 @@
 
 host_prefers() { echo ftrace perf bpftrace dtrace; }
 
-# The timer list also has the distance from that clock to the wall clock (the base of clock 1).
-host_clock_pair() {
-    clock_ns='' wall_ns='' clock_half=0
-    # shellcheck disable=SC2046
-    set -- $(awk '$1 == "now" && $2 == "at" { now = $3 }
-        $1 == "clock" { clock = $2 }
-        clock == "1:" && $1 == ".offset:" { print now, $2; exit }' /proc/timer_list 2>/dev/null)
-    [ $# -eq 2 ] && [ "$2" != 0 ] || return 0
-    clock_ns=$1
-    wall_ns=$(($1 + $2))
-}
-
 # Sets host_word to the first line of a file, or to nothing.  Not with `read`: a shell reads
 # byte by byte, and sysctl files answer only the first of such reads.
 host_read() {

@@ -442,7 +442,6 @@ def test_a_clock_pair_of_whole_seconds_says_how_wrong_it_is(tmp_path: Path) -> N
     path = tools_with(tmp_path / "bin", date="exec /bin/date +%s")
     script = f"""
         . {ROOT}/collectors/linux/clock.sh; . {ROOT}/collectors/metadata.sh
-        host_clock_pair() {{ clock_ns='' wall_ns='' clock_half=0; }}
         clock_pairs='' clock_error=''; clock_pair; echo "$clock_pairs" "$clock_error" """
     done = subprocess.run(
         ["sh", "-uc", script], env={"PATH": path}, capture_output=True, text=True, check=True
