@@ -130,9 +130,8 @@ place = libc.mmap(None, size, 3, 0x4022, -1, 0)
 assert place != ctypes.c_void_p(-1).value, "no room"
 f = open("/proc/self/stat").read().rpartition(") ")[2].split()
 f = [0, 0, 0] + [int(x) if x.lstrip("-").isdigit() else 0 for x in f]
-ends = [f[i] for i in (26, 27, 45, 46, 47)] + [libc.sbrk(0), f[28], place, place + size, place, place + size]
 libc.sbrk.restype = ctypes.c_void_p
-ends[5] = libc.sbrk(0)
+ends = [f[i] for i in (26, 27, 45, 46, 47)] + [libc.sbrk(0), f[28]] + [place, place + size] * 2
 given = struct.pack("11QQII", *ends, 0, 0, 0xFFFFFFFF)
 if libc.prctl(35, 14, given, len(given), 0): sys.exit(7)
 print("ready", flush=True)
