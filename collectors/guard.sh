@@ -77,6 +77,7 @@ guard_start() {
         sleep "$guard_nap"
     done
     fail_text=
+    read -r clock_file 2>/dev/null <"$scratch/clock" || clock_file=
     guard_pids
 }
 
@@ -140,7 +141,15 @@ guard_end() {
     # Its last act is to take this file away.
     [ -e "$scratch/ready" ] || return 0
     "${recorder}_orphaned"
+    [ -z "$clock_file" ] || rmdir "${clock_file%/per_cpu/*}" 2>/dev/null
     return 1
+}
+
+# Sets window_begin: now, and not before.
+guard_window_begin() {
+    host_clock
+    window_begin=
+    [ -z "$clock_ns" ] || window_begin=$((clock_ns + clock_step))
 }
 
 # Sets window_end: now, or when the watchdog says that recording ended.  Takes what is counted up to

@@ -86,11 +86,11 @@ watch_tool() {
         '') exec </dev/null ;;
         *) exec <"$watch_input" ;;
         esac
-        exec 6<&- >>"$watch_output" 2>>stderr.txt
+        exec 6<&- 9>&- >>"$watch_output" 2>>stderr.txt
         exec "$@"
     ) &
     watch_pid=$!
-    exec 6<&- 7<&- 8<&-
+    exec 6<&- 7<&- 8<&- 9>&-
     echo "$watch_pid" >>.scratch/pids
     echo "$watch_pid" >.scratch/tool.new
     mv .scratch/tool.new .scratch/tool
@@ -118,7 +118,7 @@ watch_reason() {
     sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | awk '
         tolower($0) ~ /error|cannot|failed/ { why = $0 }
         { last = $0 }
-        END { print why != "" ? why : last }'
+        END { print (why != "" ? why : last) }'
 }
 
 tracer_signal() {
@@ -320,6 +320,7 @@ watch_main() {
     # What fills a disk keeps the CPUs busy, too.
     renice -n -20 -p "$watch_limiter" >/dev/null 2>&1
     echo "$watch_limiter" >>.scratch/pids
+    ! command -v host_clock_open >/dev/null 2>&1 || host_clock_open
     tracer_begin "$@" && mv .scratch/starting .scratch/ready
     exec 7<&- 8<&-
     # Nothing is ever written into it: this returns when capture closes it, or is gone.
@@ -334,6 +335,7 @@ watch_main() {
     kill "$watch_limiter" ${watch_parent:+"$watch_parent"} 2>/dev/null
     tracer_end
     wait
+    ! command -v host_clock_close >/dev/null 2>&1 || host_clock_close
     [ ! -e .scratch/recording ] || watch_salvage
     rm -f .scratch/ready
 }
