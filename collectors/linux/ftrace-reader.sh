@@ -285,7 +285,7 @@ ftrace_group_moves() {
     ftrace_hierarchy=$(awk -F: '
         ("," $2 ",") ~ /,cpu,/ { one = $1 }
         $2 == "" { two = $1 }
-        END { print one != "" ? one : two }' /proc/self/cgroup 2>/dev/null)
+        END { print (one != "" ? one : two) }' /proc/self/cgroup 2>/dev/null)
     [ -n "$ftrace_hierarchy" ] || return 0
     ftrace_set "$ftrace_event/filter" "dst_root == $ftrace_hierarchy" || return 0
     mkdir -p "${ftrace_at}events/group/cgroup_attach_task" || return 1

@@ -107,7 +107,7 @@ host_groups() {
         { for (i = 7; i < NF; i++) if ($i == "-") break; type = $(i + 1); options = "," $NF "," }
         type == "cgroup" && options ~ /,cpu,/ { one = $5 }
         type == "cgroup2" { two = $5 }
-        END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
+        END { print (one != "" ? one : two) }' /proc/self/mountinfo 2>/dev/null)
     [ -n "$host_group_root" ] || return 0
     {
         host_group_paths | awk '
