@@ -120,7 +120,7 @@ host_groups() {
                 }
             }'
         [ -z "${2:-}" ] || find "$host_group_root" -type d 2>/dev/null | head -n 1000 |
-            awk -v root="$host_group_root" '{ path = substr($0, length(root) + 1); print path == "" ? "/" : path }'
+            awk -v root="$host_group_root" '{ path = substr($0, length(root) + 1); print (path == "" ? "/" : path) }'
     } | sort -u | grep '^/' | while read -r host_group; do
         # A name that was escaped is left out rather than guessed.
         case $host_group in *\\*) continue ;; esac
