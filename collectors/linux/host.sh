@@ -54,7 +54,7 @@ host_kernel_config() {
             /^CONFIG_PREEMPT_(NONE|VOLUNTARY|LAZY|RT)=y/ { model = tolower(substr($1, 16)) }
             /^CONFIG_PREEMPT=y/ { model = "full" }
             /^CONFIG_RT_GROUP_SCHED=y/ { groups = 1 }
-            END { print hz ? hz : "-", model ? model : "-", dynamic ? "dynamic" : "-", groups ? "y" : "n" }')
+            END { print (hz ? hz : "-"), (model ? model : "-"), (dynamic ? "dynamic" : "-"), (groups ? "y" : "n") }')
         [ "${1:--}" = - ] || host_hz=$1
         [ "${2:--}" = - ] || host_model=$2
         [ "${3:--}" = - ] || host_dynamic=1
