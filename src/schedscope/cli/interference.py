@@ -2,8 +2,7 @@
 
 A victim's waiting is divided by what the CPU of its queue did at every instant:
 which threads ran, when it idled, and what the trace does not show. The times
-add up to the wait exactly. Without a selection, the threads that
-waited longest are shown.
+add up to the wait exactly. A table shows the threads that waited longest.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 from schedscope.present.who import who
 
@@ -30,6 +30,8 @@ EXAMPLE = """\
   schedscope interference web.capture --tid 4711 --since 2s --until 2.5s --format csv
 """
 
+VICTIMS = 3
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope interference`."""
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--victims",
         type=int,
         metavar="N",
-        help="only the N victims that waited longest (default: 3)",
+        help=f"only the N victims that waited longest (default: {VICTIMS} in a table, else all)",
     )
     parser.add_argument(
         "--together", action="store_true", help="treat all selected threads as one victim"
@@ -63,22 +65,26 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError("--together with --victims", "one of them", "leave one out")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    victims = None if args.together else args.victims or 3
-    frame = interference(trace, where=where, by=args.by, victims=victims, together=args.together)
+    frame = interference(trace, where=where, by=args.by, together=args.together)
     keys = [name for name in frame.columns if name.startswith("victim_")]
-    top = _options.top(args, 10)
-    shown = frame[:top]
-    if keys and top:
-        shown = frame.group_by(keys, maintain_order=True).head(top).select(frame.columns)
-    foot = more(len(frame) - len(shown), "more row", " of less time")
-    if not len(frame):
-        foot.append("no waits for this selection")
+    victims = args.victims or (VICTIMS if args.format == "table" else None)
+    shown, left_out = frame, 0
+    if keys and victims:
+        every = frame.select(keys).unique(maintain_order=True)
+        left_out = max(0, len(every) - victims)
+        shown = frame.join(
+            every[:victims], on=keys, how="semi", nulls_equal=True, maintain_order="left"
+        )
+    if top := _options.top(args, 10):
+        shown = shown.group_by(keys, maintain_order=True).head(top) if keys else shown[:top]
+        shown = shown.select(frame.columns)
+    why = f", and all of {units.several(left_out, 'victim')} that waited less (--victims)"
+    foot = [] if len(frame) else ["no waits for this selection"]
     if "no_queue" in shown["kind"]:
         foot.append(
             "on no known queue (4BSD has one queue for all CPUs): a thread on any CPU may have been"
             " in the way; `schedscope starvation` counts those on all allowed CPUs"
         )
-    about = {**headline.about(trace), "rows_in_all": len(frame)}
     causes = [f"cause_{cause}" for cause in ("wake", "new", "preempt", "yield", "unknown")]
     causes = [name for name in causes if frame[name].sum()]
     names = [*(["victim"] if keys else []), "wait", "ran", "time", "share", "n", "n_waits"]
@@ -87,9 +93,11 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         shown,
         choose(worded, names, question="interference", narrow=" ".join([*causes, "n", "n_waits"])),
-        about=about,
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         notes=foot,
+        rows_in_all=len(frame),
+        rest=("more row", f" of less time{why if left_out else ''}"),
         shown=worded,
     )
 
