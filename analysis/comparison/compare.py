@@ -118,7 +118,7 @@ def compare(
       end was not seen (`waiting` includes them for as long as they were seen), and whose start was
       not seen.
 
-    Definition: docs/definitions/compare.md. Needs SciPy. Raises `UsageError` for traces that do
+    Definition: docs/definitions/compare.md. Raises `UsageError` for traces that do
     not pair up, settings with one run beside others with several, an unknown measure or cause, and
     numbers out of range.
 

@@ -154,8 +154,8 @@ def run(args: argparse.Namespace) -> Answer:
         head=[*head, ""],
         notes=[
             "",
-            *_conclusion(frame, labels, args.confidence, frame.height - shown.height),
             *_not_compared(left_out),
+            *_conclusion(frame, labels, args.confidence, frame.height - shown.height),
         ],
         shown=worded,
     )

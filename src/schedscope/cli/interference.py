@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args)
     if args.together and args.victims is not None:
         raise UsageError("--together with --victims", "one of them", "leave one out")
+    if args.victims is not None and args.victims < 1:
+        raise UsageError(f"--victims {args.victims}", "a number of victims, 1 or more")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     frame = interference(trace, where=where, by=args.by, together=args.together)
@@ -75,11 +77,14 @@ def run(args: argparse.Namespace) -> Answer:
         shown = frame.join(
             every[:victims], on=keys, how="semi", nulls_equal=True, maintain_order="left"
         )
+    rows = len(shown)
     if top := _options.top(args, 10):
         shown = shown.group_by(keys, maintain_order=True).head(top) if keys else shown[:top]
         shown = shown.select(frame.columns)
-    why = f", and all of {units.several(left_out, 'victim')} that waited less (--victims)"
+    rest = f"{units.several(rows - len(shown), 'more row')} of less time"
     foot = [] if len(frame) else ["no waits for this selection"]
+    if left_out:
+        foot.append(f"({units.several(left_out, 'more victim')} that waited less: --victims)")
     if "no_queue" in shown["kind"]:
         foot.append(
             "on no known queue (4BSD has one queue for all CPUs): a thread on any CPU may have been"
@@ -96,9 +101,9 @@ def run(args: argparse.Namespace) -> Answer:
         about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         notes=foot,
-        rows_in_all=len(frame),
-        rest=("more row", f" of less time{why if left_out else ''}"),
         shown=worded,
+        rows_in_all=len(frame),
+        rest=rest if rows > len(shown) else "",
     )
 
 

@@ -42,25 +42,26 @@ class Answer:
         columns = conventional(frame) if self.columns is None else self.columns
         # No columns: the lines around say it all.
         table = text_table(frame, columns, width=width) if columns else []
+        left_out = self._left_out()
         head, notes = (
             [line for text in texts for line in sentence(text, width)]
-            for texts in (self.head, self.notes)
+            for texts in (self.head, [*([left_out] if left_out else []), *self.notes])
         )
-        return [*head, *table, *self._left_out(), *notes]
+        return [*head, *table, *notes]
 
     def document(self) -> dict[str, Any]:
         """As programs read it: nanoseconds, plain digits, every column."""
         rows = self.frame.height if self.rows_in_all is None else self.rows_in_all
         return {**self.about, "rows_in_all": rows, "rows": self.frame.to_dicts()}
 
-    def _left_out(self) -> list[str]:
-        if self.rows_in_all is None or self.rows_in_all <= self.frame.height:
-            return []
+    def _left_out(self) -> str:
+        if self.rows_in_all is None or self.rows_in_all <= self.frame.height or not self.rest:
+            return ""
         rest = self.rest
         if not isinstance(rest, str):
             what, why = rest
             rest = units.several(self.rows_in_all - self.frame.height, what) + why
-        return [f"({rest}; use a larger --top)"]
+        return f"({rest}; use a larger --top)"
 
 
 @dataclass(frozen=True)
