@@ -78,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # `make test` must be as pytest by hand: another make that a test starts reads these.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
         os.environ.pop(name, None)
+    # Where a copy lies is what some tests are about.
+    os.environ.pop("SCHEDSCOPE_CACHE", None)
     config.addinivalue_line(
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
     )

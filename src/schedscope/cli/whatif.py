@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _change, _options
 from schedscope.cli._progress import Progress
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.headline import gaps, headline
 
 if TYPE_CHECKING:
@@ -134,8 +134,10 @@ def run(args: argparse.Namespace) -> Answer:
             f"changed: {', '.join(wanted[0].words)}",
             "",
         ],
-        notes=[*more(len(services) - len(kept), "more service"), *whatif_notes(traces, frame)],
+        notes=whatif_notes(traces, frame),
+        rows_in_all=len(frame),
         shown=shown,
+        rest=units.several(len(services) - len(kept), "more service"),
     )
 
 
