@@ -11,13 +11,14 @@ import polars as pl
 
 from schedscope.analysis._base import topology
 from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.policies import declaration, resolve
+from schedscope.analysis._base.policies import declaration
 from schedscope.errors import UsageError
 from schedscope.simulator.added_load import with_load
 from schedscope.simulator.change_groups import limited, weighted
 from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import MOST_CPUS, Machine, machine as _machine
 from schedscope.simulator.policy import tunables
+from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.workload import LONGEST_SLICE, SHORTEST_SLICE, Workload
 from schedscope.units import duration, nanoseconds, several
@@ -68,7 +69,7 @@ def change(
     ):
         by_name(given, values, example)
     words: list[str] = []
-    name = way.policy if policy is None else resolve(policy)
+    name = way.policy if policy is None else policy_asked(way.trace, policy)
     settings = way.settings(name)
     if policy is not None:
         words.append(f"policy {name}")

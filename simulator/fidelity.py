@@ -32,10 +32,11 @@ import polars as pl
 
 from schedscope.analysis._base.arguments import by_name, check_traces
 from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.policies import declaration, names, resolve
+from schedscope.analysis._base.policies import declaration, names
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity_figures import Figures, compared_threads
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.trace import Trace
@@ -110,7 +111,7 @@ def fidelity(
             *names(lambda row: row["family"] == family),
             *names(lambda row: row["role"] == "baseline"),
         ]
-    chosen, given = asked_policies(policies, set)
+    chosen, given = asked_policies(trace, policies, set)
     real = Figures(trace, compared_threads(trace, where))
     # Threads of a workload are numbered after the idle ones; those that stand in are nobody's.
     replayed = way.utids.is_not_null().arg_true() + trace.ncpu if where is not None else None
@@ -138,16 +139,16 @@ def fidelity(
 
 
 def asked_policies(
-    policies: Iterable[str], set: Mapping[str, Mapping[str, Any]] | None
+    trace: Trace, policies: Iterable[str], set: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[list[str], dict[str, Mapping[str, Any]]]:
-    """The policies by their own names, each once, and the tunables by these."""
+    """The policies by their own names, each once, and the tunables by these, for `trace`."""
     example = '{"eevdf-6.18": {"base_slice": "3ms"}}'
     by_name("set", set, example)
     for values in (set or {}).values():
         by_name("set", values, example)
     asked = [policies] if isinstance(policies, str) else policies
-    chosen = list(dict.fromkeys(resolve(name) for name in asked))
-    given = {resolve(name): values for name, values in (set or {}).items()}
+    chosen = list(dict.fromkeys(policy_asked(trace, name) for name in asked))
+    given = {policy_asked(trace, name): values for name, values in (set or {}).items()}
     for name in given:
         if name not in chosen:
             raise UsageError(

@@ -133,9 +133,9 @@ def of_ways(
     """The same of recordings whose replay is prepared; `mine`: the utids that count, of each."""
     _check_number(len(ways))
     check_repeated(ways, replays, "fidelity")
-    recorder = ways[0].policy
-    asked = [recorder, *null_models(recorder)] if policies is None else policies
-    chosen, given = asked_policies(asked, set)
+    if policies is None:
+        policies = [ways[0].policy, *null_models(ways[0].policy)]
+    chosen, given = asked_policies(ways[0].trace, policies, set)
     counted = [None] * len(ways) if mine is None else list(mine)
     both = list(zip(ways, counted, strict=True))
     real = [Figures(way.trace, own) for way, own in both]

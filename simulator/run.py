@@ -25,6 +25,7 @@ from schedscope.simulator.groups import (
     trace_groups,
 )
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
+from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.replay import replay
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
 from schedscope.trace import TABLES, Trace
@@ -65,9 +66,9 @@ def simulate(
     * `source`: a workload, or a trace. A trace is replayed as `schedscope.simulator.replay` says:
       on its own machine, at the costs measured in it, for as long as it lasted, with the clock and
       slice of its kernel, unless something else is given;
-    * `policy`: a name of `policies()` (a family's name means its newest policy), or an object of a
-      class derived from `Policy`. None means the model of the scheduler that the trace was recorded
-      under, or `eevdf-6.12` for a workload;
+    * `policy`: a name of `policies()` (a family's name means the recorded kernel's own, else its
+      newest policy), or an object of a class derived from `Policy`. None means the model of the
+      scheduler that the trace was recorded under, or `eevdf-6.12` for a workload;
     * `set`: values of the policy's tunables;
     * `cpus`: the number of equal CPUs; `machine`: a shape ("2x8x2"). Without both it is the trace's
       own machine, or 1 CPU for a workload;
@@ -105,7 +106,7 @@ def simulate(
         way = replay(source)
         workload = way.workload
         if not isinstance(policy, _policy.Policy):
-            policy = resolve(policy or way.policy)
+            policy = policy_asked(source, policy) if policy else way.policy
             set = way.settings(policy, set)
         costs = way.costs if costs is None else costs
         asked = cpus if machine is None else machine

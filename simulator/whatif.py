@@ -90,8 +90,8 @@ def whatif(
 
     The change is one or more of these:
 
-    * another `policy` (of a family, its newest preset), another number of `cpus`, another `slice`,
-      other tunables (`set`);
+    * another `policy` (of a family, the recorded kernel's own, else its newest), another number of
+      `cpus`, another `slice`, other tunables (`set`);
     * other nice values by thread name (`set_nice={"nginx": -5}`; `*` and `?` stand for any text
       and one character; a number is a thread id), other scheduling classes
       (`set_class={"web": "rr:50"}`: fair, batch, idle, fifo:N or rr:N), slices of their own

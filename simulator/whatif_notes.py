@@ -8,7 +8,8 @@ import polars as pl
 
 from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.policies import version_of
-from schedscope.simulator.replay import recorded_policy, replay
+from schedscope.simulator.recorded_scheduler import recorded_policy
+from schedscope.simulator.replay import replay
 from schedscope.simulator.whatif import BOUND, REFUSED
 from schedscope.trace import Trace
 from schedscope.units import percent, several

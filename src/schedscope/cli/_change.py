@@ -58,7 +58,9 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         help="add N threads that want a CPU all the time: load-0, ...; other changes may name them",
     )
     change.add_argument(
-        "--policy", metavar="NAME", help="another policy; a family's name means its newest policy"
+        "--policy",
+        metavar="NAME",
+        help="another policy; a family's name means the recorded kernel's own, else its newest",
     )
     change.add_argument(
         "--set",

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME,...",
-        help="a policy, several, or `all`; a family's name means its newest policy (default: for a"
-        " trace the model of its own scheduler, else eevdf-6.12)",
+        help="a policy, several, or `all`; a family's name means the recorded kernel's own, else"
+        " its newest (default: for a trace the model of its own scheduler, else eevdf-6.12)",
     )
     machine = parser.add_mutually_exclusive_group()
     machine.add_argument("--cpus", type=int, metavar="N", help="simulate N equal CPUs")
@@ -201,6 +201,7 @@ def _text_of(path: Path) -> str:
 def _policies(text: str | None, source: Workload | Replay) -> list[str]:
     from schedscope.analysis._base.policies import resolve
     from schedscope.simulator.policy import policies
+    from schedscope.simulator.recorded_scheduler import policy_asked
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.run import DEFAULT_POLICY
 
@@ -212,7 +213,9 @@ def _policies(text: str | None, source: Workload | Replay) -> list[str]:
     found = []
     for name in [name.strip() for name in text.split(",")]:
         try:
-            found.append(resolve(name))
+            found.append(
+                policy_asked(source.trace, name) if isinstance(source, Replay) else resolve(name)
+            )
         except UsageError as error:
             raise UsageError(
                 f"--policy {name or repr(name)}", f"{error.expected}, or all"
