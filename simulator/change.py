@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -89,16 +90,16 @@ def change(
         words += more
     if set_class:
         workload = _reclassed(workload, set_class, name)
-        words += [f"{who} in class {what}" for who, what in set_class.items()]
+        words += [f"{who!r} in class {what}" for who, what in set_class.items()]
     if set_nice:
         workload = _reniced(workload, set_nice)
-        words += [f"{who} at nice {nice}" for who, nice in set_nice.items()]
+        words += [f"{who!r} at nice {nice}" for who, nice in set_nice.items()]
     if set_slice:
         workload = _resliced(workload, set_slice, name, {**settings, **(set or {})})
-        words += [f"{who} with a slice of {text}" for who, text in set_slice.items()]
+        words += [f"{who!r} with a slice of {text}" for who, text in set_slice.items()]
     if pin:
         workload = _pinned(workload, pin, shape)
-        words += [f"{who} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
+        words += [f"{who!r} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
     if (set_weight or quota) and not knows_groups(name):
         raise UsageError(
             f"weights and quotas of control groups under {name}",
@@ -141,7 +142,11 @@ def matching(workload: Workload, pattern: str) -> pl.Series:
         from difflib import get_close_matches
 
         close = get_close_matches(pattern, names.unique().sort().to_list(), 3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`latency --by comm` lists names"
+        hint = (
+            f"did you mean {' or '.join(map(repr, close))}?"
+            if close
+            else "`latency --by comm` lists names"
+        )
         some = bool(workload.info.get("threads_left_out"))
         of = "one of the selected threads, which are those replayed" if some else "one of the trace"
         raise UsageError(f"no thread {pattern!r}", f"the name of a thread, {of}", hint)
@@ -159,7 +164,7 @@ def _each_once(
             if its != value and (mine & theirs).any():
                 twice = workload.threads.filter(mine & theirs)["name"][0]
                 raise UsageError(
-                    f"{twice} is given {what} {its} by {other!r} and {value} by {who!r}",
+                    f"{twice!r} is given {what} {its} by {other!r} and {value} by {who!r}",
                     "one of them",
                 )
         found.append((str(who), value, mine))
@@ -170,10 +175,10 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
     threads, steps = workload.threads, workload.steps
     for who, nice, mine in _each_once(workload, asked, "nice"):
         if isinstance(nice, bool) or not isinstance(nice, int) or not -20 <= nice <= 19:
-            raise UsageError(f"nice {nice!r} of {who}", "a whole number from -20 to 19")
+            raise UsageError(f"nice {nice!r} of {who!r}", "a whole number from -20 to 19")
         fair = mine & threads["class"].cast(pl.String).is_in(["fair", "batch"])
         if not fair.any():
-            raise UsageError(f"nice of {who}", "a thread of the fair class", "it has none")
+            raise UsageError(f"nice of {who!r}", "a thread of the fair class", "it has none")
         threads = threads.with_columns(
             nice=pl.when(fair).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
         )
@@ -191,7 +196,9 @@ def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Wor
     for who, text, mine in _each_once(workload, asked, "class"):
         name, level = _class(who, str(text))
         if level and not declaration(policy)["strict_classes"]:
-            raise UsageError(f"class {text} of {who}", "a policy with that class", f"not {policy}")
+            raise UsageError(
+                f"class {text} of {who!r}", "a policy with that class", f"not {policy}"
+            )
         real_time = pl.lit(level, pl.UInt8)
         nice = pl.lit(0, pl.Int8) if level else pl.col("nice")
         new = {"class": pl.lit(name, threads["class"].dtype), "rt_prio": real_time, "nice": nice}
@@ -219,7 +226,7 @@ def _resliced(
     for who, text, mine in _each_once(workload, asked, "slice"):
         ns = nanoseconds(text)
         if not SHORTEST_SLICE <= ns <= LONGEST_SLICE:
-            raise UsageError(f"slice {text} of {who}", "a time from 100us to 100ms")
+            raise UsageError(f"slice {text} of {who!r}", "a time from 100us to 100ms")
         threads = threads.with_columns(
             slice=pl.when(mine).then(pl.lit(ns, pl.Int64)).otherwise(pl.col("slice"))
         )
@@ -234,7 +241,7 @@ def _class(who: str, text: str) -> tuple[str, int]:
     if name in ("fair", "batch", "idle") and not _:
         return name, 0
     raise UsageError(
-        f"class {text!r} of {who}",
+        f"class {text!r} of {who!r}",
         "fair, batch, idle, fifo:N or rr:N",
         "N is a priority from 1 to 99, as in rr:50",
     )
@@ -246,12 +253,12 @@ def _pinned(workload: Workload, asked: Mapping[str, str], shape: Machine) -> Wor
         cpus = _cpus(str(where))
         if not cpus or max(cpus) >= shape.ncpu:
             raise UsageError(
-                f"CPUs {where!r} of {who}", f"CPUs from 0 to {shape.ncpu - 1}", "as in 0-1,3"
+                f"CPUs {where!r} of {who!r}", f"CPUs from 0 to {shape.ncpu - 1}", "as in 0-1,3"
             )
         if set(cpus) <= set(shape.offline):
             online = set(range(shape.ncpu)) - set(shape.offline)
             raise UsageError(
-                f"CPUs {where!r} of {who}, which were offline",
+                f"CPUs {where!r} of {who!r}, which were offline",
                 f"one of CPUs {topology.cpu_text(online)}",
             )
         threads = threads.with_columns(
@@ -319,9 +326,9 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(
-                f"{name} may run only on CPUs {mask}",
+                f"{name!r} may run only on CPUs {mask}",
                 f"one of {several(ncpu, 'CPU')}",
-                f"`whatif --pin {name}=0` pins it elsewhere",
+                f"`whatif --pin {shlex.quote(name)}=0` pins it elsewhere",
             )
         masks.append(",".join(map(str, left)) or None)
     return replace(

@@ -54,7 +54,7 @@ def simulate(
     set: Mapping[str, Any] | None = None,
     costs: Costs | Mapping[str, Any] | None = None,
     seed: int = 1,
-    until: float | str | None = None,
+    until: str | None = None,
     max_events: int | None = None,
     record: bool = False,
     output: str | os.PathLike[str] | None = None,
@@ -73,7 +73,7 @@ def simulate(
     * `cpus`: the number of equal CPUs; `machine`: a shape ("2x8x2"). Without both it is the trace's
       own machine, or 1 CPU for a workload;
     * `costs`: those of `Costs`;
-    * `until` ends the run at that simulated time;
+    * `until`, a text such as "10s", ends the run at that simulated time;
     * `record` keeps the policy's internal series: see `policy_series`;
     * `output`: the `.sched` folder to write the trace to, an existing one only with `force`.
 
@@ -94,6 +94,8 @@ def simulate(
         max_events = MAX_EVENTS_IN_MEMORY if output is None else MAX_EVENTS
     _check(source, policy, seed, max_events)
     by_name("set", set, '{"base_slice": "3ms"}')
+    if until is not None and not isinstance(until, str):
+        raise UsageError(f"until={until!r}", "a time with its unit", 'as in until="10s"')
     end = None if until is None else units.offset(until)
     if end is not None and end < 0:
         raise UsageError(f"until {until}", "a time after the start", 'as in "10s"')

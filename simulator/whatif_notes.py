@@ -25,7 +25,7 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
         off = rows.filter(pl.col("replay_error") > bound)
         more = rows.filter(pl.col("replay_error") <= bound)
         if off.height:
-            named = [f"{s} ({x:.2g}x)" for s, x in off.select(by, "replay_error").iter_rows()]
+            named = [f"{s!r} ({x:.2g}x)" for s, x in off.select(by, "replay_error").iter_rows()]
             notes.append(
                 f"{verdict}, because the replay of the recorded configuration is off by more than"
                 f" {bound:g}x: {_some(named)}"
@@ -33,12 +33,12 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
         if more.height:
             notes.append(
                 f"{verdict}, because more threads are alive at once than ever in the recording,"
-                f" which does not show what limited them: {_some(more[by].to_list())}"
+                f" which does not show what limited them: {_some([repr(s) for s in more[by]])}"
             )
     tails = last.filter(pl.col("verdict") != "refused", pl.col("p99_error") > BOUND)
     tail = []
     if tails.height:
-        named = [f"{s} ({x:.2g}x)" for s, x in tails.select(by, "p99_error").iter_rows()]
+        named = [f"{s!r} ({x:.2g}x)" for s, x in tails.select(by, "p99_error").iter_rows()]
         tail.append(
             "of the replay of the recorded configuration, the 99th percentile of waits is off by"
             f" more than {BOUND:g}x: {_some(named)}"

@@ -321,6 +321,21 @@ def test_a_tree_outside_the_workload_selects_nothing() -> None:
         ss.of_processes(trace, workload=True, tree=20)
 
 
+def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
+    """The command was process 9, of which the trace holds no event, nor of its children."""
+    trace = forest()
+    losses = pl.DataFrame({"cpu": [0], "ts_begin": [0], "ts_end": [1], "reason": ["overrun"]})
+    about = {**trace.info, "workload": {"pid": 9, "command": ["make", "-j 2"]}}
+    lossy = ss.Trace.from_tables({"threads": trace.threads.collect(), "losses": losses}, about)
+    with pytest.raises(ss.UsageError) as raised:
+        ss.of_processes(lossy, workload=True)
+    text = str(raised.value)
+    assert "no event of the recorded command" in text
+    assert "(process 9)" in text
+    assert "; 1 gap in the trace may have held it" in text
+    assert "--cmdline" in text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

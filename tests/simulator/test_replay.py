@@ -269,7 +269,7 @@ def test_a_real_host_fits_on_fewer_cpus(capsys: pytest.CaptureFixture[str]) -> N
     assert simulate(ss.open(path), cpus=1).ncpu == 1
     pinned = str(FIXTURES / "linux-slice-default-1.capture")
     assert main(["simulate", pinned, "--cpus", "1"]) == 2
-    assert "hog-1 may run only on CPUs 1" in capsys.readouterr().err
+    assert "'hog-1' may run only on CPUs 1" in capsys.readouterr().err
 
 
 def self_timed() -> Workload:

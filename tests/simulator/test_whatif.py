@@ -193,7 +193,7 @@ def test_a_tail_that_is_far_off_is_named_although_the_sums_are_right() -> None:
     assert not any(said in note for note in ss.whatif_notes(real, frame))
     off = frame.with_columns(p99_error=pl.lit(BOUND + 0.1))
     (note,) = [note for note in ss.whatif_notes(real, off) if said in note]
-    assert note.endswith(f"{BOUND:g}x: {service} (1.4x)")
+    assert note.endswith(f"{BOUND:g}x: {service!r} (1.4x)")
     # What is refused has no percentile.
     none = off.with_columns(verdict=pl.lit("refused", pl.Enum(["good", "doubtful", "refused"])))
     assert not any(said in note for note in ss.whatif_notes(real, none))
@@ -221,7 +221,7 @@ def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture
     words = ["whatif", path, "--set-nice", "hog-1=10", "--replays", "2"]
     assert main([*words, "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["change"] == ["hog-1 at nice 10"]
+    assert answer["change"] == ["'hog-1' at nice 10"]
     assert any("autogroup" in note for note in answer["notes"])
     rows = {(r["comm"], r["configuration"]): r for r in answer["rows"]}
     assert rows["hog-1", "changed"]["wait_p99"] > 2 * rows["hog-1", "replayed"]["wait_p99"]
@@ -507,9 +507,9 @@ def test_added_load_is_in_a_group_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"set_class": {"web": "fifo"}}, "class 'fifo' of web"),
-        ({"set_class": {"web": "fifo:100"}}, "class 'fifo:100' of web"),
-        ({"set_class": {"web": "batch:3"}}, "class 'batch:3' of web"),
+        ({"set_class": {"web": "fifo"}}, "class 'fifo' of 'web'"),
+        ({"set_class": {"web": "fifo:100"}}, "class 'fifo:100' of 'web'"),
+        ({"set_class": {"web": "batch:3"}}, "class 'batch:3' of 'web'"),
         ({"set_class": {"nobody": "idle"}}, "no thread 'nobody'"),
         ({"set_class": {"web": "rr:5"}, "policy": "4bsd"}, "a policy with that class"),
         ({"set_class": {"web": "idle", "w*": "fair"}}, "is given class"),
