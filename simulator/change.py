@@ -18,7 +18,7 @@ from schedscope.simulator.added_load import with_load
 from schedscope.simulator.change_groups import limited, weighted
 from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import MOST_CPUS, Machine, machine as _machine
-from schedscope.simulator.policy import tunables
+from schedscope.simulator.policy import Policy, called, tunables
 from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.workload import LONGEST_SLICE, SHORTEST_SLICE, Workload
@@ -34,7 +34,7 @@ class Changed:
 
     workload: Workload
     machine: Machine
-    policy: str
+    policy: str | Policy
     set: dict[str, Any]
     words: list[str]
 
@@ -42,7 +42,7 @@ class Changed:
 def change(
     way: Replay,
     *,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     set_class: Mapping[str, str] | None = None,
@@ -73,7 +73,7 @@ def change(
     name = way.policy if policy is None else policy_asked(way.trace, policy)
     settings = way.settings(name)
     if policy is not None:
-        words.append(f"policy {name}")
+        words.append(f"policy {called(name)}")
     shape = way.workload.machine or _machine(way.trace.ncpu)
     if cpus is not None:
         if isinstance(cpus, bool) or not isinstance(cpus, int) or not 1 <= cpus <= MOST_CPUS:
@@ -102,13 +102,15 @@ def change(
         words += [f"{who!r} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
     if (set_weight or quota) and not knows_groups(name):
         raise UsageError(
-            f"weights and quotas of control groups under {name}",
+            f"weights and quotas of control groups under {called(name)}",
             "a policy of the family eevdf or cfs",
             "it has no groups",
         )
     if quota and not keeps_quotas(name, {**settings, **(set or {})}):
         raise UsageError(
-            f"a quota under {name}", "a policy of the family eevdf or cfs", "it keeps no quotas"
+            f"a quota under {called(name)}",
+            "a policy of the family eevdf or cfs",
+            "it keeps no quotas",
         )
     if set_weight:
         workload, more = weighted(workload, set_weight)
@@ -191,11 +193,11 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
     return replace(workload, threads=threads, steps=steps)
 
 
-def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Workload:
+def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str | Policy) -> Workload:
     threads, steps = workload.threads, workload.steps
     for who, text, mine in _each_once(workload, asked, "class"):
         name, level = _class(who, str(text))
-        if level and not declaration(policy)["strict_classes"]:
+        if level and isinstance(policy, str) and not declaration(policy)["strict_classes"]:
             raise UsageError(
                 f"class {text} of {who!r}", "a policy with that class", f"not {policy}"
             )
@@ -215,12 +217,18 @@ def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Wor
 
 
 def _resliced(
-    workload: Workload, asked: Mapping[str, str | int], policy: str, settings: Mapping[str, Any]
+    workload: Workload,
+    asked: Mapping[str, str | int],
+    policy: str | Policy,
+    settings: Mapping[str, Any],
 ) -> Workload:
-    own = {row["name"]: row["default"] for row in tunables(policy).to_dicts()}.get("own_slices")
+    rows = tunables(policy).to_dicts() if isinstance(policy, str) else []
+    own = {row["name"]: row["default"] for row in rows}.get("own_slices")
     if str(settings.get("own_slices", own)) not in ("on", "True"):
         raise UsageError(
-            f"slices of threads under {policy}", "eevdf of 6.12 or later", "--slice is for all"
+            f"slices of threads under {called(policy)}",
+            "eevdf of 6.12 or later",
+            "--slice is for all",
         )
     threads = workload.threads
     for who, text, mine in _each_once(workload, asked, "slice"):
@@ -343,10 +351,14 @@ def _left(mask: str, ncpu: int) -> str | None:
     return topology.cpu_text([cpu for cpu in _cpus(mask) if cpu < ncpu]) or None
 
 
-def _slice(policy: str, value: str | int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _slice(policy: str | Policy, value: str | int, settings: Mapping[str, Any]) -> dict[str, Any]:
     ns = nanoseconds(value)
     if ns <= 0:
         raise UsageError(f"a slice of {value}", "a time above 0")
+    if isinstance(policy, Policy):
+        raise UsageError(
+            f"a slice of {value} for {policy.name}", "an attribute of the policy object instead"
+        )
     rows = tunables(policy).select("name", "default", "unit").iter_rows()
     known = {name: (default, unit) for name, default, unit in rows}
     for name in SLICES:

@@ -14,6 +14,8 @@ from schedscope.analysis._base.policies import (
     version_of,
 )
 from schedscope.errors import UsageError
+from schedscope.simulator.policy import Policy, check_policy
+from schedscope.simulator.policy_file import policy_in_file
 from schedscope.trace import Trace
 from schedscope.units import printable
 
@@ -64,22 +66,30 @@ def recorded_policy(trace: Trace) -> str:
     return _preset(family, release, oldest=True)
 
 
-def policy_asked(trace: Trace, name: str) -> str:
-    """The policy that a name stands for in a replay of `trace`.
+def policy_asked(trace: Trace | None, name: str | Policy) -> str | Policy:
+    """The policy that a name stands for, in a replay of `trace` if there is one; one of your own
+    is itself.
 
     That of a family means the recorded kernel's own, and its newest if that kernel is older than
-    all of them.
+    all of them. `path/to/file.py:Class` is a policy of your own in that file.
     """
+    check_policy(name)
+    if isinstance(name, Policy):
+        return name
+    if own := policy_in_file(name):
+        return own
     if name in declared():
         return name
     newest = resolve(name)
+    if trace is None:
+        return newest
     release = numbers_of(str(trace.info.get("release") or ""))
     try:
-        own = recorded_policy(trace)
+        recorded = recorded_policy(trace)
     except UsageError:
-        own = None
-    if own and declaration(own)["family"] == name:
-        return own
+        recorded = None
+    if recorded and declaration(recorded)["family"] == name:
+        return recorded
     return _preset(name, release) if version_of(newest) else newest
 
 

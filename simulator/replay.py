@@ -19,6 +19,7 @@ from schedscope.analysis._base.policies import declaration
 from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.policy import Policy
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.recorded_tunables import recorded_tunables
 from schedscope.simulator.workload import Workload
@@ -52,8 +53,12 @@ class Replay:
         """The model of the recorded scheduler; raises `UsageError` if there is none."""
         return recorded_policy(self.trace)
 
-    def settings(self, policy: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def settings(
+        self, policy: str | Policy, given: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The tunables of `policy` that the recording tells, and over them those `given`."""
+        if isinstance(policy, Policy):
+            return dict(given or {})
         return {**recorded_settings(self.trace, self.workload, policy), **dict(given or {})}
 
 

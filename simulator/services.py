@@ -8,7 +8,7 @@ group, unit or container. The same figures describe prediction and reality (`wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -17,6 +17,9 @@ from schedscope.analysis._base.quantiles import quantile
 from schedscope.analysis.comparison.matching import name_pattern
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
+
+if TYPE_CHECKING:
+    from schedscope.simulator.replay import Replay
 
 BY = ("comm", "name", "process_name", "cgroup", "service")
 """What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
@@ -47,6 +50,16 @@ def services(trace: Trace, by: str) -> pl.DataFrame:
             "group by comm, or record with `schedscope capture`",
         )
     return known
+
+
+def replayed_services(way: Replay, by: str) -> pl.DataFrame:
+    """One row per thread of the workload: `row`, `utid`, and `service`, null for none."""
+    known = services(way.trace, by)
+    rows = pl.DataFrame({"utid": way.utids}).with_row_index("row")
+    unnamed = pl.when(pl.col("utid").is_not_null()).then(pl.lit("-"))
+    return rows.join(known, on="utid", how="left", maintain_order="left").with_columns(
+        service=pl.coalesce("service", unnamed)
+    )
 
 
 NOTHING: dict[str, Any] = {

@@ -17,10 +17,18 @@ from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.change import Changed, change
-from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
-from schedscope.simulator.replay import Replay, replay
+from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.policy import Policy
+from schedscope.simulator.repeated import LONGER, REPLAYS, check_repeated, repeated
+from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress
-from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
+from schedscope.simulator.services import (
+    NOTHING,
+    check_by,
+    figures,
+    median_of,
+    replayed_services,
+)
 from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
 from schedscope.trace import Trace
 
@@ -32,9 +40,6 @@ REFUSED = 2.0
 
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
-
-LONGER = 4
-"""What ended in the recording may take this many times its length to end in a replay."""
 
 CONFIGURATIONS = ("recorded", "replayed", "changed")
 VERDICTS = ("good", "doubtful", "refused")
@@ -66,7 +71,7 @@ SCHEMA = pl.Schema(
 def whatif(
     trace: Trace | Sequence[Trace],
     *,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     set_class: Mapping[str, str] | None = None,
@@ -90,8 +95,9 @@ def whatif(
 
     The change is one or more of these:
 
-    * another `policy` (of a family, the recorded kernel's own, else its newest), another number of
-      `cpus`, another `slice`, other tunables (`set`);
+    * another `policy` (of a family, the recorded kernel's own, else its newest; an object of your
+      own class; or "path/to/file.py:Class"), another number of `cpus`, another `slice`, other
+      tunables (`set`);
     * other nice values by thread name (`set_nice={"nginx": -5}`; `*` and `?` stand for any text
       and one character; a number is a thread id), other scheduling classes
       (`set_class={"web": "rr:50"}`: fair, batch, idle, fifo:N or rr:N), slices of their own
@@ -172,38 +178,6 @@ def whatif(
     return answers(ways, wanted, by=by, replays=replays, seed=seed, progress=progress)
 
 
-def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) -> Replay:
-    """How `trace` is replayed, with the threads that are left out as `others` says.
-
-    With None it is the way whose replay of the recorded configuration is closer to the recording,
-    by the sum over services of the differences in waiting and in CPU time.
-    """
-    if where is None:
-        if others is not None:
-            raise UsageError(
-                f"others={others!r}", "some threads left out", "select some with where"
-            )
-        return replay(trace)
-    if others is not None:
-        return replay(trace, where=where, others=others)
-    ways = [replay(trace, where=where, others=name) for name in ("occupy", "compete")]
-    return min(ways, key=_distance)
-
-
-def _distance(way: Replay) -> float:
-    named = _services(way, "comm")
-    recorded = figures(way.trace, named.drop_nulls("utid").select("utid", "service"))
-    (run,) = _runs(way, change_of_nothing(way), 1, 1, None)
-    rows = named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
-    whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    replayed = figures(run, rows, whole, way.trace.duration)
-    apart = 0.0
-    for name, own in recorded.items():
-        then = replayed.get(name, NOTHING)
-        apart += sum(abs(own[key] - then[key]) for key in ("waiting", "cpu_time"))
-    return apart
-
-
 def answer(
     way: Replay,
     wanted: Changed,
@@ -271,7 +245,7 @@ def as_it_was(
     progress: Progress | None = None,
 ) -> AsItWas:
     """The recording, and replays of the recorded configuration."""
-    named = _services(way, by)
+    named = replayed_services(way, by)
     mine = named.filter(pl.col("utid").is_not_null())
     recorded = figures(way.trace, mine.select("utid", "service"))
     sizes = named.filter(pl.col("service").is_not_null()).group_by("service").len()
@@ -290,7 +264,7 @@ def _replayed(
     progress: Progress | None,
 ) -> list[dict[str, dict[str, Any]]]:
     """Figures of each service in each replay; those that ended are followed to their end."""
-    named = _services(way, by)
+    named = replayed_services(way, by)
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
     return [
         figures(
@@ -382,16 +356,6 @@ def _runs(
             seed=seed,
             progress=progress,
         )
-    )
-
-
-def _services(way: Replay, by: str) -> pl.DataFrame:
-    """One row per thread of the workload: `row`, `utid`, and `service`, null for none."""
-    known = services(way.trace, by)
-    rows = pl.DataFrame({"utid": way.utids}).with_row_index("row")
-    unnamed = pl.when(pl.col("utid").is_not_null()).then(pl.lit("-"))
-    return rows.join(known, on="utid", how="left", maintain_order="left").with_columns(
-        service=pl.coalesce("service", unnamed)
     )
 
 

@@ -60,7 +60,8 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
     change.add_argument(
         "--policy",
         metavar="NAME",
-        help="another policy; a family's name means the recorded kernel's own, else its newest",
+        help="another policy; a family's name means the recorded kernel's own, else its newest;"
+        " file.py:Class is one of your own",
     )
     change.add_argument(
         "--set",

@@ -14,8 +14,9 @@ from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
 from schedscope.report.subject import Subject
 from schedscope.simulator.change import change
+from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.services import services
-from schedscope.simulator.whatif import answer, nearest_way
+from schedscope.simulator.whatif import answer
 from schedscope.simulator.whatif_notes import whatif_notes
 
 _SERVICES = 12
