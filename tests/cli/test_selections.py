@@ -250,8 +250,11 @@ def test_fidelity_compares_a_selection_of_any_kind(run) -> None:
 @pytest.mark.parametrize(
     "option", [("--comm", "x"), ("--tree", "1"), ("--workload",), ("--cpu", "0")]
 )
-def test_what_is_about_the_whole_recording_says_what_to_use(run, option) -> None:
-    assert option[0] in run("convert", CAPTURE, *option, code=2)
+def test_what_is_about_the_whole_recording_says_what_to_use(
+    capsys: pytest.CaptureFixture[str], option
+) -> None:
+    assert cli.main(["convert", str(CAPTURE), *option]) == 2
+    assert option[0] in capsys.readouterr().err
 
 
 # What has no selection, and why.
