@@ -26,6 +26,7 @@ from schedscope.simulator.groups import (
 )
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.recorded_scheduler import policy_asked
+from schedscope.simulator.simulated_quotas import add_quotas
 from schedscope.simulator.watched_policy import Watched
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
 from schedscope.trace import TABLES, Trace
@@ -283,6 +284,7 @@ def _run(
         else pl.col("series").cast(pl.String)
     )
     frames = {name: pl.DataFrame(tables[name]) for name in TABLES if name in tables}
+    add_quotas(workload, frames, about, options["folder"])
     return frames, about, series
 
 

@@ -64,7 +64,7 @@ def replayed_services(way: Replay, by: str) -> pl.DataFrame:
 
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
-    **dict.fromkeys(("wait_mean", "wait_p99", "completion")),
+    **dict.fromkeys(("wait_mean", "wait_p50", "wait_p99", "completion")),
 }
 
 
@@ -142,6 +142,7 @@ def figures(
                 row = {
                     "n_waits": len(values),
                     "wait_mean": round(sum(values) / len(values)) if values else None,
+                    "wait_p50": quantile(pl.Series(values).to_numpy(), 0.5) if values else None,
                     "wait_p99": quantile(pl.Series(values).to_numpy(), 0.99) if values else None,
                 }
             one.update(row)

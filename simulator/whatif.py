@@ -8,7 +8,7 @@ the second can be trusted, for each service.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -29,20 +29,27 @@ from schedscope.simulator.services import (
     median_of,
     replayed_services,
 )
-from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
+from schedscope.simulator.wait_causes import THREADS, Shares, lifted, shares, touched, without_quota
+from schedscope.simulator.whatif_ranges import RANGES, extremes, of_change
+from schedscope.simulator.whatif_verdicts import (
+    BOUND,
+    BRIEF,
+    FIGURES,
+    VERDICTS,
+    factor,
+    of_cause,
+    of_test,
+    off,
+    times,
+    verdict,
+    worst,
+)
 from schedscope.trace import Trace
-
-BOUND = 1.25
-"""The answer is doubtful if the replay of the recorded configuration is off by a larger factor."""
-
-REFUSED = 2.0
-"""If it is off by a larger factor, the answer is refused: replays say nothing of that service."""
 
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
 
 CONFIGURATIONS = ("recorded", "replayed", "changed")
-VERDICTS = ("good", "doubtful", "refused")
 
 SCHEMA = pl.Schema(
     {
@@ -57,6 +64,7 @@ SCHEMA = pl.Schema(
         "waiting_low": pl.Int64(),
         "waiting_high": pl.Int64(),
         "wait_mean": pl.Int64(),
+        "wait_p50": pl.Int64(),
         "wait_p99": pl.Int64(),
         "wait_p99_low": pl.Int64(),
         "wait_p99_high": pl.Int64(),
@@ -64,6 +72,16 @@ SCHEMA = pl.Schema(
         "replay_error": pl.Float64(),
         "p99_error": pl.Float64(),
         "verdict": pl.Enum(VERDICTS),
+        **{f"{figure}_verdict": pl.Enum(VERDICTS) for figure in FIGURES},
+        "cause": pl.String(),
+        "cause_recorded": pl.Float64(),
+        "cause_replayed": pl.Float64(),
+        "cause_error": pl.Float64(),
+        "tested_on": pl.Int64(),
+        "tested_mean": pl.Int64(),
+        "tested_p99": pl.Int64(),
+        "test_error": pl.Float64(),
+        "test_p99_error": pl.Float64(),
     }
 )
 
@@ -126,8 +144,8 @@ def whatif(
     * the service; `configuration`: recorded, replayed or changed; `threads`, and how many of them
       were `alive` at once;
     * `cpu_time`: CPU time;
-    * `n_waits`, `waiting`, `wait_mean`, `wait_p99`: waits for a CPU that ended, all time spent
-      waiting for one, the mean and the 99th percentile of the waits;
+    * `n_waits`, `waiting`, `wait_mean`, `wait_p50`, `wait_p99`: waits for a CPU that ended, all
+      time spent waiting for one, the mean, the median and the 99th percentile of the waits;
     * `completion`: when the service's last thread ended; null if not all did;
     * `*_low`, `*_high`: the extremes over the replays. For `changed` they are the range in which
       90 % of recordings should lie, which is wider by two factors: the one by which the replay of
@@ -137,12 +155,21 @@ def whatif(
       wider by `replay_error`, if that is more;
     * `replay_error`: replayed over recorded, or its inverse, for `cpu_time` or `waiting`, whichever
       factor is larger; quantities below 0.1 % of the machine's time count as that;
-    * `p99_error`: the same of `wait_p99`, times below 20 us counting as that. It is no part of the
-      verdict: the tail may be wrong where the sums are right. `whatif_notes` names services where
-      it is more than the verdict's bound;
-    * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else `refused`; then
-      the figures of `changed` are null. The verdict is as bad if, by such a factor, more threads
-      are alive at once than ever in the recording: whatever limited them is not in the trace.
+    * `p99_error`: the same of `wait_p99`, times below 20 us counting as that;
+    * `cpu_time_verdict`, `n_waits_verdict`, `waiting_verdict`, `wait_p50_verdict`,
+      `wait_p99_verdict`: of each figure by that factor in the same figure: `good` up to 1.25,
+      `doubtful` up to 2, else `refused`, and then the figure of `changed` is null;
+    * `cause`, `cause_recorded`, `cause_replayed`, `cause_error`: the cause of waits that the change
+      is about ("throttled": a quota; "behind": other threads), its share of the waiting in the
+      recording and in the replay of the recorded configuration, and the factor between them (for a
+      quota also between what is left);
+    * `tested_on`, `tested_mean`, `tested_p99`: where a quota is taken away, how many waits the
+      recording has at times when it held nobody back, and how long they were; `test_error`,
+      `test_p99_error`: how many times as long as those predicted, at least 1;
+    * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
+      All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
+      factor by which more threads are alive at once than ever in the recording: whatever limited
+      them is not in the trace. In a refused answer all figures of `changed` are null.
 
     Figures of replays are medians. With several captures each figure is the median of theirs, and
     `replay_error` compares these medians. `*_low` and `*_high` of `recorded` are the captures'
@@ -213,7 +240,12 @@ def answers(
     if were is None:
         were = [as_it_was(way, *rest) for way in ways]
     said = [
-        Asked(was, _replayed(way, change, was.recorded, *rest))
+        Asked(
+            was,
+            _replayed(way, change, was.recorded, *rest),
+            touched(way, change),
+            without_quota(way.trace, _named(way, by), lifted(way, change)),
+        )
         for way, was, change in zip(ways, were, wanted, strict=True)
     ]
     return combine(said, by)
@@ -227,6 +259,8 @@ class AsItWas:
     recorded: dict[str, dict[str, Any]]
     replayed: list[dict[str, dict[str, Any]]]
     floor: float
+    causes: tuple[Shares, Shares] = ({}, {})
+    """Of what waits consisted in the recording, and in its first replay."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +269,10 @@ class Asked:
 
     was: AsItWas
     changed: list[dict[str, dict[str, Any]]]
+    cause: str = THREADS
+    """What the change touches."""
+    tested: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Waits at times of the recording without that cause."""
 
 
 def as_it_was(
@@ -246,12 +284,19 @@ def as_it_was(
 ) -> AsItWas:
     """The recording, and replays of the recorded configuration."""
     named = replayed_services(way, by)
-    mine = named.filter(pl.col("utid").is_not_null())
-    recorded = figures(way.trace, mine.select("utid", "service"))
+    recorded = figures(way.trace, _named(way, by))
     sizes = named.filter(pl.col("service").is_not_null()).group_by("service").len()
-    replayed = _replayed(way, change_of_nothing(way), recorded, by, replays, seed, progress)
+    causes = [shares(way.trace, _named(way, by))]
+    replayed = _replayed(way, change_of_nothing(way), recorded, by, replays, seed, progress, causes)
     floor = LITTLE * way.trace.duration * way.trace.ncpu
-    return AsItWas(dict(sizes.iter_rows()), recorded, replayed, floor)
+    return AsItWas(
+        dict(sizes.iter_rows()), recorded, replayed, floor, causes=(causes[0], causes[1])
+    )
+
+
+def _named(way: Replay, by: str) -> pl.DataFrame:
+    """The service of each thread of the recording that is replayed."""
+    return replayed_services(way, by).drop_nulls("utid").select("utid", "service")
 
 
 def _replayed(
@@ -262,19 +307,23 @@ def _replayed(
     replays: int,
     seed: int,
     progress: Progress | None,
+    causes: list[Shares] | None = None,
 ) -> list[dict[str, dict[str, Any]]]:
-    """Figures of each service in each replay; those that ended are followed to their end."""
+    """Figures of each service in each replay; those that ended are followed to their end.
+
+    To `causes` is added of what the waits of the first replay consisted.
+    """
     named = replayed_services(way, by)
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    return [
-        figures(
-            run,
-            named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
-            whole,
-            way.trace.duration,
-        )
-        for run in _runs(way, config, replays, seed, progress)
-    ]
+    found = []
+    for i, run in enumerate(_runs(way, config, replays, seed, progress)):
+        there = named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
+        found.append(figures(run, there, whole, way.trace.duration))
+        if i == 0 and causes is not None:
+            longer = run.duration > way.trace.duration + 1
+            window = run.between(until=f"{way.trace.duration}ns") if longer else run
+            causes.append(shares(window, there))
+    return found
 
 
 def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
@@ -287,21 +336,31 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         own = median_of([one["recorded"] for one in said])
         middle, then = (median_of([one[of] for one in said]) for of in ("replayed", "changed"))
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
-        off = max(_off(own[key], middle[key], floor) for key in ("cpu_time", "waiting"))
+        apart = off(own, middle, floor)
+        sums = max(apart["cpu_time"], apart["waiting"])
         # A figure may be far off that is too small for the verdict, or whose sum is not.
-        errors = {key: _times(own[key], middle[key], BRIEF) for key in RANGES}
-        apart = {"replay_error": off, "p99_error": _factor(errors["wait_p99"])}
-        verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
+        errors = {key: times(own[key], middle[key], BRIEF) for key in RANGES}
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}
         first = {**head, "configuration": "recorded", **own}
         if len(captures) > 1:
             first |= extremes([one["recorded"] for one in said])
-        second = {**head, "configuration": "replayed", **apart, **middle}
+        head |= {"replay_error": sums, "p99_error": factor(errors["wait_p99"])}
+        second = {**head, "configuration": "replayed", **middle}
         second |= extremes([run for one in said for run in one["replays"]])
-        last = {**head, "configuration": "changed", **apart, "verdict": verdict}
-        if verdict != "refused":
-            last |= {**then, **of_change(said, errors, off if off > BOUND else 1)}
+        recorded, replayed = ([one.was.causes[i] for one in captures] for i in (0, 1))
+        last = {**head, "configuration": "changed"}
+        last |= of_cause(recorded, replayed, service, captures[0].cause, floor)
+        last |= of_test([one.tested for one in captures], service, then)
+        last |= _verdicts(apart, last, _crowd(own["alive"], then["alive"]))
+        if last["verdict"] != "refused":
+            last |= {**then, **of_change(said, errors, sums if sums > BOUND else 1)}
+            for key in FIGURES:
+                if last[f"{key}_verdict"] == "refused":
+                    last |= dict.fromkeys((key, f"{key}_low", f"{key}_high"))
+                    if key == "waiting":
+                        last["wait_mean"] = None
+            last = {key: value for key, value in last.items() if key in {by, *SCHEMA}}
         rows += [first, second, last]
     rows.sort(
         key=lambda row: (
@@ -325,8 +384,22 @@ def _of(capture: Asked, service: str) -> dict[str, Any]:
     }
 
 
-def _verdict(factor: float) -> str:
-    return "good" if factor <= BOUND else "doubtful" if factor <= REFUSED else "refused"
+def _verdicts(apart: Mapping[str, float], row: Mapping[str, Any], crowd: float) -> dict[str, str]:
+    """The verdict of each figure, and of all of them.
+
+    The whole is refused if the sums, the cause or the test are off by too much; for a single figure
+    only that one is.
+    """
+    of_all = max(crowd, row.get("cause_error", 1), row.get("test_error", 1))
+    unknown = "cause" in row and "cause_error" not in row
+    base = worst([verdict(of_all), "doubtful" if unknown else "good"])
+    found = {f"{key}_verdict": worst([base, verdict(apart[key])]) for key in FIGURES}
+    tail = verdict(row.get("test_p99_error", 1))
+    found["wait_p99_verdict"] = worst([found["wait_p99_verdict"], tail])
+    whole = worst([base, *(found[f"{key}_verdict"] for key in ("cpu_time", "waiting"))])
+    if whole == "refused":
+        return {**dict.fromkeys(found, whole), "verdict": whole}
+    return {**found, "verdict": "good" if set(found.values()) == {"good"} else "doubtful"}
 
 
 def _crowd(recorded: int, changed: int) -> float:
@@ -357,16 +430,3 @@ def _runs(
             progress=progress,
         )
     )
-
-
-def _off(real: float, replayed: float | None, floor: float) -> float:
-    return _factor(_times(real, replayed, floor))
-
-
-def _factor(times: float) -> float:
-    return max(times, 1 / times)
-
-
-def _times(real: float | None, replayed: float | None, floor: float) -> float:
-    """How many times as large as replayed."""
-    return max(real or 0, floor) / max(replayed or 0, floor)

@@ -2,11 +2,13 @@
 
 The trace is replayed as it was configured, and with the change. Each service has three
 rows: as recorded, as replayed, as changed. How far the replay of the recorded
-configuration is from the recording shows how far the answer can be trusted: within a
-factor of 1.25 it is good, up to a factor of 2 it is doubtful, and beyond that it is
-refused. Ranges are those in which 9 of 10 recordings should lie. They come from several
-replays, with other seeds and with clock ticks at other instants, and are widened by the
-error of the replay and by how far recordings of one workload usually lie apart.
+configuration is from the recording shows how far the answer can be trusted, for each
+figure: within a factor of 1.25 it is good, up to a factor of 2 it is doubtful (marked by
+a question mark), and beyond that it is refused. So is the whole answer if waits have
+other causes in the replay than in the recording. Ranges are those in which 9 of 10
+recordings should lie. They come from several replays, with other seeds and with clock
+ticks at other instants, and are widened by the error of the replay and by how far
+recordings of one workload usually lie apart.
 """
 
 from __future__ import annotations
