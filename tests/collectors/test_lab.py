@@ -236,7 +236,7 @@ def test_a_change_says_when_a_cpu_is_offline(unpacked: Path) -> None:
     trace = ss.open(unpacked / "lab.capture")
     way = replay(trace)
     pinned = change(way, pin={"worker1": "1-2", "worker2": "1"})
-    assert pinned.words == ["worker1 on CPUs 1-2 (CPU 2 offline at times)", "worker2 on CPUs 1"]
+    assert pinned.words == ["'worker1' on CPUs 1-2 (CPU 2 offline at times)", "'worker2' on CPUs 1"]
     fewer = change(way, cpus=4)
     assert fewer.words == ["4 CPUs, online all along"]
     assert not fewer.machine.outages
