@@ -11,11 +11,14 @@ DEMO = demo-out
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build dev test demo demo-live lint types clippy shellcheck rust-test fuzz lab check bench wheel man docs clean
+.PHONY: help build dev test test-host test-all demo demo-live lint types clippy shellcheck rust-test \
+  fuzz lab check bench startup wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
-	@echo 'make test       everything pytest finds; tests that lack a tool are counted at the end'
+	@echo 'make test       the tests of every change; those that lack a tool are counted at the end'
+	@echo 'make test-host  the tests that record this host; run them with nothing beside them'
+	@echo 'make test-all   browsers, emulators, fuzzing, wheels too: before a release, an hour or two'
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make dev        the engine as edited, less optimised, for the next import'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
@@ -60,7 +63,13 @@ dev: $(VENV)/python.stamp
 # ------------------------------------------------------------------ verify
 
 test: build
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(RUN) -m pytest -n 2 $(PYTEST_ARGS)
+
+test-host: build
+	$(RUN) -m pytest -m records $(PYTEST_ARGS)
+
+test-all: build
+	$(RUN) .ci/verify $(PARTS)
 
 check: lint types clippy shellcheck
 
@@ -77,11 +86,16 @@ clippy:
 
 shellcheck:
 	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
-	shellcheck .ci/run .ci/tools
+	shellcheck .ci/run .ci/tools .ci/wheel
 	test ! -f collectors/capture || shellcheck collectors/capture
 
+# Without Python. The examples show that a Rust program can use the engine.
 rust-test:
 	cd native && cargo test --locked --profile quick
+	cd native && cargo run -q --locked --profile quick -p schedscope-trace --example waits -- \
+	  ../fixtures/linux-ftrace-mixed.capture
+	cd native && cargo run -q --locked --profile quick -p schedscope-sim --example replay -- \
+	  ../fixtures/linux-ftrace-mixed.capture eevdf
 
 fuzz:
 	cd native && cargo run -q --locked --profile quick -p schedscope-fuzz -- \
@@ -89,6 +103,9 @@ fuzz:
 
 lab: build
 	$(RUN) -m lab --write docs/lab.md
+
+startup: build
+	$(RUN) benchmarks/startup.py --check
 
 bench: build
 	$(RUN) benchmarks/startup.py

@@ -45,9 +45,10 @@ from quiet import Quiet
 import schedscope as ss
 from schedscope.errors import SchedscopeError
 from schedscope.simulator.change import change
+from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.services import figures, services
-from schedscope.simulator.whatif import AsItWas, answers, as_it_was, nearest_way
+from schedscope.simulator.whatif import AsItWas, answers, as_it_was
 from schedscope.simulator.whatif_ranges import RANGES
 from schedscope.trace import Trace
 

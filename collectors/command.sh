@@ -30,20 +30,63 @@ check_command() {
     die "$1 cannot be run: it is not an executable file; nothing was recorded"
 }
 
+# The caller's environment as words for `eval`, a quoted NAME=VALUE each.  The kernel keeps what
+# this program was started with, names included that a shell drops; bytes come through od and
+# printf since awks and shells differ in what they do with those above 127.  yash may be unable to
+# hold those: what has one is left out there.
+environment_words() {
+    environment_probe=$(printf '\377z' 2>/dev/null)
+    {
+        if [ -r "/proc/$$/environ" ]; then
+            od -An -v -to1 "/proc/$$/environ"
+        else
+            printf '%s\n' "$caller_environ"
+        fi
+    } | awk -v bytes="${#environment_probe}" '
+        function put() {
+            # What `env` would take for an option or for a program is no variable.
+            if (named && first != "075" && first != "055" && (high == 0 || bytes == 2)) print "\047" text "\047"
+            text = first = ""
+            named = high = 0
+        }
+        {
+            for (i = 1; i <= NF; i++) {
+                if ($i == "000") { put(); continue }
+                if (first == "") first = $i
+                if ($i == "075") named = 1
+                if ($i >= "200") high = 1
+                text = text ($i == "047" ? "\047\"\047\"\047" : "\\" $i)
+            }
+        }
+        END { put() }' | while IFS= read -r environment_word; do
+        # shellcheck disable=SC2059
+        printf "$environment_word "
+    done
+}
+
 # The recorder's own tools, found where only root writes; the command finds its own in its PATH.
 command_tool() { command -v "$1" 2>/dev/null; }
 
 # Replaces this (background) shell by the command, which gets what it would have without us: its
-# caller's directory, umask, PATH and descriptors, and none of the recorder's.  A shell without job control
-# starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
+# caller's directory, umask, environment and descriptors, and none of the recorder's.  A shell without
+# job control starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
 exec_command() {
     trap - EXIT INT TERM HUP QUIT PIPE USR1 USR2 ALRM
     exec <&9 5>&- 6<&- 7<&- 8<&- 9<&-
     [ -z "$lifeline" ] || exec 4<&-
-    command_sh=$(command_tool sh)
-    # sh takes no name for an assignment, as env does with ./a=b.
     # shellcheck disable=SC2016
-    set -- "$command_sh" -c 'PATH=$1; shift; exec "$@"' sh "$caller_path" "$@"
+    if [ -z "$command_environment" ]; then
+        set -- "$(command_tool sh)" -c 'PATH=$1; shift; exec "$@"' sh "$caller_path" "$@"
+    else
+        # env would take ./a=b for an assignment.
+        case $1 in *=*) set -- "$(command_tool sh)" -c 'exec "$@"' sh "$@" ;; esac
+    fi
+    if [ -n "$run_user" ]; then
+        run_home=$(getent passwd "$run_user" 2>/dev/null | cut -d: -f6)
+        set -- "USER=$run_user" "LOGNAME=$run_user" "HOME=${run_home:-${HOME:-/}}" "$@"
+    fi
+    [ -z "$command_environment$run_user" ] ||
+        eval "set -- \"\$(command_tool env)\" ${command_environment:+-i} $command_environment \"\$@\""
     if [ -n "$run_user" ]; then
         if have setpriv; then
             set -- "$(command_tool setpriv)" "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- "$@"
@@ -55,9 +98,6 @@ exec_command() {
             # shellcheck disable=SC2016
             set -- "$(command_tool su)" -m "$run_user" -c 'exec "$0" "$@"' "$@"
         fi
-        run_home=$(getent passwd "$run_user" 2>/dev/null | cut -d: -f6)
-        USER=$run_user LOGNAME=$run_user HOME=${run_home:-$HOME}
-        export USER LOGNAME HOME
     fi
     if env --default-signal=INT,QUIT true 2>/dev/null; then
         set -- "$(command_tool env)" --default-signal=INT,QUIT "$@"
@@ -70,9 +110,7 @@ exec_command() {
         exit 125
     fi
     cd -- "$start_dir" || exit 125
-    if [ -n "$caller_oldpwd" ]; then OLDPWD=$caller_oldpwd; else unset OLDPWD; fi
     umask "$caller_umask"
-    if [ -n "$caller_lc_all" ]; then LC_ALL=$caller_lc_all; else unset LC_ALL; fi
     exec "$@"
 }
 

@@ -20,13 +20,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from schedscope.simulator.whatif_verdicts import BRIEF
+
 APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
 three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
-
-BRIEF = 20_000
-"""Times below this count as this when two are compared, ns."""
 
 INTERVAL = 1.645
 """The number of standard deviations that hold 90 % of outcomes."""

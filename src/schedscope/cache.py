@@ -4,13 +4,17 @@ The rules, in one place:
 
 * A converted trace lies beside its source (`web.capture` -> `web.sched`,
   `trace.dat` -> `trace.dat.sched`), or in the user's cache folder where the
-  source's folder cannot be written or holds a foreign folder of that name.
+  source's folder cannot be written or holds a foreign folder of that name. In a
+  cache folder, also a chosen one, the source's path is part of the name, so that
+  sources of one name do not share a copy.
 * It is served only if table schema, native build and decoder options are the
   same and the source is unchanged: the same `stat` (size, inode, mtime and
   ctime, which no program can set), or else the same content. Content is
   compared up to 64 MiB; a larger source with another `stat` is converted again.
 * It is served, and replaced, only if it belongs to this user, to root or to the owner of the
   source: where everybody may write, anybody could put a folder of that name.
+* A copy that an open trace uses is not replaced: the new one is written beside it, under a hidden
+  name, and removed when the first one could be replaced.
 * It is written under a partial name and renamed when complete. Of two
   processes converting at once the first to finish wins and the other takes the
   winner's. Whatever ends a conversion early, its partial folder is removed; a
@@ -37,6 +41,7 @@ from typing import Any
 
 from schedscope import looked_at, stored
 from schedscope.errors import StorageError, UsageError
+from schedscope.in_use import unused
 from schedscope.parsers import trace_json
 from schedscope.stored import METADATA
 
@@ -62,21 +67,13 @@ def find_or_build(
     `folder` names the one place to look and write; without it the places of
     the module's docstring are tried in turn.
     """
-    name = sched_name(source, options)
     explicit = folder or _environment_folder()
     if explicit is not None:
         _make_folder(explicit)
-        places = [explicit / name]
-    else:
-        places = [
-            source.absolute().parent / name,
-            looked_at.user_folder() / _distinct(source, name),
-        ]
+    places = _places(source, options, explicit)
     key = _key(source, options)
-    if not refresh:
-        for place in places:
-            if _serves(place, source, key):
-                return place
+    if not refresh and (found := _served(places, source, key)):
+        return found
     for place in places[:-1]:
         if _is_ours(place, source) and _writable(place.parent):
             return build(source, place, convert, key=key, refresh=refresh)
@@ -92,6 +89,29 @@ def find_or_build(
     return build(source, last, convert, key=key, refresh=refresh)
 
 
+def _places(source: Path, options: Mapping[str, str] | None, explicit: Path | None) -> list[Path]:
+    """Where a copy is looked for, in turn."""
+    name = sched_name(source, options)
+    if explicit is not None:
+        return [explicit / _distinct(source, name)]
+    return [source.absolute().parent / name, looked_at.user_folder() / _distinct(source, name)]
+
+
+def _served(places: list[Path], source: Path, key: Mapping[str, Any]) -> Path | None:
+    for place in places:
+        if _serves(place, source, key):
+            return place
+        for other in _newer(place):
+            if _serves(other, source, key):
+                return other
+    return None
+
+
+def _newer(place: Path) -> list[Path]:
+    """Copies that were written while an open trace used the one at `place`."""
+    return sorted(place.parent.glob(f".{glob.escape(place.stem)}.newer-*.sched"))
+
+
 def build(
     source: Path | None,
     target: Path,
@@ -101,12 +121,14 @@ def build(
     replace: bool = True,
     refresh: bool = False,
 ) -> Path:
-    """Convert into a partial folder, then rename it to `target`.
+    """Convert into a partial folder, then rename it to `target`; returns where it is.
 
     `source` is what is read, None where the tables come from memory. With
     `key` the result may be served from a cache. An existing `target` is
-    replaced only if `replace`; with `refresh` even by one that is as good.
+    replaced only if `replace`; with `refresh` even by one that is as good. A cached one that an
+    open trace uses stays, and the result is beside it.
     """
+    first = target
     _remove_abandoned(target)
     before = _stat(source) if source else []
     with _partial_folder(target) as partial:
@@ -130,9 +152,18 @@ def build(
                 # Somebody may be reading these very tables.
                 os.replace(partial / METADATA, target / METADATA)
                 break
-            _set_aside(target)
+            with unused(target) as free:
+                if free or key is None:
+                    _set_aside(target)
+                    continue
+            name = f".{target.stem}.newer-{secrets.token_hex(4)}.sched"
+            target = target.with_name(name)
         else:
             looked_at.written(target, about["files"])
+    for other in _newer(first):
+        with unused(other) as free:
+            if free and other != target and source and _is_ours(other, source):
+                _set_aside(other)
     return target
 
 
@@ -240,14 +271,7 @@ def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
 
 def served(source: Path, options: Mapping[str, str] | None = None) -> Path | None:
     """The converted copy that `find_or_build` would serve from where it looks by itself."""
-    name = sched_name(source, options)
-    explicit = _environment_folder()
-    places = [source.absolute().parent / name, looked_at.user_folder() / _distinct(source, name)]
-    key = _key(source, options)
-    for place in places if explicit is None else [explicit / name]:
-        if _serves(place, source, key):
-            return place
-    return None
+    return _served(_places(source, options, _environment_folder()), source, _key(source, options))
 
 
 def version(options: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.errors import UsageError
+from schedscope.units import several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -72,7 +73,10 @@ def of_processes(
                 "select with --process or --tree",
             )
         asked.append("workload")
-        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, {int(pid)}))))
+        mine = _descendants(rows, {int(pid)})
+        if rows.filter(pl.col("pid").is_in(sorted(mine))).is_empty():
+            raise NoMatchError(*_without_workload(trace, int(pid)))
+        chosen.append(pl.col("pid").is_in(sorted(mine)))
     if tree is not None:
         given_pids = (
             list(tree) if isinstance(tree, Iterable) and not isinstance(tree, str) else [tree]
@@ -97,6 +101,21 @@ def of_processes(
             hint,
         )
     return pl.col("pid").is_in(pids.implode())
+
+
+def _without_workload(trace: Trace, pid: int) -> tuple[str, str, str]:
+    """Why none of the recorded command's processes is known: found, expected, hint."""
+    command = trace.metadata("workload", "command")
+    called = brief(shlex.join(command) if isinstance(command, list) else str(command or ""))
+    gaps = trace.losses.select(pl.len()).collect().item()
+    lost = f"; {several(gaps, 'gap')} in the trace may have held it" if gaps else ""
+    return (
+        f"{trace.name} has no event of the recorded command {called} (process {pid}), nor of a"
+        f" child of it{lost}",
+        "the command's start, from which its other processes are known",
+        "select its threads by --comm, --process or --cmdline; a larger buffer (`capture"
+        " -b`) keeps the start",
+    )
 
 
 def _list(given: str | Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from schedscope import cache as _cache, stored as _stored, time_of_day
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.in_use import Lease
 from schedscope.parsers.files import scan_parquet
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
@@ -42,6 +43,7 @@ class Trace:
         self._tables = dict(tables)
         self._in_memory = frozenset(tables)
         self._path = path
+        self._lease = Lease(path) if path is not None else None
         self._source: Path | None = None
         self._whole: Trace | None = None
         """What `between` cut this out of."""
@@ -77,7 +79,10 @@ class Trace:
     def read(cls, folder: str | os.PathLike[str]) -> Trace:
         """A `.sched` folder as it is, without asking whether its source changed."""
         path = Path(folder)
-        return cls(_stored.read_about(path), {}, path)
+        trace = cls({}, {}, path)
+        # Now that nobody replaces the folder.
+        trace._info = _stored.read_about(path)
+        return trace
 
     def to_sched(self, folder: str | os.PathLike[str], *, force: bool = False) -> Trace:
         """Write trace.json and every table to a `.sched` folder; returns the trace there.

@@ -476,6 +476,7 @@ def test_an_internal_error_is_a_sentence_too(
 
 
 @pytest.mark.needs("linux")
+@pytest.mark.release
 def test_too_little_memory_is_a_sentence_and_no_bug(sched: str, tmp_path: Path) -> None:
     words = [sched, "-o", str(tmp_path / "out"), "--labels", "/dev/zero"]
     limited = (

@@ -129,6 +129,7 @@ def killed_at_work(output: Path) -> int:
 
 
 @pytest.mark.needs("linux")
+@pytest.mark.release
 def test_workers_killed_in_the_middle_lose_nothing(tmp_path: Path) -> None:
     """Three processes; when two traces are done, all that are at work are killed by SIGKILL."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
@@ -175,6 +176,7 @@ def ends_over_one(
 
 
 @pytest.mark.needs("linux")
+@pytest.mark.release
 def test_a_trace_over_which_every_worker_ends_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_trace_over_which_every_worker_ends_is_named(
 
 
 @pytest.mark.needs("linux")
+@pytest.mark.release
 def test_ctrl_c_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None:
     """The signal goes to the whole group, as from a terminal."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
@@ -266,6 +269,7 @@ def uploaded(client: Any, path: Path, key: str) -> None:
             client.upload_file(str(file), "traces", name)
 
 
+@pytest.mark.release
 def test_traces_in_an_object_store(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

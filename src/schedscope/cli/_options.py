@@ -432,6 +432,32 @@ def add_external(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_others(parser: argparse.ArgumentParser) -> None:
+    """`--others`: how the threads that a replay leaves out take their CPU time."""
+    parser.add_argument(
+        "--others",
+        choices=("occupy", "compete", "drop"),
+        help="with threads selected: the other threads take the CPU time that they took, before all"
+        " fair threads (occupy) or as one of them (compete), or take none (drop); default: occupy"
+        " or compete, whichever replays the recorded configuration more closely",
+    )
+
+
+_OTHERS = {
+    "occupy": "take the CPU time that they took, before all fair threads",
+    "compete": "take the CPU time that they took, as fair threads do",
+    "drop": "take no CPU time",
+}
+
+
+def others_taken(args: argparse.Namespace, taken: str) -> list[str]:
+    """A line on what a replay makes of the threads that were not selected."""
+    if not selects_threads(args):
+        return []
+    why = "as asked" if args.others else "closer to the recording"
+    return [f"other threads: {_OTHERS[taken]} (--others {taken}, {why})"]
+
+
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """`--jobs`: how many threads convert a capture or a foreign file."""
     parser.add_argument(

@@ -29,7 +29,7 @@ from schedscope.cli import _options
 from schedscope.cli._output import complain
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 
 NAME = "fleet"
 GROUP = "compare"
@@ -199,7 +199,8 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         shown = read.sort("p99", "path", descending=[True, False], nulls_last=True).head(
             args.top or ROWS
         )
-    rest = table.height - len(found.failed) - shown.height
+    # Those that failed are named beside a table, and rows for programs.
+    in_all = table.height - (len(found.failed) if args.format == "table" else 0)
     names = ["trace", "host?", "release?", "dur", "n", "n_censored?", "p50", "p99", "max",
              "waiting_frac", "unknown_frac", "level"]  # fmt: skip
     columns = choose(shown, names, question="fleet", narrow="unknown_frac release dur p50")
@@ -227,12 +228,11 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         "time_unit": "ns",
     }
     return Answer(
-        shown if args.format != "table" else table,
+        shown,
         columns,
         about,
         head=[" · ".join(page.said(table, _options.words(args))), ""],
         notes=[
-            *more(rest, "more trace", ", all with a shorter p99"),
             "",
             "Hosts that stand out:" if notes else "No host stands out.",
             *notes,
@@ -242,7 +242,8 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
             f"{found.computed} of {units.several(table.height, 'summary', 'summaries')} made now;"
             f" wrote {', '.join(written)}",
         ],
-        shown=shown,
+        rows_in_all=in_all,
+        rest=("more trace", ", all with a shorter p99"),
         exit_code=1 if found.failed else 0,
     )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.text_table import sentence
 
 if TYPE_CHECKING:
@@ -171,13 +171,13 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
     head += [*(f"missing: {word}" for word in missing), ""]
     rows = args.top or (_fitting(head) if args.format == "table" else None)
     about: dict[str, Any] = {"begin": interval.begin, "end": interval.end, "ncpu": trace.ncpu}
-    about |= {"busy_frac": busy, "unknown_frac": unknown, "rows_in_all": len(frame)}
+    about |= {"busy_frac": busy, "unknown_frac": unknown}
     return Answer(
         frame.head(rows) if rows else frame,
         choose(frame, [*KEYS[by], *frame.columns[len(KEYS[by]) :]], narrow=_NARROW),
         about={**about, "missing": missing, "time_unit": "ns"},
         head=head,
-        notes=more(len(frame) - rows) if rows else [],
+        rows_in_all=len(frame),
     )
 
 

@@ -539,7 +539,21 @@ QUESTIONS = {
         wait_p99_high | highest p99 | time | highest 99th percentile of the waits over the replays
         replay_error | replay off by | fixed | factor between recording and unchanged replay
         p99_error    | p99 off by | fixed | the same factor of the 99th percentile of the waits
-        verdict       |          | text | good, doubtful or refused, according to replay_error
+        verdict       |          | text | good, doubtful or refused; good if every figure is
+        cpu_time_verdict | CPU time is | text | the same of the CPU time
+        n_waits_verdict  | waits are   | text | the same of the number of waits
+        waiting_verdict  | waiting is  | text | the same of the time waited for a CPU
+        wait_p50_verdict | p50 is      | text | the same of the median wait
+        wait_p99_verdict | p99 is      | text | the same of the 99th percentile of the waits
+        cause          | cause        | text  | the cause of waits that the change is about
+        cause_recorded | recorded share | share | its share of the waiting in the recording
+        cause_replayed | replayed share | share | its share of the waiting in the unchanged replay
+        cause_error    | share off by | fixed | factor between the two shares
+        tested_on      | tested on    | count | waits recorded while the cause did not act
+        tested_mean    | mean there   | time  | mean of those waits
+        tested_p99     | p99 there    | time  | 99th percentile of those waits
+        test_error     | mean over predicted | fixed | how much longer these are than predicted
+        test_p99_error | p99 over predicted  | fixed | the same of the 99th percentile
     """,
     "fidelity_of_runs": """
         measure     |             | text   | what is compared
