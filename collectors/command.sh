@@ -159,7 +159,8 @@ wait_for() {
     broken_wait=
 }
 
-# Records until the command ends, time is up, a limit is reached, a signal comes or what records fails.
+# Records until the command ends, time is up, a limit is reached, a signal comes, what records fails
+# or the folder is removed.
 record() {
     if [ $# -gt 0 ]; then
         exec 9<&0
@@ -168,7 +169,8 @@ record() {
         exec 9<&-
     fi
     [ -z "$seconds" ] || start_timer
-    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ]; do
+    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ] &&
+        [ -d "$scratch" ] && kill -0 "$guard_pid" 2>/dev/null; do
         if [ -n "$work_pid" ]; then
             if wait_for "$work_pid"; then
                 work_status=$waited
@@ -200,7 +202,12 @@ finish_command() {
         done
         kill -s TERM "$work_pid" 2>/dev/null
     elif kill -0 "$work_pid" 2>/dev/null; then
-        say "recording is over; waiting for the command to end"
+        if [ -n "$fail_text" ]; then
+            tell "$fail_text; waiting for the command to end"
+            fail_told=1
+        else
+            say "recording is over; waiting for the command to end"
+        fi
     fi
     signal_before=$interrupted
     until wait_for "$work_pid"; do

@@ -45,7 +45,10 @@ class Notes:
             return
         partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         try:
-            partial.write_text(json.dumps(self.rows, ensure_ascii=False, indent=1), "utf-8")
+            # Where others may write, one of them may have put a link there.
+            partial.unlink(missing_ok=True)
+            with partial.open("x", encoding="utf-8") as file:
+                json.dump(self.rows, file, ensure_ascii=False, indent=1)
             partial.replace(self.path)
         except OSError as error:
             raise StorageError(f"cannot keep notes in {self.path}: {error.strerror}") from error
