@@ -23,6 +23,7 @@ from typing import TextIO
 
 from schedscope import units
 from schedscope.errors import StorageError
+from schedscope.outputs import whole
 from schedscope.present.answer import Answer, Facts
 from schedscope.present.text_table import HeadingLine
 
@@ -150,13 +151,10 @@ def _write(text: str) -> None:
     sys.stdout.write(_encodable(text, sys.stdout))
 
 
-def write_whole(target: Path, text: str) -> None:
+def write_whole(target: Path, text: str, sources: Iterable[Path]) -> None:
     """All of it or nothing: a page cut off by a full disk would look complete."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
+        with whole(target, sources) as made:
+            made.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -145,7 +145,8 @@ def run(args: argparse.Namespace) -> Answer | int:
         name, found.table, page.sketches_of(found.summaries), out, divided, resamples, words
     )
     folder = Path(args.output)
-    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
+    traces = found.table["path"]
+    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"), traces)
     if args.scheduler and not found.computed and not found.failed:
         complain(f"every trace has a summary already: no connection to {args.scheduler} was made")
     if strange := labels.about_none(found.table["path"]):

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> Facts:
             from schedscope.report.whatif import changed
 
             more = [changed(subject, change, _change.words(args))]
-        _output.write_whole(target, page(subject, shown, more))
+        _output.write_whole(target, page(subject, shown, more), trace.sources)
         written = [str(target)]
         if args.figures:
             from schedscope.report.figures import write_figures

@@ -78,6 +78,6 @@ def run(args: argparse.Namespace) -> int:
     body = timeline_html(trace, max_bytes=args.max_bytes, where=where, cpus=cpus)
     title = html.escape(f"Timeline of {printable(trace.name)}")
     text = _PAGE.format(title=title, policy=content_policy(body), body=body)
-    _output.write_whole(target, text)
+    _output.write_whole(target, text, trace.sources)
     _output.say(f"wrote {target} ({size(len(text.encode()))})")
     return 0

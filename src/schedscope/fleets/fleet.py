@@ -172,7 +172,9 @@ def summarised(
     # Polars' own writer does not say that a disk is full.
     whole = io.BytesIO()
     table.write_parquet(whole)
-    store.write_whole(folder.path / store.TABLE, lambda to: to.write_bytes(whole.getvalue()))
+    store.write_whole(
+        folder.path / store.TABLE, lambda to: to.write_bytes(whole.getvalue()), traces
+    )
     return Fleet(table, found, len(missing) - len(errors))
 
 
