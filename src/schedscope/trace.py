@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -465,6 +466,12 @@ def open(
 
 def _existing(path: str | os.PathLike[str]) -> Path:
     """`path`, if a trace can be there: files are read at several positions."""
+    if re.match(r"[a-z][a-z0-9+.-]*://", os.fspath(path)):
+        raise UsageError(
+            f"{os.fspath(path)} is a URL",
+            "a file or folder of this host",
+            "copy it here first; `schedscope fleet` reads URLs itself",
+        )
     source = Path(path)
     try:
         mode = source.stat().st_mode

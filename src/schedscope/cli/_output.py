@@ -66,6 +66,12 @@ def say_json(document: object) -> None:
     _write(_UNSEEN.sub(_json_escape, text) + "\n")
 
 
+def say_json_line(document: object) -> None:
+    """Write a JSON document to stdout as one line, for what never ends."""
+    text = json.dumps(document, ensure_ascii=False, default=str)
+    _write(_UNSEEN.sub(_json_escape, text) + "\n")
+
+
 def say_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write rows to stdout as CSV."""
     import csv
