@@ -26,6 +26,7 @@ The rules, in one place:
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
