@@ -1,16 +1,34 @@
 # The command that is run while recording.
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# The user behind sudo or doas, whom the command and the folder belong to.
+# The user behind sudo, doas or pkexec, whom the command and the folder belong to; nobody if that is
+# root.  src/schedscope/invoking_user.py answers the same question in the same way.
 find_user() {
-    run_user=${SUDO_USER:-${DOAS_USER:-}}
-    run_uid='' run_gid=''
-    [ -n "$run_user" ] || return 0
-    if ! run_uid=$(id -u "$run_user" 2>/dev/null) || ! run_gid=$(id -g "$run_user" 2>/dev/null); then
-        die "the invoking user $run_user is unknown on this host; run capture directly as root"
-    fi
-    [ "$run_uid" != 0 ] || run_user='' run_uid='' run_gid=''
+    run_user='' run_uid='' run_gid=''
+    for find_named in "${SUDO_USER:-}" "${SUDO_UID:-}" "${DOAS_USER:-}" "${PKEXEC_UID:-}"; do
+        [ -n "$find_named" ] || continue
+        if ! run_user=$(find_user_name "$find_named") || ! run_uid=$(id -u "$run_user" 2>/dev/null) ||
+            ! run_gid=$(id -g "$run_user" 2>/dev/null); then
+            die "the invoking user $find_named is unknown on this host; run capture directly as root"
+        fi
+        [ "$run_uid" = 0 ] || return 0
+        run_user='' run_uid='' run_gid=''
+    done
 }
+
+# The name of a user who is given by name or number: not every id takes a number.
+find_user_name() {
+    case $1 in
+    *[!0-9]*) printf '%s\n' "$1" ;;
+    *)
+        id -un "$1" 2>/dev/null ||
+            awk -F: -v uid="$1" '$3 == uid { print $1; found = 1; exit } END { exit !found }' /etc/passwd
+        ;;
+    esac
+}
+
+# What tells of the invoking user is withdrawn, so that what is run from here belongs to root.
+forget_user() { unset SUDO_USER SUDO_UID SUDO_GID DOAS_USER PKEXEC_UID; }
 
 # As env and timeout do: 127 if there is no such command, 126 if it cannot be run.
 check_command() {
@@ -159,7 +177,8 @@ wait_for() {
     broken_wait=
 }
 
-# Records until the command ends, time is up, a limit is reached, a signal comes or what records fails.
+# Records until the command ends, time is up, a limit is reached, a signal comes, what records fails
+# or the folder is removed.
 record() {
     if [ $# -gt 0 ]; then
         exec 9<&0
@@ -168,7 +187,8 @@ record() {
         exec 9<&-
     fi
     [ -z "$seconds" ] || start_timer
-    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ]; do
+    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ] &&
+        [ -d "$scratch" ] && kill -0 "$guard_pid" 2>/dev/null; do
         if [ -n "$work_pid" ]; then
             if wait_for "$work_pid"; then
                 work_status=$waited
@@ -200,7 +220,12 @@ finish_command() {
         done
         kill -s TERM "$work_pid" 2>/dev/null
     elif kill -0 "$work_pid" 2>/dev/null; then
-        say "recording is over; waiting for the command to end"
+        if [ -n "$fail_text" ]; then
+            tell "$fail_text; waiting for the command to end"
+            fail_told=1
+        else
+            say "recording is over; waiting for the command to end"
+        fi
     fi
     signal_before=$interrupted
     until wait_for "$work_pid"; do

@@ -129,6 +129,12 @@ guard_failed() {
     guard_said=${guard_said:-no space left for the recording}
 }
 
+# Sets fail_text where the folder was removed while it recorded.
+guard_folder() {
+    [ -d "$scratch" ] || fail_text="the folder $output was removed while it recorded, and all in it is gone"
+    [ -d "$scratch" ]
+}
+
 # Ends the recording and waits until all is drained and gone: closing the pipe tells the
 # watchdog to.  Without its file `recording` it leaves the folder to us.  Returns 1 if the
 # watchdog itself was killed; what it left is ended here.

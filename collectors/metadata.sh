@@ -45,6 +45,9 @@ json_string_or_null() {
     if [ -n "$1" ]; then json_string "$1"; else echo null; fi
 }
 
+# 0 if no value is missing, as where awk was killed.
+json_whole() { ! grep -q '^ *"[a-z_]*": *,*$' "$1"; }
+
 # A list, or name and text pairs, from NUL-separated texts on stdin.
 json_list() { json_strings | awk '{ printf "%s%s", (NR == 1 ? "" : ", "), $0 }'; }
 json_pairs() { json_strings | awk '{ printf "%s%s", (NR == 1 ? "" : NR % 2 ? ", " : ": "), $0 }'; }

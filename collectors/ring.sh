@@ -202,7 +202,8 @@ ring_folder() {
         ring_new=1
     fi
     [ -d "./$base" ] || die "$folder_path exists and is not a folder; give another name with -o"
-    if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] || ! ring_is_ours; then
+    if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] ||
+        ! { ring_is_ours || ring_take_back; }; then
         folder_new=
         die "$folder_path is not a folder that only root can write to; give another name with -o"
     fi
@@ -230,13 +231,31 @@ ring_is_ours() {
     esac
 }
 
+# Of the user, who recorded into it before: makes it root's again, as it was while it recorded.  What
+# has a name of ours there may be anything; a folder of the user's is emptied as the user.
+ring_take_back() {
+    [ -n "$run_uid" ] && [ "$(ring_owner .)" = "$run_uid" ] || return 1
+    chmod 700 . && chown "$(id -u):$(id -g)" . || return 1
+    capture_dir=.
+    for ring_path in .scratch .reserve ./*.partial; do
+        if [ -h "$ring_path" ] || [ ! -d "$ring_path" ]; then
+            rm -f "$ring_path"
+        elif [ "$(ring_owner "$ring_path")" != 0 ]; then
+            ring_drop "${ring_path#./}" || die "$ring_path in $folder_path is in the way and cannot be removed"
+        fi
+    done
+}
+
+# shellcheck disable=SC2012
+ring_owner() { ls -ldn "$1" 2>/dev/null | awk '{ print $3; exit }'; }
+
 # Leaves no trace of the recorder, and no empty folder.
 ring_remove() {
     rm -rf .scratch .reserve ./*.capture.partial
-    if [ -n "$run_uid" ]; then
+    if [ -n "$run_uid" ] && [ "$(folder_now 2>/dev/null)" = "$folder_path" ]; then
         chown "$run_uid:$run_gid" . && chmod 700 .
     fi
-    cd .. && rmdir "./$base" 2>/dev/null
+    cd .. 2>/dev/null && rmdir "./$base" 2>/dev/null
 }
 
 # ------------------------------------------------------------------ triggers
@@ -276,6 +295,7 @@ ring_look() {
 # 0 if what holds the ring is there and records; nobody but us should have touched it.
 ring_alive() {
     fail_text=
+    guard_folder || return 1
     kill -0 "$guard_pid" 2>/dev/null || fail_text="the process that records was killed"
     # Somebody's signal may have come in between: it is asked again.
     read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" ||
@@ -416,6 +436,7 @@ ring_main() {
         ring_snapshot "$ring_reason" exit
     fi
     guard_failed && fail_text=$guard_said
+    guard_folder || :
     guard_end || fail_text=${fail_text:-the process that records was killed}
     finish_command
     [ "${work_status:-0}" -le 384 ] || work_status=$((work_status - 256))
@@ -438,6 +459,7 @@ ring_main() {
     esac
     [ "$ring_failed" = 0 ] || exit_status=125
     if [ -n "$fail_text" ]; then
+        [ -z "$fail_told" ] || fail_text="the flight recorder has ended"
         tell "$fail_text ($ring_summary)"
         exit_status=125
     else

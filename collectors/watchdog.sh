@@ -44,7 +44,7 @@ watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/de
 # One sentence on why nothing more is recorded; on a full disk the file alone says it.
 watch_failed() {
     printf '%s\n' "$1" 2>/dev/null >.scratch/failed.new
-    mv .scratch/failed.new .scratch/failed 2>/dev/null || : >.scratch/failed
+    mv .scratch/failed.new .scratch/failed 2>/dev/null || true >.scratch/failed
     watch_tell "$watch_wake"
 }
 
@@ -252,7 +252,7 @@ watch_over() {
 watch_post() {
     watch_mark_end && tracer_halt
     printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
-    mv .scratch/limit.new .scratch/limit 2>/dev/null || : >.scratch/limit
+    mv .scratch/limit.new .scratch/limit 2>/dev/null || true >.scratch/limit
     watch_tell "$watch_wake"
 }
 
@@ -271,6 +271,8 @@ watch_limits() {
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
         watch_fifths=$((watch_fifths + watch_step))
+        # Without its folder capture cannot record; it lives, or we would have been ended.
+        [ -d .scratch ] || kill -s "$watch_wake" "$watch_capture" 2>/dev/null
         if [ "$watch_fifths" -ge 25 ]; then
             watch_fifths=0
             if [ -s capture.json ] || [ -n "${watch_ring:-}" ]; then watch_tell "$watch_wake"; fi
@@ -347,7 +349,7 @@ watch_main() {
     # What fills a disk keeps the CPUs busy, too.
     renice -n -20 -p "$watch_limiter" >/dev/null 2>&1
     echo "$watch_limiter" >>.scratch/pids
-    ! command -v host_clock_open >/dev/null 2>&1 || host_clock_open
+    ! command -v host_clock_open >/dev/null 2>&1 || host_clock_open "$watch_capture"
     tracer_begin "$@" && mv .scratch/starting .scratch/ready
     exec 7<&- 8<&-
     # Nothing is ever written into it: this returns when capture closes it, or is gone.

@@ -358,6 +358,7 @@ def extract_with_utids(
         pl.DataFrame(pipes, schema=PIPES, orient="row"),
         groups,
         moves,
+        trace.sources,
     )
     return workload, utids
 

@@ -166,6 +166,7 @@ def simulate(
         trace = Trace.from_tables(tables, about)
         if record:
             trace._tables["policy_series"] = series.lazy()
+        trace._sources = workload.sources
         return trace
 
     def fill(folder: Path) -> str:
@@ -176,7 +177,7 @@ def simulate(
 
     target = Path(output)
     cache.free_target(target, force)
-    cache.write(target, fill, replace=force)
+    cache.write(target, fill, replace=force, sources=workload.sources)
     return Trace.read(target)
 
 

@@ -7,7 +7,7 @@ the second can be trusted, for each service.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import polars as pl
 from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
+from schedscope.simulator.alternatives import Alternative, alternatives
 from schedscope.simulator.change import Changed, change
 from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.policy import Policy
@@ -35,6 +36,7 @@ from schedscope.simulator.whatif_verdicts import (
     BOUND,
     BRIEF,
     FIGURES,
+    REFUSED,
     VERDICTS,
     factor,
     of_cause,
@@ -45,6 +47,13 @@ from schedscope.simulator.whatif_verdicts import (
     worst,
 )
 from schedscope.trace import Trace
+
+FEW_REPLAYS = 2
+"""Replays of the change under each other extraction: they widen a range, and are no median."""
+
+AS_WELL = 1.1
+"""Another extraction explains a recording as well if its replay is off by at most this many times
+the factor by which the first one is, in the figure that is off most."""
 
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
@@ -82,6 +91,7 @@ SCHEMA = pl.Schema(
         "tested_p99": pl.Int64(),
         "test_error": pl.Float64(),
         "test_p99_error": pl.Float64(),
+        "unclear": pl.String(),
     }
 )
 
@@ -166,6 +176,9 @@ def whatif(
     * `tested_on`, `tested_mean`, `tested_p99`: where a quota is taken away, how many waits the
       recording has at times when it held nobody back, and how long they were; `test_error`,
       `test_p99_error`: how many times as long as those predicted, at least 1;
+    * `unclear`: what the recording does not show, and by which a figure of the answer differs more
+      than twofold: the ranges span all extractions that replay the recording as well, and such a
+      figure is not good;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
       All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
       factor by which more threads are alive at once than ever in the recording: whatever limited
@@ -202,20 +215,24 @@ def whatif(
         "set": set,
     }
     wanted = [change(way, **asked) for way in ways]
-    return answers(ways, wanted, by=by, replays=replays, seed=seed, progress=progress)
+    other = [alternatives(way, asked, others) for way in ways]
+    return answers(ways, wanted, by=by, replays=replays, seed=seed, progress=progress, other=other)
 
 
 def answer(
     way: Replay,
     wanted: Changed,
     *,
+    other: Sequence[Alternative] = (),
     by: str = "comm",
     replays: int = REPLAYS,
     seed: int = 1,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
     """`whatif` of a change that has been checked already."""
-    return answers([way], [wanted], by=by, replays=replays, seed=seed, progress=progress)
+    return answers(
+        [way], [wanted], by=by, replays=replays, seed=seed, progress=progress, other=[other]
+    )
 
 
 def answers(
@@ -227,10 +244,12 @@ def answers(
     seed: int = 1,
     progress: Progress | None = None,
     were: Sequence[AsItWas] | None = None,
+    other: Sequence[Sequence[Alternative]] = (),
 ) -> pl.DataFrame:
     """The same of several captures of one workload, each with its change.
 
-    `were`: what `as_it_was` says of each, if it is known already from another change.
+    `were`: what `as_it_was` says of each, if it is known already from another change. `other`: of
+    each, other extractions, under which the change is replayed, too.
     """
     if not ways:
         raise UsageError("no capture", "at least one")
@@ -245,8 +264,11 @@ def answers(
             _replayed(way, change, was.recorded, *rest),
             touched(way, change),
             without_quota(way.trace, _named(way, by), lifted(way, change)),
+            [_other(one, was.recorded, *rest) for one in extracted],
         )
-        for way, was, change in zip(ways, were, wanted, strict=True)
+        for way, was, change, extracted in zip(
+            ways, were, wanted, other or [()] * len(ways), strict=True
+        )
     ]
     return combine(said, by)
 
@@ -273,6 +295,32 @@ class Asked:
     """What the change touches."""
     tested: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Waits at times of the recording without that cause."""
+    other: Sequence[Other] = ()
+    """What other extractions say."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """What another extraction says of each service: its replay as it was, and with the change."""
+
+    unclear: str
+    """What the recording does not show, and how it is recorded."""
+    replayed: dict[str, dict[str, Any]]
+    changed: list[dict[str, dict[str, Any]]]
+
+
+def _other(
+    one: Alternative,
+    recorded: Mapping[str, Mapping[str, Any]],
+    by: str,
+    replays: int,
+    seed: int,
+    progress: Progress | None,
+) -> Other:
+    (replayed,) = _replayed(one.way, change_of_nothing(one.way), recorded, by, 1, seed, progress)
+    few = min(replays, FEW_REPLAYS)
+    changed = _replayed(one.way, one.wanted, recorded, by, few, seed, progress)
+    return Other(f"{one.unclear} ({one.record})", replayed, changed)
 
 
 def as_it_was(
@@ -352,9 +400,20 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         last = {**head, "configuration": "changed"}
         last |= of_cause(recorded, replayed, service, captures[0].cause, floor)
         last |= of_test([one.tested for one in captures], service, then)
-        last |= _verdicts(apart, last, _crowd(own["alive"], then["alive"]))
+        doubt = sums if sums > BOUND else 1
+        widest = of_change(said, errors, doubt)
+        unclear: dict[str, set[str]] = {}
+        for text, same in _explained(captures, said, service, floor).items():
+            widest = _spanning(widest, of_change(same, errors, doubt))
+            there = off(then, median_of([one["changed"] for one in same]), floor)
+            if apart_by := {key for key in FIGURES if there[key] > REFUSED}:
+                unclear[text] = apart_by
+        last |= _verdicts(
+            apart, last, _crowd(own["alive"], then["alive"]), set().union(*unclear.values())
+        )
+        last["unclear"] = " and ".join(unclear) or None
         if last["verdict"] != "refused":
-            last |= {**then, **of_change(said, errors, sums if sums > BOUND else 1)}
+            last |= {**then, **widest}
             for key in FIGURES:
                 if last[f"{key}_verdict"] == "refused":
                     last |= dict.fromkeys((key, f"{key}_low", f"{key}_high"))
@@ -384,8 +443,38 @@ def _of(capture: Asked, service: str) -> dict[str, Any]:
     }
 
 
-def _verdicts(apart: Mapping[str, float], row: Mapping[str, Any], crowd: float) -> dict[str, str]:
-    """The verdict of each figure, and of all of them.
+def _explained(
+    captures: Sequence[Asked], said: Sequence[Mapping[str, Any]], service: str, floor: float
+) -> dict[str, list[dict[str, Any]]]:
+    """What other extractions say of a service that replay its recording as well, by what is
+    unclear, for each capture."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for capture, one in zip(captures, said, strict=True):
+        base = max(off(one["recorded"], one["replayed"], floor).values())
+        for other in capture.other:
+            there = off(one["recorded"], other.replayed.get(service, NOTHING), floor)
+            if max(there.values()) > AS_WELL * base:
+                continue
+            changes = [run.get(service, NOTHING) for run in other.changed]
+            same = {**one, "changes": changes, "changed": median_of(changes)}
+            found.setdefault(other.unclear, []).append(same)
+    return found
+
+
+def _spanning(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The ranges that hold those of both."""
+    found = {}
+    for key, value in one.items():
+        known = [each for each in (value, other[key]) if each is not None]
+        pick = min if key.endswith("_low") else max
+        found[key] = pick(known) if known else None
+    return found
+
+
+def _verdicts(
+    apart: Mapping[str, float], row: Mapping[str, Any], crowd: float, unclear: Collection[str] = ()
+) -> dict[str, str]:
+    """The verdict of each figure, and of all of them; `unclear` figures are not good.
 
     The whole is refused if the sums, the cause or the test are off by too much; for a single figure
     only that one is.
@@ -393,7 +482,12 @@ def _verdicts(apart: Mapping[str, float], row: Mapping[str, Any], crowd: float) 
     of_all = max(crowd, row.get("cause_error", 1), row.get("test_error", 1))
     unknown = "cause" in row and "cause_error" not in row
     base = worst([verdict(of_all), "doubtful" if unknown else "good"])
-    found = {f"{key}_verdict": worst([base, verdict(apart[key])]) for key in FIGURES}
+    found = {
+        f"{key}_verdict": worst(
+            [base, verdict(apart[key]), "doubtful" if key in unclear else "good"]
+        )
+        for key in FIGURES
+    }
     tail = verdict(row.get("test_p99_error", 1))
     found["wait_p99_verdict"] = worst([found["wait_p99_verdict"], tail])
     whole = worst([base, *(found[f"{key}_verdict"] for key in ("cpu_time", "waiting"))])

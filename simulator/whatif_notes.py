@@ -67,6 +67,11 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
                 f"of the replay of the recorded configuration, the {what} is off by more than"
                 f" {BOUND:g}x: {_some([repr(s) for s in rows[by]])}"
             )
+    for text, rows in told.drop_nulls("unclear").group_by("unclear", maintain_order=True):
+        notes.append(
+            f"doubtful, because the recording does not show {text[0]}:"
+            f" {_some([repr(s) for s in rows[by]])}"
+        )
     tests = [_test(row, by) for row in last.drop_nulls("tested_on").to_dicts()]
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)

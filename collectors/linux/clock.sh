@@ -21,11 +21,11 @@ host_clock() {
     case $clock_up in *.[0-9][0-9]) clock_ns=${clock_up%.*}${clock_up#*.}0000000 clock_step=10000000 ;; esac
 }
 
-# In the watchdog of a recorder without an instance of its own: makes one for the clock alone.  It
-# can be removed as soon as nobody holds it any more, like those of ftrace-reader.sh.
+# In the watchdog of the capture $1, of a recorder without an instance of its own: makes one for the
+# clock alone.  It can be removed as soon as nobody holds it any more, like those of ftrace-reader.sh.
 host_clock_open() {
     for clock_path in /sys/kernel/tracing/instances /sys/kernel/debug/tracing/instances; do
-        clock_dir=$clock_path/schedscope-$watch_capture-clock
+        clock_dir=$clock_path/schedscope-$1-clock
         mkdir "$clock_dir" 2>/dev/null || continue
         if command exec 9>>"$clock_dir/free_buffer"; then
             printf '0\n' >"$clock_dir/tracing_on"

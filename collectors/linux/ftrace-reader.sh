@@ -428,7 +428,8 @@ tracer_end() {
     [ -d "$ftrace_dir" ] || return 0
     ftrace_off
     rm -f .scratch/reading
-    [ -z "${watch_ring:-}" ] || ftrace_cpus='' ftrace_buffers=''
+    # Nothing is to be written, or the folder is gone: to a shell, a file that cannot be made is the end.
+    if [ -n "${watch_ring:-}" ] || [ ! -d .scratch ]; then ftrace_cpus='' ftrace_buffers=''; fi
     for ftrace_pid in ${ftrace_pids:-}; do
         while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
     done
@@ -461,7 +462,7 @@ tracer_end() {
 
 # A full disk can tear the last sub-buffer: only whole ones stay.
 ftrace_trim() {
-    [ -e "$1" ] || : >"$1"
+    [ -e "$1" ] || true >"$1" || return 0
     ftrace_size=$(wc -c <"$1")
     [ $((ftrace_size % ftrace_page)) = 0 ] ||
         dd if=/dev/null of="$1" bs="$ftrace_page" seek=$((ftrace_size / ftrace_page)) 2>/dev/null

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,6 +46,7 @@ class Trace:
         self._path = path
         self._lease = Lease(path) if path is not None else None
         self._source: Path | None = None
+        self._sources: tuple[Path, ...] = ()
         self._whole: Trace | None = None
         """What `between` cut this out of."""
         self._checked: dict[str, object] = {}
@@ -112,7 +114,7 @@ class Trace:
             about = {k: v for k, v in self._info.items() if k not in ("cache", "files")}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 
-        return Trace.read(_cache.write(target, write, replace=force))
+        return Trace.read(_cache.write(target, write, replace=force, sources=self.sources))
 
     @property
     def info(self) -> dict[str, Any]:
@@ -133,6 +135,13 @@ class Trace:
     def path(self) -> Path | None:
         """The `.sched` folder; None for a trace in memory."""
         return self._path
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """What it was read from: files made of it are as private as these (`outputs`)."""
+        if self._whole is not None:
+            return self._whole.sources
+        return self._sources or ((self._path,) if self._path else ())
 
     def folder_of(self, table: str) -> Path | None:
         """The `.sched` folder whose file is this table, unchanged; None for a table held in
@@ -220,7 +229,7 @@ class Trace:
         held = {name: self._table(name).collect().lazy() for name in tables}
         made = {name: self._tables[name] for name in self._in_memory}
         trace = type(self)(self._info, {**made, **held}, self._path)
-        trace._source = self._source
+        trace._source, trace._sources = self._source, self._sources
         return trace
 
     @property
@@ -431,13 +440,15 @@ def open(
         from schedscope.parsers import perfetto
 
         trace = Trace.from_tables(*perfetto.read(source))
-        trace._source = source
+        trace._source, trace._sources = source, (source,)
         return trace
     if source.is_dir():
         from schedscope.parsers import tables
 
         if tables.is_tables(source):
-            return Trace.from_tables(*tables.read(source))
+            trace = Trace.from_tables(*tables.read(source))
+            trace._sources = (source,)
+            return trace
     if (source / _stored.METADATA).is_file():
         return Trace.read(source)
     _refuse_strange(source)
@@ -449,12 +460,18 @@ def open(
         options=options,
     )
     trace = Trace.read(folder)
-    trace._source = source
+    trace._source, trace._sources = source, (source,)
     return trace
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
     """`path`, if a trace can be there: files are read at several positions."""
+    if re.match(r"[a-z][a-z0-9+.-]*://", os.fspath(path)):
+        raise UsageError(
+            f"{os.fspath(path)} is a URL",
+            "a file or folder of this host",
+            "copy it here first; `schedscope fleet` reads URLs itself",
+        )
     source = Path(path)
     try:
         mode = source.stat().st_mode

@@ -31,8 +31,9 @@ WITH_ARGUMENTS = [
     "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "wake-chain IN --tid TID",
     "whatif IN --policy rr",
 ]  # fmt: skip
-# Tried by tests of their own: they record, write one shell script, and read a folder of tables.
-ELSEWHERE = {"capture", "collectors", "top", "validate"}
+# Tried by tests of their own: they record, write one shell script, read a folder of tables, and
+# serve until they are ended.
+ELSEWHERE = {"capture", "collectors", "top", "validate", "view"}
 
 
 def plain() -> list[str]:
@@ -49,21 +50,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """One command in a fresh interpreter that does not find the packages of any extra."""
-    tid = ss.Trace.read(folder / "in.sched").threads.collect()["tid"][-1]
-    text = Path(__file__).parents[2] / "fixtures" / "text-report.txt"
-    names = {"FILE": str(text), "IN": str(folder / "in.sched"), "TID": str(tid),
-             "NUMBERS": str(folder / "numbers.txt")}  # fmt: skip
-    words = [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
-    code = (
+def program(words: list[str]) -> str:
+    """One command in an interpreter that does not find the packages of any extra."""
+    return (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({ABSENT!r}))\n"
         "from schedscope.cli import main\n"
         f"sys.exit(main({words!r}))"
     )
+
+
+def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    tid = ss.Trace.read(folder / "in.sched").threads.collect()["tid"][-1]
+    text = Path(__file__).parents[2] / "fixtures" / "text-report.txt"
+    names = {"FILE": str(text), "IN": str(folder / "in.sched"), "TID": str(tid),
+             "NUMBERS": str(folder / "numbers.txt")}  # fmt: skip
+    words = [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", program(words)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -92,6 +96,17 @@ def test_the_others_do_without(line: str, folder: Path) -> None:
     codes = {"doctor": (0, 1), "requests IN": (1,)}
     assert done.returncode in codes.get(line, (0,)), done
     assert "internal" not in done.stderr
+
+
+def test_the_viewer_does_without(folder: Path) -> None:
+    words = ["view", str(folder / "in.sched"), "--no-browser"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program(words)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        process.terminate()
+    assert address.startswith("http://127.0.0.1:")
 
 
 def test_a_command_asked_about_a_trace_alone_needs_no_more() -> None:

@@ -24,7 +24,7 @@ from schedscope import units
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
 from schedscope.timelines.difference import differences
-from schedscope.timelines.places import listed
+from schedscope.timelines.places import listed, view_at
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.sql import query
 
@@ -445,6 +445,44 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> 
     assert told == "Ctrl-C ends it."
     with pytest.raises(ConnectionRefusedError):
         http_of(int(port), "GET", "/")
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("garbage", "expected a time as tables print it, as in 2.5, or a time of day"),
+        ("-1", "expected a time as tables print it"),
+        ("5.2", "expected a time from 0.000000 s to 1.661549 s"),
+        ("view=2", "expected view=BEGIN-END in ns"),
+        ("12:61", "is not a time of day"),
+    ],
+)
+@pytest.mark.parametrize("command", ["view --no-browser", "timeline -o T", "report -o T"])
+def test_a_time_that_is_none_is_refused(
+    command: str, at: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = command.replace("T", str(tmp_path / "page.html")).split()
+    if name != "view" and at.startswith("view="):
+        said = "expected a time as tables print it"
+    words = [name, str(FIXTURE), *options, "--at", at, "--cache", str(tmp_path.parent / "cache")]
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_time_as_it_is_printed_is_what_is_shown_first(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    for text in ("0.9", "0.900000 s", "900ms"):
+        assert view_at(trace, text) == "view=800000000-1000000000"
+    assert view_at(trace, "0") == "view=0-100000000"
+    at = trace.time_of_day(trace.origin + 900_000_000)
+    assert at is not None
+    view = view_at(trace, at.isoformat(sep=" "))
+    assert abs(int(view.split("=")[1].split("-")[0]) - 800_000_000) < 2_000_000
+    assert view_at(trace, "#view=1-2&select=u3@1") == "view=1-2&select=u3@1"
 
 
 def test_two_servers_have_different_tokens(tmp_path: Path) -> None:

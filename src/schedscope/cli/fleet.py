@@ -90,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=4096,
         help="fetch no trace larger than this from a store, in MiB (default: 4096)",
     )
+    _options.add_window(parser)
     _options.add_selection(parser, what="waits of these threads")
     _options.add_decoder_options(parser)
     _options.add_top(parser, ROWS, what="the N traces with the longest p99")
@@ -126,6 +127,8 @@ def run(args: argparse.Namespace) -> Answer | int:
                 options=_options.decoder_options(args),
                 fetch_limit=args.fetch_limit << 20,
                 select=select,
+                since=args.since,
+                until=args.until,
                 told=told,
             )
     except KeyboardInterrupt:
@@ -140,12 +143,13 @@ def run(args: argparse.Namespace) -> Answer | int:
     out = hosts.outliers(found.table)
     divided, resamples = groups.grouped(found.table, by)
     name = Path(args.output).absolute().name
-    words = _options.words(args)
+    words = _words(args)
     text = page.page(
         name, found.table, page.sketches_of(found.summaries), out, divided, resamples, words
     )
     folder = Path(args.output)
-    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
+    traces = found.table["path"]
+    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"), traces)
     if args.scheduler and not found.computed and not found.failed:
         complain(f"every trace has a summary already: no connection to {args.scheduler} was made")
     if strange := labels.about_none(found.table["path"]):
@@ -173,6 +177,15 @@ def _select(args: argparse.Namespace) -> dict[str, Any]:
                 "select with --comm, --process, --service, --cgroup or --cmdline",
             )
     return {name: value for name in SELECTIONS if (value := getattr(args, name))}
+
+
+def _words(args: argparse.Namespace) -> str:
+    """What was selected, as options of other commands."""
+    import shlex
+
+    window = [(name, getattr(args, name)) for name in ("since", "until")]
+    words = [f"--{name} {shlex.quote(at)}" for name, at in window if at is not None]
+    return " ".join([word for word in (_options.words(args), *words) if word])
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:
@@ -231,7 +244,7 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         shown,
         columns,
         about,
-        head=[" · ".join(page.said(table, _options.words(args))), ""],
+        head=[" · ".join(page.said(table, _words(args))), ""],
         notes=[
             "",
             "Hosts that stand out:" if notes else "No host stands out.",

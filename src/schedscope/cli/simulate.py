@@ -11,7 +11,7 @@ was recorded.
 from __future__ import annotations
 
 import argparse
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.cli._progress import Progress
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.outputs import whole
 from schedscope.present.answer import Answer, Facts
 from schedscope.present.columns import choose
 from schedscope.present.headline import headline
@@ -160,7 +161,7 @@ def load(args: argparse.Namespace) -> Workload | Replay:
         return read_workload(path)
     if path.suffix == ".json" and path.is_file():
         _refuse_options_of_traces(args, "an rt-app file")
-        return from_rtapp(_text_of(path))
+        return replace(from_rtapp(_text_of(path)), sources=(path,))
     if args.to_end and args.stop_at:
         raise UsageError(f"--to-end with --stop-at {args.stop_at}", "one of them")
     trace = _options.open_input(args)
@@ -493,16 +494,14 @@ def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> No
     figure = drawn.get_figure(root=True)
     assert figure is not None
     target = Path(path)
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    sources = {source for trace in traces.values() for source in trace.sources}
     try:
-        figure.savefig(partial)
-        partial.replace(target)
+        with whole(target, sources) as made:
+            figure.savefig(made)
     except OSError as error:
         raise StorageError(
             f"cannot write {target}: {error.strerror}", hint="choose another place"
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
@@ -519,7 +518,7 @@ def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
         if target.exists() and not args.force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
         document, lost = to_rtapp(workload)
-        _output.write_whole(target, json.dumps(document, indent=1) + "\n")
+        _output.write_whole(target, json.dumps(document, indent=1) + "\n", workload.sources)
         if lost:
             words = ", ".join(f"{n} {op}" for op, n in lost.items())
             _output.complain(f"rt-app cannot express: {words}")

@@ -8,7 +8,8 @@ with `ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-
 
 With a selection the picture begins with the lanes of these threads beside those of the CPUs, and
 its keys step through their longest waits and the findings that affect them; with --cpu it begins
-with these CPUs. All other threads and CPUs can still be searched and added.
+with these CPUs. All other threads and CPUs can still be searched and added. One trace opens where
+its first finding is worst.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--at",
-        metavar="VIEW",
-        help="what to show first: `view=...`, as the viewer's button `link` copies it",
+        metavar="TIME",
+        help="the time to show first (default: the first finding): seconds from the start, as"
+        " printed, or a time of day; or `view=...`, as the viewer's button `link` copies it",
     )
     _options.add_selection(
         parser, what="lanes and longest waits of these threads and CPUs, at first"
@@ -68,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
     with door:
         since, until = args.since, args.until
         args.since = args.until = None
+        from schedscope.timelines.places import view_at
         from schedscope.timelines.questions import opened
 
         paths = [args.input, args.other] if args.other else [args.input]
         traces = [_options.open_path(args, path) for path in paths]
+        at = view_at(traces[0], args.at) if args.at is not None else ""
         sides, views = [], []
         for trace, chosen, cpus in zip(traces, *_chosen(args, traces), strict=True):
             side, view = opened(trace, since, until, chosen, cpus)
@@ -81,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
         other = sides[1] if args.other else None
         app = application(sides[0], token, other, _options.words(args, cpus=True))
         address = f"http://127.0.0.1:{door.getsockname()[1]}/{token}/"
-        if at := args.at or views[0]:
-            address += "#" + at.lstrip("#")
+        if at := at or views[0]:
+            address += f"#{at}"
         _output.say(f"{address}", "Ctrl-C ends it.")
         if any(views):
             _output.say("That part is long: the whole trace is shown, zoomed to that part.")

@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.present.whatif_table import whatif_table
+    from schedscope.simulator.alternatives import alternatives
     from schedscope.simulator.change import change
     from schedscope.simulator.nearest_way import nearest_way
     from schedscope.simulator.policy import called
@@ -95,10 +96,12 @@ def run(args: argparse.Namespace) -> Answer:
     traces = [first, *(_options.open_path(args, path) for path in args.again)]
     ways = [nearest_way(one, _options.where_threads(args, one), args.others) for one in traces]
     wanted = [change(way, **change_to) for way in ways]
+    other = [alternatives(way, change_to, args.others) for way in ways]
     with Progress("replaying") as progress:
         frame = answers(
             ways,
             wanted,
+            other=other,
             by=args.by,
             replays=args.replays,
             seed=args.seed,

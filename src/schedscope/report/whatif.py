@@ -13,6 +13,7 @@ from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
 from schedscope.report.subject import Subject
+from schedscope.simulator.alternatives import alternatives
 from schedscope.simulator.change import change
 from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.services import services
@@ -30,7 +31,7 @@ def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
     trace = subject.trace
     way = nearest_way(trace, None)
     wanted = change(way, **asked)
-    frame = answer(way, wanted)
+    frame = answer(way, wanted, other=alternatives(way, asked))
     by = frame.columns[0]
     every = frame[by].unique(maintain_order=True)
     mine = every

@@ -307,7 +307,8 @@ function panel(picture, source, keep) {
     current = i;
     describeAll(rows);
     turn("findings"); // it covers a part of the window, in which the lane must not be
-    if (row.lane) await picture.show([row.lane]);
+    const lanes = [...(row.lane ? [row.lane] : []), ...lanesOf(row)];
+    if (lanes.length) await picture.show(lanes);
     picture.between(...row.shown);
     picture.select(row.at === null ? null : row.lane, row.at, true);
     // Of a part of the trace only some are shown, under their numbers of all.
@@ -315,6 +316,21 @@ function panel(picture, source, keep) {
     picture.stepped(`Finding ${number}: ${row.topic}, ${row.cost}`);
     body.querySelector(".sst-findings [aria-current]")?.scrollIntoView({ block: "nearest" });
     return undefined;
+  }
+  /** Lanes that show what a finding is about, beside that of its thread or CPU. */
+  function lanesOf(row) {
+    const offered = (about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]]));
+    const wanted = {
+      interrupts: (lane) => row.lane && lane === row.lane.replace("cpu:", "irq:"),
+      quota: (lane, title) => lane.startsWith("quota:") && row.text.includes(title.replace(/^quota /, "")),
+      "avoidable idle time": (lane) => lane === "depth:all", overload: (lane) => lane === "depth:all",
+    }[row.topic];
+    return wanted ? offered.filter(([lane, title]) => wanted(lane, title)).map(([lane]) => lane) : [];
+  }
+  /** The worst one, unless somebody has looked elsewhere before it was known. */
+  async function first() {
+    const before = keep.text(), rows = await learned();
+    if (rows.length && keep.text() === before && open === null) await reach(0);
   }
   /** The next one, or the one before. */
   async function finding(step) {
@@ -452,5 +468,5 @@ function panel(picture, source, keep) {
 
   picture.on("select", selected);
   picture.on("range", ranged);
-  return { turn, close, note, go, finding, opened: () => open };
+  return { turn, close, note, go, finding, first, opened: () => open };
 }
