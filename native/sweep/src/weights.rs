@@ -58,7 +58,6 @@ impl Weights {
     }
 }
 
-#[cfg(test)]
 impl Weights {
     /// All threads are of one class, and weigh the same.
     pub fn equal() -> Self {
