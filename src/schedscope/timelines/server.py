@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 from importlib import import_module
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import StorageError, UsageError
@@ -150,7 +151,7 @@ def application(
             content, buffers = await run_in_threadpool(answer_both, questions, other, asked)
         else:
             side = sides[1] if number == 1 and other is not None else questions
-            content, buffers = await run_in_threadpool(side.reply, asked)
+            content, buffers = await _unless_gone(request, side.reply, asked)
         return answer(200, packed(content, buffers), "application/octet-stream")
 
     async def nothing(request: Request, _error: Exception) -> Response:
@@ -165,6 +166,26 @@ def application(
     )
     app.router.redirect_slashes = False
     return _guarded(app)
+
+
+async def _unless_gone(request: Request, reply: Any, asked: Any) -> Any:
+    """The answer; when the page no longer waits for it, what computes it is told."""
+    import asyncio
+
+    from anyio import to_thread
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        stop.set()
+
+    stop = Event()
+    waiting = asyncio.ensure_future(gone())
+    try:
+        return await to_thread.run_sync(reply, asked, stop, abandon_on_cancel=True)
+    finally:
+        stop.set()  # also if the server ends
+        waiting.cancel()
 
 
 def _guarded(app: Any) -> Any:
