@@ -26,7 +26,7 @@ import schedscope as ss
 from schedscope import units
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
-from schedscope.timelines import sql
+from schedscope.timelines import sql, visitors
 from schedscope.timelines.difference import differences
 from schedscope.timelines.places import listed
 from schedscope.timelines.questions import Questions
@@ -452,6 +452,73 @@ def test_a_query_ends_with_the_viewer_however_that_ends() -> None:
         assert child.wait(60) in (1, -signal.SIGIO)
     finally:
         child.kill()
+
+
+# ------------------------------------------------------------------ other users of the machine
+
+
+def stranger(port: int) -> socket.socket:
+    """A connection that never shows the token."""
+    found = socket.create_connection(("127.0.0.1", port), timeout=30)
+    found.sendall(b"GET /x/ HTTP/1.1\r\n")
+    return found
+
+
+def ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_many_connections_without_the_token_do_not_keep_the_owner_out(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(visitors, "MOST", 4)
+    with server(trace) as port, contextlib.ExitStack() as opened:
+        strangers = [opened.enter_context(stranger(port)) for _ in range(12)]
+        assert ask(port, {"kind": "schema"})[0]["schema"]
+        assert all(map(ended, strangers[:8]))
+        assert len(visitors._strangers) <= 4
+    assert eventually(lambda: not visitors._strangers)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_connection_has_little_time_to_show_the_token_and_then_all_it_wants(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(trace) as port:
+        owner = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        owner.request("GET", f"/{TOKEN}/")
+        assert owner.getresponse().read()
+        monkeypatch.setattr(visitors, "SECONDS", 0.05)
+        with stranger(port) as late:
+            assert ended(late)
+        used = owner.sock
+        owner.request("GET", f"/{TOKEN}/")
+        assert owner.getresponse().status == 200
+        assert owner.sock is used
+        owner.close()
+
+
+def test_the_browser_is_told_the_address_by_a_file_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its command line is seen by every user of the machine."""
+    from schedscope.cli import view
+
+    seen: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", seen.append)
+    address = f"http://127.0.0.1:1/{TOKEN}/#view=1-2"
+    with view._opened(address):
+        assert eventually(lambda: seen)
+        assert TOKEN not in seen[0]
+        page = Path(seen[0].removeprefix("file://"))
+        assert page.stat().st_mode & 0o777 == 0o600
+        assert address in page.read_text()
+    assert not page.exists()
 
 
 def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Path) -> None:
