@@ -72,6 +72,12 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
             f"doubtful, because the recording does not show {text[0]}:"
             f" {_some([repr(s) for s in rows[by]])}"
         )
+    rounds = told.drop_nulls("throughput_verdict")
+    if rounds.height:
+        tail.append(
+            "no CPU time is predicted of what runs for a time and not for an amount of work, but"
+            f" how often it goes round its loop: {_some([repr(s) for s in rounds[by]])}"
+        )
     tests = [_test(row, by) for row in last.drop_nulls("tested_on").to_dicts()]
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)

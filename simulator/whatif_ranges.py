@@ -20,12 +20,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schedscope.simulator.whatif_verdicts import BRIEF
+from schedscope.simulator.whatif_verdicts import BRIEF, RATE
 
 APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
 three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
+
+_APART = {**APART, RATE: APART["cpu_time"]}
+"""Throughput was not measured, and is proportional to CPU time."""
 
 INTERVAL = 1.645
 """The number of standard deviations that hold 90 % of outcomes."""
@@ -49,11 +52,12 @@ def extremes(
 ) -> dict[str, Any]:
     """The lowest and the highest of each figure, moved apart by its factor on both sides."""
     found: dict[str, Any] = {}
-    for key in RANGES:
+    for key in _APART:
         factor = (factors or {}).get(key, 1)
-        values = [run[key] for run in runs if run[key] is not None]
-        found[f"{key}_low"] = math.floor(min(values) / factor) if values else None
-        found[f"{key}_high"] = math.ceil(max(values) * factor) if values else None
+        values = [run[key] for run in runs if run.get(key) is not None]
+        down, up = (float, float) if key == RATE else (math.floor, math.ceil)
+        found[f"{key}_low"] = down(min(values) / factor) if values else None
+        found[f"{key}_high"] = up(max(values) * factor) if values else None
     return found
 
 
@@ -68,16 +72,16 @@ def of_change(
     """
     if len(captures) < ENOUGH:
         runs = [run for one in captures for run in one["changes"]]
-        off = {key: max(abs(math.log(errors[key])), _doubt(key, doubt)) for key in RANGES}
-        widths = {key: math.exp(math.hypot(off[key], INTERVAL * APART[key])) for key in RANGES}
+        off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
+        widths = {key: math.exp(math.hypot(off[key], INTERVAL * _APART[key])) for key in _APART}
         found = extremes(runs, widths)
-        for key in RANGES:
+        for key in _APART:
             if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
                 found[f"{key}_high"] = math.ceil(BRIEF * math.exp(off[key])) if off[key] else 0
         return found
     found = {}
-    for key in RANGES:
-        error, either = math.log(errors[key]), _doubt(key, doubt)
+    for key in _APART:
+        error, either = math.log(errors.get(key, 1)), _doubt(key, doubt)
         low, high = _of_next(key, captures, (max(-error, either), max(error, either)))
         found |= {f"{key}_low": low, f"{key}_high": high}
     return found
@@ -90,7 +94,7 @@ def _doubt(key: str, doubt: float) -> float:
 
 def _of_next(
     key: str, captures: Sequence[Mapping[str, Any]], further: tuple[float, float]
-) -> tuple[int | None, int | None]:
+) -> tuple[float | None, float | None]:
     """Where the next recording with the change should lie, 9 times in 10; so much `further` down
     and up for the errors of the replays.
     """
@@ -105,11 +109,13 @@ def _of_next(
     )
     seen = _variance(recorded)
     free = n - 1 + USUAL
-    variance = (USUAL * APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
+    variance = (USUAL * _APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
     half = _T95[min(free, len(_T95)) - 1] * math.sqrt(variance * (1 + 1 / n))
     middle = statistics.mean(middles)
     low = math.exp(middle - max(0, further[0]) - half)
     high = math.exp(middle + max(0, further[1]) + half)
+    if key == RATE:
+        return low, high
     return (0 if low <= BRIEF else math.floor(low)), math.ceil(high)
 
 
@@ -119,4 +125,5 @@ def _variance(logs: Sequence[float]) -> float:
 
 def _logs(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     """The logarithms of a figure, with times below `BRIEF` as that."""
-    return [math.log(max(run[key], BRIEF)) for run in runs if run[key] is not None]
+    least = 1.0 if key == RATE else BRIEF
+    return [math.log(max(run[key], least)) for run in runs if run.get(key) is not None]
