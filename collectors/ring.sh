@@ -411,13 +411,14 @@ ring_drop() {
 ring_main() {
     stage=preparing
     host_clean
-    ring_folder
-    check_space
-    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
+    # What takes time comes before there is a folder: a kill -9 leaves it behind until what records is there.
     host_facts
     json_facts
     ring_memory
     tunables_json=$(host_tunables | json_pairs)
+    ring_folder
+    check_space
+    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
     read -r ring_online </sys/devices/system/cpu/online
     host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"
     printf '%s' "$ring_predicates" >"$scratch/predicates"
