@@ -176,7 +176,7 @@ class Builder:
             "pid": None,
             "nice": 0,
             # Where there is no such class it is SCHED_FIFO of the highest priority.
-            "rt_prio": 99 if sched == "deadline" else 0,
+            "rt_prio": {"deadline": 99, "interrupt": 50}.get(sched, 0),
             "cpus": None,
             "asleep": False,
             "cpu": None,
