@@ -5,8 +5,8 @@ A recorder notes what the kernel shows of them: files of `/sys/kernel/debug/sche
 begins with `NO_`. The kernel shows times after it has scaled them by its number of CPUs; a policy
 scales them itself.
 
-Of FreeBSD it is `kern.sched`, whose slice counts ticks of the statistics clock, and the release, which
-says what its bands of priorities are (sys/sys/priority.h).
+Of FreeBSD it is `kern.sched`, whose slice counts ticks of the statistics clock, and the release,
+which says what its bands of priorities are (sys/sys/priority.h).
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ def recorded_policy(trace: Trace) -> str:
     without one it is taken as the newest Linux.
     """
     name = str(trace.metadata("scheduler", "name") or "").lower().replace("_", "-")
-    if name in declared():
+    # FreeBSD's 4BSD has the name of a policy, whose release may be another.
+    if name in declared() and trace.info.get("os") != "FreeBSD":
         return name
     release = numbers_of(str(trace.info.get("release") or ""))
     families = {row["family"] for row in declared().values()}
@@ -109,6 +110,10 @@ def recorded_policy(trace: Trace) -> str:
     presets = names(lambda row: row["family"] == family)
     known = [one for one in presets if version_of(one)]
     if not known:
+        return presets[0]
+    newest = max(map(version_of, known))
+    if not version_of(presets[0]) and release[: len(newest)] > newest:
+        # A family's first preset is that of its newest release.
         return presets[0]
     older = [one for one in known if version_of(one) <= release] if release else known
     return max(older, key=version_of) if older else min(known, key=version_of)
