@@ -78,7 +78,7 @@ def resolve(policy: str) -> str:
 
 
 def version_of(policy: str) -> tuple[int, ...]:
-    """The kernel release that a preset's name ends in; empty for a name without one, or with a year.
+    """The kernel release that a preset's name ends in; empty for one without, or with a year.
 
     >>> version_of("eevdf-6.12"), version_of("ule-14"), version_of("ule-2011")
     ((6, 12), (14,), ())

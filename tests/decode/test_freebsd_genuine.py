@@ -52,12 +52,13 @@ def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_pat
             # The first was not recorded from its start; the other yields in vain at times.
             assert 0 <= int(voluntary) - (left.height - preempted) <= int(turns), role
             continue
-        # It may leave once more, either way, after it has printed its counts.
-        assert preempted - int(involuntary) in (0, 1), role
-        assert left.height - preempted - int(voluntary) in (0, 1), role
+        # It may leave once more after it has printed its counts; one that is woken before it has
+        # left has given way in vain.
+        assert abs(preempted - int(involuntary)) <= 1, role
+        assert abs(left.height - preempted - int(voluntary)) <= 1, role
         if role.startswith("hog"):
-            # Probes that fire on its way off the CPU are its time, too.
-            assert int(cpu_ns) <= ran[utid] <= 1.06 * int(cpu_ns), role
+            # What probes take is counted by both, but not to the same side of a switch.
+            assert abs(ran[utid] / int(cpu_ns) - 1) < 0.06, role
 
 
 @pytest.mark.parametrize("name", ["ule-mix", "4bsd-mix", "ule-with-all"])
