@@ -9,10 +9,13 @@ RUN = $(VENV)/bin/python
 CAPTURE = fixtures/linux-ftrace-mixed.capture
 DEMO = demo-out
 
+# Every package for development and releases, with its version and hashes.
+LOCKED = packaging/development.txt
+
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build dev test test-host test-all demo demo-live lint types clippy shellcheck rust-test \
-  fuzz lab check bench startup wheel man docs clean
+.PHONY: help build dev lock advisories test test-host test-all demo demo-live lint types clippy \
+  shellcheck rust-test fuzz lab check bench startup wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -22,6 +25,7 @@ help:
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make dev        the engine as edited, less optimised, for the next import'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
+	@echo 'make advisories known weaknesses and licences of dependencies; `make lock` pins these'
 	@echo 'make rust-test  cargo test of the engine, without Python'
 	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
@@ -32,14 +36,13 @@ help:
 
 # ------------------------------------------------------------------ set up
 
-$(VENV)/python.stamp: pyproject.toml
+$(VENV)/python.stamp: $(LOCKED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'schedscope needs Python 3.11 or newer: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@command -v cargo >/dev/null || \
 	  { echo 'schedscope needs Rust to build its engine: see https://rustup.rs' >&2; exit 1; }
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install -q --upgrade 'pip>=25.1'
-	$(RUN) -m pip install -q --group dev
+	$(RUN) -m pip install -q --require-hashes -r $(LOCKED)
 	@touch $@
 
 $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
@@ -59,6 +62,11 @@ dev: $(VENV)/python.stamp
 	mv -f src/schedscope/native.new src/schedscope/_native$$($(RUN) -c \
 	  'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 	@rm -f $(VENV)/native.stamp
+
+# After a change of pyproject.toml; `make lock UPGRADE=--upgrade` takes the newest versions.
+lock:
+	$(RUN) -m uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header --no-emit-index-url $(UPGRADE) -o $(LOCKED)
 
 # ------------------------------------------------------------------ verify
 
@@ -88,6 +96,13 @@ shellcheck:
 	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
 	shellcheck .ci/run .ci/tools .ci/wheel
 	test ! -f collectors/capture || shellcheck collectors/capture
+
+# Known weaknesses and licences of all that is built upon; needs the network and cargo-deny.
+advisories: $(VENV)/python.stamp
+	$(RUN) -m pip_audit --disable-pip --require-hashes -r $(LOCKED)
+	@command -v cargo-deny >/dev/null || \
+	  { echo 'cargo-deny is not installed: cargo install --locked cargo-deny' >&2; exit 1; }
+	cd native && cargo deny --locked check
 
 # Without Python. The examples show that a Rust program can use the engine.
 rust-test:
