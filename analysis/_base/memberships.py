@@ -60,8 +60,11 @@ def memberships(trace: Trace) -> pl.DataFrame:
 def unsettled(trace: Trace) -> pl.Series:
     """`utid` of threads that moved, but those for which their last group counts nearly all along.
 
-    A program that is started in a container or a unit moves there first, and runs then.
+    A program that is started in a container or a unit moves there first, and runs then. Of a part
+    of a recording those of the whole.
     """
+    if trace._whole is not None:
+        return unsettled(trace._whole)
     last = memberships(trace).sort("since").unique("utid", keep="last", maintain_order=True)
     if last.is_empty():
         return last["utid"]

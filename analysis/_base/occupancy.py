@@ -68,5 +68,12 @@ def coded_states(
 
 
 def coded_waits(trace: Trace) -> StoredTable | pl.DataFrame:
-    """Of every wait in the ledger whose, from when to when, and why, with codes for words."""
-    return coded(trace, "waits", "utid", "ts_ready", "cause", "ts_run")
+    """Of every wait in the ledger whose, from when to when, and why, with codes for words.
+
+    Of a part of a recording with those that began before it: why they did is known.
+    """
+    whole, (begin, end) = trace, trace.window
+    while whole._whole is not None:
+        whole = whole._whole
+    rows = None if whole is trace else whole._part("waits", begin, end)
+    return coded(trace, "waits", "utid", "ts_ready", "cause", "ts_run", rows=rows)

@@ -10,7 +10,7 @@ thread of the group until the next refill.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,13 @@ class Throttling:
 
 
 def throttling(trace: Trace) -> Throttling:
-    """Of each thread whether its group, or one above it, was throttled, and when."""
+    """Of each thread whether its group, or one above it, was throttled, and when.
+
+    Of a part of a recording, what the whole shows: which period was one, and how often in all the
+    kernel counted that, is not known within a part.
+    """
+    if trace._whole is not None:
+        return _clipped(once(throttling, trace._whole), *trace.window)
     threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
     size = int(threads["utid"].max() or 0) + 1  # type: ignore[arg-type]
     group: list[int | None] = [None] * size
@@ -123,6 +129,18 @@ def throttling(trace: Trace) -> Throttling:
     unread = _unread(trace, groups or [], quotas_of)
     known = groups is not None
     return Throttling(known, stretches, group, held, quotas_of, quota_of, by_quota, unread)
+
+
+def _clipped(whole: Throttling, begin: int, end: int) -> Throttling:
+    """The part that lies within a part of the recording."""
+    since, until = pl.col("ts").clip(begin, None), pl.col("ts") + pl.col("dur")
+
+    def cut(stretches: pl.DataFrame) -> pl.DataFrame:
+        within = stretches.with_columns(ts=since, dur=until.clip(None, end) - since)
+        return within.filter(pl.col("dur") > 0)
+
+    by_quota = {quota: cut(rows) for quota, rows in whole.by_quota.items()}
+    return replace(whole, stretches=cut(whole.stretches), by_quota=by_quota)
 
 
 def _unread(

@@ -53,10 +53,13 @@ def listed(names: list[str]) -> str:
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
-MACHINE = frozenset({"sums", "recorder", "data quality", "steal", "interrupts", "overload"})
+MACHINE = frozenset(
+    {"sums", "trigger", "recorder", "data quality", "steal", "interrupts", "overload"}
+)
 """Topics about the machine or the recording, whichever threads are asked about."""
 
 ADVICE = {
+    "trigger": "Look at who had the CPU meanwhile: the findings below say what is known of it.",
     "sums": "Convert the trace again (--refresh). If that does not help, please report it.",
     "starvation": (
         "Give the thread a larger weight (nice, cpu.weight), or a smaller one to the thread that it"

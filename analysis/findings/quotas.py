@@ -26,13 +26,14 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         name = printable(group["cgroup"])
         quota, period = group.get("quota"), group.get("period")
         limit = f" of {duration(quota)} per {duration(period)}" if quota and period else ""
+        of_whole = "" if facts.trace._whole is None else " of the whole recording"
         often = ""
         if group.get("n_throttled") and group.get("n_periods"):
             periods = several(group["n_periods"], "period")
             often = f" in {count(group['n_throttled'])} of {periods}"
         text = (
             f"The CPU quota{limit} of control group {name} held its threads back for"
-            f" {duration(group['throttled'])}{often}, by the kernel's count."
+            f" {duration(group['throttled'])}{often}, by the kernel's count{of_whole}."
             f"{_throttled_waits(facts, group) if entered else _nobody(facts)}"
         )
         command = "info"
@@ -87,12 +88,13 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
 
 
 def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
-    """What the kernel counted; of a part of the group's threads at most what they waited."""
+    """What the kernel counted; of a part of the group's threads, or of the recording, at most what
+    they waited."""
     counted, own = int(group["throttled"]), _held_by(facts, group)
     every = [
         utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas
     ]
-    if len(own) == len(every):
+    if len(own) == len(every) and facts.trace._whole is None:
         return counted
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
     return min(counted, _seen(facts, group, own, found) or int(found["wait"].sum()))

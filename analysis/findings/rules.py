@@ -21,12 +21,14 @@ from schedscope.analysis.findings.overload import overload
 from schedscope.analysis.findings.quotas import throttled, unread_quotas
 from schedscope.analysis.findings.starved import starved
 from schedscope.analysis.findings.steal import stolen
+from schedscope.analysis.findings.triggered import triggered
 from schedscope.analysis.findings.trust import trust
 from schedscope.analysis.findings.unfair import unfair
 
 
 def found(facts: Facts) -> Iterator[Finding]:
     """All that are wrong, in no order."""
+    yield from triggered(facts)
     yield from trust(facts)
     if not has(facts.trace, "wakeups"):
         return  # all others are about waits

@@ -370,6 +370,9 @@ def _held(trace: Trace) -> list[pl.DataFrame] | None:
 
 
 def _causes(trace: Trace, where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
+    if trace._whole is not None:
+        yield from _within(trace, trace._whole, where)
+        return
     columns = (
         *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),
         *("waker_cpu", "prev_cpu", "queue_cpu", "cpu", "wait"),
@@ -383,6 +386,18 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> Iterator[pl.DataFrame
             held, some = [], True
     if held or not some:
         yield _judged(trace, pl.concat(held))
+
+
+def _within(trace: Trace, whole: Trace, where: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    """Those of a part of a recording: what chose the CPU may have come before it."""
+    begin, end = trace.window
+    closed = end == whole.window[1]
+    known = pl.col("ts_ready") >= begin
+    for part in _causes(whole, where):
+        yield part.filter(pl.col("ts") >= begin, pl.col("ts") < end + closed).with_columns(
+            pl.when(known).then(pl.col("ts_ready", "wait")),
+            pl.when(pl.col("arrived") >= begin).then("arrived"),
+        )
 
 
 def _moved(begun: pl.LazyFrame) -> pl.DataFrame:

@@ -120,11 +120,18 @@ bpftrace_stop() {
 
 bpftrace_orphaned() { guard_kill_tools; }
 
+# A name may hold ends of lines: what stands before the line's own time, at its end, is no line.
+# shellcheck disable=SC2016
+bpftrace_names='
+    named != "" { if ($NF == named || ++rest > 15) named = ""; next }
+    /^[SFCR] [0-9]+ [0-9]+ [0-9]+ / && $NF != $2 { named = $2; rest = 0 }'
+
 # A CPU's gaps in seq, and what is missing behind its last line (`@n[cpu]: N` at the end is how
 # many it made) if that line lies before the window's end.
 bpftrace_report() {
     # shellcheck disable=SC2046
     set -- $(awk -v window_end="${window_end:-0}" '
+        '"$bpftrace_names"'
         /^@n\[/ { gsub(/[^0-9]+/, " "); made[$1] = $2; next }
         /^#end / { ended = 1 }
         /^[SKENMFCRPXQ] [0-9]+ [0-9]+ [0-9]+ / {

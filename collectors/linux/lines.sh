@@ -58,6 +58,7 @@ lines_bpftrace() {
     # shellcheck disable=SC2016
     awk '
         BEGIN { OFMT = CONVFMT = "%.0f" }
+        '"$bpftrace_names"'
         /^#schedscope / { tool = substr($4, 5); print "T 0 0 -", tool }
         $1 !~ /^[A-Z]$/ || $2 !~ /^[0-9]+$/ { next }
         { ts = $2 + 0; cpu = $3 }

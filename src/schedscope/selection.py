@@ -37,7 +37,13 @@ def part(whole: Trace, window: tuple[int, int], name: str, begin: int, end: int)
     if name in _TIMELESS:
         return whole._table(name)
     inside = max(begin, window[0]), min(end, window[1])
-    return _CUTS.get(name, _instants)(whole._part(name, *inside), *window)
+    rows = whole._part(name, *inside)
+    if name in _CUTS:
+        return _CUTS[name](rows, *window)
+    # What happened at the last instant of a recording is part of it, and so of its last part.
+    closed = window[1] == whole.window[1]
+    cut = _waits if name == "waits" else _instants
+    return cut(rows, *window, closed)
 
 
 def _window(trace: Trace, since: str | float | None, until: str | float | None) -> tuple[int, int]:
@@ -63,8 +69,8 @@ def _of_day(trace: Trace, *times: str | float | None) -> str:
     return f", {first:%H:%M:%S} to {last:%H:%M:%S %z}" if first and last else ""
 
 
-def _instants(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
-    return frame.filter(pl.col("ts") >= begin, pl.col("ts") < end)
+def _instants(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFrame:
+    return frame.filter(pl.col("ts") >= begin, pl.col("ts") < end + closed)
 
 
 def _intervals(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
@@ -96,20 +102,20 @@ def _losses(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
     )
 
 
-def _waits(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
+def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFrame:
     """As the reconstruction would have left them, had it seen this window alone."""
     columns = frame.collect_schema()
     ready, run = pl.col("ts_ready"), pl.col("ts_run")
     # How far it is known to have lasted; of those without any time, the step of the wakeup.
     last = pl.coalesce(run, ready + pl.col("wait"), "ts_enqueued", "ts_waking")
-    inside = (pl.coalesce(ready, last) < end) & pl.when(run.is_not_null()).then(
+    inside = (pl.coalesce(ready, last) < end + closed) & pl.when(run.is_not_null()).then(
         run >= begin
     ).otherwise(last > begin)
     before = ready.is_null() | (ready < begin)
     beyond = last > end
-    beyond = beyond | (run == end)  # the switch-in at the end is not part of the window
+    beyond |= (run >= end + closed).fill_null(value=False)  # a switch-in at the end is behind it
     cut = before | beyond
-    late = pl.col("ts_enqueued") >= end
+    late = pl.col("ts_enqueued") >= end + closed
     side = (
         pl.when(before & (beyond | run.is_null()))
         .then(pl.lit("both"))
@@ -137,7 +143,7 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
     )
 
 
-_CUTS = {"states": _states, "irqs": _intervals, "losses": _losses, "waits": _waits}
+_CUTS = {"states": _states, "irqs": _intervals, "losses": _losses}
 
 
 def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int) -> dict[str, Any]:

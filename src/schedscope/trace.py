@@ -211,9 +211,12 @@ class Trace:
         time of day, as in "12:03" (`instant`).
 
         The result is as if the recorder had run in this window only, except for what is known about
-        threads. States are clipped. A wait that began before the window is censored on the left,
-        one that lasts beyond it on the right. Counts that belong to the whole recording (missing
-        and spurious wakeups, contradictions) are left out.
+        threads, and for what the whole recording shows: which control groups were throttled when,
+        why waits began and threads moved, which CPUs were offline. What happened at the last
+        instant of the recording is in its last part. So times add up: those of some parts, to the
+        ns, to those of what they are parts of. States are clipped. A wait that began before the
+        window is censored on the left, one that lasts beyond it on the right. Counts that belong to
+        the whole recording (missing and spurious wakeups, contradictions) are left out.
 
         Raises `UsageError` if nothing is left, or for a text that is not a time.
         """

@@ -13,9 +13,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 from collector_runs import CAPTURE, ROOT, Run, checksums_are_right, eventually, meta, table
 
+import schedscope as ss
 from schedscope import collectors
 
 SHELLS = [("dash",), ("busybox", "sh"), ("posh",), ("yash",), ("bash",)]
@@ -325,7 +327,7 @@ def test_bpftrace_lines_are_all_there(tmp_path: Path) -> None:
     assert content["recorder"]["name"] == "bpftrace"
     assert content["lost"] == []
     lines = (x / "events.txt").read_text(errors="replace").splitlines()
-    assert lines[0].startswith("#schedscope bpftrace 1 tid=")
+    assert lines[0].startswith("#schedscope bpftrace 2 tid=")
     assert any(line.startswith("#end ") for line in lines)
     following: dict[str, int] = {}
     for line in lines:
@@ -340,6 +342,24 @@ def test_bpftrace_lines_are_all_there(tmp_path: Path) -> None:
         words[9] == str(pid) or (words[4] != "0" and words[7] == str(pid)) for words in switches
     )
     assert any(line.startswith("X ") and line.endswith(f" {pid} {pid}") for line in lines)
+    assert run.leftovers() == []
+
+
+@pytest.mark.needs("bpftrace")
+def test_a_name_with_ends_of_lines_costs_bpftrace_nothing(tmp_path: Path) -> None:
+    """Neither the reader nor the recorder's own count takes a part of a name for a line."""
+    name = "a\nX 1 0 9 7 7"
+    program = (
+        "import sys, time; open('/proc/self/comm', 'w').write(sys.argv[1])\n"
+        "for _ in range(50): time.sleep(0.002)"
+    )
+    run = Run("-t", "bpftrace", "-o", "x", "--", "python3", "-c", program, name, cwd=tmp_path)
+    assert run.wait() == 0, run.said
+    content = meta(tmp_path / "x.capture")
+    assert content["lost"] == []
+    trace = ss.open(tmp_path / "x.capture", cache=tmp_path / "cache")
+    assert trace.threads.filter(pl.col("comm") == name).collect().height >= 1
+    assert [text for text in trace.info["warnings"] if "lines" in text] == []
     assert run.leftovers() == []
 
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -324,3 +325,63 @@ def test_a_second_account_of_who_left_late_cannot_go_back_in_time(tmp_path: Path
     two, _ = decode(write(tmp_path, [*LINES, *late]))
     assert told - 1_000 in one["switches"]["ts"]
     assert two["switches"].equals(one["switches"])
+
+
+def named(name: bytes, *, times: bool) -> list[bytes]:
+    """The fixture, in which the thread that is switched in most often has another name; `times`:
+    as the second version of the script writes it."""
+    fields = {b"S": 10, b"F": 8, b"C": 6, b"R": 5}
+    ins = [line.split(b" ")[9] for line in EVENTS if line.startswith(b"S ")]
+    busiest = max({*ins} - {b"0"}, key=ins.count)
+    lines = []
+    for line in LINES:
+        before = fields.get(line[:1])
+        if before is None or line[1:2] != b" ":
+            lines.append(line.replace(b"bpftrace 1 ", b"bpftrace 2 ") if times else line)
+            continue
+        words = line.rstrip(b"\n").split(b" ", before)
+        if line.startswith(b"S ") and words[9] == busiest:
+            words[-1] = name
+        lines.append(b" ".join([*words, words[1]] if times else words) + b"\n")
+    return lines
+
+
+HOSTILE = [
+    *(b"a\nb", b"a\nX 1 0 9 7 7", b"\n", b"a\n", b"\n\n\nx", b"\n#end 5", b"\nLost 7 events"),
+    b"a 5",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_may_hold_ends_of_lines(tmp_path: Path, name: bytes) -> None:
+    """What follows one is the name's rest, whatever it looks like: no event, and none is lost."""
+    (plain, before), (odd, about) = (
+        decode(write(tmp_path, named(one, times=True))) for one in (b"plain", name)
+    )
+    for table in TABLES:
+        if table != "threads":
+            assert odd[table].equals(plain[table], null_equal=True), table
+    assert about["warnings"] == before["warnings"]
+    renamed = odd["threads"].filter(plain["threads"]["comm"] == "plain")
+    assert renamed["comm"].to_list() == [name.decode()]
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"\n\n\nx", b"a\nb\nc\nd\ne\nf\ng\nh"])
+def test_older_captures_put_names_together_that_hold_ends_of_lines(
+    tmp_path: Path, name: bytes
+) -> None:
+    (plain, before), (odd, about) = (
+        decode(write(tmp_path, named(one, times=False))) for one in (b"plain", name)
+    )
+    for table in ("switches", "waits", "losses"):
+        assert odd[table].equals(plain[table], null_equal=True), table
+    assert about["warnings"] == before["warnings"]
+    assert name.decode() in odd["threads"]["comm"].to_list()
+
+
+def test_both_versions_of_the_script_say_the_same() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        old, _ = decode(write(Path(folder), named(b"x", times=False)))
+        new, _ = decode(write(Path(folder), named(b"x", times=True)))
+    for table in TABLES:
+        assert new[table].equals(old[table], null_equal=True), table

@@ -379,7 +379,7 @@ def test_systrace_html(tmp_path: Path) -> None:
         (
             "# tracer: nop\n  a-11 [000] d..2.  1.000000: sched_waking: comm=b pid=2 prio=1\n"
             + "  a-11 [000] d..2.  1.000000: sched_switch: from a to b\n" * 20,
-            "20 of 21 scheduler events cannot be read; the first is line 3",
+            "20 of 21 switches and wakeups cannot be read; the first is line 3",
         ),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from freebsd.reading import Decoded, decode
 
+import schedscope as ss
 from schedscope.errors import FormatError, UsageError
 
 HZ = 2_000_000_000
@@ -76,6 +77,16 @@ def check(got: Decoded, shift: int = 0) -> None:
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_ktrdump_with_the_frequency_given(tmp_path: Path, newest_first: bool) -> None:
     check(decode(tmp_path, ktrdump(newest_first=newest_first), tsc_hz=str(HZ)))
+
+
+def test_the_lines_that_are_read_are_counted(tmp_path: Path) -> None:
+    """By what they tell and CPU, but for a point that tells a wakeup from the other side."""
+    path = tmp_path / "ktr.txt"
+    path.write_text(ktrdump())
+    trace = ss.open(path, options={"tsc_hz": str(HZ)}, cache=tmp_path / "cache")
+    assert trace.events == len(ENTRIES) - 1
+    assert trace.info["events"]["thread:running"] == {"0": 4}
+    assert trace.info["events"]["thread:runq add"] == {"0": 3}
 
 
 def test_the_frequency_follows_from_the_statclock(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from decoded import FIXTURES, decode
 from test_perfdata import latency_rows, our_rows
 from tools import tool
 
+from schedscope.errors import FormatError
+
 pytestmark = [pytest.mark.needs("root", "linux", "perf")]
 
 
@@ -174,3 +176,23 @@ def test_counters_in_samples_tell_of_losses_as_the_records_do(tmp_path: Path) ->
     placed = trace.losses.filter(pl.col("reason") == "overrun").collect()["count"].sum()
     unplaced = sum(loss["count"] for loss in trace.info["unplaced_losses"])
     assert placed + unplaced == sum(counted.values())
+
+
+def test_a_file_in_which_perf_inject_moved_the_switches_is_refused(tmp_path: Path) -> None:
+    """Its samples have the delays of sleeps as periods, which are no numbers of lost events."""
+    perf = tool("perf")
+    raw, moved, again = (str(tmp_path / name) for name in ("raw.data", "moved.data", "again.data"))
+    events = [word for name in ("stat_runtime", "switch", "process_exit")
+              for word in ("-e", f"sched:sched_{name}")]  # fmt: skip
+    subprocess.run(
+        [*perf, "record", "-q", "-a", "-c1", *events, "-o", raw, "--", "sleep", "0.05"], check=True
+    )
+    subprocess.run([*perf, "inject", "-s", "-i", raw, "-o", moved], check=True)
+    for path in (moved, again):
+        if path == again:
+            # Without perf's own word for it, the periods of the samples tell.
+            data = Path(moved).read_bytes()
+            Path(again).write_bytes(data.replace(b"inject\0", b"record\0"))
+        with pytest.raises(FormatError, match="a file of `perf inject -s`"):
+            decode(path)
+    assert decode(raw).switches.collect().height > 0

@@ -696,6 +696,8 @@ pub struct SourceInfo {
     /// The recorder was stopped before its end: nothing is known of a CPU behind
     /// its last event.
     pub unfinished: bool,
+    /// CPUs that idled until their first event.
+    pub idle_at_first: Vec<u16>,
     /// When recording was on, where the source tells; else first/last event.
     pub window: (Option<i64>, Option<i64>),
     /// The source says that a filter left out events, or that one program alone was recorded.

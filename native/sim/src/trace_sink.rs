@@ -64,7 +64,7 @@ const COUNTED: [&str; 4] = [
 impl<S: Store> TraceSink<S> {
     pub fn new(ncpu: usize, nthreads: usize, store: S) -> Self {
         let mut reconstruction = Reconstructor::new(ncpu as u16, 0);
-        reconstruction.begin_idle();
+        reconstruction.begin_idle(0..ncpu as u16);
         Self {
             ncpu: ncpu as u32,
             store,

@@ -64,6 +64,9 @@ pub fn convert<S: Store>(
         pipeline.last_names(&end.last_names);
         pipeline.group_moves(&end.group_moves);
         let mut summary = pipeline.finish(&info)?;
+        if !summary.switched {
+            return Err(without_switches(path));
+        }
         let inferred = summary.reconstruction.is_some();
         let switching = summary
             .reconstruction
@@ -130,6 +133,19 @@ pub fn convert<S: Store>(
         }
     }
     Ok((last.store, last.json))
+}
+
+/// Without switches nothing is known of who ran and who waited, nor from when to when.
+fn without_switches(path: &Path) -> Error {
+    Error::format(
+        format!(
+            "{} has no context switches: nothing can be said of who ran and who waited",
+            path.display()
+        ),
+        "the scheduler's events, `sched_switch` above all",
+        "record them: `schedscope capture` does, as do `perf sched record` and `trace-cmd record -e \
+         sched`",
+    )
 }
 
 /// What earlier readings of a trace have found.

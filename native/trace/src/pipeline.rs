@@ -32,6 +32,8 @@ pub struct Pipeline<'a, S: Store> {
     /// The CPUs' clocks differ: what is known of that.
     clocks: Option<Clocks>,
     ncpu: u16,
+    switched: bool,
+    idle_at_first: Vec<u16>,
     linux: bool,
     /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
     every_waking: bool,
@@ -79,6 +81,8 @@ pub struct Summary {
     pub suspicion: Option<Suspicion>,
     /// Utids of the threads that were recorded, where a filter left out others.
     pub chosen: Option<Vec<u32>>,
+    /// A CPU switched from a thread to another.
+    pub switched: bool,
 }
 
 macro_rules! emit_batch {
@@ -125,6 +129,8 @@ impl<'a, S: Store> Pipeline<'a, S> {
             departures: Departures::default(),
             in_every_switch: InEverySwitch::default(),
             window: info.window,
+            switched: false,
+            idle_at_first: info.idle_at_first.clone(),
             first_ts: i64::MAX,
             last_ts: i64::MIN,
             switches: Switches::default(),
@@ -244,6 +250,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         let (uncounted, unreported) = (self.uncounted, self.unreported);
         let chosen = self.chosen.is_some();
         let clocks = &self.clocks;
+        let idle = &self.idle_at_first;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
                 .expecting_waking(every_waking)
@@ -251,6 +258,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 .with_uncounted_losses(uncounted)
                 .with_chosen_threads(chosen)
                 .with_clocks(clocks.clone());
+            new.begin_idle(idle.iter().copied());
             if let Some(known) = unreported {
                 new = new.with_unreported(known);
             }
@@ -357,6 +365,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             reconstruction: inferred.then_some(reconstruction),
             suspicion: suspicion.filter(|_| inferred),
             chosen,
+            switched: self.switched,
         })
     }
 
@@ -416,6 +425,7 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                 if cpu >= self.ncpu {
                     return Ok(());
                 }
+                self.switched = true;
                 let prev_utid = self.identity.resolve(ts, cpu, prev);
                 let next_utid = self.identity.resolve(ts, cpu, next);
                 self.kernel.switch(prev, next);

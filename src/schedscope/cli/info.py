@@ -173,6 +173,7 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
                 trace.metadata("recorder", "why"),
             ),
         ),
+        ("trigger", _trigger(trace)),
         ("workload", _command(trace.metadata("workload", "command"))),
         (
             "scheduler",
@@ -202,6 +203,14 @@ def _time_of_day(trace: Trace) -> str:
     apart = time_of_day.error(trace)
     within = f" (± {units.duration(apart)})" if apart else ""
     return f"{first} to {last} {end:%z}{within}"
+
+
+def _trigger(trace: Trace) -> str:
+    """Why a flight recorder took this snapshot, and whether it shows that."""
+    from schedscope.analysis._base.ring_trigger import trigger
+
+    found = trigger(trace)
+    return found.text if found else ""
 
 
 def _groups(groups: list[dict[str, Any]]) -> str:

@@ -17,12 +17,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options, _output
+from schedscope.outputs import user_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from schedscope.trace import Trace
 
 NAME = "view"
@@ -91,9 +95,7 @@ def run(args: argparse.Namespace) -> int:
         if any(views):
             _output.say("That part is long: the whole trace is shown, zoomed to that part.")
         sys.stdout.flush()
-        if not args.no_browser:
-            _open(address)
-        with suppress(KeyboardInterrupt):
+        with nullcontext() if args.no_browser else _opened(address), suppress(KeyboardInterrupt):
             serve(app, door)
     return 0
 
@@ -114,13 +116,33 @@ def _chosen(
     return chosen, [one or [] for one in cpus]
 
 
-def _open(address: str) -> None:
-    """Show it in a window; a browser in the terminal would take the terminal."""
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Show it in a window; a browser in the terminal would take the terminal.
+
+    The browser is given a page that only this user can read and that leads to the address: every
+    user of the machine sees the words of its command line. The page is in the home folder, since a
+    browser in a sandbox may have another /tmp.
+    """
+    import html
+    import tempfile
     import threading
     import webbrowser
 
     if sys.platform != "darwin" and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
+        yield
         return
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    to = html.escape(address)
+    text = f'<!DOCTYPE html><meta http-equiv="refresh" content="0;url={to}"><a href="{to}">view</a>'
+    home = Path.home()
+    folder = home if os.access(home, os.W_OK) and user_of(home) is None else None
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="schedscope-view-", suffix=".html", dir=folder, encoding="utf-8"
+    ) as page:
+        page.write(text)
+        page.flush()
+        uri = Path(page.name).absolute().as_uri()
+        threading.Thread(target=webbrowser.open, args=(uri,), daemon=True).start()
+        yield

@@ -64,11 +64,15 @@ def _gaps(trace: Trace) -> list[str]:
     from schedscope.analysis._base.needs import has
     from schedscope.analysis._base.offline import offline
     from schedscope.analysis._base.recorded_threads import filtered
+    from schedscope.analysis._base.ring_trigger import trigger
     from schedscope.analysis._base.stolen_time import stolen_shares
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
 
     found = [] if trace.events else ["no events"]
     found += [text] if (text := filtered(trace)) else []
+    snapshot = trigger(trace)
+    if snapshot and snapshot.wait is not None and not snapshot.shown:
+        found.append(f"the wait of {units.duration(snapshot.wait)} that triggered it is not shown")
     # Counts from files may be as large as they like: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
     rows = pl.when(IS_BREAK).then(BROKEN_CHAINS).otherwise(1)

@@ -35,6 +35,7 @@ ABOUT = {
     "recorder": ("trust", "time"),
     "data quality": ("trust", "time"),
     "sums": ("trust", "time"),
+    "trigger": ("starved", "starved"),
 }
 """Where the page shows what a finding is about, by topic: the sections with its table and with
 its figure, which it has not for sleeps."""

@@ -177,9 +177,9 @@ function panel(picture, source, keep) {
       !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
   }
 
-  async function tables(request) {
+  async function tables(request, signal) {
     try {
-      const { answer } = await source(request);
+      const { answer } = await source(request, signal);
       return [...answer.tables.map((data) => table(data, go)), ...(answer.missing || []).map((text) => h("p", { role: "alert" }, text))];
     } catch (error) {
       return [h("p", { role: "alert" }, String(error.message || error))];
@@ -456,9 +456,13 @@ function panel(picture, source, keep) {
     text.value = "SELECT ts_ready, utid, wait, cause\nFROM waits\nWHERE censored = 'none'\nORDER BY wait DESC\nLIMIT 20";
     const result = h("div", {});
     const tree = h("div", { class: "sst-schema" });
+    let running = null;
     async function run() {
-      result.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
-      result.replaceChildren(...(await tables({ kind: "sql", text: text.value })));
+      running?.abort();
+      const mine = running = new AbortController();
+      result.replaceChildren(h("p", { class: "sst-faint" }, "Looking … ", h("button", { type: "button", click: () => mine.abort() }, "cancel")));
+      const found = await tables({ kind: "sql", text: text.value }, mine.signal);
+      if (running === mine) result.replaceChildren(...found);
     }
     source({ kind: "schema" }).then(({ answer }) => tree.replaceChildren(...answer.schema.map((each) =>
       h("details", {}, h("summary", { title: each.row }, each.name),

@@ -4,6 +4,9 @@
 use crate::ftrace::states::StateTable;
 use crate::model::event::{Comm, Event, Party, PriorityCause, State, WakeKind};
 
+/// Stands for the end of a line in a name. No name holds a NUL.
+pub const LINE_END: u8 = 0;
+
 /// Reads fields from left to right. `None` means: not a line of the script.
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -38,7 +41,15 @@ impl<'a> Fields<'a> {
     }
 
     fn name(&mut self) -> Comm {
-        Comm::new(std::mem::take(&mut self.0))
+        let name = std::mem::take(&mut self.0);
+        if name.contains(&LINE_END) {
+            let ends = name
+                .iter()
+                .map(|&byte| if byte == LINE_END { b'\n' } else { byte });
+            Comm::new(&ends.collect::<Vec<u8>>())
+        } else {
+            Comm::new(name)
+        }
     }
 
     fn party(&mut self) -> Option<Party> {

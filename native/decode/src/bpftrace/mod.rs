@@ -3,6 +3,7 @@
 mod by_cpu;
 mod line;
 mod sorted;
+mod whole_lines;
 
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;

@@ -5,11 +5,12 @@
 //! CPU's lines to a file of its own takes two passes and a window per CPU,
 //! whatever the order was.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
+use super::whole_lines::WholeLines;
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -88,7 +89,7 @@ pub fn sort_out(
     let doing = || format!("read {}", path.display());
     let file = open_regular(path)?;
     let total = file.metadata().map_or(0, |meta| meta.len());
-    let mut reader = BufReader::with_capacity(1 << 18, file);
+    let mut reader = WholeLines::new(BufReader::with_capacity(1 << 18, file));
     let mut sorted = Sorted::default();
     let mut lines = Writer::new(ncpu)?;
     let mut hidden = Writer::new(ncpu)?;
@@ -104,15 +105,14 @@ pub fn sort_out(
     // The earliest line: where nothing else says so, the trace begins there.
     let mut first = i64::MAX;
     loop {
-        line.clear();
         let read = reader
-            .read_until(b'\n', &mut line)
+            .next(&mut line)
             .map_err(|error| Error::io(doing(), &error))?;
         if read == 0 {
             break;
         }
-        number += 1;
-        done += read as u64;
+        number = reader.number;
+        done += read;
         if number.is_multiple_of(1 << 16) {
             // The first of two passes.
             sink.progress(done / 2, total)?;
@@ -130,13 +130,15 @@ pub fn sort_out(
             if line.ends_with(b"\r") {
                 return Err(carriage_returns(&path.display().to_string()));
             }
-            sorted.recorder_tid = Some(header(&line).ok_or_else(|| {
+            let (version, tid) = header(&line).ok_or_else(|| {
                 Error::format(
                     format!("{}, line 1 is not the script's", path.display()),
-                    "#schedscope bpftrace 1 tid=TID clock=mono",
+                    "#schedscope bpftrace 2 tid=TID clock=mono",
                     "bpftrace may have failed at once: look at stderr.txt in the capture",
                 )
-            })?);
+            })?;
+            reader.names_end_with_times = version > 1;
+            sorted.recorder_tid = Some(tid);
             continue;
         }
         match line.first() {
@@ -230,11 +232,15 @@ fn is_told_loss(line: &[u8]) -> bool {
     count.is_some_and(|count| !count.is_empty() && count.iter().all(u8::is_ascii_digit))
 }
 
-/// The recorder's tid, from the file's first line.
-fn header(line: &[u8]) -> Option<u32> {
-    let rest = line.strip_prefix(HEADER)?.strip_prefix(b"1 tid=")?;
-    let digits = rest.split(|&byte| byte == b' ').next()?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// The grammar's version and the recorder's tid, from the file's first line.
+fn header(line: &[u8]) -> Option<(u32, u32)> {
+    let text = std::str::from_utf8(line.strip_prefix(HEADER)?).ok()?;
+    let (version, rest) = text.split_once(" tid=")?;
+    let version = version
+        .parse()
+        .ok()
+        .filter(|version| (1..=2).contains(version))?;
+    Some((version, rest.split(' ').next()?.parse().ok()?))
 }
 
 /// Lines about the recording itself.

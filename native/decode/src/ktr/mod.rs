@@ -12,6 +12,7 @@ mod bands;
 mod text;
 mod ticks;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
@@ -64,6 +65,20 @@ enum What {
         to: i16,
         lent: bool,
     },
+}
+
+impl What {
+    /// By what its lines are counted, as their group and state name them.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Runs => "thread:running",
+            Self::Leaves(..) => "thread:leaving",
+            Self::Queued { .. } => "thread:runq add",
+            Self::Unqueued => "thread:runq rem",
+            Self::Load { .. } => "load:counter",
+            Self::Priority { .. } => "thread:prio",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -415,13 +430,21 @@ impl Source for KtrSource {
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
         let mut cpus = vec![Cpu::default(); usize::from(self.info.ncpu)];
         let total = self.entries.len() as u64;
+        let mut counts: BTreeMap<(&str, u16), u64> = BTreeMap::new();
         for (done, entry) in self.entries.iter().enumerate() {
             self.entry(entry, &mut cpus[usize::from(entry.cpu)], sink)?;
+            *counts.entry((entry.what.name(), entry.cpu)).or_default() += 1;
             if done.is_multiple_of(1 << 16) {
                 sink.progress(done as u64, total)?;
             }
         }
-        let mut end = SourceEnd::default();
+        let counted = counts.into_iter();
+        let mut end = SourceEnd {
+            counts: counted
+                .map(|((name, cpu), n)| (name.into(), cpu, n))
+                .collect(),
+            ..SourceEnd::default()
+        };
         end.warnings.extend(self.scale.doubt.map(String::from));
         if !self.release_known {
             end.warnings.push(

@@ -44,6 +44,21 @@ pub fn targets(command: &[String]) -> Vec<String> {
     named(command, &TARGETS)
 }
 
+/// `perf inject -s`: its file has, instead of each sample of a sleep that ended, the switch with
+/// which it began, at the time of its end.
+pub fn moves_switches(command: &[String]) -> bool {
+    let merges = |word: &str| {
+        let flags = word
+            .strip_prefix('-')
+            .unwrap_or("")
+            .split(['i', 'o', 'k'])
+            .next();
+        word == "--sched-stat"
+            || flags.is_some_and(|flags| !flags.starts_with('-') && flags.contains('s'))
+    };
+    command.get(1).is_some_and(|word| word == "inject") && options(command).any(|(_, w)| merges(w))
+}
+
 fn named(command: &[String], names: &[&str]) -> Vec<String> {
     let name = |word: &str| word.split('=').next().unwrap_or(word).to_owned();
     let found = options(command).filter(|(_, word)| names.contains(&name(word).as_str()));
@@ -75,5 +90,24 @@ mod tests {
         assert_eq!(targets(&line), ["--pid=7", "-t '8'"]);
         assert!(!is_system_wide(&line));
         assert!(is_system_wide(&words("perf sched record sleep 1")));
+    }
+
+    #[test]
+    fn perf_inject_moves_switches_with_its_option_s_alone() {
+        for line in [
+            "inject -s -i a",
+            "inject -vsi a",
+            "inject --sched-stat -i a -o s",
+        ] {
+            assert!(moves_switches(&words(&format!("perf {line}"))), "{line}");
+        }
+        for line in [
+            "inject -b -i switches",
+            "inject -iss -oss",
+            "record -s sleep 1",
+            "inject --strip",
+        ] {
+            assert!(!moves_switches(&words(&format!("perf {line}"))), "{line}");
+        }
     }
 }

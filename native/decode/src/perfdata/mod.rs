@@ -122,6 +122,15 @@ impl PerfData {
                 }
             }
         };
+        let (switches, rewritten) = scan.rewritten;
+        if command::moves_switches(&features.command) || rewritten > switches / 2 {
+            return Err(Error::format(
+                "a file of `perf inject -s`, which moves each switch to the end of the sleep that it \
+                 begins and leaves out the others",
+                "switches at the times at which they were",
+                "open the file that perf inject read (its option -i)",
+            ));
+        }
         if let Some(at) = cut.or(scan.truncated_at) {
             warnings.push(format!(
                 "the file ends inside the record at byte {at}: what came after is lost (copy it again if it was longer)"
@@ -181,6 +190,7 @@ impl PerfData {
             cpus: metadata::cpus(&features, ncpu),
             threads: scan.threads.clone(),
             processes: scan.groups.processes(),
+            idle_at_first: Vec::new(),
             // A file that stops inside a record is of a perf that was killed, or of a full disk.
             unfinished: header.unfinished || cut.or(scan.truncated_at).is_some(),
             window: (None, None),

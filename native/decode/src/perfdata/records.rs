@@ -209,6 +209,8 @@ pub struct Layout {
     period_at: Option<usize>,
     /// How many events each sample stands for, where it does not say so itself.
     period: u64,
+    /// That is so by the event's own description.
+    fixed: bool,
     /// How far behind the raw data the number of the control group lies. None: nowhere, or behind
     /// parts whose size is not known.
     group_after: Option<usize>,
@@ -243,6 +245,7 @@ impl Layout {
         layout.cpu_at = place(SAMPLE_CPU);
         layout.period_at = place(SAMPLE_PERIOD);
         layout.period = attr.fixed_period().unwrap_or(1);
+        layout.fixed = attr.fixed_period().is_some();
         layout.fixed_end = at;
         let has = |bits: u64| attr.sample_type & bits != 0;
         let sized =
@@ -287,6 +290,14 @@ impl Layout {
     #[inline]
     pub fn tid(&self, record: Record<'_>) -> Option<u32> {
         record.0.u32_at(self.tid_at? + 4)
+    }
+
+    /// Each event of a tracepoint with a fixed period has its own sample, of period 1: another
+    /// period was written in later.
+    #[inline]
+    pub fn is_rewritten(&self, record: Record<'_>) -> bool {
+        let told = self.period_at.and_then(|at| record.0.u64_at(at));
+        self.fixed && told.is_some_and(|period| period != 1)
     }
 
     /// How many events of its kind came since the sample before and have none. (The kernel

@@ -76,6 +76,8 @@ pub struct Scan {
     pub skipped: u64,
     /// Did an idle thread switch? It does so in no recording of one program.
     pub saw_idle: bool,
+    /// Switches, and those among them that were written anew with another period.
+    pub rewritten: (u64, u64),
     pub malformed: u64,
 }
 
@@ -242,6 +244,7 @@ struct State {
     /// Events without a sample, by CPU.
     skipped: FxHashMap<u32, u64>,
     saw_idle: bool,
+    rewritten: (u64, u64),
     threads: Vec<KnownThread>,
     groups: Groups,
     /// Threads forked before the first sample seen so far.
@@ -270,6 +273,7 @@ impl State {
             filtered: 0,
             skipped: FxHashMap::default(),
             saw_idle: false,
+            rewritten: (0, 0),
             threads: Vec::new(),
             groups: Groups::default(),
             early: Vec::new(),
@@ -355,6 +359,10 @@ impl State {
             if skipped > 0 {
                 let sum = self.skipped.entry(cpu).or_default();
                 *sum = sum.saturating_add(skipped);
+            }
+            if plan.switches() {
+                self.rewritten.0 += 1;
+                self.rewritten.1 += u64::from(plan.layout.is_rewritten(record));
             }
             if !self.saw_idle {
                 self.saw_idle = plan.switches() && plan.layout.tid(record) == Some(0);
@@ -533,6 +541,7 @@ impl State {
             filtered: self.filtered,
             skipped,
             saw_idle: self.saw_idle,
+            rewritten: self.rewritten,
             malformed: self.malformed,
         }
     }

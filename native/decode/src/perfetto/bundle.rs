@@ -73,6 +73,14 @@ pub struct CpuState {
     pub contradictions: u64,
     /// Compact switches, but the first, that do not tell who left.
     pub unknown_prev: u64,
+    /// When the first switch was, if it is compact and the thread that left still wanted to run.
+    pub left_wanting: Option<i64>,
+    /// A waking was in the compact form, which does not name who raised it.
+    pub compact_wakings: bool,
+    /// Events before tracing started were the last ones.
+    stale: bool,
+    /// A bundle whose times are on a clock that is not known.
+    pub unknown_clock: bool,
     /// The file's own parse errors, per bundle.
     pub parse_errors: u64,
     /// Time of the last event of any kind that the bundles held.
@@ -94,6 +102,12 @@ pub struct Known<'a> {
     pub after_drops: bool,
     /// Names of functions by the numbers that its events have for them.
     pub symbols: Option<&'a FxHashMap<u64, Function>>,
+    /// When tracing started.
+    pub started: Option<i64>,
+    /// Its clock is the one of the boot unless it says otherwise.
+    pub on_boot_clock: bool,
+    /// The writer put the wakings of all CPUs into the bundles of one.
+    pub wakings_of_all: bool,
 }
 
 impl CpuState {
@@ -146,6 +160,8 @@ pub(super) struct Decoder<'a> {
     /// The bundle's own writer is traced_probes: every field of an event is there.
     pub(super) complete: bool,
     pub(super) symbols: Option<&'a FxHashMap<u64, Function>>,
+    started: i64,
+    pub(super) wakings_of_all: bool,
 }
 
 /// Decodes `bytes` into `out` (emptied first).
@@ -193,6 +209,11 @@ pub fn decode(
             _ => 0,
         },
     };
+    state.unknown_clock |= match clock {
+        0 => !known.on_boot_clock,
+        4 => clocks.to_boot(MONOTONIC_RAW).is_none(),
+        _ => boot_ts.is_none() || ftrace_ts.is_none(),
+    };
     head.previous_end = begin.map(|ts| ts.cast_signed().saturating_add(ts_offset));
     head.opens = begin == Some(0);
     head.gap = match (head.previous_end, state.last) {
@@ -222,6 +243,8 @@ pub fn decode(
         hole: false,
         complete: begin.is_some(),
         symbols: known.symbols,
+        started: known.started.unwrap_or(i64::MIN),
+        wakings_of_all: known.wakings_of_all,
     };
     let mut left_out = match &misplaced {
         Misplaced::Some(events) => events.as_slice(),
@@ -257,6 +280,18 @@ impl Decoder<'_> {
     pub(super) fn ts(&mut self, raw: u64) -> Option<i64> {
         let ts = i64::try_from(raw).ok()?.checked_add(self.ts_offset)?;
         (-FAR..=FAR).contains(&ts).then_some(ts)
+    }
+
+    /// What ran before tracing started need not run any more.
+    #[inline]
+    pub(super) fn start(&mut self, ts: i64) {
+        if ts < self.started {
+            self.state.stale = true;
+        } else if self.state.stale {
+            self.state.stale = false;
+            self.state.current = None;
+            self.state.interrupts.forget();
+        }
     }
 
     /// What cannot be read, or is `misplaced`, is a hole.

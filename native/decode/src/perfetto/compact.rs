@@ -4,7 +4,7 @@ use super::bundle::{Decoder, IN_INTERRUPT, TID_MAX, state};
 use super::damage::agree;
 use super::rows::{Form, Row};
 use super::wire::{Fields, Packed};
-use crate::model::event::{Comm, State, WakeKind};
+use crate::model::event::{Comm, State, UNKNOWN_TID, WakeKind};
 
 impl Decoder<'_> {
     /// CompactSched: one column per field, times as differences, names by index. False: damaged.
@@ -80,6 +80,7 @@ impl Decoder<'_> {
                 ) else {
                     return false;
                 };
+                self.start(ts);
                 self.see(&mut seen_at, ts);
                 let target = wake_cpu.next().and_then(|cpu| u16::try_from(cpu).ok());
                 let prio = wake_prio.next().and_then(prio);
@@ -88,6 +89,7 @@ impl Decoder<'_> {
                     .next()
                     .is_some_and(|flags| flags & IN_INTERRUPT != 0);
                 self.state.counts[2] += 1;
+                self.state.compact_wakings = true;
                 wakings += 1;
                 let woken = tid(woken);
                 if self.complete && woken > TID_MAX {
@@ -95,7 +97,11 @@ impl Decoder<'_> {
                 }
                 of_current += usize::from(woken != 0 && self.state.current == Some(woken));
                 self.state.seen.woken(woken, hashes[name as usize]);
-                let waker = if interrupt { None } else { self.state.current };
+                let waker = match interrupt {
+                    true => None,
+                    false if self.wakings_of_all => Some(UNKNOWN_TID),
+                    false => self.state.current,
+                };
                 let form = Form::Wake {
                     kind: WakeKind::Waking,
                     waker,
@@ -119,6 +125,7 @@ impl Decoder<'_> {
                 ) else {
                     return false;
                 };
+                self.start(ts);
                 self.see(&mut seen_at, ts);
                 let (next, prio) = (tid(next), switch_prio.next().and_then(prio));
                 if self.complete && next > TID_MAX {
@@ -149,7 +156,12 @@ impl Decoder<'_> {
                     // the chain for broken and invents no running time.
                     None => {
                         // The first of each CPU is so by design.
-                        self.state.unknown_prev += u64::from(self.state.counts[0] > 1);
+                        let first = self.state.counts[0] == 1;
+                        self.state.unknown_prev += u64::from(!first);
+                        let wants = state(self.states, bits) == (State::Runnable, None);
+                        if first && wants {
+                            self.state.left_wanting = Some(ts);
+                        }
                         Form::Switch {
                             prev: None,
                             state: State::Unknown,

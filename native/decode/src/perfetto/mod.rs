@@ -12,11 +12,13 @@ mod compact;
 mod damage;
 mod expand;
 mod full;
+mod idle_first;
 mod input;
 mod rows;
 mod scan;
 mod sources;
 mod wire;
+mod writers;
 
 use std::fs::File;
 use std::path::Path;
@@ -49,7 +51,17 @@ pub struct Perfetto {
     warnings: Vec<String>,
     /// Of the control groups, if it was chosen.
     hierarchy: Option<i64>,
+    /// CPUs that idled until their first switch, whose compact form does not say so.
+    idle_first: Vec<bool>,
+    /// The writer put the wakings of all CPUs into the bundles of one.
+    wakings_of_all: bool,
+    /// Its times are on a clock that is not known.
+    unknown_clock: bool,
 }
+
+const UNKNOWN_CLOCK: &str = "the kernel's buffer was taken as it was found \
+     (preserve_ftrace_buffer), and the file does not say which clock its times are of: there is \
+     no time of day, and the times of other Perfetto traces do not compare";
 
 /// Is this the beginning of a Perfetto trace: a packet (field 1) whose fields
 /// have plausible numbers?
@@ -156,7 +168,7 @@ impl Perfetto {
                 origin: origin(&scan.version),
                 unfinished: scan.service_buffers.lack_the_end()
                     || scan.truncated_at.or(cut).is_some(),
-                about: about(&scan),
+                about: about(&scan, true),
                 ..SourceInfo::default()
             },
             states: StateTable::for_release(&scan.release),
@@ -164,9 +176,14 @@ impl Perfetto {
             file,
             warnings,
             hierarchy: None,
+            idle_first: Vec::new(),
+            wakings_of_all: false,
+            unknown_clock: false,
         };
         perfetto.one_source()?;
         perfetto.which_wakes()?;
+        perfetto.which_writer()?;
+        perfetto.who_idles_first()?;
         Ok(perfetto)
     }
 
@@ -194,6 +211,11 @@ impl Perfetto {
                 self.info.has_enqueued |= state.counts[1] > 0;
                 self.info.has_waking |= state.counts[2] > 0;
                 read += u64::from(place.span.len);
+                if state.unknown_clock && !self.unknown_clock {
+                    self.unknown_clock = true;
+                    self.info.about = about(&self.scan, false);
+                    self.warnings.push(UNKNOWN_CLOCK.into());
+                }
                 if self.info.has_enqueued && self.info.has_waking {
                     return Ok(());
                 }
@@ -237,6 +259,9 @@ impl Perfetto {
             symbols: place.symbols.and_then(|at| self.scan.symbols.get(at)),
             followed: next.is_some_and(|next| next.drops == place.drops),
             after_drops: number > 0 && places[number - 1].drops != place.drops,
+            started: self.scan.started,
+            on_boot_clock: !self.scan.preserved,
+            wakings_of_all: self.wakings_of_all,
         };
         bytes.resize(place.span.len as usize, 0);
         read_at(&self.file, bytes, place.span.at)?;
@@ -263,6 +288,8 @@ struct Cursor<'a> {
     last: Option<i64>,
     losses: u64,
     backwards: u64,
+    /// Events of before tracing started.
+    stale: u64,
     /// Events behind the last one are damaged.
     damaged: bool,
 }
@@ -300,13 +327,7 @@ impl Source for Perfetto {
         let mut cursors: Vec<Cursor> = (0..trace.scan.bundles.len())
             .map(|cpu| Cursor::new(trace, cpu))
             .collect();
-        let known = Memberships::new(&trace.scan);
-        let mut shared = Shared {
-            known,
-            bytes: Vec::new(),
-            done: 0,
-            told: 0,
-        };
+        let mut shared = Shared::of(trace);
         let mut late: Vec<(usize, i64)> = Vec::new();
         for cursor in &mut cursors {
             let head = cursor.load(&mut shared)?;
@@ -397,15 +418,20 @@ fn late_starts(late: &[(usize, i64)], begin: i64, sink: &mut dyn EventSink) -> R
 
 impl<'a> Cursor<'a> {
     fn new(trace: &'a Perfetto, cpu: usize) -> Self {
+        let mut state = CpuState::default();
+        if trace.idle_first.get(cpu) == Some(&true) {
+            state.current = Some(0);
+        }
         Self {
             trace,
             cpu,
-            state: CpuState::default(),
+            state,
             next: 0,
             events: Bundle::default(),
             last: None,
             losses: 0,
             backwards: 0,
+            stale: 0,
             damaged: false,
         }
     }
@@ -415,6 +441,7 @@ impl<'a> Cursor<'a> {
         let mut all = bundle::Head::default();
         while let Some(place) = self.trace.scan.bundles[self.cpu].get(self.next) {
             shared.done += u64::from(place.span.len);
+            let counts = self.state.counts;
             let (state, events) = (&mut self.state, &mut self.events);
             let head = self
                 .trace
@@ -425,6 +452,24 @@ impl<'a> Cursor<'a> {
             all.damaged |= head.damaged;
             all.previous_end = all.previous_end.or(head.previous_end);
             all.opens |= head.opens;
+            if let Some(started) = self.trace.scan.started {
+                let kinds = self.events.kinds_before(started);
+                let stale = self.events.skip_before(started);
+                self.stale += stale;
+                // What was missing was missing before these.
+                if stale > 0 {
+                    for (at, count) in kinds.into_iter().enumerate() {
+                        self.state.counts[at] = self.state.counts[at].saturating_sub(count);
+                    }
+                    if self.events.head().is_none() {
+                        self.state.counts = counts;
+                    }
+                    all = bundle::Head {
+                        opens: true,
+                        ..bundle::Head::default()
+                    };
+                }
+            }
             if let Some(last) = self.last {
                 let skipped = self.events.skip_before(last);
                 self.backwards += skipped;
@@ -515,6 +560,10 @@ impl Perfetto {
             warn(
                 cursor.state.contradictions,
                 "bundles of events contradict themselves or the next one: they are damaged and were left out",
+            );
+            warn(
+                cursor.stale,
+                "events are of before tracing started (they were left in the kernel's buffer) and were left out",
             );
             warn(
                 cursor.backwards,
@@ -617,7 +666,8 @@ fn cpus(scan: &Scan, ncpu: u16) -> Vec<CpuInfo> {
         .collect()
 }
 
-fn about(scan: &Scan) -> String {
+/// `known`: on which clock the events are.
+fn about(scan: &Scan, known: bool) -> String {
     let pairs: Vec<[i64; 2]> = [&scan.clocks.first, &scan.clocks.last]
         .into_iter()
         .flatten()
@@ -640,12 +690,12 @@ fn about(scan: &Scan) -> String {
         "release": text(&scan.release),
         "machine": text(&scan.machine),
         "recorder": {"name": "perfetto", "version": text(&scan.service)},
-        "clock": {
+        "clock": known.then(|| json!({
             "name": "boot",
             "pairs": pairs,
             // Add it to a CLOCK_MONOTONIC time (perf -k, ftrace's mono) to get ours.
             "from_mono": scan.clocks.to_boot(clocks::MONOTONIC),
-        },
+        })),
     })
     .to_string()
 }

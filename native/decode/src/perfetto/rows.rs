@@ -1,7 +1,7 @@
 //! The events of one bundle as they wait for their turn.
 
 use crate::merge;
-use crate::model::event::{Comm, Event, Party, State, WakeKind};
+use crate::model::event::{Comm, Event, Party, State, UNKNOWN_TID, WakeKind};
 
 /// An event as it waits for its turn, a third of an [`Event`] in size.
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +99,40 @@ impl Bundle {
             rows.sort_by_key(|row| row.ts);
         }
         self.find_next();
+    }
+
+    /// How many switches, wakeups, wakings and wakeups of new threads are earlier than `ts`.
+    pub fn kinds_before(&self, ts: i64) -> [u64; 4] {
+        let mut counts = [0; 4];
+        for row in self.full.iter().chain(&self.compact) {
+            if row.ts < ts {
+                let kind = match row.form {
+                    Form::Switch { .. } => 0,
+                    Form::Wake { kind, .. } => match kind {
+                        WakeKind::Enqueued => 1,
+                        WakeKind::Waking => 2,
+                        WakeKind::New => 3,
+                    },
+                    Form::Other(number) => match self.others.get(number as usize) {
+                        Some(Event::Switch { .. }) => 0,
+                        _ => continue,
+                    },
+                };
+                counts[kind] += 1;
+            }
+        }
+        counts
+    }
+
+    /// When the first switch is, if a full event and away from the idle thread.
+    pub fn first_from_idle(&self) -> Option<i64> {
+        let switches = self.others.iter().filter_map(|event| match *event {
+            Event::Switch { ts, ref prev, .. } => Some((ts, prev.tid)),
+            _ => None,
+        });
+        let (ts, prev) = switches.min()?;
+        let compact = |row: &Row| row.ts < ts && matches!(row.form, Form::Switch { .. });
+        (prev == 0 && !self.compact.iter().any(compact)).then_some(ts)
     }
 
     /// Passes over what is earlier than `ts`; how many that were.
@@ -208,7 +242,12 @@ impl Bundle {
                 target: target_cpu,
             } => Event::Wakeup {
                 ts,
-                cpu,
+                // Where it was raised is not known: not where its bundle is, at least.
+                cpu: if waker == Some(UNKNOWN_TID) {
+                    target_cpu.unwrap_or(cpu)
+                } else {
+                    cpu
+                },
                 kind,
                 waker,
                 current,

@@ -23,6 +23,7 @@ pub mod field {
     pub const TIMESTAMP: u32 = 8;
     pub const SEQUENCE_ID: u32 = 10;
     pub const FTRACE_STATS: u32 = 34;
+    pub const TRACE_CONFIG: u32 = 33;
     pub const TRACE_STATS: u32 = 35;
     pub const PREVIOUS_PACKET_DROPPED: u32 = 42;
     pub const INTERNED_DATA: u32 = 12;
@@ -30,6 +31,7 @@ pub mod field {
     pub const SYSTEM_INFO: u32 = 45;
     pub const COMPRESSED: u32 = 50;
     pub const CPU_INFO: u32 = 67;
+    pub const SERVICE_EVENT: u32 = 69;
     pub const MACHINE_ID: u32 = 98;
     pub const ZSTD_COMPRESSED: u32 = 133;
 }
@@ -104,6 +106,15 @@ pub struct Scan {
     pub stats_begin: FxHashMap<u16, CpuStats>,
     pub stats_end: FxHashMap<u16, CpuStats>,
     pub service_buffers: ServiceBuffers,
+    /// What was counted of each of the service's buffers, and into which ones ftrace's events went,
+    /// as far as the configuration says.
+    buffers: Vec<(u64, u64)>,
+    ftrace_buffers: Vec<usize>,
+    /// When the service says that tracing started, if events of before may be in the kernel's
+    /// buffer by chance only.
+    pub started: Option<i64>,
+    /// The session was to take what was in the kernel's buffer, on the clock that it had.
+    pub preserved: bool,
     pub truncated_at: Option<u64>,
     pub other_machines: u64,
     pub damaged: u64,
@@ -163,6 +174,10 @@ pub fn scan(
     let mut seen = FxHashSet::default();
     scan.threads.retain(|thread| seen.insert(thread.tid));
     scan.memberships.sort_by_key(|membership| membership.ts);
+    scan.count_buffers();
+    if scan.preserved {
+        scan.started = None;
+    }
     Ok(Scanned::Done(Box::new(scan)))
 }
 
@@ -189,9 +204,11 @@ impl Scan {
                 | field::PROCESS_TREE
                 | field::CLOCK_SNAPSHOT
                 | field::FTRACE_STATS
+                | field::TRACE_CONFIG
                 | field::TRACE_STATS
                 | field::SYSTEM_INFO
-                | field::CPU_INFO => ours = Some((number, value.bytes())),
+                | field::CPU_INFO
+                | field::SERVICE_EVENT => ours = Some((number, value.bytes())),
                 _ => {}
             }
         }
@@ -214,7 +231,9 @@ impl Scan {
             Some((field::PROCESS_TREE, tree)) => self.process_tree(timestamp, tree),
             Some((field::CLOCK_SNAPSHOT, snapshot)) => self.clocks.snapshot(snapshot),
             Some((field::FTRACE_STATS, stats)) => self.ftrace_stats(stats),
+            Some((field::TRACE_CONFIG, config)) => self.trace_config(config),
             Some((field::TRACE_STATS, stats)) => self.trace_stats(stats),
+            Some((field::SERVICE_EVENT, event)) => self.service_event(timestamp, event),
             Some((field::SYSTEM_INFO, info)) => self.system_info(info),
             Some((field::CPU_INFO, info)) => self.cpu_info(info),
             _ => {}
@@ -379,28 +398,79 @@ impl Scan {
     /// TraceStats: buffer_stats = 1 {chunks_overwritten = 3, chunks_discarded = 18},
     /// final_flush_outcome = 15 (2: failed).
     fn trace_stats(&mut self, stats: &[u8]) {
-        let mut told = ServiceBuffers::default();
+        let mut buffer = 0;
         for (number, value) in Fields::new(stats) {
             match number {
                 1 => {
+                    if buffer == self.buffers.len() {
+                        self.buffers.push((0, 0));
+                    }
+                    // Sent again and again while tracing, as sums: the last one is the whole.
+                    let (overwritten, discarded) = &mut self.buffers[buffer];
+                    buffer += 1;
                     for (number, value) in Fields::new(value.bytes()) {
                         let count = match number {
-                            3 => &mut told.overwritten,
-                            18 => &mut told.discarded,
+                            3 => &mut *overwritten,
+                            18 => &mut *discarded,
                             _ => continue,
                         };
-                        *count = count.saturating_add(value.number());
+                        *count = value.number().max(*count);
                     }
                 }
-                15 => told.not_flushed = value.number() == 2,
+                15 => self.service_buffers.not_flushed |= value.number() == 2,
                 _ => {}
             }
         }
-        // Sent again and again while tracing, as sums: the last one is the whole.
-        let known = &mut self.service_buffers;
-        known.overwritten = known.overwritten.max(told.overwritten);
-        known.discarded = known.discarded.max(told.discarded);
-        known.not_flushed |= told.not_flushed;
+    }
+
+    /// Of several buffers, only those count that ftrace's events went into.
+    fn count_buffers(&mut self) {
+        let held = |at: &usize| self.ftrace_buffers.is_empty() || self.ftrace_buffers.contains(at);
+        let buffers = self.buffers.iter().enumerate();
+        let sum = |(mut overwritten, mut discarded): (u64, u64), one: &(u64, u64)| {
+            overwritten = one.0.saturating_add(overwritten);
+            discarded = one.1.saturating_add(discarded);
+            (overwritten, discarded)
+        };
+        let ours = buffers.filter(|(at, _)| held(at)).map(|(_, one)| one);
+        let (overwritten, discarded) = ours.fold((0, 0), sum);
+        self.service_buffers.overwritten = overwritten;
+        self.service_buffers.discarded = discarded;
+    }
+
+    /// TraceConfig: data_sources = 2 {config = 1 {name = 1, target_buffer = 2, ftrace_config = 100
+    /// {preserve_ftrace_buffer = 23}}}.
+    fn trace_config(&mut self, config: &[u8]) {
+        let sources = Fields::new(config).filter(|&(number, _)| number == 2);
+        let configs = sources
+            .flat_map(|(_, source)| Fields::new(source.bytes()).filter(|&(number, _)| number == 1));
+        for (_, config) in configs {
+            let (mut is_ftrace, mut buffer, mut preserved) = (false, 0, false);
+            for (number, value) in Fields::new(config.bytes()) {
+                match number {
+                    1 => is_ftrace = value.bytes() == b"linux.ftrace",
+                    2 => buffer = value.number(),
+                    100 => {
+                        let told = Fields::new(value.bytes()).find(|&(number, _)| number == 23);
+                        preserved = told.is_some_and(|(_, value)| value.number() != 0);
+                    }
+                    _ => {}
+                }
+            }
+            if is_ftrace {
+                self.ftrace_buffers
+                    .push(usize::try_from(buffer).unwrap_or(usize::MAX));
+                self.preserved |= preserved;
+            }
+        }
+    }
+
+    /// TracingServiceEvent: tracing_started = 2.
+    fn service_event(&mut self, timestamp: u64, event: &[u8]) {
+        let started = Fields::new(event).any(|(number, value)| number == 2 && value.number() != 0);
+        if started && timestamp > 0 {
+            self.started = self.started.or(i64::try_from(timestamp).ok());
+        }
     }
 
     fn system_info(&mut self, info: &[u8]) {

@@ -3,6 +3,7 @@
 //! See docs/trace-model.md, Losses: `truncated`.
 
 use super::fields::find;
+use super::line::PERF_RECORD;
 
 /// Fields with which lines of the scheduler end.
 const TAILS: [&[u8]; 3] = [b" next_prio=", b" target_cpu=", b" dest_cpu="];
@@ -17,8 +18,8 @@ pub fn is_cut(text: &[u8]) -> bool {
         return false;
     };
     // The option `stacktrace` writes "<stack trace>" behind each event, in a line of its own.
-    // perf script --show-task-events has records of its own.
-    let names_no_event = after.starts_with(b"<") || after.starts_with(b"PERF_RECORD_");
+    // perf script --show-task-events has records of its own. A marker's end may stand alone.
+    let names_no_event = after.starts_with(b"<") || after.starts_with(PERF_RECORD) || after == b"E";
     find(text, b" <-").is_none() && !after.contains(&b'|') && !names_no_event
 }
 
@@ -81,7 +82,9 @@ mod tests {
 
     #[test]
     fn lines_of_other_kinds_are_not() {
-        let whole: [&[u8]; 7] = [
+        let whole: [&[u8]; 9] = [
+            b"         app.one-655   [000] 50260.000300: E",
+            b"               x    77 [001]     1.990000000: PERF_RECORD_SWITCH OUT preempt",
             b"            bash-1977  [000] d..2. 17284.993652: <stack trace>",
             b"            bash-1977  [000] .... 17284.993652: sys_close <-system_call_fastpath",
             b" 0)   0.633 us    |  fput();",

@@ -223,8 +223,9 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 _ => DiskStep::Complete,
             };
             let (major, minor) = (number(text)?, number(&text[find(text, b",")? + 1..])?);
-            let length = find_last(text, b" + ")?;
-            let sector = find_last(&text[..length], b" ")? + 1;
+            // Behind the command, and before more of what may hold a "+".
+            let sector = find(text, b") ")? + 2;
+            let length = sector + find(&text[sector..], b" + ")?;
             let done = step == DiskStep::Complete;
             Some(Event::DiskRequest {
                 ts,
@@ -232,7 +233,7 @@ fn event(kind: Kind, line: &Line<'_>, states: &StateTable) -> Option<Event> {
                 tid: line.tid.filter(|_| !done && !line.interrupt),
                 step,
                 device: u32::try_from(major << 20 | minor).ok()?,
-                sector: u64::try_from(number(&text[sector..])?).ok()?,
+                sector: number(&text[sector..])?.cast_unsigned(),
                 sectors: u32::try_from(number(&text[length + 3..])?).ok()?,
             })
         }
@@ -582,7 +583,8 @@ fn signed(prio: i64) -> Option<i16> {
     i16::try_from(wrapped.map_or(prio, i64::from)).ok()
 }
 
-/// The number at the beginning.
+/// The number at the beginning. Linux prints 64 bits with a sign or without: those above the
+/// largest signed number stand for the negative one of the same bits.
 fn number(text: &[u8]) -> Option<i64> {
     let end = text
         .iter()
@@ -592,7 +594,9 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 fn whole(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let text = std::str::from_utf8(text).ok()?;
+    let unsigned = |_| text.parse().map(u64::cast_signed);
+    text.parse().or_else(unsigned).ok()
 }
 
 fn tid(text: &[u8]) -> Option<u32> {

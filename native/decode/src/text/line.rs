@@ -80,7 +80,37 @@ fn event(rest: &[u8]) -> Option<(&[u8], &[u8])> {
         len = word(name);
     }
     let fields = name.get(len..)?.strip_prefix(b":")?;
-    (len > 2).then(|| (&name[..len], fields.trim_ascii()))
+    // Linux before 3.4 names a program's marker by an address that is 0: "0: B|655|draw".
+    let named = (len > 2 || &name[..len] == b"0") && !name.starts_with(PERF_RECORD);
+    named.then(|| (&name[..len], fields.trim_ascii()))
+}
+
+/// How `perf script` begins what it prints of records that are no events.
+pub const PERF_RECORD: &[u8] = b"PERF_RECORD_";
+
+/// What stands behind `: PERF_RECORD_`, if the line is of such a record, and before it.
+pub fn perf_record(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut from = 0;
+    while let Some(found) = line[from..].iter().position(|&byte| byte == b':') {
+        let colon = from + found;
+        from = colon + 1;
+        if let Some(record) = line[from..].trim_ascii_start().strip_prefix(PERF_RECORD)
+            && let Some((head, _)) = stamp(&line[..colon])
+        {
+            return Some((head, record));
+        }
+    }
+    None
+}
+
+/// The CPU of a record of perf that says how many events were lost, and their number.
+pub fn perf_loss(line: &[u8]) -> Option<(u16, u64)> {
+    let (head, record) = perf_record(line)?;
+    let count = record.strip_prefix(b"LOST lost ")?.trim_ascii_end();
+    let head = head.trim_ascii_end().strip_suffix(b"]")?;
+    let open = head.iter().rposition(|&byte| byte == b'[')?;
+    let count = std::str::from_utf8(count).ok()?.parse().ok()?;
+    Some((cpu(&head[open + 1..])?, count))
 }
 
 /// Is it "...]-0x", hexadecimal digits and the stamp's in one?

@@ -164,6 +164,8 @@ fn is_broken(text: &[u8]) -> bool {
     Kind::named(line.event).is_some_and(|kind| is_unfinished(kind, line.fields))
 }
 
+/// Without what ends a line in a file of DOS, and in the text constant of a page of 2012 (`\n\`).
 fn trimmed(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    line.strip_suffix(b"\\n\\").unwrap_or(line)
 }

@@ -79,11 +79,15 @@ struct Counted {
     overwritten: u64,
 }
 
-/// Which lines of the file are trace: all, or those in a report's scripts.
+/// Which lines of the file are trace: all, or those in a report's scripts; until 2013 they were the
+/// text constant of one.
 struct Gate {
     html: bool,
     open: bool,
 }
+
+/// What precedes the lines in such a page.
+const CONSTANT: &[u8] = b"linuxPerfData = \"";
 
 impl Gate {
     fn new(html: bool) -> Self {
@@ -93,9 +97,10 @@ impl Gate {
     /// Is this line one of the trace?
     fn passes(&mut self, line: &[u8]) -> bool {
         if self.html {
-            if self.open && line.starts_with(b"</script>") || line.ends_with(b"</script>") {
+            let ends = line.starts_with(b"</script>") || line.starts_with(b"\";");
+            if self.open && ends || line.ends_with(b"</script>") {
                 self.open = false;
-            } else if contains(line, b"class=\"trace-data\"") {
+            } else if contains(line, b"class=\"trace-data\"") || contains(line, CONSTANT) {
                 self.open = true;
                 return false;
             }
@@ -115,7 +120,7 @@ pub fn is_ftrace_text(head: &[u8]) -> bool {
     }
     // The last line may be cut.
     head.split(|&byte| byte == b'\n')
-        .any(|text| line::parse(text).is_some())
+        .any(|text| line::parse(text).is_some() || line::perf_record(text).is_some())
         || head.starts_with(b"cpus=")
         || head.starts_with(b"# ========\n# captured on")
 }
@@ -346,6 +351,9 @@ impl Scan {
                 }
             }
             Some(Err(Bad::Flags)) => self.raw_flags = true,
+            None if line::perf_record(text).is_some() => {
+                self.loss_lines |= line::perf_loss(text).is_some();
+            }
             _ if !text.trim_ascii().is_empty() && self.stranger.is_none() => {
                 self.stranger =
                     Some(String::from_utf8_lossy(&text[..text.len().min(100)]).into_owned());
@@ -496,8 +504,12 @@ fn no_point(text: &[u8], event: &[u8]) -> bool {
     begin < at && text[begin..at].iter().all(u8::is_ascii_digit)
 }
 
-/// "CPU:2 [LOST 17 EVENTS]", "CPU:2 [17 EVENTS DROPPED]", "CPU:2 [EVENTS DROPPED]"
+/// "CPU:2 [LOST 17 EVENTS]", "CPU:2 [17 EVENTS DROPPED]", "CPU:2 [EVENTS DROPPED]", or a record of
+/// perf.
 fn loss_line(text: &[u8]) -> Option<(u16, Option<u64>)> {
+    if let Some((cpu, count)) = line::perf_loss(text) {
+        return Some((cpu, Some(count)));
+    }
     let text = std::str::from_utf8(text).ok()?.trim();
     // trace-cmd puts the instance's name before it.
     let rest = &text[text.find("CPU:")? + 4..];
@@ -521,13 +533,14 @@ fn find_losses(path: &Path, html: bool) -> Result<Vec<Lost>> {
     let mut last: Vec<Option<i64>> = Vec::new();
     let mut open: Vec<(u16, Option<u64>)> = Vec::new();
     let mut found = Vec::new();
+    let mut all: Option<(i64, i64)> = None;
     while let Some(text) = lines.next()? {
         if !gate.passes(text) {
             continue;
         }
-        if let Some(lost) = loss_line(text) {
-            open.push(lost);
-        } else if let Some(Ok(line)) = line::parse(text) {
+        if let Some(Ok(line)) = line::parse(text) {
+            let (begin, end) = all.unwrap_or((line.ts, line.ts));
+            all = Some((begin.min(line.ts), end.max(line.ts)));
             let cpu = usize::from(line.cpu);
             if cpu >= last.len() {
                 last.resize(cpu + 1, None);
@@ -546,7 +559,25 @@ fn find_losses(path: &Path, html: bool) -> Result<Vec<Lost>> {
                 open.retain(|(lost, _)| *lost != line.cpu);
             }
             last[cpu] = Some(line.ts);
+        } else if let Some(lost) = loss_line(text) {
+            open.push(lost);
         }
+    }
+    // Of CPUs from which nothing came any more.
+    if let Some((begin, end)) = all {
+        found.extend(open.into_iter().map(|(cpu, count)| {
+            Lost {
+                cpu: Some(cpu),
+                begin: last
+                    .get(usize::from(cpu))
+                    .copied()
+                    .flatten()
+                    .unwrap_or(begin),
+                end,
+                count,
+                reason: LossReason::Overrun,
+            }
+        }));
     }
     found.sort_by_key(|lost| lost.begin);
     Ok(found)
@@ -577,9 +608,9 @@ impl Source for FtraceText {
         let mut moves = GroupMoves::default();
         let mut damage = Damage::default();
         let (mut back, mut first_back) = (0u64, 0);
-        let (mut good, mut bad) = (0u64, 0u64);
+        let (mut good, mut places) = (0u64, 0u64);
+        let (mut bad, mut side) = (Unread::default(), Unread::default());
         let mut earliest = i64::MAX;
-        let mut first_bad = String::new();
         let mut told = 0;
         while let Some(text) = lines.next()? {
             if !gate.passes(text) || is_header(text) {
@@ -596,7 +627,7 @@ impl Source for FtraceText {
                     }
                     (lost.is_none() && is_cut(text)).then(|| {
                         damage.found();
-                        None
+                        Err(Kind::Switch)
                     })
                 }
                 Some(Ok(mut line)) => {
@@ -606,9 +637,9 @@ impl Source for FtraceText {
                         if said.is_none() && kind.places() {
                             damage.found();
                         }
-                        said.map(|said| (kind, line.cpu, line.ts, said))
+                        said.map(|said| (kind, line.cpu, line.ts, said)).ok_or(kind)
                     });
-                    if !matches!(read, Some(None))
+                    if !matches!(read, Some(Err(_)))
                         && let Some((begin, end)) = damage.line(line.ts)
                     {
                         queue.lose(begin, end);
@@ -617,12 +648,13 @@ impl Source for FtraceText {
                 }
                 Some(Err(_)) => {
                     damage.found();
-                    Some(None)
+                    Some(Err(Kind::Switch))
                 }
             };
             match read {
-                Some(Some((kind, cpu, ts, said))) => {
+                Some(Ok((kind, cpu, ts, said))) => {
                     good += 1;
+                    places += u64::from(kind.places());
                     earliest = earliest.min(ts);
                     counts[kind as usize][usize::from(cpu)] += 1;
                     // Of one CPU, every printer keeps the order.
@@ -652,12 +684,11 @@ impl Source for FtraceText {
                         queue.push(ts, event, sink)?;
                     }
                 }
-                Some(None) => {
-                    bad += 1;
-                    if first_bad.is_empty() {
-                        first_bad =
-                            String::from_utf8_lossy(&text[..text.len().min(160)]).into_owned();
-                        first_bad = format!("line {}: {first_bad:?}", lines.number);
+                Some(Err(kind)) => {
+                    let unread = if kind.places() { &mut bad } else { &mut side };
+                    unread.note(text);
+                    if unread.count == 1 {
+                        unread.number = lines.number;
                     }
                 }
                 None => {}
@@ -669,12 +700,14 @@ impl Source for FtraceText {
         }
         queue.drain(sink)?;
         // A stray damaged line is data; a variant we cannot read is not.
-        if bad > 10 + good / 100 {
+        if bad.count > 10 + places / 100 {
             return Err(Error::format(
                 format!(
-                    "{}: {bad} of {} scheduler events cannot be read; the first is {first_bad}",
+                    "{}: {} of {} switches and wakeups cannot be read; the first is {}",
                     self.path.display(),
-                    good + bad
+                    bad.count,
+                    places + bad.count,
+                    bad.first()
                 ),
                 "the fields as the kernel, trace-cmd report or perf script print them",
                 "print the trace without options that change the fields, or open the binary file itself",
@@ -711,16 +744,9 @@ impl Source for FtraceText {
             counted.told(&mut end);
         }
         end.warnings.extend(self.outside.clone());
-        if bad > 0 {
-            let (lines, were) = if bad == 1 {
-                ("line", "was")
-            } else {
-                ("lines", "were")
-            };
-            end.warnings.push(format!(
-                "{bad} {lines} could not be read and {were} excluded; the first is {first_bad}"
-            ));
-        }
+        end.warnings.extend(bad.warning(""));
+        end.warnings
+            .extend(side.warning(" of events other than switches and wakeups"));
         if back > 0 {
             end.warnings.push(format!(
                 "time goes back within one CPU, first at line {first_back}, {back} in all: \
@@ -766,6 +792,43 @@ impl Counted {
                 self.entries, self.missing
             ));
         }
+    }
+}
+
+/// Lines that cannot be read.
+#[derive(Default)]
+struct Unread {
+    count: u64,
+    /// The first one, and its number.
+    text: String,
+    number: u64,
+}
+
+impl Unread {
+    fn note(&mut self, text: &[u8]) {
+        self.count += 1;
+        if self.count == 1 {
+            self.text = String::from_utf8_lossy(&text[..text.len().min(160)]).into_owned();
+        }
+    }
+
+    fn first(&self) -> String {
+        format!("line {}: {:?}", self.number, self.text)
+    }
+
+    fn warning(&self, of: &str) -> Option<String> {
+        let (lines, were) = if self.count == 1 {
+            ("line", "was")
+        } else {
+            ("lines", "were")
+        };
+        (self.count > 0).then(|| {
+            format!(
+                "{} {lines}{of} could not be read and {were} excluded; the first is {}",
+                self.count,
+                self.first()
+            )
+        })
     }
 }
 

@@ -334,10 +334,10 @@ impl Reconstructor {
         }
     }
 
-    /// Every CPU is known to be idle when the window begins (simulations).
-    pub fn begin_idle(&mut self) {
-        for (cpu, totals) in self.cpus.iter_mut().enumerate() {
-            totals.current = cpu as u32;
+    /// These CPUs are known to be idle when the window begins.
+    pub fn begin_idle(&mut self, cpus: impl IntoIterator<Item = u16>) {
+        for cpu in cpus {
+            self.cpus[usize::from(cpu)].current = u32::from(cpu);
         }
     }
 
