@@ -49,7 +49,7 @@ pub fn critical_path(
     }
     let mut steps = walk.steps;
     steps.reverse();
-    Ok(table(vec![
+    table(vec![
         ("ts", ints(steps.iter().map(|step| step.ts))),
         ("dur", ints(steps.iter().map(|step| step.until - step.ts))),
         (
@@ -70,5 +70,5 @@ pub fn critical_path(
             "other_utid",
             Arc::new(steps.iter().map(|step| step.other).collect::<UInt32Array>()),
         ),
-    ])?)
+    ])
 }

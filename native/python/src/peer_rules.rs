@@ -85,7 +85,7 @@ pub fn definition_waits(
     name: &str,
 ) -> Result<ArrowTable> {
     let facts = facts(&frames, ncpu)?;
-    Ok(py.detach(|| waits(&facts, name))?)
+    py.detach(|| waits(&facts, name))
 }
 
 fn waits(facts: &Facts<'_>, name: &str) -> Result<ArrowTable> {

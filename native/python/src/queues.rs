@@ -24,13 +24,13 @@ pub fn levels(
         .iter()
         .map(|(_, _, running, _)| *running)
         .collect::<UInt32Array>();
-    Ok(table(vec![
+    table(vec![
         ("cpu", cpus(rows.iter().map(|row| row.0))),
         ("waiting", counts(rows.iter().map(|row| row.1))),
         ("running", Arc::new(running)),
         ("dur", ints(rows.iter().map(|row| row.3.dur))),
         ("ts", ints(rows.iter().map(|row| row.3.first + read.begin))),
-    ])?)
+    ])
 }
 
 pub fn parts(
@@ -48,7 +48,7 @@ pub fn parts(
             .flat_map(|(cpu, of)| of.iter().enumerate().map(move |(n, part)| (*cpu, n, part)))
     };
     let edge = |n| levels::edge(read.changes.length, n, step);
-    Ok(table(vec![
+    table(vec![
         ("cpu", cpus(rows().map(|(cpu, _, _)| cpu))),
         ("ts", ints(rows().map(|(_, n, _)| edge(n) + read.begin))),
         ("dur", ints(rows().map(|(_, n, _)| edge(n + 1) - edge(n)))),
@@ -64,7 +64,7 @@ pub fn parts(
             counts(rows().map(|(_, _, part)| part.most_waiting)),
         ),
         ("depth_max", counts(rows().map(|(_, _, part)| part.most))),
-    ])?)
+    ])
 }
 
 /// The key of a lane (a CPU, or none: the machine) and, as the bytes of i64, u32 and u32: threads'

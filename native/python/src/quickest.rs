@@ -26,7 +26,7 @@ pub fn quickest_wakeups(
             .try_for_each(|batch| quickest.read(&batch?))
     })?;
     let rows = quickest.rows();
-    Ok(table(vec![
+    table(vec![
         (
             "waker_cpu",
             cpus(rows.iter().map(|((waker, ..), _)| Some(*waker))),
@@ -34,5 +34,5 @@ pub fn quickest_wakeups(
         ("cpu", cpus(rows.iter().map(|((_, cpu, _), _)| Some(*cpu)))),
         ("part", counts(rows.iter().map(|((.., part), _)| *part))),
         ("took", ints(rows.iter().map(|(_, took)| *took))),
-    ])?)
+    ])
 }

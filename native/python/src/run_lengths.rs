@@ -107,5 +107,5 @@ pub fn run_lengths(
             .map(|of_group| of_group.as_ref().map(|values| values[share]));
         columns.push((name, Arc::new(values.collect::<Int64Array>())));
     }
-    Ok(table(columns)?)
+    table(columns)
 }

@@ -21,12 +21,12 @@ pub fn run_sums(states: &Bound<'_, PyAny>, window: (i64, i64)) -> Result<ArrowTa
 pub fn sums_table(sums: &Sums, begin: i64) -> Result<ArrowTable> {
     let found = &sums.found;
     let cpu = |cpu: u16| (cpu != NOWHERE).then_some(cpu);
-    Ok(table(vec![
+    table(vec![
         ("utid", counts(found.iter().map(|sum| sum.utid))),
         ("cpu", cpus(found.iter().map(|sum| cpu(sum.cpu)))),
         ("running", ints(found.iter().map(|sum| sum.running))),
         ("runs", counts(found.iter().map(|sum| sum.runs))),
         ("ts_first", ints(found.iter().map(|sum| sum.first + begin))),
         ("ts_last", ints(found.iter().map(|sum| sum.last + begin))),
-    ])?)
+    ])
 }

@@ -42,7 +42,7 @@ struct Grouping {
 pub fn due(read: &History, py: Python<'_>, sharing: Sharing<'_>) -> Result<ArrowTable> {
     let question = question(read, sharing)?;
     let sums = py.detach(|| due::due(&read.changes, &question))?;
-    Ok(table(vec![
+    table(vec![
         ("utid", counts(sums.iter().map(|sum| sum.utid))),
         ("class", counts(sums.iter().map(|sum| sum.class as u32))),
         (
@@ -75,7 +75,7 @@ pub fn due(read: &History, py: Python<'_>, sharing: Sharing<'_>) -> Result<Arrow
                     .collect::<BooleanArray>(),
             ),
         ),
-    ])?)
+    ])
 }
 
 pub fn shortfalls(
@@ -87,14 +87,14 @@ pub fn shortfalls(
 ) -> Result<ArrowTable> {
     let (question, begin) = (question(read, sharing)?, read.begin);
     let found = py.detach(|| lag::shortfalls(&read.changes, &question, &chosen, bound))?;
-    Ok(table(vec![
+    table(vec![
         ("utid", counts(found.iter().map(|row| row.utid))),
         ("ts", ints(found.iter().map(|row| row.begin + begin))),
         ("dur", ints(found.iter().map(|row| row.end - row.begin))),
         ("due", floats(found.iter().map(|row| row.due))),
         ("received", ints(found.iter().map(|row| row.received))),
         ("wait", ints(found.iter().map(|row| row.waited))),
-    ])?)
+    ])
 }
 
 pub fn lag(

@@ -19,7 +19,7 @@ use schedscope_trace::store::Source;
 pub fn sleeps_before(states: &Bound<'_, PyAny>, asked: &Bound<'_, PyAny>) -> Result<ArrowTable> {
     let mut sleeps = Sleeps::new(&read_stream(asked)?.1)?;
     each_batch(states, |batch| sleeps.read(&batch))?;
-    Ok(told(&sleeps.found)?)
+    told(&sleeps.found)
 }
 
 /// The same, asked as the waits follow each other.
@@ -44,7 +44,7 @@ impl SleepsBefore {
         let asked = concat_batches(&schema, &batches)
             .map_err(|error| Error::internal(error.to_string()))?;
         let found = py.detach(|| self.0.follow(&asked))?;
-        Ok(told(&found)?)
+        told(&found)
     }
 
     /// After the last wait: whether all rows were in order of time. Else answers may be missing.

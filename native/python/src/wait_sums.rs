@@ -17,10 +17,10 @@ pub fn wait_sums(waits: &Bound<'_, PyAny>) -> Result<ArrowTable> {
         .py()
         .detach(|| source.batches().try_for_each(|batch| sums.read(&batch?)))?;
     let found = &sums.found;
-    Ok(table(vec![
+    table(vec![
         ("utid", counts(found.iter().map(|sum| sum.utid))),
         ("wait", ints(found.iter().map(|sum| sum.wait))),
         ("longest", ints(found.iter().map(|sum| sum.longest))),
         ("ts_ready", ints(found.iter().map(|sum| sum.ready))),
-    ])?)
+    ])
 }

@@ -68,8 +68,8 @@ pub fn levels_of(weights: GivenWeights<'_>, asked: &Bound<'_, PyAny>) -> Result<
             level.push(level_of(tag) as u8);
         }
     }
-    Ok(table(vec![
+    table(vec![
         ("class", Arc::new(UInt8Array::from(class))),
         ("level", Arc::new(UInt8Array::from(level))),
-    ])?)
+    ])
 }

@@ -41,6 +41,10 @@ impl List {
         self.all.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Anew, in the same memory.
     pub fn clear(&mut self) {
         self.all.clear();

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_loss_moves_at_both_ends() {
-        let mut realign = Realign::new(Vec::new(), vec![0, 30]);
+        let mut realign = Realign::new(Losses::default(), vec![0, 30]);
         let loss = Event::Loss {
             cpu: Some(1),
             ts_begin: 50,
@@ -240,17 +240,20 @@ mod tests {
             reason: LossReason::Overrun,
         };
         realign.event(&loss).unwrap();
-        let sent: Vec<(i64, i64)> = realign.finish().unwrap();
-        assert_eq!(sent, [(20, 60)]);
+        assert_eq!(realign.finish().unwrap().0, [(20, 60)]);
     }
 
-    impl EventSink for Vec<(i64, i64)> {
+    /// Begin and end of each.
+    #[derive(Default)]
+    struct Losses(Vec<(i64, i64)>);
+
+    impl EventSink for Losses {
         fn event(&mut self, event: &Event) -> Result<()> {
             if let Event::Loss {
                 ts_begin, ts_end, ..
             } = *event
             {
-                self.push((ts_begin, ts_end));
+                self.0.push((ts_begin, ts_end));
             }
             Ok(())
         }

@@ -9,9 +9,9 @@
 use rustc_hash::FxHashSet;
 
 use super::{Cursor, Memberships, Perfetto, Shared, missing_until};
-use crate::merge::{Stream, merge};
 use crate::error::{Error, Result};
 use crate::hooks::check_interrupt;
+use crate::merge::{Stream, merge};
 use crate::model::event::{Event, EventSink, UNKNOWN_TID};
 
 /// A CPU that switches for the first time so late may have idled until then.
