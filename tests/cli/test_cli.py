@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from ledgers import played
+from parsers_of_commands import required
 
 import schedscope as ss
 from schedscope import cli
@@ -106,12 +107,14 @@ def test_completion_knows_every_command_and_option(
         subprocess.run(["bash", "-n"], input=out.encode(), check=True)
 
 
-def test_completion_without_its_library_says_which_extra(
+def test_completion_without_its_library_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
-    assert run("--completion", "bash") == 2
-    assert "pip install 'schedscope[completion]'" in capsys.readouterr().err
+    assert run("--completion", "bash") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("schedscope: shtab, which schedscope needs, is not installed. Hint: ")
+    assert "install 'shtab" in said
 
 
 def test_the_manual_page_has_every_command_with_its_example() -> None:
@@ -517,3 +520,44 @@ def test_convert_does_not_overwrite_what_is_not_its_own(
     assert "not a .sched folder" in capsys.readouterr().err
     assert run("convert", str(source), "-o", str(tmp_path / "no" / "where.sched")) == 1
     assert target.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("latncy x", "no command 'latncy': did you mean latency?"),
+        ("foo", "no command 'foo'. Hint: `schedscope` alone lists the commands"),
+        ("latency", "latency needs INPUT, a capture folder, a .sched folder, or a trace file of"
+         " another tool. Hint: see `schedscope latency --help`"),
+        ("latency x --toop 3", "latency has no option --toop: did you mean --top?"),
+        ("latency x --top y", "--top y; expected a whole number"),
+        ("starvation x --share y", "--share y; expected a number"),
+        ("latency x --format xml", "--format xml; expected one of table, json, csv"),
+        ("latency x --sort maxx", "--sort maxx; expected one of total, n, mean, p50, p90, p99,"
+         " p99.9, max; did you mean max?"),
+        ("latency x y", "latency was given more than it takes: y. Hint: see `schedscope latency"
+         " --help`"),
+        ("latency x --top", "--top needs a value. Hint: see `schedscope latency --help`"),
+        ("critical-path x", "critical-path needs one of --tid, --utid, --worst. Hint: see"
+         " `schedscope critical-path --help`"),
+        ("migrations x --list --matrix", "--matrix with --list; expected one of them"),
+    ],
+)  # fmt: skip
+def test_a_command_line_that_cannot_be_is_one_sentence(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"schedscope: {said}\n")
+
+
+@pytest.mark.parametrize("name", ["critical-path", "fleet", "info", "ministat", "view", "whatif"])
+def test_a_required_argument_is_named_in_one_line(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert required(name)
+    assert run(name) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"schedscope: {name} needs ")
+    assert len(err.splitlines()) == 1

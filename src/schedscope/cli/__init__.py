@@ -34,8 +34,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, NoReturn
 
-from schedscope import units
-from schedscope.cli import _output
+from schedscope.cli import _complaints, _output
 from schedscope.cli._output import complain
 from schedscope.cli._stops import heed_stops
 from schedscope.errors import InternalError, SchedscopeError, UsageError
@@ -166,11 +165,8 @@ def _dispatch(arguments: list[str]) -> int:
         from difflib import get_close_matches
 
         close = get_close_matches(arguments[0], known, 1)
-        raise UsageError(
-            f"no command {arguments[0]!r}",
-            f"one of {', '.join(known)}",
-            f"did you mean {close[0]}?" if close else "",
-        )
+        hint = f"did you mean {close[0]}?" if close else "`schedscope` alone lists the commands"
+        raise UsageError(f"no command {arguments[0]!r}", hint=hint)
     if not arguments:
         _output.say(*_listing(), "", *EPILOG.splitlines())
         return 0
@@ -256,8 +252,7 @@ class _Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: error: {units.printable(message)}\n")
+        raise _complaints.of(self, message)
 
 
 class _Version(argparse.Action):

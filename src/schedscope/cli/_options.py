@@ -354,7 +354,7 @@ def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
         hint = f"did you mean {close}?"
     elif len(_given(args)) > 1:
         hint = "a thread must match every option; an option given twice selects more"
-    return "a thread that the trace has", hint
+    return "", hint
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
