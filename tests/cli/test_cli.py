@@ -551,7 +551,7 @@ def test_a_command_line_that_cannot_be_is_one_sentence(
     assert (out, err) == ("", f"schedscope: {said}\n")
 
 
-@pytest.mark.parametrize("name", ["critical-path", "fleet", "info", "ministat", "view", "whatif"])
+@pytest.mark.parametrize("name", ["critical-path", "fleet", "info", "view", "whatif"])
 def test_a_required_argument_is_named_in_one_line(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
