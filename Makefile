@@ -8,6 +8,8 @@ VENV = .venv
 RUN = $(VENV)/bin/python
 CAPTURE = fixtures/linux-ftrace-mixed.capture
 DEMO = demo-out
+BUILD_LOG = $(VENV)/build.log
+TRACEFS = /sys/kernel/tracing
 
 # Every package for development and releases, with its version and hashes.
 LOCKED = packaging/development.txt
@@ -46,8 +48,9 @@ $(VENV)/python.stamp: $(LOCKED)
 	@touch $@
 
 $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
-	@echo 'Building the native engine: minutes the first time, less after a change. What cargo says:'
-	$(RUN) -m pip install -v --no-build-isolation -e .
+	@echo 'Building the native engine: minutes the first time, less after a change ($(BUILD_LOG))'
+	@$(RUN) -m pip install -v --no-build-isolation -e . >$(BUILD_LOG) 2>&1 || \
+	  { grep -v 'Running `' $(BUILD_LOG) | cut -c1-300 >&2; exit 1; }
 	@touch $@
 
 build: $(VENV)/native.stamp
@@ -143,10 +146,15 @@ demo: build
 	@echo; echo '$$ schedscope report $(CAPTURE) -o $(DEMO)/bundled.html'
 	@$(SCHEDSCOPE) report $(CAPTURE) --cache $(DEMO)/cache -f -o $(DEMO)/bundled.html \
 	  --figures $(DEMO)/bundled
-	@if [ "$$(id -u)" = 0 ] && [ -d /sys/kernel/tracing/events/sched ]; then \
+	@if [ "$$(id -u)" != 0 ]; then \
+	  echo; echo 'This host live: needs root; try: sudo make demo'; \
+	elif [ "$$(uname)" != Linux ]; then \
+	  echo; echo 'This host live: see docs/capturing-on-freebsd.md'; \
+	elif [ -d $(TRACEFS)/events/sched ] || mount -t tracefs nodev $(TRACEFS); then \
 	  $(MAKE) --no-print-directory demo-live; \
 	else \
-	  echo; echo 'This host live: needs root and /sys/kernel/tracing; try: sudo make demo'; \
+	  echo; echo 'This host live: needs tracefs, which could not be mounted at $(TRACEFS):'; \
+	  echo 'in a container, start it with --privileged, or mount it there from the host'; \
 	fi
 	@echo; echo 'Open $(DEMO)/bundled.html in a browser.'
 

@@ -547,7 +547,8 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     questions = Questions(trace)
     rows = [{"at": 5, "lane": "cpu:0", "text": "é <b>"}, {"at": 7, "lane": None, "text": ""}]
     assert questions.reply({"kind": "notes", "rows": rows})[0]["rows"] == rows
-    path = tmp_path / "linux-ftrace-mixed.notes.json"
+    assert trace.path is not None
+    path = trace.path.with_suffix(".notes.json")
     assert json.loads(path.read_text("utf-8")) == rows
     # A part of the trace, opened anew, has the same.
     again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
