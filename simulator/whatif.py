@@ -7,6 +7,7 @@ the second can be trusted, for each service.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,7 @@ from schedscope.simulator.services import (
     median_of,
     replayed_services,
 )
+from schedscope.simulator.spread import spreads
 from schedscope.simulator.time_limited import is_time_limited, paces, throughput
 from schedscope.simulator.wait_causes import THREADS, Shares, lifted, shares, touched, without_quota
 from schedscope.simulator.whatif_ranges import RANGES, extremes, of_change
@@ -97,6 +99,7 @@ SCHEMA = pl.Schema(
         "test_error": pl.Float64(),
         "test_p99_error": pl.Float64(),
         "unclear": pl.String(),
+        "outside": pl.Float64(),
     }
 )
 
@@ -188,6 +191,8 @@ def whatif(
     * `unclear`: what the recording does not show, and by which a figure of the answer differs more
       than twofold: the ranges span all extractions that replay the recording as well, and such a
       figure is not good;
+    * `outside`: the share of CPU time that was not the recorded command's, or not that of the
+      selected threads: ranges from fewer than three captures are wider by it;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
       All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
       factor by which more threads are alive at once than ever in the recording: whatever limited
@@ -294,6 +299,8 @@ class AsItWas:
     """Of what waits consisted in the recording, and in its first replay."""
     paces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """How each service goes round its loop, in the recording."""
+    spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """How far other recordings lie from this one."""
 
 
 @dataclass(frozen=True)
@@ -355,6 +362,7 @@ def as_it_was(
         floor,
         causes=(causes[0], causes[1]),
         paces=paces(way.trace, _named(way, by)),
+        spreads=spreads(way, _named(way, by)),
     )
 
 
@@ -418,10 +426,12 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         last |= of_cause(recorded, replayed, service, captures[0].cause, floor)
         last |= of_test([one.tested for one in captures], service, then)
         doubt = sums if sums > BOUND else 1
-        widest = of_change(said, errors, doubt)
+        fitted = _mean_square([one.was.spreads.get(service, {}) for one in captures])
+        last["outside"] = fitted.pop("outside", None)
+        widest = of_change(said, errors, doubt, fitted)
         unclear: dict[str, set[str]] = {}
         for text, same in _explained(captures, said, service, floor).items():
-            widest = _spanning(widest, of_change(same, errors, doubt))
+            widest = _spanning(widest, of_change(same, errors, doubt, fitted))
             there = off(then, median_of([one["changed"] for one in same]), floor)
             if apart_by := {key for key in FIGURES if there[key] > REFUSED}:
                 unclear[text] = apart_by
@@ -490,6 +500,15 @@ def _explained(
             same = {**one, "changes": changes, "changed": median_of(changes)}
             found.setdefault(other.unclear, []).append(same)
     return found
+
+
+def _mean_square(captures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each spread the quadratic mean over captures."""
+    keys = dict.fromkeys(key for one in captures for key in one)
+    return {
+        key: math.sqrt(sum(one.get(key, 0.0) ** 2 for one in captures) / len(captures))
+        for key in keys
+    }
 
 
 def _spanning(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Ranges of `whatif`, from one capture or from several: 90 % of recordings should lie in them.
 
-One capture does not show how far apart recordings of its workload lie, so a usual figure (`APART`)
-stands for it. `ENOUGH` captures or more show it themselves. The range is then the one in which one
-more recording would lie, if recordings with the change lie as far apart as those without it, or as
-replays with it, whichever is further. As a few captures show this only roughly, the usual figure
-counts as `USUAL` further ones.
+One capture does not show how far apart recordings of its workload lie. A usual figure (`APART`)
+stands for it, and to that comes what the capture does show: how far its parts lie apart, and the
+share of others in the CPU time (`schedscope.simulator.spread`). `ENOUGH` captures or more show it
+themselves. The range is then the one in which one more recording would lie, if recordings with the
+change lie as far apart as those without it, or as replays with it, whichever is further. As a few
+captures show this only roughly, the usual figure counts as `USUAL` further ones.
 
 The replays of the recorded configuration are too small or too large by some factor. That error may
 or may not be there with the change as well, so the range reaches further by that factor, on that
@@ -62,18 +63,24 @@ def extremes(
 
 
 def of_change(
-    captures: Sequence[Mapping[str, Any]], errors: Mapping[str, float], doubt: float = 1
+    captures: Sequence[Mapping[str, Any]],
+    errors: Mapping[str, float],
+    doubt: float = 1,
+    fitted: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The range of the change: of each capture what was `recorded`, and all replays with it.
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
-    it is not.
+    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it
+    (`schedscope.simulator.spread`).
     """
     if len(captures) < ENOUGH:
         runs = [run for one in captures for run in one["changes"]]
         off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
-        widths = {key: math.exp(math.hypot(off[key], INTERVAL * _APART[key])) for key in _APART}
+        more = {**(fitted or {}), RATE: (fitted or {}).get("cpu_time", 0.0)}
+        apart = {key: math.hypot(usual, more.get(key, 0.0)) for key, usual in _APART.items()}
+        widths = {key: math.exp(math.hypot(off[key], INTERVAL * apart[key])) for key in _APART}
         found = extremes(runs, widths)
         for key in _APART:
             if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
