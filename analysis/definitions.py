@@ -150,7 +150,9 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     else:
         from schedscope.analysis.latency import latency
 
-        found = {_OURS: latency(trace, where=where).row(0, named=True)}
+        complete = pl.col("censored") == "none"
+        measured = trace_with(trace, trace.waits.filter(complete))
+        found = {_OURS: latency(measured, where=where).row(0, named=True)}
         for name in told:
             counted = trace_with(trace, _ledger(trace, facts, name))
             found[name] = latency(counted, where=where).row(0, named=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By
 from schedscope.analysis._base.group_counts import GroupCounts, longer
-from schedscope.analysis._base.grouping import Grouping
+from schedscope.analysis._base.grouping import Bounded, Grouping
 from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
+from schedscope.analysis._base.unknown_time import unknown_time
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -46,19 +48,26 @@ def latency(
     over the columns of `waits` and `threads`. `every`: group by time buckets of this length, too,
     as in "1s"; a wait belongs to the bucket in which it began.
 
+    Where events are missing, a wait has two bounds: how long it lasted at least, and at most. So
+    has every figure, and `total_high`, `mean_high`, `p50_high` ..., `max_high` are the upper ones.
+    Both are equal where all waits were measured. Waits that were not over when the window ended
+    count with their time in it; a figure that is the length of such a wait has no upper bound
+    (null).
+
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
-    * `n`: waits seen from start to end; `n_censored`: waits still open when the window ended, or a
-      hole in the trace began; `n_excluded`: waits whose start was not recorded;
-    * `total`, `mean`, `p50` ..., `max` of the `n`, in ns;
-    * `max_censored`: the longest open wait so far, a lower bound;
-    * `ts_max`: when the wait of length `max` began.
+    * `n`: waits seen from start to end; `n_censored`: waits of which the end was not seen;
+      `n_excluded`: waits of which the start was not;
+    * `total`, `mean`, `p50` ..., `max`, in ns, each with its upper bound;
+    * `max_censored`: the longest wait of those without an end, as far as it was certainly waiting;
+    * `ts_max`: when the wait of length `max` began;
+    * `coverage`: the measured part of the time that the group may have waited, `total_high`.
 
-    Quantiles are exact order statistics: `p99` is the smallest wait such that at least 99 % of the
-    `n` are not longer (nearest rank). Open waits are often the longest: with
-    `censored="kaplan-meier"` the quantiles take them into account by the product-limit estimate
-    (Kaplan and Meier, JASA 53, 1958), and are null where the curve never gets that far. With more
-    than 4,194,304 waits these quantiles may be too long, by less than 0.1 %.
+    Quantiles are exact order statistics: `p99` is the smallest wait such that at least 99 % of
+    them are not longer (nearest rank). With `censored="kaplan-meier"` they are estimates instead:
+    the product-limit estimate (Kaplan and Meier, JASA 53, 1958), which assumes that waits were cut
+    independently of their length, null where the curve never gets that far. With more
+    than 4,194,304 waits these estimates may be too long, by less than 0.1 %.
 
     Rows are in order of `total`, largest first; in order of time with `every`.
 
@@ -72,9 +81,12 @@ def latency(
     tally = _tally(grouping)
     shares = shares_of(quantiles)
     statistics = _statistics(grouping, tally, shares)
-    if censored == "kaplan-meier" and (tally.censored > 0).any():
-        statistics = statistics.with_columns(_estimates(grouping, shares))
     result = pl.concat([grouping.keys(), statistics], how="horizontal")
+    result = _with_possible_total(trace, result, names, where, by_time=length is not None)
+    if censored == "kaplan-meier":
+        result = result.drop(f"{column_name(share)}_high" for share in shares)
+        if (tally.sums["n_censored"] > 0).any():
+            result = result.with_columns(_estimates(grouping, shares))
     if length is not None:
         return result.sort("ts", *names, nulls_last=True)
     if not names:
@@ -82,93 +94,204 @@ def latency(
     return result.sort("total", "n", *names, descending=[True, True, *([False] * len(names))])
 
 
-@dataclass
 class _Tally:
     """What one pass over the ledger adds up, per group."""
 
-    counts: GroupCounts
-    total: pl.Series
-    censored: pl.Series
-    excluded: pl.Series
-    max_censored: pl.Series
-    longest: pl.Series
-    ts_longest: pl.Series
+    _SUMS = ("n", "n_censored", "n_excluded", "rows", "again", "total", "slack", "measured")
+
+    def __init__(self) -> None:
+        self.sums = {name: pl.Series(dtype=pl.Int64) for name in self._SUMS}
+        self.longest = {
+            name: pl.Series(dtype=pl.Int64) for name in ("max", "high", "open", "max_censored")
+        }
+        self.ts_max = pl.Series(dtype=pl.Int64)
+        # Lower and upper bounds of all rows; and of those that are no rest of another.
+        self.low, self.high = GroupCounts(), GroupCounts()
+        self.low_once, self.high_once = GroupCounts(), GroupCounts()
+        self.any_bounds = self.any_again = False
+
+    def make_room(self, groups: int) -> None:
+        self.sums = {name: longer(values, groups, 0) for name, values in self.sums.items()}
+        self.longest = {name: longer(values, groups, -1) for name, values in self.longest.items()}
+        self.ts_max = longer(self.ts_max, groups, _NEVER)
 
 
 def _tally(grouping: Grouping) -> _Tally:
-    tally = _Tally(GroupCounts(), *(pl.Series(dtype=pl.Int64) for _ in range(6)))
-    for batch in grouping.batches():
+    tally = _Tally()
+    for batch in grouping.bounded():
         groups = len(grouping)
-        for name in ("total", "censored", "excluded"):
-            setattr(tally, name, longer(getattr(tally, name), groups, 0))
-        for name, value in (("max_censored", -1), ("longest", -1), ("ts_longest", _NEVER)):
-            setattr(tally, name, longer(getattr(tally, name), groups, value))
-        excluded = pl.DataFrame({"group": batch.excluded}).group_by("group").len()
-        _add(tally.excluded, excluded["group"], excluded["len"])
-        waits = pl.DataFrame({"group": batch.group, "wait": batch.wait, "ts": batch.ts})
-        if batch.censored.any():
-            _add_censored(tally, waits.filter(batch.censored))
-            waits = waits.filter(~batch.censored)
-        found = waits.group_by("group").agg(
-            pl.len(), pl.col("wait").sum().alias("total"), pl.col("wait").max().alias("longest")
+        tally.make_room(groups)
+        gone = pl.DataFrame({"group": batch.gone}).group_by("group").len()
+        _add(tally.sums["n_excluded"], gone["group"], gone["len"])
+        rows = pl.DataFrame(
+            {name: getattr(batch, name) for name in ("group", "low", "high", "ts", "measured")}
+            | {"open": batch.open, "again": batch.again}
         )
-        _add(tally.total, found["group"], found["total"])
-        _keep_longest(tally, waits, found)
-        tally.counts.add(waits["group"], waits["wait"], groups, found)
+        low, high = pl.col("low"), pl.col("high")
+        complete = pl.col("measured") & ~pl.col("open")
+        unfinished = ~complete & pl.col("ts").is_not_null()
+        found = rows.group_by("group").agg(
+            n=complete.sum(),
+            n_censored=unfinished.sum(),
+            rows=pl.len(),
+            again=pl.col("again").sum(),
+            total=low.sum(),
+            slack=(high - low).filter(~pl.col("again")).sum(),
+            measured=low.filter("measured").sum(),
+            max=low.max(),
+            high=high.max(),
+            open=high.filter("open").max(),
+            max_censored=low.filter(unfinished).max(),
+        )
+        for name in ("n", "n_censored", "rows", "again", "total", "slack", "measured"):
+            _add(tally.sums[name], found["group"], found[name])
+        _keep_longest(tally, rows, found)
+        counted = found.select("group", len="rows")
+        tally.any_bounds = tally.any_bounds or bool((~rows["measured"] | rows["open"]).any())
+        tally.any_again = tally.any_again or bool(rows["again"].any())
+        for counts, some in _counted(tally, batch):
+            if some is None:
+                counts.add(batch.group, batch.low, groups, counted)
+            else:
+                counts.add(*some, groups)
     return tally
+
+
+def _counted(
+    tally: _Tally, batch: Bounded
+) -> Iterator[tuple[GroupCounts, tuple[pl.Series, pl.Series] | None]]:
+    """Which values of a batch each of the counts takes; None: all lower bounds."""
+    once = ~batch.again
+    high = _marked(batch)
+    yield tally.low, None
+    yield tally.high, (batch.group, high)
+    yield tally.low_once, (batch.group.filter(once), batch.low.filter(once))
+    yield tally.high_once, (batch.group.filter(once), high.filter(once))
+
+
+def _marked(batch: Bounded) -> pl.Series:
+    """Upper bounds in order of length, with a last bit that says that the wait was not over."""
+    return batch.high.clip(upper_bound=_NEVER >> 1) * 2 + batch.open.cast(pl.Int64)
 
 
 def _add(to: pl.Series, group: pl.Series, numbers: pl.Series) -> None:
     """Adds to the entries of these groups, each of which is there once."""
-    to.scatter(group, to.gather(group) + numbers)
+    to.scatter(group, to.gather(group) + numbers.cast(pl.Int64))
 
 
-def _add_censored(tally: _Tally, waits: pl.DataFrame) -> None:
-    found = waits.group_by("group").agg(pl.len(), pl.col("wait").max())
-    group = found["group"]
-    _add(tally.censored, group, found["len"])
-    so_far = found["wait"], tally.max_censored.gather(group)
-    tally.max_censored.scatter(group, pl.select(pl.max_horizontal(*so_far)).to_series())
-
-
-def _keep_longest(tally: _Tally, waits: pl.DataFrame, found: pl.DataFrame) -> None:
+def _keep_longest(tally: _Tally, rows: pl.DataFrame, found: pl.DataFrame) -> None:
     """The longest wait of each group, and the earliest begin of one of that length."""
-    beaten = found.filter(found["longest"] > tally.longest.gather(found["group"]))
-    tally.longest.scatter(beaten["group"], beaten["longest"])
-    tally.ts_longest.scatter(beaten["group"], _NEVER)
+    group = found["group"]
+    longest = tally.longest["max"]
+    beaten = found.filter(found["max"] > longest.gather(group))
+    tally.ts_max.scatter(beaten["group"], _NEVER)
+    for name, so_far in tally.longest.items():
+        of_these = found[name].fill_null(-1), so_far.gather(group)
+        so_far.scatter(group, pl.select(pl.max_horizontal(*of_these)).to_series())
     first = (
-        waits.filter(waits["wait"] == tally.longest.gather(waits["group"]))
+        rows.filter(rows["low"] == longest.gather(rows["group"]), rows["ts"].is_not_null())
         .group_by("group")
         .agg(pl.col("ts").min())
     )
-    so_far = first["ts"], tally.ts_longest.gather(first["group"])
-    earliest = pl.select(pl.min_horizontal(*so_far)).to_series()
-    tally.ts_longest.scatter(first["group"], earliest)
+    earliest = first["ts"], tally.ts_max.gather(first["group"])
+    tally.ts_max.scatter(first["group"], pl.select(pl.min_horizontal(*earliest)).to_series())
 
 
 def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl.DataFrame:
-    n = tally.counts.n
-
-    def complete() -> Iterator[tuple[pl.Series, pl.Series]]:
-        for batch in grouping.batches(times=False):
-            if batch.censored.any():
-                yield batch.group.filter(~batch.censored), batch.wait.filter(~batch.censored)
-            else:
-                yield batch.group, batch.wait
-
-    quantiles = tally.counts.at(shares, complete)
+    sums, longest = tally.sums, tally.longest
+    none = sums["rows"] == 0
+    # The longest that may be is one that was not over when the window ended.
+    unbounded = none | (longest["open"] >= longest["high"])
     return pl.DataFrame(
         {
-            "n": n.cast(pl.UInt32),
-            "n_censored": tally.censored.cast(pl.UInt32),
-            "n_excluded": tally.excluded.cast(pl.UInt32),
-            "total": tally.total,
-            "mean": tally.total / n.set(n == 0, None),
-            **{column_name(q): values for q, values in zip(shares, quantiles, strict=True)},
-            "max": tally.longest.set(n == 0, None),
-            "max_censored": tally.max_censored.set(tally.censored == 0, None),
-            "ts_max": tally.ts_longest.set(n == 0, None),
+            **{name: sums[name].cast(pl.UInt32) for name in ("n", "n_censored", "n_excluded")},
+            "total": sums["total"],
+            "total_high": sums["total"] + sums["slack"],
+            "mean": sums["total"] / sums["rows"].set(none, None),
+            "mean_high": (sums["rows"] - sums["again"]).cast(pl.Float64),
+            **_quantiles(grouping, tally, shares),
+            "max": longest["max"].set(none, None),
+            "max_high": longest["high"].set(unbounded, None),
+            "max_censored": longest["max_censored"].set(longest["max_censored"] < 0, None),
+            "ts_max": tally.ts_max.set(none | (tally.ts_max == _NEVER), None),
+            "coverage": sums["measured"].cast(pl.Float64),
         }
+    )
+
+
+def _quantiles(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> dict[str, pl.Series]:
+    names = [column_name(share) for share in shares]
+
+    def pairs(number: int) -> Iterator[tuple[pl.Series, pl.Series]]:
+        for batch in grouping.bounded():
+            some = [some for _, some in _counted(tally, batch)][number]
+            yield (batch.group, batch.low) if some is None else some
+
+    def at(number: int, counts: GroupCounts) -> list[pl.Series]:
+        return counts.at(shares, lambda: pairs(number))
+
+    low = at(0, tally.low)
+    if not tally.any_bounds:
+        both = {name: (least, least) for name, least in zip(names, low, strict=True)}
+    else:
+        high = at(1, tally.high)
+        if tally.any_again:
+            # As waits of their own, and as rests of other waits: whichever is the wider.
+            low = _extreme(pl.min_horizontal, low, at(2, tally.low_once))
+            high = _extreme(pl.max_horizontal, high, at(3, tally.high_once))
+        most = [(values // 2).set(values % 2 == 1, None) for values in high]
+        both = {name: pair for name, *pair in zip(names, low, most, strict=True)}
+    return {
+        column: values
+        for name, (least, most) in both.items()
+        for column, values in ((name, least), (f"{name}_high", most))
+    }
+
+
+def _extreme(choose: object, one: list[pl.Series], other: list[pl.Series]) -> list[pl.Series]:
+    return [
+        pl.select(choose(a, b)).to_series()  # type: ignore[operator]
+        for a, b in zip(one, other, strict=True)
+    ]
+
+
+def _with_possible_total(
+    trace: Trace, result: pl.DataFrame, names: list[str], where: pl.Expr | None, *, by_time: bool
+) -> pl.DataFrame:
+    """What depends on how long the threads may have waited: `total_high`, `mean_high`, `coverage`.
+
+    That is for as long as it is unknown what they did. Of a group that is not one of threads, the
+    unknown time in which the ledger has no wait may belong to any.
+    """
+    if "definition" not in trace.info:
+        of_threads = {"utid", *THREAD_COLUMNS}
+        used = {*names, *(where.meta.root_names() if where is not None else ())}
+        selected = where if used <= of_threads else None
+        columns = [name for name in THREAD_COLUMNS if name in used]
+        threads = threads_with(trace, columns).join(
+            unknown_time(trace).lazy(), on="utid", how="inner"
+        )
+        unknown = threads.filter(selected) if selected is not None else threads
+        if used <= of_threads and not by_time:
+            if names:
+                known = unknown.group_by(names).agg(pl.col("unknown").sum()).collect()
+                result = result.join(
+                    known, on=names, how="left", nulls_equal=True, maintain_order="left"
+                )
+            else:
+                known = unknown.select(pl.col("unknown").sum()).collect()
+                result = result.with_columns(unknown=pl.lit(known.item(), pl.Int64))
+            possible = pl.col("total") + pl.col("unknown").fill_null(0)
+            result = result.with_columns(total_high=possible).drop("unknown")
+        else:
+            whole = unknown.select(pl.col("unknown").sum()).collect().item() or 0
+            in_ledger = result.select((pl.col("total_high") - pl.col("total")).sum()).item()
+            rest = max(0, int(whole) - int(in_ledger))
+            result = result.with_columns(total_high=pl.col("total_high") + rest)
+    high = pl.col("total_high")
+    return result.with_columns(
+        mean_high=high / pl.when(pl.col("mean_high") > 0).then("mean_high"),
+        coverage=pl.when(high > 0).then(pl.col("coverage") / high).otherwise(1.0),
     )
 
 

@@ -15,6 +15,7 @@ from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.offline import online_cpus
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis._base.topology import given_cpus, recorded_cpus
+from schedscope.analysis._base.unknown_time import unknown_time
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -98,7 +99,8 @@ def queue_depth_summary(
     for the sum over all CPUs, see `queue_depth`.
 
     * `observed`, `unknown`: time in which the trace shows what the CPU did, and the rest (ns);
-    * `mean`; `p50` ...: the smallest depth that is not exceeded for at least
+    * `mean`, and `mean_high`, if all threads were on this queue whenever it is unknown what they did;
+      `p50` ...: the smallest depth that is not exceeded for at least
       that share of the time; `max` and `ts_max`, when it was first reached;
     * `overload`, `overload_frac`: time in which more threads wanted the CPU than the one it can
       run (the machine: than it has CPUs), the running one always included; its share;
@@ -138,6 +140,7 @@ def queue_depth_summary(
         "observed": pl.Int64,
         "unknown": pl.Int64,
         "mean": pl.Float64,
+        "mean_high": pl.Float64,
         **{column_name(share): pl.Int32 for share in shares},
         "max": pl.Int32,
         "ts_max": pl.Int64,
@@ -153,6 +156,10 @@ def queue_depth_summary(
         for levels in _levels_held(trace, by).partition_by("cpu", maintain_order=True)
     ]
     frame = pl.DataFrame(rows, schema=schema)
+    # Whoever is unknown may be on any queue.
+    doubt = int(unknown_time(trace)["unknown"].sum())
+    possible = pl.col("mean") + doubt / pl.col("observed")
+    frame = frame.with_columns(mean_high=pl.when(pl.col("observed") > 0).then(possible))
     counts = _counts(trace, by)
     how: Literal["left", "full"] = "left" if by == "all" else "full"
     # A wait that ended where it began has a row here and no interval: a full

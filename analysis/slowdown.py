@@ -38,7 +38,8 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
       use. It shows how good the schedule was only for threads that do nothing but compute, because
       a sleep counts like a wait;
     * `slowdown`: `(cpu + waiting) / cpu`, which does not depend on sleep: 1 where no thread
-      ever waited.
+      ever waited. It is a lower bound, as if they ran in all of the `unknown` time; for
+      `slowdown_high` they wait in it.
 
     Most CPU time first; both ratios are null if there is none. Definition:
     docs/definitions/efficiency.md. Raises `UsageError` for an unknown column.
@@ -53,7 +54,8 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
     >>> threads = pl.DataFrame({"utid": [0, 1, 2], "comm": ["idle", "hog", "hog"]})
     >>> tables = {"states": states, "threads": threads.with_columns(start_ts=pl.lit(0))}
     >>> trace = Trace.from_tables(tables, {"ncpu": 1, "window": [0, 60]})
-    >>> slowdown(trace, by="comm").drop("n_censored", "unknown", "preempted")
+    >>> rest = ["n_censored", "unknown", "preempted", "slowdown_high"]
+    >>> slowdown(trace, by="comm").drop(rest)
     shape: (1, 7)
     ┌──────┬─────────┬──────┬─────┬─────────┬───────┬──────────┐
     │ comm ┆ threads ┆ wall ┆ cpu ┆ waiting ┆ ratio ┆ slowdown │
@@ -93,7 +95,8 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
         frame.filter(pl.col("threads") > 0)
         .with_columns(
             ratio=used.then(pl.col("wall") * cpus / pl.col("cpu")),
-            slowdown=used.then((pl.col("cpu") + pl.col("waiting")) / pl.col("cpu")),
+            slowdown=used.then(1 + pl.col("waiting") / (pl.col("cpu") + pl.col("unknown"))),
+            slowdown_high=used.then(1 + (pl.col("waiting") + pl.col("unknown")) / pl.col("cpu")),
         )
         .sort("cpu", *keys, descending=[True, *[False] * len(keys)])
     )

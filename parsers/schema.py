@@ -18,7 +18,7 @@ import polars as pl
 from schedscope.errors import FormatError, UsageError
 from schedscope.units import several
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """Bumped whenever a table changes; caches of another version are rebuilt."""
 
 STATE = pl.Enum(
@@ -26,7 +26,16 @@ STATE = pl.Enum(
 )
 WAKE_KIND = pl.Enum(["waking", "enqueued", "new"])
 LOSS_REASON = pl.Enum(
-    ["overrun", "chain_break", "late_start", "early_end", "truncated", "exit_hole", "absent"]
+    [
+        "overrun",
+        "chain_break",
+        "late_start",
+        "early_end",
+        "truncated",
+        "exit_hole",
+        "absent",
+        "unrecorded",
+    ]
 )
 CAUSE = pl.Enum(["wake", "new", "preempt", "yield", "unknown"])
 END = pl.Enum(["switched", "woken", "preempted", "exited", "lost", "window"])
@@ -459,6 +468,12 @@ _WAITS = Table(
             _TIME,
             "ts_run - ts_ready, ns; a lower bound where `censored` is `right`, "
             "null where the beginning was not seen.",
+        ),
+        _maybe(
+            "wait_high",
+            _TIME,
+            "How long it was at most, ns: `wait` if it was measured; null where it was still open "
+            "at the end of the window or began before the thread was first seen.",
         ),
         _always(
             "censored",

@@ -24,6 +24,7 @@ def by_oracle(world: World, clocks: Clocks | None = None) -> dict[str, Any]:
         clocks,
         uncounted=world.uncounted,
         chosen=None if world.chosen is None else set(world.chosen),
+        habits=set(world.habits),
     )
 
 
@@ -38,6 +39,7 @@ def by_native(
         clocks=clocks,
         uncounted=world.uncounted,
         chosen=None if world.chosen is None else sorted(world.chosen),
+        habits=sorted(world.habits),
     )
     frames = {name: pl.DataFrame(answer[name]) for name in ("states", "waits", "losses")}
     return frames | {"counters": answer["counters"], "per_cpu": answer["per_cpu"]}

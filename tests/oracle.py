@@ -18,11 +18,14 @@ from schedscope.parsers import schema
 Row = dict[str, Any]
 AT_REST = {"sleeping", "blocked", "stopped", "parked"}
 # Facts of one time come in this order; within a table the order is the table's.
-# The least time in which a waiting thread runs elsewhere and is back on its queue.
-ROUND_TRIP = 250_000
+# A hole of this length may hide that a CPU took a waiting thread, ran it, and gave it back.
+EXCURSION = 50_000
 OFTEN = 8
+# So many threads that left unseen must have been woken next to show what becomes of the others.
+HABIT = 3
 # So long after one step of a wakeup the other has come.
 HALF_A_WAKE = 20_000_000
+UNSEEN_FIRST = ("late_start", "absent", "unrecorded")
 ORDER = ["switches", "wakeups", "migrations", "yields", "losses"]
 
 
@@ -41,6 +44,11 @@ class Thread:
     yielded: bool = False
     unwoken: bool = False  # the last of its sleeps that ended did so without a wakeup
     may_be_awake: bool = False  # in doubt since it left with R+: it may not have slept since
+    known: bool = False  # since it was first seen, what it did has been known at some time
+    left_unseen: int | None = None  # by then it had left its CPU; not heard of since
+    left_cpu: int | None = None  # that CPU, in whose queue it may be
+    rested: int | None = None  # from then on it was not in that queue
+    cut: Row | None = None  # a wait whose end was not seen, until the thread is seen again
 
 
 @dataclass
@@ -79,6 +87,11 @@ class Oracle:
     # (cpu, begin, end): any event, or switches alone, may be missing there.
     lost: list[tuple[int, int, int]] = field(default_factory=list)
     broken: list[tuple[int, int, int]] = field(default_factory=list)
+    # Those of `lost` where something was lost, and CPUs of which nothing was recorded.
+    told: list[tuple[int, int, int]] = field(default_factory=list)
+    unrecorded: set[int] = field(default_factory=set)
+    # Threads whose leaving the kernel does not report.
+    habits: set[int] = field(default_factory=set)
     # Threads that take CPUs offline.
     stoppers: set[int] = field(default_factory=set)
     has_waking: bool = False
@@ -121,6 +134,8 @@ class Oracle:
 
     def close(self, thread: Thread, t: int, end: str) -> None:
         """Write the thread's interval; zero-length ones are not written."""
+        if thread.state == "unknown":
+            self.end_cut_wait(thread, t)
         if t > thread.since:
             self.states.append(
                 {
@@ -128,7 +143,7 @@ class Oracle:
                     "dur": t - thread.since,
                     "utid": thread.utid,
                     "state": thread.state,
-                    "cpu": thread.cpu if thread.state in ("running", "runnable") else None,
+                    "cpu": self.place(thread),
                     "prio": thread.prio,
                     "waker_utid": thread.waker if thread.state == "runnable" else None,
                     "end": end,
@@ -137,6 +152,17 @@ class Oracle:
             if thread.state == "running" and not self.idle(thread.utid):
                 self.counters["thread_running"] += t - thread.since
         thread.since = t
+
+    def place(self, thread: Thread) -> int | None:
+        """Where it runs, or the queue that it is known to be on."""
+        if thread.state == "runnable" and thread.wait is not None:
+            return thread.wait["queue_cpu"]
+        return thread.cpu if thread.state == "running" else None
+
+    def confirm_queue(self, thread: Thread, c: int) -> None:
+        """It is switched in where it was thought to be: then its queue was there."""
+        if thread.wait is not None and thread.wait["queue_cpu"] is None and thread.cpu == c:
+            thread.wait["queue_cpu"] = c
 
     def become(self, thread: Thread, state: str, cpu: int | None) -> None:
         thread.state, thread.cpu = state, cpu
@@ -155,13 +181,22 @@ class Oracle:
             "prev_cpu": thread.last_cpu,
             "queue_cpu": None,
             "begun_before": False,
+            "before_sight": False,
             "may_be_woken": False,
         } | facts
+        thread.known = True
         thread.waker = thread.wait["waker_utid"]
         self.become(thread, "runnable", thread.wait["queue_cpu"])
 
     def end_wait(
-        self, thread: Thread, *, run: int | None, cpu: int | None, until: int, censored: str
+        self,
+        thread: Thread,
+        *,
+        run: int | None,
+        cpu: int | None,
+        until: int,
+        censored: str,
+        cut: bool = False,
     ) -> None:
         wait, thread.wait = thread.wait, None
         if wait is None:
@@ -170,23 +205,41 @@ class Oracle:
         self.counters["right_censored"] += censored == "right"
         ready, enqueued = wait["ts_ready"], wait["ts_enqueued"]
         seen = not wait.pop("begun_before")
+        since = None if wait.pop("before_sight") else ready
         length = until - ready
+        high = None if run is None or since is None else length
+        if high is not None and self.clocks is not None and not seen:
+            high = self.most(high)
         if run is None and self.clocks is not None:
             length = self.least(length)
         wait.pop("may_be_woken")
-        self.enter(
-            wait
-            | {
-                "ts_ready": ready if seen else None,
-                "ts_run": run,
-                "cpu": cpu,
-                "prio": thread.prio,
-                "placement": enqueued - ready if seen and enqueued is not None else None,
-                "queue": None if enqueued is None or run is None else run - enqueued,
-                "wait": length if seen else None,
-                "censored": censored if seen else {"none": "left", "right": "both"}[censored],
-            }
-        )
+        row = wait | {
+            "ts_ready": ready if seen else None,
+            "ts_run": run,
+            "cpu": cpu,
+            "prio": thread.prio,
+            "placement": enqueued - ready if seen and enqueued is not None else None,
+            "queue": None if enqueued is None or run is None else run - enqueued,
+            "wait": length if seen else None,
+            "wait_high": high,
+            "censored": censored if seen else {"none": "left", "right": "both"}[censored],
+        }
+        if cut:
+            if thread.cut is not None:
+                self.waits.append(thread.cut["row"])
+            thread.cut = {"row": row, "since": since}
+        else:
+            self.enter(row)
+
+    def end_cut_wait(self, thread: Thread, by: int | None) -> None:
+        """The wait that was cut had ended by then; None: nobody knows."""
+        if thread.cut is None:
+            return
+        row, since = thread.cut["row"], thread.cut["since"]
+        thread.cut = None
+        if by is not None and since is not None:
+            row["wait_high"] = by - since if self.clocks is None else self.most(by - since)
+        self.waits.append(row)
 
     def enter(self, row: Row) -> None:
         """Into the ledger; a measured wait only if one clock timed it."""
@@ -231,24 +284,34 @@ class Oracle:
         _, width, moved = self.clocks
         return 0 if width is None else max(0, wait - width - moved)
 
+    def most(self, wait: int) -> int | None:
+        assert self.clocks is not None
+        _, width, moved = self.clocks
+        return None if width is None else wait + width + moved
+
     def part(self, row: Row) -> None:
         """What is certain of a wait that two clocks timed: a bound, and its end."""
         assert self.clocks is not None
         self.counters["waits"] += 1
         self.counters["right_censored"] += 1
         unrun = {"ts_run": None, "cpu": None, "queue": None}
-        self.waits.append(row | unrun | {"wait": self.least(row["wait"]), "censored": "right"})
+        bounds = {"wait": self.least(row["wait"]), "wait_high": self.most(row["wait"])}
+        self.waits.append(row | unrun | bounds | {"censored": "right"})
         kept = ("utid", "ts_run", "cpu", "prio", "prev_cpu")
         unknown = {name: value if name in kept else None for name, value in row.items()}
         self.waits.append(unknown | {"cause": "unknown", "censored": "left"})
 
-    def unseen_wait(self, thread: Thread, t: int, cpu: int) -> None:
-        """A switch-in of a thread whose wait we did not see begin."""
+    def unseen_wait(self, thread: Thread, t: int, cpu: int, since: int) -> None:
+        """A switch-in of a thread whose wait we did not see begin, but not before `since`."""
         self.counters["waits"] += 1
+        high = None
+        if thread.known:
+            high = t - since if self.clocks is None else self.most(t - since)
         self.open_wait(thread, "unknown", t)
         assert thread.wait is not None
         row = thread.wait | {"ts_run": t, "cpu": cpu, "prio": thread.prio, "censored": "left"}
-        del row["begun_before"], row["may_be_woken"]
+        row["wait_high"] = high
+        del row["begun_before"], row["may_be_woken"], row["before_sight"]
         self.waits.append(row | {"ts_ready": None, "placement": None, "queue": None, "wait": None})
         thread.wait = None
 
@@ -258,7 +321,8 @@ class Oracle:
         self.counters["wakes_before_switch_out"] += 1
         pending, thread.pending = thread.pending, None
         # ts_waking <= since: it was raised before the switch-out.
-        self.open_wait(thread, "wake", thread.since, **pending)
+        self.open_wait(thread, "wake", thread.since, **(pending | {"queue_cpu": None}))
+        thread.cpu = pending["queue_cpu"]
 
     def drop_pending(self, thread: Thread) -> None:
         self.counters["spurious_wakeups"] += thread.pending is not None
@@ -279,7 +343,8 @@ class Oracle:
 
     def lose_sight(self, thread: Thread) -> None:
         """What it did since its last event is not known any more."""
-        self.end_wait(thread, run=None, cpu=None, until=thread.last_event, censored="right")
+        until = max(thread.last_event, thread.wait["ts_ready"]) if thread.wait else 0
+        self.end_wait(thread, run=None, cpu=None, until=until, censored="right", cut=True)
         self.become(thread, "unknown", thread.cpu)
 
     def settle(self, thread: Thread, t: int, stayed_on: int | None = None) -> None:
@@ -292,21 +357,27 @@ class Oracle:
             queued
             and stayed_on is not None
             and stayed_on == thread.cpu
-            and self.moves_recorded
-            and not thread.wait["begun_before"]
+            and stayed_on not in self.unrecorded
+            and (not thread.wait["begun_before"] or thread.wait["ts_enqueued"] is not None)
             and not self.idled_since(thread, stayed_on)
         ):
-            near = self.in_doubt(thread, cpus, t)
-            far = near and max(e for _, e in near) - min(b for b, _ in near) >= ROUND_TRIP
-            if not (self.uncounted and far):
-                cpus = {stayed_on}
-        doubts = [begin for begin, _ in self.in_doubt(thread, cpus, t)]
+            if self.moves_recorded:
+                far = self.told + self.uncounted * self.broken
+                far = [hole for hole in far if hole[2] - hole[1] >= EXCURSION]
+                holes = self.in_holes(far, thread, cpus, t)
+                holes += self.in_holes(self.lost + self.broken, thread, {stayed_on}, t)
+            else:
+                recorded = cpus - self.unrecorded
+                holes = self.in_holes(self.lost + self.broken, thread, recorded, t)
+        else:
+            holes = self.in_doubt(thread, cpus, t)
+        doubts = [begin for begin, _ in holes]
         if doubts:
             self.close(thread, min(doubts), "lost")
             until = max(min(doubts), thread.wait["ts_ready"]) if thread.wait else 0
             if thread.wait:
                 thread.may_be_awake = thread.wait["may_be_woken"]
-            self.end_wait(thread, run=None, cpu=None, until=until, censored="right")
+            self.end_wait(thread, run=None, cpu=None, until=until, censored="right", cut=True)
             self.become(thread, "unknown", thread.cpu)
 
     def idled_since(self, thread: Thread, queue: int) -> bool:
@@ -369,6 +440,7 @@ class Oracle:
         thread.pending = None
         thread.last_cpu, thread.last_event, thread.yielded = c, t, False
         thread.may_be_awake = False
+        thread.known, thread.left_unseen = True, None
         self.ran(thread.utid, c)
 
     # -- the rules -------------------------------------------------------------------
@@ -390,6 +462,7 @@ class Oracle:
         self.forget_left_out(e["next_utid"])
         if self.idle(e["next_utid"]):
             cpu.idled = t
+            self.queue_is_empty(c, t)
         unseen = self.left_out(e["next_utid"])
         cpu.current, cpu.since, cpu.confirmed = None if unseen else e["next_utid"], t, t
 
@@ -410,16 +483,56 @@ class Oracle:
         if cpu.current == prev:
             self.left[prev] += 1
             return
-        if cpu.current is not None:
-            self.break_chain(cpu, c, t)
-        if not self.idle(prev):
+        since = cpu.confirmed
+        habit = cpu.current is not None and self.break_chain(cpu, c, t, prev)
+        if habit and not self.idle(prev):
+            self.switched_in_within(self.seen(prev, t), since, t, c)
+        elif not self.idle(prev):
             self.settle_found(self.seen(prev, t), t)
 
-    def break_chain(self, cpu: Cpu, c: int, t: int) -> None:
-        self.broken.append((c, cpu.confirmed, t))
+    def queue_is_empty(self, c: int, t: int) -> None:
+        """The CPU idles: who left it unseen is not in its queue."""
+        for thread in self.threads.values():
+            if thread.left_unseen is not None and thread.left_cpu == c and thread.rested is None:
+                thread.rested = t
+
+    def one_switch_explains(self, utid: int, c: int, t: int) -> bool:
+        """Rule Habit: was the thread waiting on `c`, or is nothing known of it?"""
+        if self.idle(utid):
+            return True
+        thread = self.seen(utid, t)
+        if thread.state == "runnable":
+            return thread.cpu in (None, c)
+        return thread.state == "unknown" or (thread.state in AT_REST and bool(thread.pending))
+
+    def switched_in_within(self, thread: Thread, begin: int, end: int, c: int) -> None:
+        """Rule Habit: it was switched in at some time of `[begin, end)`."""
+        self.settle(thread, end, c)
+        if thread.state in AT_REST and thread.pending:
+            self.confirm_pending(thread)
+        thread.pending = None
+        if thread.state == "runnable":
+            since = min(max(begin, thread.since), end)
+            self.close(thread, since, "lost")
+            until = max(since, thread.wait["ts_ready"])
+            self.end_wait(thread, run=None, cpu=None, until=until, censored="right", cut=True)
+            self.become(thread, "unknown", thread.cpu)
+
+    def break_chain(self, cpu: Cpu, c: int, t: int, found: int) -> bool:
+        """Returns whether it is one missing switch by the kernel's habit."""
+        left, explained = cpu.current, self.one_switch_explains(found, c, t)
+        habit = left in self.habits and explained and self.chosen is None
+        if not habit:
+            self.broken.append((c, cpu.confirmed, t))
         self.left_unseen.append((c, t, cpu.current))
         self.out_of_sight(cpu, c)
+        if habit and left is not None and not self.idle(left):
+            leaver = self.threads[left]
+            leaver.left_unseen, leaver.left_cpu, leaver.rested = t, c, None
+            if self.idle(found):
+                self.queue_is_empty(c, t)
         self.counters["chain_breaks"] += 1
+        self.counters["unreported_leavings"] += habit
         self.losses.append(
             {
                 "cpu": c,
@@ -429,6 +542,7 @@ class Oracle:
                 "reason": "chain_break",
             }
         )
+        return habit
 
     def switch_out(self, thread: Thread, c: int, t: int, e: Row) -> None:
         if (thread.state, thread.cpu) != ("running", c):
@@ -436,7 +550,7 @@ class Oracle:
         state = e["prev_state"]
         ends = {"dead": "exited", "runnable": "preempted"}
         self.close(thread, t, ends.get(state, "switched"))
-        thread.last_cpu = c
+        thread.last_cpu, thread.known = c, True
         if state == "dead":
             del self.threads[thread.utid]
         elif state == "runnable":
@@ -451,6 +565,7 @@ class Oracle:
 
     def switch_in(self, thread: Thread, c: int, t: int) -> None:
         self.counters["switch_ins"] += 1
+        self.counters["run_next"] += thread.left_unseen is not None
         self.ran(thread.utid, c)
         self.settle(thread, t, c)
         if thread.state == "running":
@@ -460,6 +575,7 @@ class Oracle:
         if thread.state == "runnable":
             self.found_queued(thread, c)
         if thread.state == "runnable":
+            self.confirm_queue(thread, c)
             self.close(thread, t, "switched")
             if thread.wait is not None and thread.wait["cause"] == "wake":
                 thread.unwoken = False
@@ -469,8 +585,9 @@ class Oracle:
             self.counters[unseen] += 1
             thread.unwoken |= unseen == "missing_wakeups"
             self.become(thread, "unknown", thread.cpu)  # when it was woken, nobody knows
+            since = thread.since
             self.close(thread, t, "switched")
-            self.unseen_wait(thread, t, c)
+            self.unseen_wait(thread, t, c, since)
         self.get_on(thread, c, t)
 
     def wakeup(self, t: int, e: Row) -> None:
@@ -483,6 +600,7 @@ class Oracle:
         thread = self.seen(e["utid"], t, e["prio"])
         if self.left_out(thread.utid):
             return
+        self.rested_since(thread, e["kind"], t)
         self.ran(thread.utid, e["target_cpu"])
         if self.ran_unseen(thread, e):
             self.settle_found(thread, t)
@@ -495,6 +613,24 @@ class Oracle:
         else:
             self.enqueued(thread, t, facts, "new" if e["kind"] == "new" else "wake", awake)
         thread.last_event = t
+
+    def rested_since(self, thread: Thread, kind: str, t: int) -> None:
+        """Rule Habit: it left its CPU unseen and is woken now, so it has slept since."""
+        left, thread.left_unseen = thread.left_unseen, None
+        if kind == ("waking" if self.has_waking else "enqueued"):
+            self.rest_from(thread, left, t)
+
+    def rest_from(self, thread: Thread, left: int | None, t: int) -> None:
+        """It slept from when it left its CPU unseen, unless it may have run in a hole."""
+        if left is None or thread.state != "unknown":
+            return
+        cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
+        lost = [(c, begin, end) for c, begin, end in self.lost if c in cpus]
+        if any(max(end, begin + 1) > left and begin < t for _, begin, end in lost):
+            return
+        self.counters["woken_next"] += 1
+        self.close(thread, left, "lost")
+        self.become(thread, "sleeping", thread.cpu)
 
     def still_queued(self, thread: Thread, e: Row) -> int | None:
         """The queue that a wake shows the thread to wait on still, as it did before."""
@@ -520,6 +656,7 @@ class Oracle:
     def waking(self, thread: Thread, t: int, facts: Row, awake: bool) -> None:
         if self.has_waking and self.elsewhere(thread, facts["queue_cpu"]):
             self.found(thread, t)  # rule Woken elsewhere
+        unqueued = {"queue_cpu": None}  # a waking names the CPU where the thread was
         if thread.state == "running":
             self.drop_pending(thread)
             thread.pending = facts | {"ts_waking": t}
@@ -527,16 +664,30 @@ class Oracle:
             self.counters["spurious_wakeups"] += 1
         elif thread.state == "runnable" and thread.wait["may_be_woken"]:  # rule Woken again
             self.lose_sight(thread)
-            self.close(thread, t, "woken")
-            self.open_wait(thread, "wake", t, begun_before=True, **facts)
+            self.open_begun_before(thread, "wake", t, facts | unqueued)
+            thread.cpu = facts["queue_cpu"]
         else:
             if thread.state == "runnable":  # rule Woken again
                 self.broken_since(thread, t)
                 self.found(thread, t)
             self.drop_pending(thread)
-            self.close(thread, t, "woken")
-            waking = {"begun_before": True} if awake else {"ts_waking": t}
-            self.open_wait(thread, "wake", t, **waking, **facts)
+            if awake:
+                self.open_begun_before(thread, "wake", t, facts | unqueued)
+            else:
+                self.close(thread, t, "woken")
+                self.open_wait(thread, "wake", t, ts_waking=t, **(facts | unqueued))
+            thread.cpu = facts["queue_cpu"]
+
+    def open_begun_before(
+        self, thread: Thread, cause: str, t: int, facts: Row, *, within: int | None = None
+    ) -> None:
+        """A wait that began before `t`, but no more than `within`, or since its last event."""
+        earliest = thread.since if within is None else max(thread.since, t - within)
+        before_sight = not thread.known and (within is None or t - thread.since < within)
+        self.close(thread, t, "woken")
+        self.open_wait(
+            thread, cause, earliest, begun_before=True, before_sight=before_sight, **facts
+        )
 
     def broken_since(self, thread: Thread, t: int) -> None:
         """Where nothing counts losses: it ran, unseen, on a CPU that it may use."""
@@ -563,9 +714,12 @@ class Oracle:
             begun_before = self.has_waking and cause == "wake"
             if begun_before:
                 self.become(thread, "unknown", thread.cpu)  # awake since a `waking`, unseen
-            self.close(thread, t, "woken")
-            before = begun_before or awake
-            self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=before, **facts)
+            if begun_before or awake:
+                within = None if awake else HALF_A_WAKE
+                self.open_begun_before(thread, cause, t, facts | {"ts_enqueued": t}, within=within)
+            else:
+                self.close(thread, t, "woken")
+                self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
         elif thread.wait["ts_enqueued"] is None:
             thread.wait["ts_enqueued"] = t
             thread.cpu = thread.wait["queue_cpu"] = facts["queue_cpu"]
@@ -576,8 +730,7 @@ class Oracle:
             self.open_wait(thread, cause, t, ts_enqueued=t, **facts)
         elif cause == "wake" and not self.has_waking:  # rule Woken again: it was preempted
             self.lose_sight(thread)
-            self.close(thread, t, "woken")
-            self.open_wait(thread, cause, t, ts_enqueued=t, begun_before=True, **facts)
+            self.open_begun_before(thread, cause, t, facts | {"ts_enqueued": t})
         else:
             self.counters["spurious_wakeups"] += 1
 
@@ -622,8 +775,12 @@ class Oracle:
         if e["reason"] == "chain_break":
             return  # of an earlier reconstruction: found anew
         self.losses.append(e)
+        if e["reason"] == "unrecorded":
+            self.unrecorded |= set(range(self.ncpu)) if e["cpu"] is None else {e["cpu"]}
         for c in range(self.ncpu) if e["cpu"] is None else [e["cpu"]]:
             self.lost.append((c, t, e["ts_end"]))
+            if e["reason"] != "unrecorded":
+                self.told.append((c, t, e["ts_end"]))
             cpu = self.cpu(c)
             if cpu.current is not None and self.idle(cpu.current):
                 self.close_idle(cpu, c, t, "lost")
@@ -637,6 +794,16 @@ class Oracle:
             if cpu.silent is not None:
                 early = {"cpu": c, "ts_begin": cpu.silent, "ts_end": w, "count": None}
                 self.loss(cpu.silent, early | {"reason": "early_end"})
+        # Rule Habit: all that left unseen were woken next, so those not seen again would have been.
+        woken, run = self.counters.pop("woken_next", 0), self.counters.pop("run_next", 0)
+        for thread in self.threads.values():
+            if thread.left_unseen is None:
+                continue
+            moved = thread.last_event > thread.left_unseen
+            rested = thread.rested if self.moves_recorded and not moved else None
+            everyone = woken >= HABIT and not run
+            self.rest_from(thread, thread.left_unseen if everyone else rested, w)
+        self.counters.pop("woken_next", 0)
         for c, cpu in self.cpus.items():
             if cpu.current in self.stoppers:
                 stopper = self.threads[cpu.current]
@@ -651,6 +818,7 @@ class Oracle:
             doubtful |= self.perhaps_woken(thread)
             if thread.state != "running" and thread.since < w and doubtful:
                 self.lose_sight(thread)
+            self.end_cut_wait(thread, None)
             self.close(thread, w, "window")
             self.end_wait(thread, run=None, cpu=None, until=w, censored="right")
         self.waits += [story.held for story in self.stories.values() if story.held]
@@ -692,7 +860,7 @@ def facts_in_order(
         t = min(times.values())
         now = {name: waiting[name] for name in ORDER if times.get(name) == t}
         table = next(iter(now))
-        if "losses" in now and now["losses"]["reason"] in ("late_start", "absent"):
+        if "losses" in now and now["losses"]["reason"] in UNSEEN_FIRST:
             table = "losses"
         elif table == "switches":
             switch, following = now["switches"], now["switches"]["next_utid"]
@@ -720,9 +888,11 @@ def reconstruct(
     *,
     uncounted: bool = False,
     chosen: set[int] | None = None,
+    habits: set[int] | None = None,
 ) -> dict[str, Any]:
     """The same answer as `_native.reconstruct`, with frames for tables."""
     oracle = Oracle(ncpu, clocks=clocks, uncounted=uncounted, chosen=chosen)
+    oracle.habits = habits or set()
     kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []
     oracle.has_waking = "waking" in list(kinds)
     oracle.has_enqueued = "enqueued" in list(kinds)

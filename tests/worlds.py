@@ -57,6 +57,8 @@ class World:
     """Nothing counts the events that were lost."""
     chosen: frozenset[int] | None = None
     """Utids of the threads that were recorded, where a filter left out those of others."""
+    habits: frozenset[int] = frozenset()
+    """Utids of the threads whose leaving the kernel does not report."""
 
     def name(self, utid: int) -> str:
         return f"idle{utid}" if utid < self.ncpu else self.names[utid - self.ncpu]
@@ -220,11 +222,11 @@ def state_lines(world: World, states: pl.DataFrame) -> list[str]:
 _TIMES = {"ts_waking": "waking", "ts_ready": "ready", "ts_enqueued": "enqueued", "ts_run": "run"}
 
 
-def wait_lines(world: World, waits: pl.DataFrame) -> list[str]:
+def wait_lines(world: World, waits: pl.DataFrame, *, bounds: bool = False) -> list[str]:
     """`A wake waking=20 ready=20 enqueued=25 run=30 by B@1 cpu 0/0/0: 5+5=10`.
 
     Absent times are left out; CPUs are previous/queue/got; the sum is placement + queue = wait;
-    then which side is censored, unless none is.
+    then which side is censored, unless none is, and with `bounds` how long it was at most.
     """
     lines = []
     for row in waits.iter_rows(named=True):
@@ -238,6 +240,8 @@ def wait_lines(world: World, waits: pl.DataFrame) -> list[str]:
         words = [world.name(row["utid"]), row["cause"], *times, *waker, f"cpu {cpus}: {total}"]
         if row["censored"] != "none":
             words.append(row["censored"])
+            if bounds and row["wait_high"] is not None:
+                words.append(f"<={row['wait_high']}")
         lines.append(" ".join(words))
     return lines
 

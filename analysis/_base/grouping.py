@@ -11,6 +11,7 @@ import polars as pl
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
 from schedscope.analysis._base.waits import (
     WAIT_COLUMNS,
     waits,
@@ -38,6 +39,27 @@ class Batch:
     ts: pl.Series
     censored: pl.Series
     excluded: pl.Series
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What is known of how long some waits lasted, with a group's number each.
+
+    `low` and `high` are what each lasted at least and at most (ns), within the window; `ts` when it
+    began, null where that was not seen. `measured`: both are the length, within the window at
+    least. `open`: it was not over when the window ended, so that it lasted longer than that.
+    `again`: it may be the rest of a wait that is in another row. `gone`: the group of each row
+    of which nothing is known but that a wait ended.
+    """
+
+    group: pl.Series
+    low: pl.Series
+    high: pl.Series
+    ts: pl.Series
+    measured: pl.Series
+    open: pl.Series
+    again: pl.Series
+    gone: pl.Series
 
 
 @dataclass(frozen=True)
@@ -117,13 +139,27 @@ class Grouping:
         columns = ["wait", "censored"]
         if times:
             columns.append("ts_ready")
+        for rows in waits_in_batches(self._trace, columns + self._columns(), self._where):
+            yield self._batch(rows.collect(), times)
+
+    def bounded(self) -> Iterator[Bounded]:
+        """The same, with what is known of waits that were not seen from start to end."""
+        columns = [*COLUMNS, *self._columns()]
+        rest = rests(self._trace)
+        for rows in waits_in_batches(self._trace, columns, self._where):
+            frame = rows.collect()
+            group = self._number(self._code(frame))
+            yield _bounded(frame, group, rest, self._trace.window[1])
+
+    def _columns(self) -> list[str]:
+        """What the groups' keys are read from."""
+        columns: list[str] = []
         for part in self._parts:
             columns += ["utid"] if part.lookup is not None else part.columns
         if "ts" in columns:  # a bucket is computed, not read
             columns.remove("ts")
             columns += ["ts_ready", "ts_enqueued", "ts_run"]
-        for rows in waits_in_batches(self._trace, columns, self._where):
-            yield self._batch(rows.collect(), times)
+        return columns
 
     def keys(self) -> pl.DataFrame:
         """One row per group in order of its number, with the columns asked for."""
@@ -136,7 +172,7 @@ class Grouping:
             return pl.DataFrame(height=len(self))
         return pl.concat(frames, how="horizontal").select(self._names)
 
-    def _batch(self, frame: pl.DataFrame, times: bool) -> Batch:
+    def _code(self, frame: pl.DataFrame) -> pl.Series:
         code = _repeated(0, frame.height)
         for part in self._parts:
             if part.lookup is not None:
@@ -146,20 +182,17 @@ class Grouping:
             else:
                 values = frame[part.columns[0]]
             code = code * (part.size + 1) + part.codes(values)
-        group = self._number(code)
+        return code
+
+    def _batch(self, frame: pl.DataFrame, times: bool) -> Batch:
+        group = self._number(self._code(frame))
         excluded = group.clear()
         if frame["wait"].null_count():
             known = frame["wait"].is_not_null()
             excluded = group.filter(~known)
             frame, group = frame.filter(known), group.filter(known)
         wait = frame["wait"]
-        least: int = wait.min() or 0  # type: ignore[assignment]
-        if least < 0:
-            raise FormatError(
-                f"there is a wait of {least} ns",
-                "waits of 0 ns or more",
-                "convert the trace again; if it is another tool's, its clocks disagree",
-            )
+        _check(wait)
         return Batch(
             group=group,
             wait=wait,
@@ -189,6 +222,26 @@ class Grouping:
 
 # Of a code that no row had so far.
 _NONE = -1
+
+
+def _check(wait: pl.Series) -> None:
+    least: int = wait.min() or 0  # type: ignore[assignment]
+    if least < 0:
+        raise FormatError(
+            f"there is a wait of {least} ns",
+            "waits of 0 ns or more",
+            "convert the trace again; if it is another tool's, its clocks disagree",
+        )
+
+
+def _bounded(frame: pl.DataFrame, group: pl.Series, rest: pl.DataFrame, end: int) -> Bounded:
+    _check(frame["wait"])
+    known = with_bounds(frame.with_columns(group=group), rest, end)
+    begun = pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null()
+    gone = known.filter(~begun)["group"]
+    found = known.filter(pl.col("high").is_not_null())
+    names = ("group", "low", "high", "ts_ready", "measured", "open", "again")
+    return Bounded(*(found[name] for name in names), gone=gone)
 
 
 def _repeated(value: int, rows: int) -> pl.Series:

@@ -18,14 +18,11 @@ from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.counts import counter, number_of, recorders
 from schedscope.analysis.check.missing_wakeups import missing_wakeups, woken_by_comers
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
-from schedscope.analysis.check.selection import selection, unseen
+from schedscope.analysis.check.selection import selection, withheld
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
-
-WARN_RECORDER_SHARE = 0.05
-"""Above this share of the running time, the recorder disturbs what it records."""
 
 WARN_DROPPED = 0.0003
 """A whole recording lacks no wakeup: above this share of them, events are being dropped. Of one
@@ -68,7 +65,7 @@ def check(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
     The first five are the sums of docs/trace-model.md, Conservation: they hold
     for every input, so anything found there is `violated`. The others are
     `note` up to 1 % of what they concern and `warning` beyond; for missing
-    wakeups the line is 0.03 %, for the recorder's own share of the running time 5 %.
+    wakeups the line is 0.03 %. Waits count by their time, not by their number.
     Results leave out, and count, what these rows report, so a note needs no action.
 
     The last row, `rests on`, finds nothing: it says what no check of a trace can see.
@@ -170,7 +167,14 @@ def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
     total = trace.duration * trace.ncpu - int(offline(trace)["dur"].sum())
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
-    return part("unknown time", unknown, total, text, unit="ns")
+    row = part("unknown time", unknown, total, text, unit="ns")
+    # Nobody knows what a CPU did before its first event; every recording has that.
+    begin = trace.window[0]
+    starts = [cpu.get("first_ts") for cpu in trace.info.get("per_cpu") or []]
+    before = sum(max(0, int(first) - begin) for first in starts if first is not None)
+    if row.level == "warning" and unknown - before <= WARN_SHARE * total:
+        row.level = "note"
+    return row
 
 
 def _losses(trace: Trace) -> CheckRow:
@@ -240,7 +244,13 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         text += f"; on CPU {cpus} every switch from idle is missing"
         if trace.info.get("os") == "Linux":
             text += " (BPF programs may see what trace events miss: -t bpftrace, -t dtrace)"
-    return part("chain breaks", found, number_of(trace.switches), text)
+    habit = min(found, counter(trace, "unreported_leavings") or 0)
+    if habit:
+        text += f"; {count(habit)} of them are one switch each, which this kernel never reports"
+    row = part("chain breaks", found, number_of(trace.switches), text)
+    if row.level == "warning" and found - habit <= WARN_SHARE * number_of(trace.switches):
+        row.level = "note"
+    return row
 
 
 def _mute_idle(trace: Trace) -> list[int]:
@@ -538,17 +548,8 @@ def _start_skew(trace: Trace) -> CheckRow:
 
 def _open_waits(trace: Trace) -> CheckRow:
     """Waits of which one side was not seen; the recorder's own are no one's result."""
-    total = number_of(trace.waits)
-    sides = dict(
-        trace.waits.filter(pl.col("censored") != "none")
-        .join(recorders(trace), on="utid", how="anti")
-        .group_by(pl.col("censored").cast(pl.String))
-        .len()
-        .collect()
-        .iter_rows()
-    )
-    found = sum(sides.values())
-    return part("censored waits", found, total, of(found, total, "wait") + unseen(sides))
+    own = pl.col("utid").is_in(recorders(trace).select("utid").collect()["utid"].implode())
+    return withheld("censored waits", trace, ~own)
 
 
 def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
@@ -560,7 +561,7 @@ def _recorder(trace: Trace, tiles: Tiling) -> CheckRow:
     found, total = tiles.recorder, tiles.of_threads
     share = percent(found / total if total else 0)
     text = f"the recorder used {duration(found)} of {duration(total)} running time ({share})"
-    return part("recorder", found, total, text, unit="ns", warn=WARN_RECORDER_SHARE)
+    return part("recorder", found, total, text, unit="ns", warn=None)
 
 
 def _stored_files(trace: Trace) -> CheckRow:

@@ -13,7 +13,8 @@ from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.unknown_time import unknown_time
 from schedscope.analysis._base.waits import waits_in_batches
-from schedscope.analysis.check.row import CheckRow, of, part
+from schedscope.analysis.check.row import CheckRow, of, part, unanswered
+from schedscope.analysis.latency import latency
 from schedscope.analysis.wait_breakdown import wait_breakdown
 from schedscope.units import count, duration, percent, several
 
@@ -36,7 +37,7 @@ def selection(trace: Trace, where: pl.Expr, tiles: Tiling) -> list[CheckRow]:
     mine = pl.col("utid").is_in(utids.implode())
     return [
         _threads(trace, utids, mine, tiles),
-        _waits(trace, mine),
+        withheld("selected waits", trace, mine),
         _time(trace, utids, mine),
         *_reasons(trace, mine),
     ]
@@ -62,17 +63,26 @@ def _threads(trace: Trace, utids: pl.Series, mine: pl.Expr, tiles: Tiling) -> Ch
     return CheckRow("selected threads", "ok", ran, total, "ns", text)
 
 
-def _waits(trace: Trace, mine: pl.Expr) -> CheckRow:
-    """Their waits that are not measured."""
+def withheld(name: str, trace: Trace, mine: pl.Expr) -> CheckRow:
+    """The time that threads may have waited, and that is in no measured wait."""
     sides: dict[str, int] = {}
     for some in waits_in_batches(trace, ["censored"], mine):
         counted = some.group_by(pl.col("censored").cast(pl.String)).len().collect()
         for side, n in counted.iter_rows():
             sides[side] = sides.get(side, 0) + n
-    total = sum(sides.values())
-    found = total - sides.get("none", 0)
-    text = of(found, total, "wait", " not measured") + unseen(sides)
-    return part("selected waits", found, total, text)
+    rows = sum(sides.values())
+    if not (has(trace, "switches") and has(trace, "wakeups")):
+        return unanswered(name, "ns", "without switches and wakeups there are no waits")
+    known = latency(trace, where=mine, quantiles=[]).row(0, named=True)
+    possible = known["total_high"]
+    found = possible - round(known["coverage"] * possible)
+    text = of(rows - sides.get("none", 0), rows, "wait") + unseen(sides)
+    if found:
+        text = (
+            f"{duration(found)} of up to {duration(possible)} of waiting is not measured "
+            f"({percent(found / possible)}); {text}"
+        )
+    return part(name, found, possible, text, unit="ns")
 
 
 def _time(trace: Trace, utids: pl.Series, mine: pl.Expr) -> CheckRow:

@@ -31,7 +31,7 @@ RESAMPLES = 1000
 
 CAUSES = ("wake", "new", "preempt", "yield", "unknown")
 
-VERDICT = pl.Enum(["more", "less", "within noise", "untested"])
+VERDICT = pl.Enum(["more", "less", "within noise", "unclear", "untested"])
 
 _SCHEMA: dict[str, Any] = {
     "setting": pl.String,
@@ -40,7 +40,9 @@ _SCHEMA: dict[str, Any] = {
     "measure": pl.String,
     "unit": pl.String,
     "a": pl.Float64,
+    "a_high": pl.Float64,
     "b": pl.Float64,
+    "b_high": pl.Float64,
     "difference": pl.Float64,
     "difference_frac": pl.Float64,
     "lower": pl.Float64,
@@ -64,6 +66,8 @@ _SCHEMA: dict[str, Any] = {
     "n_censored_b": pl.UInt32,
     "n_excluded_a": pl.UInt32,
     "n_excluded_b": pl.UInt32,
+    "coverage_a": pl.Float64,
+    "coverage_b": pl.Float64,
 }
 
 
@@ -98,12 +102,14 @@ def compare(
     cause, and the switches that ended them.
 
     * `setting`: which one is `b` here; `thread`, `role`; `measure` (`MEASURES`) and its `unit`;
-    * `a`, `b`: means over the runs; `difference` = b - a, `difference_frac` = that over `a`;
+    * `a`, `b`: means over the runs, and with `a_high`, `b_high` between which two values they are
+      where events are missing; `difference` = b - a, `difference_frac` = that over `a`;
     * `lower`, `upper`: interval of the difference; `noise`: half its width, the smallest difference
       that could have been distinguished from noise here. The intervals about all threads hold
       simultaneously with `confidence`, and so do those about groups (Bonferroni);
-    * `verdict`: `more` or `less` in b, if the difference is larger than the noise; else
-      `within noise`; `untested` where no test is possible;
+    * `verdict`: `more` or `less` in b, if the difference is larger than the noise whatever is
+      missing; else `within noise`; `unclear` if what is missing may be the reason for the
+      difference; `untested` where no test is possible;
     * `better`: the better setting: null within the noise, for measures where neither more nor less
       is better, and always with one run each, because another run might differ;
     * `hedges_g`, `cliffs_delta`: size of the effect in standard deviations of runs, and as the
@@ -116,7 +122,7 @@ def compare(
     * `runs_a`, `runs_b`: runs that had the measure; `threads_a`, `threads_b`: threads in the group,
       on average; `n_*`, `n_censored_*`, `n_excluded_*`: waits of all runs that are complete, whose
       end was not seen (`waiting` includes them for as long as they were seen), and whose start was
-      not seen.
+      not seen; `coverage_a`, `coverage_b`: the measured part of the time that may have been waited.
 
     Definition: docs/definitions/compare.md. Raises `UsageError` for traces that do
     not pair up, settings with one run beside others with several, an unknown measure or cause, and
@@ -330,6 +336,8 @@ def _frame(rows: list[_Row], parts: _Parts, confidence: float, reference: str) -
             "unit": about.unit,
             "a": float(values_a.mean()) if len(values_a) else None,
             "b": float(values_b.mean()) if len(values_b) else None,
+            "coverage_a": a.coverage,
+            "coverage_b": b.coverage,
             "basis": "runs" if a.drawn is None else "blocks",
             "runs_a": len(values_a),
             "runs_b": len(values_b),
@@ -343,12 +351,18 @@ def _frame(rows: list[_Row], parts: _Parts, confidence: float, reference: str) -
             "n_excluded_b": b.n_excluded,
             "verdict": "untested",
         }
+        for side, values in (("a", a.bounds(name)), ("b", b.bounds(name))):
+            # Of a figure without doubt the two are equal, but for the order of sums.
+            if values is not None and (row[side] is None or values[1] - values[0] > 1e-9):
+                row[side], row[f"{side}_high"] = values
+            else:
+                row[f"{side}_high"] = row[side]
         if row["a"] is not None and row["b"] is not None:
             row["difference"] = row["b"] - row["a"]
             if row["a"]:
                 row["difference_frac"] = row["difference"] / row["a"]
         if test is not None:
-            row |= _decided(test, tests, confidence, row["difference"])
+            row |= _decided(test, tests, confidence, row)
             if row["verdict"] in ("more", "less") and a.drawn is None:
                 less = row["verdict"] == "less"
                 if about.less_is_better is not None:
@@ -357,14 +371,20 @@ def _frame(rows: list[_Row], parts: _Parts, confidence: float, reference: str) -
     return pl.DataFrame(found, schema=_SCHEMA)
 
 
-def _decided(test: Test, tests: int, confidence: float, difference: float) -> dict[str, Any]:
+def _decided(test: Test, tests: int, confidence: float, row: dict[str, Any]) -> dict[str, Any]:
     noise = test.margin(1 - (1 - confidence) / tests)
-    side = "more" if difference > 0 else "less"
+    difference = row["difference"]
+    more, less = row["b"] - row["a_high"], row["a"] - row["b_high"]
+    verdict = "within noise"
+    if max(more, less) > noise:
+        verdict = "more" if more > less else "less"
+    elif max(abs(difference), abs(row["b_high"] - row["a_high"])) > noise:
+        verdict = "unclear"
     return {
         "lower": difference - noise,
         "upper": difference + noise,
         "noise": noise,
-        "verdict": side if abs(difference) > noise else "within noise",
+        "verdict": verdict,
         "hedges_g": test.hedges_g,
         "cliffs_delta": test.cliffs_delta,
         "p": test.p,

@@ -10,6 +10,8 @@ import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.unknown_time import unknown_time
+from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
 from schedscope.analysis._base.waits import waits
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ class Digest:
     """Of each group its complete waits, ascending, and the block in which each began."""
     n_censored: Ints
     n_excluded: Ints
+    bounds: list[tuple[Ints, Ints]]
+    """Of each group, what the complete waits and those that holes cut lasted at least and at most,
+    each ascending."""
+    measured: Floats
+    """Waiting time of each group in waits that were measured."""
+    unknown: Floats
+    """For how long it is unknown what the threads of each group did."""
 
 
 def digest(
@@ -69,9 +78,10 @@ def digest(
     running = space.covered(utid[~idle], since[~idle], until[~idle])
     known = space.covered(utid, since, until)[ALL]
 
-    columns = ["utid", "ts_ready", "ts_run", "wait", "censored", "prev_cpu", "cpu", "cause"]
+    columns = [*COLUMNS, "prev_cpu", "cpu", "cause"]
     mine = waits(trace, columns, where)
     ledger = (mine if cause is None else mine.filter(pl.col("cause") == cause)).collect()
+    ledger = with_bounds(ledger, rests(trace), end)
     utid = ledger["utid"].to_numpy()
     ran = ledger["ts_run"].is_not_null().to_numpy()
     moved = ran & (ledger["prev_cpu"] != ledger["cpu"]).fill_null(False).to_numpy()
@@ -81,6 +91,10 @@ def digest(
     ready = ledger["ts_ready"].fill_null(begin).to_numpy()
     wait = ledger["wait"].fill_null(0).to_numpy()
     complete = seen & ended
+    # Those that the window's end cut are no sign of a hole.
+    bounded = ledger.filter(pl.col("high").is_not_null(), ~pl.col("open") | ~pl.col("measured"))
+    measured = ledger.filter("measured")
+    doubt = _selected(trace, unknown_time(trace).lazy(), _of_threads(where)).collect()
     return Digest(
         lengths=np.diff(edges),
         running=running,
@@ -91,7 +105,16 @@ def digest(
         waits=space.sorted(utid[complete], ready[complete], wait[complete]),
         n_censored=space.total(utid[seen & ~ended]),
         n_excluded=space.total(utid[~seen]),
+        bounds=space.bounds(bounded),
+        measured=space.total(measured["utid"].to_numpy(), measured["low"].to_numpy()),
+        unknown=space.total(doubt["utid"].to_numpy(), doubt["unknown"].to_numpy()),
     )
+
+
+def _of_threads(where: pl.Expr | None) -> pl.Expr | None:
+    """`where`, if it selects threads alone: time that is unknown is on no CPU."""
+    names = set(where.meta.root_names()) if where is not None else set()
+    return where if names <= {"utid", *THREAD_COLUMNS} else None
 
 
 def busy(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
@@ -147,11 +170,18 @@ class _Space:
         counts: Ints = self._cells(utid, self._block(ts))
         return counts
 
-    def total(self, utid: Ints) -> Ints:
-        """How many of each group, whenever it was."""
-        found = np.bincount(self._group_of[utid], minlength=self._groups)
+    def total(self, utid: Ints, weights: Ints | None = None) -> Any:
+        """How many of each group, or the sum of their weights, whenever it was."""
+        found = np.bincount(self._group_of[utid], weights=weights, minlength=self._groups)
         found[ALL] = found.sum()
         return found
+
+    def bounds(self, rows: pl.DataFrame) -> list[tuple[Ints, Ints]]:
+        """The bounds of the waits of each group, each ascending."""
+        group = self._group_of[rows["utid"].to_numpy()]
+        low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
+        of_each = [group >= 0, *(group == number for number in range(1, self._groups))]
+        return [(np.sort(low[mine]), np.sort(high[mine])) for mine in of_each]
 
     def covered(self, utid: Ints, since: Ints, until: Ints) -> Floats:
         """How much time of each block the intervals `[since, until)` of each group cover.

@@ -76,6 +76,24 @@ class Side:
         known: Floats = found[~np.isnan(found)]
         return known
 
+    def bounds(self, measure: str) -> tuple[float, float] | None:
+        """Between which values the mean of the runs is; None where no run has the measure."""
+        each = [_bounds(run, self.group, measure) for run in self.runs]
+        known = np.array([pair for pair in each if not np.isnan(pair).any()])
+        if not len(known):
+            return None
+        low, high = known.mean(axis=0)
+        return float(low), float(high)
+
+    @property
+    def coverage(self) -> float:
+        """The measured part of the time that the group may have waited."""
+        possible = sum(
+            float(run.waiting[self.group].sum() + run.unknown[self.group]) for run in self.runs
+        )
+        measured = sum(float(run.measured[self.group]) for run in self.runs)
+        return min(1.0, measured / possible) if possible else 1.0
+
     def resampled(self, measure: str) -> Floats:
         """The measure of each resample of the one run; NaN where it has none."""
         assert self.drawn is not None
@@ -151,6 +169,28 @@ def _value(run: Digest, group: int, measure: str) -> float:
     (share,) = shares_of([q])
     low = wait[0] if measure == "wait_p95_min" else 0
     return float(wait[rank(len(wait), share)] - low)
+
+
+def _bounds(run: Digest, group: int, measure: str) -> tuple[float, float]:
+    """What the measure of a run is at least and at most."""
+    value = _value(run, group, measure)
+    if measure in _RATES:
+        # Whatever was not seen may have been this.
+        doubt = run.unknown[group] if measure in ("waiting", "running") else 0.0
+        length = float(run.lengths.sum())
+        return value, value + (float(doubt) / length if length else 0.0)
+    low, high = run.bounds[group]
+    if not len(low):
+        return math.nan, math.nan
+    if measure == "wait_mean":
+        return float(low.mean()), float(high.mean())
+    if measure == "wait_max_min":
+        return float(max(low[-1] - high[0], 0)), float(high[-1] - low[0])
+    (share,) = shares_of([_QUANTILES[measure]])
+    at = rank(len(low), share)
+    if measure == "wait_p95_min":
+        return float(max(low[at] - high[0], 0)), float(high[at] - low[0])
+    return float(low[at]), float(high[at])
 
 
 def tested(measure: str, a: Side, b: Side) -> Test | None:

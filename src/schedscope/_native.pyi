@@ -73,6 +73,7 @@ def reconstruct(
     clocks: tuple[list[int], int | None, int] | None = None,
     uncounted: bool = False,
     chosen: list[int] | None = None,
+    habits: list[int] | None = None,
 ) -> dict[str, Any]: ...
 def definition_figures(
     frames: Mapping[str, _ArrowStream], ncpu: int, names: list[str]

@@ -115,7 +115,10 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFr
     beyond = last > end
     beyond |= (run >= end + closed).fill_null(value=False)  # a switch-in at the end is behind it
     cut = before | beyond
+    cut_at_begin = (ready < begin) | (ready.is_null() & (run - pl.col("wait_high") < begin))
     late = pl.col("ts_enqueued") >= end + closed
+    # Of one that may have gone on beyond the window, nothing there bounds the length.
+    on = pl.coalesce(run, ready + pl.col("wait_high")) > end
     side = (
         pl.when(before & (beyond | run.is_null()))
         .then(pl.lit("both"))
@@ -139,6 +142,7 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFr
         placement=unless(before | late, "placement"),
         queue=unless(cut, "queue"),
         wait=pl.when(before).then(None).when(beyond).then(end - ready).otherwise("wait"),
+        wait_high=unless(cut_at_begin | beyond | on.fill_null(value=False), "wait_high"),
         censored=side,
     )
 

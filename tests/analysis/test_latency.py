@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
+from schedscope.parsers.schema import TABLES
 
 WORLD = """
     web  wake    100 -> 110  cpu0
@@ -22,21 +23,30 @@ WORLD = """
 
 
 def test_all_waits_in_one_row() -> None:
-    """n, censored and excluded add up to the ledger; statistics are over the n."""
+    """n, censored and excluded add up to the ledger. The open wait is the longest: it lasted for
+    400 in the window, and nobody knows for how long beyond it."""
     row = ss.latency(ledger(WORLD)).row(0, named=True)
     assert row == {
         "n": 4,
         "n_censored": 1,
         "n_excluded": 1,
-        "total": 160,
-        "mean": 40.0,
-        "p50": 20,
-        "p90": 100,
-        "p99": 100,
-        "p99.9": 100,
-        "max": 100,
+        "total": 560,
+        "total_high": 560,
+        "mean": 112.0,
+        "mean_high": 112.0,
+        "p50": 30,
+        "p50_high": 30,
+        "p90": 400,
+        "p90_high": None,
+        "p99": 400,
+        "p99_high": None,
+        "p99.9": 400,
+        "p99.9_high": None,
+        "max": 400,
+        "max_high": None,
         "max_censored": 400,
-        "ts_max": 400,
+        "ts_max": 600,
+        "coverage": 1.0,
     }
 
 
@@ -44,7 +54,7 @@ def test_by_comm_largest_total_first() -> None:
     """Groups come in order of the time they lost; each keeps its own counts."""
     frame = ss.latency(ledger(WORLD), by="comm")
     assert frame.select("comm", "n", "n_censored", "n_excluded", "total", "ts_max").rows() == [
-        ("db", 1, 1, 1, 100, 400),
+        ("db", 1, 1, 1, 500, 600),
         ("web", 3, 0, 0, 60, 200),
     ]
 
@@ -53,10 +63,10 @@ def test_by_several_columns() -> None:
     """A combination that never occurs has no row."""
     frame = ss.latency(ledger(WORLD), by=["comm", "cause"])
     assert frame.select("comm", "cause", "n", "n_censored", "total").rows() == [
+        ("db", "preempt", 0, 1, 400),
         ("db", "wake", 1, 0, 100),
         ("web", "wake", 2, 0, 40),
         ("web", "preempt", 1, 0, 20),
-        ("db", "preempt", 0, 1, 0),
         ("db", "unknown", 0, 0, 0),
     ]
 
@@ -67,12 +77,62 @@ def test_a_wait_that_never_ran_belongs_to_the_queue_it_waited_on() -> None:
     assert frame.select("cpu", "n", "n_censored").rows() == [(0, 2, 0), (1, 2, 1)]
 
 
-def test_a_group_of_open_waits_only_has_no_quantiles() -> None:
-    """Nothing is invented where nothing ended: nulls, and the lower bound."""
+def test_a_group_of_open_waits_only_has_no_upper_bounds() -> None:
+    """It has waited for 900, and for how long it will is not known."""
     trace = ledger("hog wake 100 -> open cpu0")
     row = ss.latency(trace, by="comm").row(0, named=True)
     assert (row["n"], row["n_censored"], row["max_censored"]) == (0, 1, 900)
-    assert [row[c] for c in ("mean", "p50", "p99.9", "max", "ts_max")] == [None] * 5
+    assert [row[c] for c in ("mean", "p50", "p99.9", "max", "ts_max")] == [900, 900, 900, 900, 100]
+    assert [row[f"{c}_high"] for c in ("p50", "p99.9", "max")] == [None] * 3
+
+
+def bounded(*rows: dict[str, object], unknown: tuple[int, int] | None = None) -> ss.Trace:
+    """Waits of thread 1 in a window of 0..1000, as `ledger` does not write them."""
+    given = {"utid": 1, "cause": "wake", "censored": "none"}
+    waits = pl.DataFrame([given | row for row in rows], schema=TABLES["waits"].schema)
+    tables = {"waits": waits, "threads": pl.DataFrame({"utid": [0, 1], "comm": ["idle", "a"]})}
+    if unknown is not None:
+        begin, end = unknown
+        interval = {"ts": begin, "dur": end - begin, "utid": 1, "state": "unknown", "end": "lost"}
+        tables["states"] = pl.DataFrame([interval], schema=TABLES["states"].schema)
+    return ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 1000]})
+
+
+CUT = {"ts_ready": 200, "wait": 30, "wait_high": 100, "censored": "right"}
+REST = {"ts_run": 300, "wait_high": 70, "censored": "left"}
+
+
+def test_a_wait_between_two_lengths_makes_intervals_of_the_figures() -> None:
+    """One of 10, and one of 30 to 100 that a hole cuts; the thread is unknown from 230 to 300."""
+    measured = {"ts_ready": 100, "ts_run": 110, "wait": 10, "wait_high": 10}
+    row = ss.latency(bounded(measured, CUT, unknown=(230, 300)), by="comm").row(0, named=True)
+    figures = {name: (row[name], row[f"{name}_high"]) for name in ("total", "mean", "p50", "max")}
+    assert figures == {"total": (40, 110), "mean": (20, 55), "p50": (10, 10), "max": (30, 100)}
+    assert row["coverage"] == 10 / 110
+
+
+def test_the_rest_of_a_cut_wait_may_be_it_or_another_one() -> None:
+    """Two waits of 30 to 100 and 0 to 70, or one of 30 to 100: never 170 in total."""
+    row = ss.latency(bounded(CUT, REST, unknown=(230, 300))).row(0, named=True)
+    figures = {name: (row[name], row[f"{name}_high"]) for name in ("total", "mean", "p50", "max")}
+    assert figures == {"total": (30, 100), "mean": (15, 100), "p50": (0, 100), "max": (30, 100)}
+
+
+def test_unknown_time_may_belong_to_any_group_that_is_not_one_of_threads() -> None:
+    """The ledger has no wait in it, but there may have been one, of whatever cause."""
+    measured = {"ts_ready": 100, "ts_run": 110, "wait": 10, "wait_high": 10}
+    other = {"ts_ready": 120, "ts_run": 125, "wait": 5, "wait_high": 5, "cause": "new"}
+    frame = ss.latency(bounded(measured, other, unknown=(500, 600)), by="cause")
+    assert frame.select("cause", "total", "total_high").rows() == [
+        ("wake", 10, 110),
+        ("new", 5, 105),
+    ]
+
+
+def test_a_wait_of_which_only_the_end_was_seen_lasted_as_long_as_it_was_queued() -> None:
+    queued = {"ts_enqueued": 100, "ts_run": 150, "queue": 50, "wait_high": 90, "censored": "left"}
+    row = ss.latency(bounded(queued)).row(0, named=True)
+    assert (row["n_excluded"], row["max"], row["max_high"]) == (1, 50, 90)
 
 
 def test_time_buckets_count_a_wait_where_it_began() -> None:
@@ -148,24 +208,33 @@ def test_agrees_with_the_definition_spelled_out(
         groups.setdefault((), [])
     expected = {}
     for key_, rows in groups.items():
-        ended = sorted(length for begin, length in rows if None not in (begin, length))  # type: ignore[type-var]
+        ended = [length for begin, length in rows if begin is not None and length is not None]
         cut = [1000 - begin for begin, length in rows if begin is not None and length is None]
+        # Of equal ones, those that went on are the longer.
+        every = sorted(
+            [*((length, False) for length in ended), *((length, True) for length in cut)]
+        )
 
-        def at(percent: int, values: list[int] = ended) -> int | None:  # type: ignore[assignment]
-            return values[math.ceil(percent * len(values) / 100) - 1] if values else None
+        def at(percent: int, values: list[tuple[int, bool]] = every) -> tuple[int | None, ...]:
+            if not values:
+                return None, None
+            length, is_open = values[math.ceil(percent * len(values) / 100) - 1]
+            return length, None if is_open else length
 
         expected[key_] = (
             len(ended),
             len(cut),
             sum(begin is None for begin, _ in rows),
-            sum(ended),  # type: ignore[arg-type]
-            at(7),
-            at(50),
-            at(90),
-            at(100),
+            sum(ended) + sum(cut),
+            *at(7),
+            *at(50),
+            *at(90),
+            *at(100),
             max(cut, default=None),
         )
-    columns = ["n", "n_censored", "n_excluded", "total", "p7", "p50", "p90", "max", "max_censored"]
+    columns = ["n", "n_censored", "n_excluded", "total"]
+    columns += [f"{name}{end}" for name in ("p7", "p50", "p90", "max") for end in ("", "_high")]
+    columns += ["max_censored"]
     assert {row[: len(by)]: row[len(by) :] for row in got.select(*by, *columns).rows()} == expected
 
 

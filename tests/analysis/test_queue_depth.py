@@ -102,6 +102,7 @@ def test_the_summary_is_weighted_by_time(trace: ss.Trace) -> None:
         "observed": 900,
         "unknown": 0,
         "mean": 2.0,
+        "mean_high": 2.0,
         "p50": 2,
         "p90": 3,
         "p99": 3,

@@ -596,8 +596,9 @@ def test_the_bully_is_found(tmp_path: Path) -> None:
     frame = ss.starvation(trace)
     worst = frame.row(0, named=True)
     assert (worst["comm"], worst["prio"], worst["culprit"]) == ("patient", 139, "greedy")
-    # It waited for 1.2 s; a switch of its CPU is missing in between, which may have run it.
-    assert (worst["wait"] > 800 * MS, worst["censored"]) == (True, "right")
+    # It waited for 1.2 s. A switch of its CPU is missing in between, away from a thread whose
+    # leaving this kernel never reports: it was not to this thread.
+    assert (worst["wait"] > 1_100 * MS, worst["censored"]) == (True, "none")
     for comm in ("even-a", "even-b", "clerk"):
         row = frame.filter(comm=comm).row(0, named=True)
         assert row["culprit"] == "bully"
@@ -815,7 +816,7 @@ def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[
         lines = capsys.readouterr().out.rstrip().splitlines()
         assert len(lines) == 5
         assert lines[2].startswith("0 episodes of 100s or more")
-        assert lines[-1].startswith("the longest wait measured was ")
+        assert lines[-1].startswith("the longest wait was ")
 
 
 @pytest.mark.parametrize(

@@ -298,10 +298,10 @@ def test_a_pending_wake_of_a_preempted_thread_was_spurious(engine: Engine) -> No
         """
         A running@0 0..10 preempted
         A unknown 10..20 woken
-        A runnable@0 20..100 window
+        A runnable 20..100 window
         A unknown run=0 cpu -/-/0: -+-=- left
         A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=0 right
-        A wake waking=20 ready=20 by ?@0 cpu 0/0/-: -+-=80 right
+        A wake waking=20 ready=20 by ?@0 cpu 0/-/-: -+-=80 right
         spurious_wakeups 1
         unseen_switch_ins 1
         """
@@ -415,9 +415,9 @@ def test_nothing_is_known_before_the_first_event(engine: Engine) -> None:
         """
         A sleeping 10..100 window
         B running@0 10..100 window
-        C runnable@0 20..100 window
+        C runnable 20..100 window
         B unknown run=10 cpu -/-/0: -+-=- left
-        C wake waking=20 ready=20 by ?@0 cpu -/0/-: -+-=80 right
+        C wake waking=20 ready=20 by ?@0 cpu -/-/-: -+-=80 right
         """
     )
 
@@ -589,11 +589,11 @@ def test_evidence_tells_who_runs_where_nobody_was_known(engine: Engine) -> None:
         ncpu=2,
     ) == lines(
         """
-        B runnable@1 30..100 window
+        B runnable 30..100 window
         A running@0 30..100 window
-        C runnable@1 70..100 window
-        B wake waking=30 ready=30 by ?@0 cpu -/1/-: -+-=70 right
-        C wake waking=70 ready=70 by ?@0 cpu -/1/-: -+-=30 right
+        C runnable 70..100 window
+        B wake waking=30 ready=30 by ?@0 cpu -/-/-: -+-=70 right
+        C wake waking=70 ready=70 by ?@0 cpu -/-/-: -+-=30 right
         """
     )
 

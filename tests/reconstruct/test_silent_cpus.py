@@ -72,7 +72,7 @@ def test_a_complete_trace_has_no_hole(tmp_path: Path) -> None:
 def test_a_cpu_that_is_named_and_has_no_line_is_one_hole(tmp_path: Path) -> None:
     about, losses = decode(tmp_path, [line for line in world() if line[1] == 0])
     assert about["ncpu"] == 2
-    assert rows(losses) == [(1, 0, 292 * MS, None, "absent")]
+    assert rows(losses) == [(1, 0, 292 * MS, None, "unrecorded")]
     assert about["per_cpu"][1]["unknown"] == 292 * MS
 
 

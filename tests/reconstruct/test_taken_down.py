@@ -69,7 +69,7 @@ def test_a_cpu_that_comes_back_is_found_with_its_idle_thread(engine: Engine) -> 
     assert answer(engine, back, "stopper", "stop")[1:] == [
         "stopper running@1 25..30 lost",
         "stopper unknown 30..95 woken",
-        "stopper runnable@1 95..100 window",
+        "stopper runnable 95..100 window",
     ]
 
 

@@ -348,8 +348,9 @@ impl Survey {
                         hole(last, end, LossReason::EarlyEnd);
                     }
                 }
-                _ if self.unfinished || cpu.proof || !cpu.given.is_empty() => {
-                    hole(begin, end, LossReason::Absent)
+                _ if self.unfinished => hole(begin, end, LossReason::Absent),
+                _ if cpu.proof || !cpu.given.is_empty() => {
+                    hole(begin, end, LossReason::Unrecorded);
                 }
                 _ => {}
             }
@@ -596,7 +597,9 @@ impl Marking<'_> {
     #[inline]
     fn mark(&mut self, ts: i64) -> Result<()> {
         while let Some(hole) = self.holes.next_if(|hole| match hole.reason {
-            LossReason::LateStart | LossReason::Absent => hole.begin <= ts,
+            LossReason::LateStart | LossReason::Absent | LossReason::Unrecorded => {
+                hole.begin <= ts
+            }
             _ => hole.begin < ts,
         }) {
             self.sink.event(&Event::Loss {

@@ -236,6 +236,8 @@ categories! {
         ExitHole = "exit_hole",
         /// Other CPUs hand it threads, and no line of its own is there.
         Absent = "absent",
+        /// The same, and nothing says that any were lost: the CPU was left out on purpose.
+        Unrecorded = "unrecorded",
     }
 }
 

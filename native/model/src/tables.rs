@@ -25,7 +25,7 @@ use crate::event::{
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
-pub const SCHEMA_VERSION: u32 = 12;
+pub const SCHEMA_VERSION: u32 = 13;
 
 /// A column being filled.
 pub trait Column: Default {
@@ -614,6 +614,7 @@ table!(Waits, Wait, "waits" {
     placement: I64Opt,
     queue: I64Opt,
     wait: I64Opt,
+    wait_high: I64Opt,
     censored: Cat<Censored>,
 });
 

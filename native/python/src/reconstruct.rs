@@ -1,5 +1,7 @@
 //! States and waits of fact tables that already exist.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -11,7 +13,7 @@ use schedscope_model::tables::{self, Table};
 use schedscope_model::time::{FAR, check_length};
 use schedscope_trace::reconstruct::apart::Clocks;
 use schedscope_trace::reconstruct::facts::{self, Facts, TableIn};
-use schedscope_trace::reconstruct::{Counters, Reconstructor};
+use schedscope_trace::reconstruct::{Counters, Habits, Reconstructor};
 use schedscope_trace::store::{MOST_THREADS, MemoryStore, Store};
 use schedscope_trace::summary;
 
@@ -24,9 +26,10 @@ use schedscope_trace::summary;
 /// Linux's, each of which begins with a `waking` where these are recorded. `clocks`:
 /// the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
 /// nobody can tell). `uncounted`: nothing counts the events that were lost. `chosen`: utids of the
-/// threads that were recorded, where a filter left out all others.
+/// threads that were recorded, where a filter left out all others. `habits`: utids of threads, idle
+/// ones among them, whose leaving a CPU the kernel does not report.
 #[pyfunction]
-#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false, chosen=None))]
+#[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false, chosen=None, habits=None))]
 #[expect(clippy::too_many_arguments, reason = "Python's keywords")]
 pub fn reconstruct<'py>(
     py: Python<'py>,
@@ -38,6 +41,7 @@ pub fn reconstruct<'py>(
     clocks: Option<(Vec<u16>, Option<i64>, i64)>,
     uncounted: bool,
     chosen: Option<Vec<u32>>,
+    habits: Option<Vec<u32>>,
 ) -> Result<Bound<'py, PyDict>> {
     let read = |name| rows_in(&facts, name);
     let (switches, wakeups, migrations, yields, losses) = (
@@ -83,6 +87,9 @@ pub fn reconstruct<'py>(
             .expecting_one_enqueued(linux && !every_waking)
             .with_uncounted_losses(uncounted)
             .with_chosen_threads(chosen.is_some())
+            .with_habits(habits.map_or(Habits::Nobodys, |utids| {
+                Habits::Of(Arc::new(utids.into_iter().collect()))
+            }))
             .with_clocks(clocks.map(|(clock, width, moved)| Clocks {
                 clock,
                 width,

@@ -13,7 +13,7 @@ use crate::pipeline::Pipeline;
 use crate::realign::Realign;
 use crate::reconstruct::clocks::{self, Examiner, Offset};
 use crate::reconstruct::recorded::{Chosen, Suspicion};
-use crate::reconstruct::{Reconstructor, Unreported};
+use crate::reconstruct::{Habits, Reconstructor, Unreported};
 use crate::store::Store;
 use crate::summary::TraceJson;
 
@@ -36,6 +36,8 @@ pub fn convert<S: Store>(
     mut store: impl FnMut() -> Result<S>,
     progress: &mut Progress<'_>,
 ) -> Result<(S, TraceJson)> {
+    // A pipe is read once.
+    let again = path.is_file() || path.is_dir();
     let mut pass = |known: &Known, options: &Options, progress: &mut Progress<'_>| {
         let mut store = store()?;
         let chores = Arc::default();
@@ -51,6 +53,11 @@ pub fn convert<S: Store>(
         pipeline = pipeline
             .with_clocks(clocks::known(&known.offsets, info.ncpu))
             .with_unreported(&known.unreported)
+            .with_habits(match &known.habits {
+                Some(habits) => Habits::Of(Arc::clone(habits)),
+                None if again && options.chosen.is_none() => Habits::Presumed,
+                None => Habits::Nobodys,
+            })
             .with_chosen(options.chosen.as_deref());
         let end = match clocks::ahead(&known.offsets, info.ncpu) {
             None => ahead::run(&mut *source, &mut pipeline, options.jobs, &chores)?,
@@ -79,8 +86,9 @@ pub fn convert<S: Store>(
         let hides = found.shows_loss();
         let json = TraceJson::new(path, format, &info, &end, &summary, &known.offsets, hides);
         if !info.uncounted && !hides {
-            found = Unreported::default();
+            found.breaks.clear();
         }
+        found.as_presumed |= !again || options.chosen.is_some();
         let anywhere = if inferred { end.anywhere } else { Vec::new() };
         let suspicion = summary.suspicion.take();
         Ok::<_, Error>(Reading {
@@ -96,8 +104,7 @@ pub fn convert<S: Store>(
     let mut known = Known::default();
     let mut options = options.clone();
     let mut last = pass(&known, &options, progress)?;
-    // A pipe is read once.
-    if !(path.is_file() || path.is_dir()) {
+    if !again {
         return Ok((last.store, last.json));
     }
     if !last.anywhere.is_empty() {
@@ -122,9 +129,10 @@ pub fn convert<S: Store>(
     }
     // Where a source that counts is no longer believed, more breaks show.
     for _ in 0..READINGS {
-        if last.found.is_empty() {
+        if last.found.is_settled() {
             break;
         }
+        known.habits = Some(Arc::clone(&last.found.habits));
         known.unreported = last.found;
         drop(last.store);
         last = pass(&known, &options, progress)?;
@@ -155,6 +163,8 @@ struct Known {
     /// Losses without a place: CPU (None: any) and how many.
     anywhere: Vec<(Option<u16>, u64)>,
     unreported: Unreported,
+    /// Threads whose leaving the kernel does not report.
+    habits: Option<Arc<FxHashSet<u32>>>,
 }
 
 /// What one reading makes of a trace.

@@ -19,7 +19,7 @@ use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
 use crate::reconstruct::apart::Clocks;
 use crate::reconstruct::recorded::{Departures, InEverySwitch, KernelThreads, Suspicion};
-use crate::reconstruct::{Reconstructor, Unreported};
+use crate::reconstruct::{Habits, Reconstructor, Unreported};
 use crate::store::Store;
 
 pub struct Pipeline<'a, S: Store> {
@@ -41,6 +41,7 @@ pub struct Pipeline<'a, S: Store> {
     enqueued_once: bool,
     uncounted: bool,
     unreported: Option<&'a Unreported>,
+    habits: Habits,
     /// Threads whose events alone were recorded, by tid; None: all were.
     chosen: Option<&'a FxHashSet<u32>>,
     /// The source says that a filter left out events.
@@ -122,6 +123,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             enqueued_once: !info.has_waking && info.linux_priorities,
             uncounted: info.uncounted,
             unreported: None,
+            habits: Habits::Nobodys,
             chosen: None,
             told_filtered: info.filtered,
             all_threads: info.all_threads || info.origin != Origin::Linux,
@@ -189,6 +191,13 @@ impl<'a, S: Store> Pipeline<'a, S> {
         self
     }
 
+    /// What is known of threads whose leaving the kernel does not report.
+    #[must_use]
+    pub fn with_habits(mut self, habits: Habits) -> Self {
+        self.habits = habits;
+        self
+    }
+
     /// The recording is of these threads only, by tid.
     #[must_use]
     pub fn with_chosen(mut self, chosen: Option<&'a FxHashSet<u32>>) -> Self {
@@ -249,7 +258,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         let identity = &self.identity;
         let (uncounted, unreported) = (self.uncounted, self.unreported);
         let chosen = self.chosen.is_some();
-        let clocks = &self.clocks;
+        let (clocks, habits) = (&self.clocks, &self.habits);
         let idle = &self.idle_at_first;
         Some(self.reconstruction.get_or_insert_with(|| {
             let mut new = Reconstructor::new(ncpu, begin.map_or(ts, |begin| begin.min(ts)))
@@ -257,7 +266,8 @@ impl<'a, S: Store> Pipeline<'a, S> {
                 .expecting_one_enqueued(enqueued_once)
                 .with_uncounted_losses(uncounted)
                 .with_chosen_threads(chosen)
-                .with_clocks(clocks.clone());
+                .with_clocks(clocks.clone())
+                .with_habits(habits.clone());
             new.begin_idle(idle.iter().copied());
             if let Some(known) = unreported {
                 new = new.with_unreported(known);

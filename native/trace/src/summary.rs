@@ -162,6 +162,7 @@ pub fn counters(counters: &Counters) -> Value {
         "wakes_before_switch_out": counters.wakes_before_switch_out,
         "contradictions": counters.contradictions,
         "chain_breaks": counters.chain_breaks,
+        "unreported_leavings": counters.unreported_leavings,
         "unseen_switch_ins": counters.unseen_switch_ins,
         "unseen_moves": counters.unseen_moves,
         "first_sights": counters.first_sights,

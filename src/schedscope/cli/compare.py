@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import Column, choose
 
@@ -200,8 +200,8 @@ def _texts(frame: pl.DataFrame, *, several: bool) -> pl.DataFrame:
                 **({"setting": row["setting"]} if several else {}),
                 "thread": who,
                 "measure": row["measure"],
-                "a": _amount(row["a"], unit),
-                "b": _amount(row["b"], unit),
+                "a": _amounts(row["a"], row["a_high"], unit),
+                "b": _amounts(row["b"], row["b_high"], unit),
                 "difference": _amount(row["difference"], unit, sign=True),
                 "noise": _amount(row["noise"], unit),
                 "change": _change(row["difference_frac"]),
@@ -231,6 +231,13 @@ def _amount(value: float | None, unit: str, *, sign: bool = False) -> str:
     return "+" + text if sign and value > 0 else text
 
 
+def _amounts(low: float | None, high: float | None, unit: str) -> str:
+    least, most = _amount(low, unit), _amount(high, unit)
+    if low is None or high is None or least == most:
+        return least
+    return bounds.interval(low, high) if unit == "ns" else f"{least} to {most}"
+
+
 def _change(value: float | None) -> str:
     if value is None:
         return "-"
@@ -256,8 +263,19 @@ def _conclusion(
     import polars as pl
 
     tested = frame.filter(pl.col("verdict") != "untested")
-    differ = tested.filter(pl.col("verdict") != "within noise")
-    lines = [
+    differ = tested.filter(pl.col("verdict").is_in(["more", "less"]))
+    unclear = tested.filter(pl.col("verdict") == "unclear")
+    whole = frame.filter(pl.col("thread").is_null())
+    lines = []
+    for label, side in zip(labels, ("a", "b"), strict=False):
+        least = whole[f"coverage_{side}"].min()
+        if covered := bounds.coverage_line(least, label):  # type: ignore[arg-type]
+            lines.append(covered)
+    if unclear.height:
+        lines.append(
+            f"{unclear.height} differences are unclear: the missing events may be the reason"
+        )
+    lines += [
         f"{differ.height} of {tested.height} differences that could be tested are larger than their"
         f" noise ({confidence:g} % for the rows of all threads together, and for those of thread"
         " groups)"

@@ -1,10 +1,9 @@
 """How long did threads wait for a CPU, who, and why?
 
 A wait runs from the moment a thread could run (it was woken, created or preempted, or
-it yielded) to the moment it ran. Quantiles are exact order statistics over
-the waits recorded from start to end; waits unfinished when last observed are
-counted, and the longest of them is shown as a lower bound where it exceeds the
-maximum.
+it yielded) to the moment it ran. Quantiles are exact order statistics. Where events
+are missing, a figure is shown as the two values between which it lies, or as a
+lower bound (>=).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
@@ -108,21 +107,30 @@ def run(args: argparse.Namespace) -> Answer:
     if args.sort:
         frame = frame.sort(args.sort, descending=True, nulls_last=True)
     rows = len(frame)
-    totals = frame.select(pl.col("n", "n_censored", "n_excluded", "total").sum()).row(0, named=True)
+    sums = ("n", "n_censored", "n_excluded", "total", "total_high")
+    totals = frame.select(pl.col(*sums).sum()).row(0, named=True)
+    measured = (frame["coverage"] * frame["total_high"]).sum()
+    possible = totals["total_high"]
+    totals["coverage"] = measured / possible if possible else 1.0
     frame = frame[: _options.top(args, ROWS)]
     about = {**headline.about(trace), "all": totals}
-    head = [*headline.headline(trace), _totals(totals), ""]
+    covered = bounds.coverage_line(totals["coverage"])
+    first = [covered] if covered and totals["coverage"] < bounds.BARELY_COVERED else []
+    head = [*headline.headline(trace), *first, _totals(totals), ""]
     foot = []
+    if covered and not first:
+        foot.append(covered)
     if frame["n_censored"].sum():
         foot.append("unfinished: waits not over when last observed; >= marks a lower bound")
     if args.kaplan_meier:
+        foot.append("quantiles: estimates, if waits were cut independently of their length")
         from schedscope.analysis.survival.survival import EXACT, STEP
 
         if totals["n"] + totals["n_censored"] > EXACT:
             foot.append(f"quantiles: up to {STEP:.1%} too long, since lengths are counted in steps")
     names = ["ts", *by, "n", "n_censored?", "n_excluded?", "total", "mean", "p*", "max", "ts_max"]
     narrow = "p99.9 n_excluded mean p90 total ts_max"
-    shown = _marked(frame)
+    shown = bounds.with_intervals(frame)
     return Answer(
         frame,
         choose(shown, names, question="latency", narrow=narrow, origin=trace.origin),
@@ -174,22 +182,10 @@ def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
 
 def _totals(row: dict[str, int]) -> str:
-    parts = [f"{units.several(row['n'], 'wait')}, {units.duration(row['total'])} in total"]
+    total = bounds.interval(row["total"], row.get("total_high", row["total"]))
+    parts = [f"{units.several(row['n'], 'wait')}, {total} in total"]
     if row["n_censored"]:
         parts.append(f"{row['n_censored']:,} unfinished when last observed")
     if row["n_excluded"]:
         parts.append(f"{row['n_excluded']:,} excluded: start not recorded")
     return "; ".join(parts)
-
-
-def _marked(frame: pl.DataFrame) -> pl.DataFrame:
-    """The longest wait as text: an unfinished wait may be the longest of all."""
-    longest = [
-        f">={units.duration(unfinished)}"
-        if unfinished is not None and unfinished > (most or 0)
-        else units.duration(most)
-        for most, unfinished in frame.select("max", "max_censored").iter_rows()
-    ]
-    import polars as pl
-
-    return frame.with_columns(pl.Series("max", longest, dtype=pl.String))

@@ -17,6 +17,7 @@ from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
+from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -106,13 +107,14 @@ def run(args: argparse.Namespace) -> Answer:
     if args.by != "all":
         # In the table "none" says more than "-".
         shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
+    shown = with_intervals(shown, {"mean": lambda depth: f"{depth:.4g}"})
     names = [] if args.by == "all" else ["cpu"]
     names += ["mean", "p*", "max", "ts_max", "overload_frac", "waiting", "waiting_unknown?"]
     names += ["unknown", "n", "n_censored?", "n_excluded?"]
     narrow = "waiting_unknown ts_max n_censored n_excluded n p90 unknown waiting"
     return Answer(
         frame,
-        choose(frame, names, question="queue_depth_summary", narrow=narrow, origin=trace.origin),
+        choose(shown, names, question="queue_depth_summary", narrow=narrow, origin=trace.origin),
         about=about,
         head=[*head, totals, ""],
         notes=foot,

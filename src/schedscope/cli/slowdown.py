@@ -11,6 +11,7 @@ import argparse
 from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer
+from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
 
 NAME = "slowdown"
@@ -42,13 +43,15 @@ def run(args: argparse.Namespace) -> Answer:
     trace = _options.open_input(args)
     frame = slowdown(trace, by=by, where=_options.where(args, trace))
     shown = frame.head(args.top) if args.top else frame
+    worded = with_intervals(shown, {"slowdown": lambda value: f"{value:.4g}"})
     keys = frame.columns[: frame.columns.index("threads")]
     names = [*keys, "threads", "wall", "cpu", "waiting", "preempted", "unknown?", "ratio"]
     narrow = "n_censored unknown threads preempted"
     return Answer(
         shown,
-        choose(frame, [*names, "slowdown", "n_censored?"], question="slowdown", narrow=narrow),
+        choose(worded, [*names, "slowdown", "n_censored?"], question="slowdown", narrow=narrow),
         about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         rows_in_all=frame.height,
+        shown=worded,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import Column, choose
 
@@ -82,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     """Episodes, each in a sentence and a row; or sums of them."""
     from schedscope.analysis.starvation.episode_interference import episode_interference
+    from schedscope.analysis.starvation.possible import possible_episodes
     from schedscope.analysis.starvation.starvation import starvation, starvation_summary
     from schedscope.analysis.weights import weight_notes
 
@@ -100,6 +101,11 @@ def run(args: argparse.Namespace) -> Answer:
     total = starvation_summary(trace, by="all", where=where, **limits).row(0, named=True)
     about = {**headline.about(trace), "limits": limits, "all": total}
     head = [*headline.headline(trace), _totals(total, limits), ""]
+    if limits["threshold"]:
+        may = possible_episodes(trace, units.nanoseconds(limits["threshold"]), where)
+        about["possible"] = may
+        if may:
+            head.insert(-1, f"{units.several(may, 'more wait')} may have lasted that long")
     about["weights"] = [] if alone else weight_notes(trace)
     notes = [f"weights: {note}" for note in about["weights"]]
     if alone and not total["n"]:
@@ -170,11 +176,11 @@ def _longest(trace: Trace, where: pl.Expr | None) -> str:
     from schedscope.analysis.latency import latency
 
     waits = latency(trace, by="all", where=where).row(0, named=True)
-    if not waits["n"]:
-        return "no wait was measured"
+    if waits["max"] is None:
+        return "no wait was recorded"
     return (
-        f"the longest wait measured was {units.duration(waits['max'])}: --threshold lowers the"
-        " limit, and `wait-breakdown --by wait` shows what each wait was spent on"
+        f"the longest wait was {bounds.interval(waits['max'], waits['max_high'])}: --threshold"
+        " lowers the limit, and `wait-breakdown --by wait` shows what each wait was spent on"
     )
 
 

@@ -35,6 +35,11 @@ NUMBERS = {
     "p99": pl.Int64,
     "p99.9": pl.Int64,
     "max": pl.Int64,
+    "total_high": pl.Int64,
+    "mean_high": pl.Float64,
+    "p99_high": pl.Int64,
+    "max_high": pl.Int64,
+    "coverage": pl.Float64,
     "waiting_frac": pl.Float64,
     "busy_frac": pl.Float64,
 }

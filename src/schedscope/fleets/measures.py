@@ -18,6 +18,11 @@ LEAST_WAITS = 100
 """With fewer, p99 is the longest wait alone."""
 
 
+LEAST_COVERAGE = 0.95
+"""With less of its waiting time measured, a trace shows less than there was: a host that loses
+events would look like one that waits little."""
+
+
 @dataclass(frozen=True)
 class Host:
     """The traces of one host, a row each, a column for each of `MEASURES`: natural logarithms."""
@@ -42,7 +47,14 @@ def comparable(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("host").is_not_null(),
         pl.col("level") != "violated",
         pl.col("n") >= LEAST_WAITS,
+        _is_covered(table),
     )
+
+
+def _is_covered(table: pl.DataFrame) -> pl.Expr:
+    if "coverage" not in table.columns:
+        return pl.lit(True)
+    return pl.col("coverage").fill_null(1.0) >= LEAST_COVERAGE
 
 
 def left_out(table: pl.DataFrame) -> dict[str, int]:
@@ -55,6 +67,8 @@ def left_out(table: pl.DataFrame) -> dict[str, int]:
         .then(pl.lit("contradict themselves"))
         .when(pl.col("n") < LEAST_WAITS)
         .then(pl.lit(f"have fewer than {LEAST_WAITS} waits"))
+        .when(~_is_covered(table))
+        .then(pl.lit(f"have less than {LEAST_COVERAGE:.0%} of their waiting time measured"))
     )
     counts = read.select(reason=reason).drop_nulls().group_by("reason").len().sort("reason")
     return dict(counts.iter_rows())

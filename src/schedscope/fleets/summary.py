@@ -21,7 +21,7 @@ from schedscope.processes import NoMatchError, named, of_processes
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-FORMAT = 1
+FORMAT = 2
 """Of the document; a summary of another one is made again."""
 
 
@@ -80,6 +80,8 @@ def summarise(trace: Trace, select: Mapping[str, Any] | None = None) -> dict[str
             "events": trace.events,
             **{name: whole[name] for name in ("n", "n_censored", "n_excluded", "total", "mean")},
             **{name: whole[name] for name in ("p50", "p90", "p99", "p99.9", "max")},
+            **{f"{name}_high": whole[f"{name}_high"] for name in ("total", "mean", "p99", "max")},
+            "coverage": whole["coverage"],
             "waiting_frac": whole["total"] / capacity if capacity else None,
             "busy_frac": running / (running + idle) if running + idle else None,
         },

@@ -20,7 +20,9 @@ _DRAWN = {
     "less": (COLORS[0], "less in {}"),
     "more": (COLORS[1], "more in {}"),
     "within noise": (_GREY, "within the noise"),
+    "unclear": (_GREY, "unclear: events are missing"),
 }
+_UNPROVEN = ("within noise", "unclear")
 _COLUMNS = ("setting", "thread", "role", "measure", "a", "difference", "noise", "verdict")
 
 
@@ -98,7 +100,7 @@ def _ends(rows: pl.DataFrame, limit: float | None) -> tuple[float, float]:
     """Room for every difference that was proven, and for most others, but no desert."""
     if limit is not None:
         return -limit, limit
-    proven = rows.filter(pl.col("verdict") != "within noise")
+    proven = rows.filter(~pl.col("verdict").is_in(_UNPROVEN))
     far = [abs(x) + half for x, half in proven.select("x", "half").iter_rows()]
     usual = rows.select((pl.col("x").abs() + pl.col("half")).quantile(0.6)).item() or 0.1
     end = max([*far, min(usual, 1.0), 0.02]) * 1.08
@@ -117,7 +119,7 @@ def _line(axes: Axes, y: int, row: dict[str, object], ends: tuple[float, float])
         if cut:
             axes.plot([at], [y], marker, color=color, markersize=6, clip_on=False)
     if left <= x <= right:
-        fill = "white" if row["verdict"] == "within noise" else color
+        fill = "white" if row["verdict"] in _UNPROVEN else color
         axes.plot([x], [y], "o", color=color, markerfacecolor=fill, markersize=6, zorder=3)
     else:
         at, side = (left, "left") if x < left else (right, "right")

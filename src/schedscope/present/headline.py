@@ -82,8 +82,13 @@ def _gaps(trace: Trace) -> list[str]:
     found += _offline(gone.group_by("cpu").agg(pl.col("dur").sum()).sort("cpu"), trace.duration)
     for reason, intervals, count in sorted(losses.iter_rows()):
         if reason == "chain_break":
-            intervals -= gone["broken"].sum()
-        if not intervals:
+            habit = (trace.info.get("reconstruction") or {}).get("unreported_leavings") or 0
+            intervals -= gone["broken"].sum() + habit
+            if habit:
+                found.append(
+                    f"{several(habit, 'switch', 'switches')} that this kernel never reports"
+                )
+        if intervals <= 0:
             continue
         if reason == "chain_break":
             found.append(several(intervals, "prev/next mismatch", "prev/next mismatches"))
@@ -140,6 +145,8 @@ def _lost(reason: str, intervals: int, count: int) -> str:
     """One kind of loss: how much, and why."""
     if reason == "absent":
         return f"no events from {several(intervals, 'CPU')}, where there must have been some"
+    if reason == "unrecorded":
+        return f"{several(intervals, 'CPU')} not recorded"
     if reason == "truncated":
         where = several(intervals, "place")
         return f"{_events(count)} lost where the file is cut or damaged, in {where}"

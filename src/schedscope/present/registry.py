@@ -123,6 +123,16 @@ total           |                   | time  | sum of the lengths
 total_censored  | unfinished total  | time  | sum of the lengths so far of the unfinished ones
 mean            |                   | time  | mean
 max             |                   | time  | largest
+total_high      | total at most     | time  | upper bound of the sum, where events are missing
+mean_high       | mean at most      | time  | upper bound of the mean
+a_high | a at most | number | upper bound of the first setting's value
+b_high | b at most | number | upper bound of the other setting's value
+coverage_a | coverage a | share | measured part of the time that may have been waited in `a`
+coverage_b | coverage b | share | measured part of the time that may have been waited in `b`
+slowdown_high | slowdown at most | number | upper bound of the slowdown
+max_high | max at most | time | upper bound of the largest; null if that was not over at the end
+coverage | | share | measured part of the time that may have been waited
+wait_high | wait at most | time | upper bound of the wait; null where nothing bounds it
 max_censored    | max unfinished    | time  | longest unfinished one, as far as it was observed
 longest         |                   | time  | longest one
 wait            |                   | time  | time waited for a CPU
@@ -639,6 +649,7 @@ def meanings() -> dict[str, Meaning]:
 
 
 _QUANTILE = re.compile(r"p\d+(\.\d+)?")
+_HIGH_QUANTILE = re.compile(r"p\d+(\.\d+)?_high")
 
 
 def is_quantile(name: str) -> bool:
@@ -665,6 +676,10 @@ def meaning(name: str, question: str = "") -> Meaning | None:
         found = meanings().get(f"{question}.p")
         kind: Kind = found.kind if found else "time"
         return Meaning(name, name, kind, f"{name[1:]}th percentile", question)
+    if found is None and _HIGH_QUANTILE.fullmatch(name):
+        low = name.removesuffix("_high")
+        doc = f"upper bound of the {low[1:]}th percentile"
+        return Meaning(name, f"{low} at most", "time", doc, question)
     return found
 
 

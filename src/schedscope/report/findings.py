@@ -7,6 +7,7 @@ from html import escape
 
 from schedscope import units
 from schedscope.analysis.latency import latency
+from schedscope.present import bounds
 from schedscope.report.section import Section, call, prose
 from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
@@ -108,13 +109,10 @@ def tiles(subject: Subject) -> str:
     capacity = trace.duration * trace.ncpu
     found = [("waits", units.count(whole["n"]))]
     found += [
-        (name, units.duration(whole[column]))
+        (name, bounds.interval(whole[column], whole[f"{column}_high"]))
         for name, column in (("median wait", "p50"), ("99 % within", "p99"), ("longest", "max"))
         if whole["n"]
     ]
-    if whole["n"] and (whole["max_censored"] or 0) > whole["max"]:
-        # One that was not seen to end is longer still.
-        found[-1] = ("longest", f"at least {units.duration(whole['max_censored'])}")
     if per_cpu and capacity:
         found += [
             (word, units.percent(sum(cpu[name] for cpu in per_cpu) / capacity))

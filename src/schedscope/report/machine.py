@@ -22,7 +22,7 @@ from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.subject import Subject
-from schedscope.report.waiting import latency_columns
+from schedscope.report.waiting import latency_table
 from schedscope.trace import Trace
 
 _MANY, _COLUMNS = 200_000, 1200
@@ -69,7 +69,7 @@ def cpus(subject: Subject) -> Section:
         drawn
         + _by_place(trace, frame, ["n", "total", "max"], "total", "latency")
         + text
-        + html_table(shown, latency_columns(shown, "cpu", trace), "cpus"),
+        + latency_table(shown, "cpu", trace, "cpus"),
         ("queue-depth", "latency --by cpu"),
     )
 

@@ -9,6 +9,7 @@ import polars as pl
 from schedscope import units
 from schedscope.analysis.latency import latency
 from schedscope.analysis.worst_waits import worst_waits
+from schedscope.present import bounds
 from schedscope.report.subject import Subject
 from schedscope.trace import Trace
 
@@ -40,12 +41,16 @@ def summary(subject: Subject) -> list[str]:
             f" {_cpus(trace.ncpu)}: each of {units.count(whole['n'])} found one free.",
             *_busy(trace),
         ]
-    found = [
-        f"{who} waited for a CPU {units.several(whole['n'], 'time')}, {text(whole['total'])} in"
+    total = bounds.interval(whole["total"], whole["total_high"])
+    of = "all threads" if subject.where is None else "the selected threads"
+    covered = bounds.coverage_line(whole["coverage"], of)
+    found = [f"{covered}."] if covered else []
+    found.append(
+        f"{who} waited for a CPU {units.several(whole['n'], 'time')}, {total} in"
         f" total, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
-        f" Half of the waits lasted at most {text(whole['p50'])},"
+        f" Half of the waits lasted at most {bounds.interval(whole['p50'], whole['p50_high'])},"
         f" {_tail(whole)}."
-    ]
+    )
     found += _worst(subject)
     found += _most(subject, whole["total"])
     found += _causes(subject, whole["total"])
@@ -57,8 +62,8 @@ def summary(subject: Subject) -> list[str]:
 def _tail(row: dict[str, Any]) -> str:
     """The worst in a hundred, where there are so many."""
     if row["n"] < 100:
-        return f"the longest {units.duration(row['max'])}"
-    return f"one in a hundred longer than {units.duration(row['p99'])}"
+        return f"the longest {bounds.interval(row['max'], row['max_high'])}"
+    return f"one in a hundred longer than {bounds.interval(row['p99'], row['p99_high'])}"
 
 
 def _unseen(row: dict[str, Any]) -> list[str]:
@@ -71,9 +76,8 @@ def _unseen(row: dict[str, Any]) -> list[str]:
         parts.append(f"the start of {units.several(before, 'wait')} was not recorded")
     if not parts:
         return []
-    end = "neither is" if len(parts) == 2 else "they are not" if still + before > 1 else "it is not"
     text = " and ".join(parts)
-    return [f"{text[0].upper()}{text[1:]}; {end} in the numbers above."]
+    return [f"{text[0].upper()}{text[1:]}; the numbers above have what is known of them."]
 
 
 def _worst(subject: Subject) -> list[str]:

@@ -14,7 +14,8 @@ from schedscope.analysis.survival.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.plot.starvation import TOP, names_drawn
 from schedscope.plot.style import short
-from schedscope.present.columns import Column, choose
+from schedscope.present.bounds import with_intervals
+from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.subject import Subject
@@ -71,7 +72,7 @@ def who(subject: Subject) -> Section:
         "One line for each thread name, most waiting time first. Half of the waits do"
         " not exceed p50; one in a hundred exceeds p99. The scale is logarithmic.",
         figure(drawn, "quantiles of the wait by thread name", "who")
-        + html_table(frame.head(20), latency_columns(frame, "comm", subject.trace), "who"),
+        + latency_table(frame.head(20), "comm", subject.trace, "who"),
         subject.commands("latency --by comm"),
     )
 
@@ -82,7 +83,7 @@ def why(subject: Subject) -> Section:
     frame = subject.ask(latency, by="cause").filter(pl.col("n") + pl.col("n_censored") > 0)
     drawn = plot.survival(survival(trace, by="cause", where=where))
     body = figure(drawn, "share of waits that last longer", "why")
-    body += html_table(frame, latency_columns(frame, "cause", trace), "why")
+    body += latency_table(frame, "cause", trace, "why")
     commands = ["latency --by cause"]
     lost = preemption_loss(trace, where=where).head(6)
     if lost.height:
@@ -128,10 +129,12 @@ def when(subject: Subject) -> Section:
     )
 
 
-def latency_columns(frame: pl.DataFrame, by: str, trace: Trace) -> list[Column]:
-    """The columns of every table of waits."""
+def latency_table(frame: pl.DataFrame, by: str, trace: Trace, name: str) -> str:
+    """A table of waits, with both bounds of what is not known exactly."""
     names = [by, "n", "n_censored?", "total", "p50", "p90", "p99", "max", "ts_max"]
-    return choose(frame, names, question="latency", origin=trace.origin)
+    shown = with_intervals(frame)
+    columns = choose(shown, names, question="latency", origin=trace.origin)
+    return html_table(shown, columns, name)
 
 
 def bucket_for(duration: int) -> int:

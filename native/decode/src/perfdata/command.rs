@@ -36,12 +36,24 @@ pub fn is_system_wide(command: &[String]) -> bool {
 
 /// The options that leave out events of some threads, with their values.
 pub fn filters(command: &[String]) -> Vec<String> {
-    named(command, &FILTERS)
+    named(command, &FILTERS, |at| concerns_threads(command, at))
+}
+
+/// A `--filter` is of the event named before it: one of a timer leaves out no thread.
+fn concerns_threads(command: &[String], at: usize) -> bool {
+    let events = options(command).take_while(|(place, _)| *place < at);
+    let values = events.filter_map(|(place, word)| match word {
+        "-e" | "--event" => command.get(place + 1).map(String::as_str),
+        _ => word.strip_prefix("--event="),
+    });
+    let last = values.last();
+    !command[at].starts_with("--filter")
+        || last.is_none_or(|events| events.contains("sched") || events.contains('*'))
 }
 
 /// The options that name the programs or threads that were recorded, with their values.
 pub fn targets(command: &[String]) -> Vec<String> {
-    named(command, &TARGETS)
+    named(command, &TARGETS, |_| true)
 }
 
 /// `perf inject -s`: its file has, instead of each sample of a sleep that ended, the switch with
@@ -59,9 +71,10 @@ pub fn moves_switches(command: &[String]) -> bool {
     command.get(1).is_some_and(|word| word == "inject") && options(command).any(|(_, w)| merges(w))
 }
 
-fn named(command: &[String], names: &[&str]) -> Vec<String> {
+fn named(command: &[String], names: &[&str], counts: impl Fn(usize) -> bool) -> Vec<String> {
     let name = |word: &str| word.split('=').next().unwrap_or(word).to_owned();
-    let found = options(command).filter(|(_, word)| names.contains(&name(word).as_str()));
+    let found = options(command)
+        .filter(|(at, word)| names.contains(&name(word).as_str()) && counts(*at));
     let with_value = |(at, word): (usize, &str)| match command.get(at + 1) {
         Some(value) if !word.contains('=') && word != "--exclude-perf" => {
             format!("{word} '{value}'")
@@ -85,6 +98,8 @@ mod tests {
             words("perf record -a -e sched:sched_switch --filter prev_pid==7 -- x --filter y");
         assert_eq!(filters(&line), ["--filter 'prev_pid==7'"]);
         assert!(is_system_wide(&line) && targets(&line).is_empty());
+        let timer = "perf record -a -e sched:sched_switch -e timer:hrtimer_expire_entry --filter x";
+        assert!(filters(&words(timer)).is_empty());
         let line = words("perf record -e sched:* --exclude-perf --pid=7 -t 8");
         assert_eq!(filters(&line), ["--exclude-perf"]);
         assert_eq!(targets(&line), ["--pid=7", "-t '8'"]);

@@ -111,14 +111,22 @@ impl Apart {
             .max(0)
     }
 
-    /// What is certain of a wait in doubt: a bound of it, and the switch-in.
+    /// How long it was at most; None where nobody can tell.
+    pub fn most(&self, wait: i64) -> Option<i64> {
+        let off = self.clocks.width?.saturating_add(self.clocks.moved);
+        Some(wait.saturating_add(off))
+    }
+
+    /// What is certain of a wait in doubt: bounds of it, and the switch-in.
     pub fn parts(&self, wait: &Wait) -> [Wait; 2] {
         let least = wait.wait.map(|wait| self.least(wait));
+        let most = wait.wait.and_then(|wait| self.most(wait));
         let begun = Wait {
             ts_run: None,
             cpu: None,
             queue: None,
             wait: least,
+            wait_high: most,
             censored: Censored::Right,
             ..wait.clone()
         };
@@ -133,6 +141,7 @@ impl Apart {
             placement: None,
             queue: None,
             wait: None,
+            wait_high: None,
             censored: Censored::Left,
             ..wait.clone()
         };
@@ -172,6 +181,7 @@ mod tests {
             placement: None,
             queue: None,
             wait: Some(run - ready),
+            wait_high: Some(run - ready),
             censored: Censored::None,
         }
     }
@@ -210,10 +220,10 @@ mod tests {
             let [begun, ended] = apart(width).parts(&wait(ready, 120));
             assert_eq!((ended.ts_run, ended.wait), (Some(120), None));
             assert_eq!((begun.ts_run, begun.censored), (None, Censored::Right));
-            begun.wait
+            (begun.wait, begun.wait_high)
         };
-        assert_eq!(bounds(Some(10), 100), Some(7));
-        assert_eq!(bounds(Some(30), 100), Some(0));
-        assert_eq!(bounds(None, 100), Some(0));
+        assert_eq!(bounds(Some(10), 100), (Some(7), Some(33)));
+        assert_eq!(bounds(Some(30), 100), (Some(0), Some(53)));
+        assert_eq!(bounds(None, 100), (Some(0), None));
     }
 }

@@ -3,8 +3,8 @@
 //! Rules Doubt, Evidence and Found of docs/trace-model.md.
 
 use super::unreported::Break;
-use super::{CpuTotals, NOBODY, Reconstructor};
-use crate::model::event::{Censored, End, LossReason, State};
+use super::{CpuTotals, LeftUnseen, NOBODY, Reconstructor};
+use crate::model::event::{End, LossReason, State};
 use crate::model::tables::Loss;
 
 impl Reconstructor {
@@ -49,15 +49,20 @@ impl Reconstructor {
             (State::Running | State::Unknown, _) => None,
             (State::Runnable, Some(queue))
                 if thread.cpu == stayed_on
-                    && self.holes.moves_recorded()
+                    && !self.holes.is_unrecorded(queue)
                     && thread.wait.as_ref().is_some_and(|wait| {
                         // A CPU with a thread in its queue does not idle.
                         let idled = self.cpus[usize::from(queue)].idled;
-                        !wait.begun_before && idled <= wait.ts_enqueued.unwrap_or(since)
+                        let begun = !wait.begun_before || wait.ts_enqueued.is_some();
+                        begun && idled <= wait.ts_enqueued.unwrap_or(since)
                     }) =>
             {
-                let anywhere = self.uncounted;
-                self.holes.doubt_of_queued(utid, queue, since, t, anywhere)
+                if self.holes.moves_recorded() {
+                    let anywhere = self.uncounted;
+                    self.holes.doubt_of_queued(utid, queue, since, t, anywhere)
+                } else {
+                    self.holes.doubt_of_found_again(utid, since, t)
+                }
             }
             (State::Runnable, _) => self.holes.doubt_of_runnable(utid, since, t),
             _ => self.holes.doubt_of_absent(utid, since, t),
@@ -69,8 +74,7 @@ impl Reconstructor {
         thread.forget();
         if let Some(wait) = thread.wait.take() {
             thread.may_be_awake = wait.may_be_woken;
-            let until = from.max(wait.ts_ready);
-            self.write_wait(utid, &wait, None, until, Censored::Right);
+            self.cut_wait(utid, &wait, from);
         }
     }
 
@@ -85,7 +89,9 @@ impl Reconstructor {
         if totals.silent.take().is_some() {
             self.counters.contradictions += 1;
         }
+        let mut of_habit = None;
         if known {
+            let explained = self.one_switch_explains(cpu, utid, t);
             let totals = &self.cpus[usize::from(cpu)];
             let ts_begin = totals.confirmed;
             let found = Break {
@@ -94,13 +100,25 @@ impl Reconstructor {
                 begin: ts_begin,
                 end: t,
                 switches: totals.switches,
+                explained,
             };
             let (believed, left) = (found.believed, self.left(found.believed));
-            self.breaks.add(found, self.is_idle(believed), left);
+            let habit = self.breaks.add(found, self.is_idle(believed), left);
             self.clues.broken(believed, utid);
             self.lose_current(cpu);
             self.counters.chain_breaks += 1;
-            self.holes.break_chain(cpu, ts_begin, t);
+            if habit && self.recorded.is_none() {
+                self.counters.unreported_leavings += 1;
+                of_habit = Some(ts_begin);
+                if !self.is_idle(believed) {
+                    self.leave_unseen(cpu, believed, t);
+                    if self.is_idle(utid) {
+                        self.queue_is_empty(cpu, t);
+                    }
+                }
+            } else {
+                self.holes.break_chain(cpu, ts_begin, t);
+            }
             if self.holes.leaks_from(cpu, ts_begin, t).is_none() {
                 self.losses.push(Loss {
                     cpu: Some(cpu),
@@ -113,10 +131,84 @@ impl Reconstructor {
         }
         if !self.is_idle(utid) {
             self.thread(utid, t);
-            self.settle_found(utid, t);
+            match of_habit {
+                Some(since) => {
+                    self.settle(utid, t, Some(cpu));
+                    self.switched_in_within(utid, since, t);
+                }
+                None => self.settle_found(utid, t),
+            }
             self.unseat(utid, t);
         }
         false
+    }
+
+    /// Rule Habit: the thread had left `cpu` by `t`, to sleep or for its queue.
+    fn leave_unseen(&mut self, cpu: u16, utid: u32, t: i64) {
+        self.threads[utid as usize].left_unseen = true;
+        let left = LeftUnseen {
+            by: t,
+            rested: None,
+        };
+        self.left_unseen.insert(utid, left);
+        self.perhaps_queued.retain(|&(_, queued)| queued != utid);
+        self.perhaps_queued.push((cpu, utid));
+    }
+
+    /// `cpu` idles from `t` on, so nobody is in its queue.
+    #[cold]
+    pub(super) fn queue_is_empty(&mut self, cpu: u16, t: i64) {
+        let left = &mut self.left_unseen;
+        self.perhaps_queued.retain(|&(queue, utid)| {
+            if queue == cpu
+                && let Some(left) = left.get_mut(&utid)
+            {
+                left.rested = Some(t);
+            }
+            queue != cpu
+        });
+    }
+
+    /// Rule Habit: would one missing switch, to the thread that is found on `cpu` at `t`, explain
+    /// that another one was believed to run there? It would if the thread was waiting there, or if
+    /// nothing was known of it.
+    fn one_switch_explains(&mut self, cpu: u16, utid: u32, t: i64) -> bool {
+        if self.is_idle(utid) {
+            return true;
+        }
+        let thread = self.thread(utid, t);
+        match thread.state {
+            State::Unknown => true,
+            State::Running => false,
+            State::Runnable => thread.cpu.is_none_or(|queue| queue == cpu),
+            _ => thread.pending.is_some(),
+        }
+    }
+
+    /// Rule Habit: the thread was switched in at some time within `[begin, end)`, and waited until
+    /// then.
+    fn switched_in_within(&mut self, utid: u32, begin: i64, end: i64) {
+        let thread = &mut self.threads[utid as usize];
+        if let Some(wake) = thread.pending.take()
+            && thread.state.is_at_rest()
+        {
+            let wait = thread.confirm(&wake, None);
+            thread.state = State::Runnable;
+            thread.cpu = wake.target_cpu;
+            thread.wait = Some(wait);
+            self.counters.wakes_before_switch_out += 1;
+        }
+        let thread = &self.threads[utid as usize];
+        if thread.state != State::Runnable {
+            return;
+        }
+        let since = begin.max(thread.since).min(end);
+        self.close(utid, since, End::Lost);
+        let thread = &mut self.threads[utid as usize];
+        thread.forget();
+        if let Some(wait) = thread.wait.take() {
+            self.cut_wait(utid, &wait, since);
+        }
     }
 
     /// The thread is on a CPU and we did not see it get there: what we believed
@@ -147,8 +239,7 @@ impl Reconstructor {
         let (wait, last_event) = (thread.wait.take(), thread.last_event);
         thread.forget();
         if let Some(wait) = wait {
-            let until = last_event.max(wait.ts_ready);
-            self.write_wait(utid, &wait, None, until, Censored::Right);
+            self.cut_wait(utid, &wait, last_event);
         }
     }
 

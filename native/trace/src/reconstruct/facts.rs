@@ -589,7 +589,7 @@ impl Facts {
             let unseen_first = heads[4] == heads[table]
                 && matches!(
                     self.losses[at[4]].reason,
-                    LossReason::LateStart | LossReason::Absent
+                    LossReason::LateStart | LossReason::Absent | LossReason::Unrecorded
                 );
             let table = match (unseen_first, woken_first, moved_first) {
                 (true, ..) => 4,

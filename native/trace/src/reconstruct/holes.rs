@@ -32,17 +32,16 @@ impl Spans {
         (begin < until).then_some(begin)
     }
 
-    /// The end of what lies of the intervals in `[since, until)`, if anything does.
-    fn last_in(&self, since: i64, until: i64) -> Option<i64> {
-        let after = self.0.partition_point(|span| span.0 < until);
-        let end = self.0[..after].last()?.1.min(until);
-        (end > since).then_some(end)
-    }
 }
 
-/// The least time in which a waiting thread is moved, runs, sleeps, and is woken back onto the
-/// queue it left. The quickest of complete captures took 3 ms.
-const ROUND_TRIP: i64 = 250_000;
+/// In a hole of this length a CPU may take a waiting thread from another's queue, run it, and give
+/// it back: each of these takes some us. It is the length of the hole, not of the wait.
+pub const EXCURSION: i64 = 50_000;
+
+/// A hole that may hide all of an [`EXCURSION`].
+fn hides_excursion(begin: i64, end: i64) -> bool {
+    end.saturating_sub(begin) >= EXCURSION
+}
 
 /// CPUs that a thread may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,12 +82,20 @@ pub struct Holes {
     lost: Vec<Spans>,
     /// The same of all CPUs together.
     lost_anywhere: Spans,
+    /// The long ones of these, by CPU.
+    long_lost: Vec<Spans>,
+    /// CPUs that were not recorded. Nothing was lost there, but threads may have run there.
+    unrecorded: Vec<Spans>,
     /// Where switches alone are missing: broken chains, by CPU.
     broken: Vec<Spans>,
+    /// The long ones of these, by CPU.
+    long_broken: Vec<Spans>,
     /// The same of all CPUs together.
     broken_anywhere: Spans,
     /// Those of them in which events of any kind may be missing, by CPU; empty: nowhere.
     suspected: Vec<Spans>,
+    /// The long ones of these, by CPU; empty: nowhere.
+    long_suspected: Vec<Spans>,
     /// Where switches are missing again and again, by CPU; empty: nowhere.
     leaking: Vec<Spans>,
     /// By utid; None: every CPU.
@@ -103,9 +110,13 @@ impl Holes {
         Self {
             lost: vec![Spans::default(); ncpu as usize],
             lost_anywhere: Spans::default(),
+            long_lost: vec![Spans::default(); ncpu as usize],
+            unrecorded: Vec::new(),
             broken: vec![Spans::default(); ncpu as usize],
+            long_broken: vec![Spans::default(); ncpu as usize],
             broken_anywhere: Spans::default(),
             suspected: Vec::new(),
+            long_suspected: Vec::new(),
             leaking: Vec::new(),
             masks: Vec::new(),
             moves_recorded: false,
@@ -147,12 +158,39 @@ impl Holes {
     pub fn lose(&mut self, cpu: usize, begin: i64, end: i64) {
         self.lost[cpu].add(begin, end);
         self.lost_anywhere.add(begin, end);
+        if hides_excursion(begin, end) {
+            self.long_lost[cpu].add(begin, end);
+        }
+    }
+
+    /// Nothing of `cpu` was recorded in `[begin, end)`. A thread that is not in a recorded queue
+    /// may have run there.
+    pub fn leave_out(&mut self, cpu: usize, begin: i64, end: i64) {
+        if self.unrecorded.is_empty() {
+            self.unrecorded.resize(self.lost.len(), Spans::default());
+        }
+        self.unrecorded[cpu].add(begin, end);
+        self.lost[cpu].add(begin, end);
+        self.lost_anywhere.add(begin, end);
+    }
+
+    /// Was nothing of `cpu` recorded?
+    pub fn is_unrecorded(&self, cpu: u16) -> bool {
+        let spans = self.unrecorded.get(usize::from(cpu));
+        spans.is_some_and(|spans| !spans.0.is_empty())
     }
 
     /// At least one switch of `cpu` is missing in `[begin, end)`.
     pub fn break_chain(&mut self, cpu: u16, begin: i64, end: i64) {
-        self.broken[usize::from(cpu)].add(begin, end);
+        self.add_broken(usize::from(cpu), begin, end);
         self.broken_anywhere.add(begin, end);
+    }
+
+    fn add_broken(&mut self, cpu: usize, begin: i64, end: i64) {
+        self.broken[cpu].add(begin, end);
+        if hides_excursion(begin, end) {
+            self.long_broken[cpu].add(begin, end);
+        }
     }
 
     /// At least one switch of a CPU that `utid` may use is missing in `[begin, end)`.
@@ -162,7 +200,7 @@ impl Holes {
             Some(mask) => mask.cpus().collect(),
         };
         for cpu in cpus {
-            self.broken[cpu].add(begin, end);
+            self.add_broken(cpu, begin, end);
         }
         self.broken_anywhere.add(begin, end);
     }
@@ -172,8 +210,12 @@ impl Holes {
     pub fn suspect(&mut self, cpu: u16, begin: i64, end: i64) {
         if self.suspected.is_empty() {
             self.suspected.resize(self.lost.len(), Spans::default());
+            self.long_suspected.clone_from(&self.suspected);
         }
         self.suspected[usize::from(cpu)].add(begin, end);
+        if hides_excursion(begin, end) {
+            self.long_suspected[usize::from(cpu)].add(begin, end);
+        }
     }
 
     pub fn any_suspected(&self) -> bool {
@@ -239,9 +281,11 @@ impl Holes {
     }
 
     /// The same of a thread on the queue of `queue`, and still there at `until`. Holes of that CPU
-    /// may hide a run of it. Those of others may only if they are not reported: the suspected ones,
-    /// or, where losses are not reported `anywhere`, all; and if they leave it the time to get
-    /// there and back: both moves are recorded by the CPU that makes them.
+    /// may hide a run of it. Of other CPUs, those may that are long enough for an excursion: the CPU
+    /// that is not seen may itself have pulled the thread, and put it back. Of broken chains there,
+    /// the suspected ones may, or, where losses are not reported `anywhere`, all; the others are one
+    /// switch. CPUs that were not recorded are no holes: without a sign of it, the thread did not
+    /// run there.
     pub fn doubt_of_queued(
         &self,
         utid: u32,
@@ -252,35 +296,14 @@ impl Holes {
     ) -> Option<i64> {
         let first = |spans: &[Spans]| spans.get(usize::from(queue))?.first_in(since, until);
         let here = [first(&self.lost), first(&self.broken)];
-        let here = here.into_iter().flatten().min();
         let unreported = if anywhere {
-            &self.broken
-        } else if self.any_suspected() {
-            &self.suspected
+            &self.long_broken
         } else {
-            return here;
+            &self.long_suspected
         };
-        let all = [&self.lost, unreported];
-        let from = all.map(|spans| self.first_of(spans, utid, since, until));
-        let to = all.map(|spans| self.last_of(spans, utid, since, until));
-        let (from, to) = (
-            from.into_iter().flatten().min(),
-            to.into_iter().flatten().max(),
-        );
-        match (from, to) {
-            (Some(from), Some(to)) if to - from >= ROUND_TRIP => Some(from),
-            _ => here,
-        }
-    }
-
-    /// The end of the last part of `[since, until)` inside an interval of a CPU that `utid` may
-    /// use.
-    fn last_of(&self, spans: &[Spans], utid: u32, since: i64, until: i64) -> Option<i64> {
-        let last = |cpu: usize| spans.get(cpu)?.last_in(since, until);
-        match self.mask(utid) {
-            None => (0..spans.len()).filter_map(last).max(),
-            Some(mask) => mask.cpus().filter_map(last).max(),
-        }
+        let there = [&self.long_lost, unreported];
+        let there = there.map(|spans| self.first_of(spans, utid, since, until));
+        here.into_iter().chain(there).flatten().min()
     }
 
     /// The same of a thread that waits on a queue, nobody knows which: broken chains
@@ -293,6 +316,27 @@ impl Holes {
         };
         let lost = self.lost_from(utid, since, until);
         [broken, lost].into_iter().flatten().min()
+    }
+
+    /// The same of a thread that waits on a queue and is found there again, where moves are not
+    /// recorded: CPUs that were not recorded are no holes.
+    pub fn doubt_of_found_again(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
+        if self.unrecorded.is_empty() {
+            return self.doubt_of_runnable(utid, since, until);
+        }
+        let cpus = 0..self.lost.len() as u16;
+        let recorded = cpus.filter(|&cpu| {
+            let may_use = self.mask(utid).is_none_or(|mask| mask.has(cpu));
+            may_use && !self.is_unrecorded(cpu)
+        });
+        let first = |cpu: u16| {
+            let cpu = usize::from(cpu);
+            let both = [&self.lost[cpu], &self.broken[cpu]];
+            both.into_iter()
+                .filter_map(|spans| spans.first_in(since, until))
+                .min()
+        };
+        recorded.filter_map(first).min()
     }
 
     pub fn moves_recorded(&self) -> bool {

@@ -2,18 +2,68 @@
 
 use super::Reconstructor;
 use super::thread::OpenWait;
+
+/// A wait whose end was not seen, until it is known by when it had ended.
+#[derive(Debug)]
+pub struct Cut {
+    row: Wait,
+    /// The earliest that it can have begun; None if that was before the thread was seen.
+    since: Option<i64>,
+}
 use crate::model::event::{Cause, Censored};
 use crate::model::tables::Wait;
 
 impl Reconstructor {
-    pub(super) fn write_wait(
+    /// A wait that ended with a switch-in at `ts_run`.
+    pub(super) fn write_wait(&mut self, utid: u32, wait: &OpenWait, ts_run: i64) {
+        let row = self.row(utid, wait, Some(ts_run), ts_run, Censored::None);
+        match &mut self.apart {
+            Some(apart) if row.censored == Censored::None => {
+                if let Some(doubtful) = apart.hold(row) {
+                    self.judge(&doubtful, false);
+                }
+            }
+            _ => self.enter_wait(row),
+        }
+    }
+
+    /// A wait that lasted until then at least. It enters the ledger when the thread is seen next,
+    /// by when it had ended.
+    pub(super) fn cut_wait(&mut self, utid: u32, wait: &OpenWait, until: i64) {
+        let until = until.max(wait.ts_ready);
+        let row = self.row(utid, wait, None, until, Censored::Right);
+        let since = (!wait.before_sight).then_some(wait.ts_ready);
+        if let Some(before) = self.cut.insert(utid, Cut { row, since }) {
+            self.enter_wait(before.row);
+        }
+    }
+
+    /// The thread's wait that was cut had ended by then; None: nobody knows.
+    pub(super) fn end_cut_wait(&mut self, utid: u32, by: Option<i64>) {
+        let Some(Cut { mut row, since }) = self.cut.remove(&utid) else {
+            return;
+        };
+        row.wait_high = by.zip(since).and_then(|(by, since)| match &self.apart {
+            Some(apart) => apart.most(by - since),
+            None => Some(by - since),
+        });
+        self.enter_wait(row);
+    }
+
+    /// A wait that is still open when the window ends.
+    pub(super) fn write_open_wait(&mut self, utid: u32, wait: &OpenWait, end: i64) {
+        let row = self.row(utid, wait, None, end.max(wait.ts_ready), Censored::Right);
+        self.enter_wait(row);
+    }
+
+    fn row(
         &mut self,
         utid: u32,
         wait: &OpenWait,
         ts_run: Option<i64>,
         until: i64,
         censored: Censored,
-    ) {
+    ) -> Wait {
         let thread = &self.threads[utid as usize];
         if censored == Censored::Right {
             self.counters.right_censored += 1;
@@ -24,7 +74,7 @@ impl Reconstructor {
             seen => seen,
         };
         let ts_ready = (!wait.begun_before).then_some(wait.ts_ready);
-        let row = Wait {
+        Wait {
             utid,
             cause: wait.cause,
             ts_waking: wait.ts_waking,
@@ -49,15 +99,12 @@ impl Reconstructor {
                 Some(apart) if ts_run.is_none() => apart.least(until - ready),
                 _ => until - ready,
             }),
+            wait_high: match &self.apart {
+                _ if ts_run.is_none() || wait.before_sight => None,
+                Some(apart) if wait.begun_before => apart.most(until - wait.ts_ready),
+                _ => Some(until - wait.ts_ready),
+            },
             censored,
-        };
-        match &mut self.apart {
-            Some(apart) if censored == Censored::None => {
-                if let Some(doubtful) = apart.hold(row) {
-                    self.judge(&doubtful, false);
-                }
-            }
-            _ => self.enter_wait(row),
         }
     }
 
@@ -90,9 +137,15 @@ impl Reconstructor {
         }
     }
 
-    /// A switch-in whose wait began out of sight.
-    pub(super) fn write_left_wait(&mut self, utid: u32, cpu: u16, ts: i64) {
+    /// A switch-in whose wait began out of sight: not before `since`, where the thread had been
+    /// seen before.
+    pub(super) fn write_left_wait(&mut self, utid: u32, cpu: u16, since: i64, ts: i64) {
         let thread = &self.threads[utid as usize];
+        let longest = match &self.apart {
+            _ if !thread.known => None,
+            Some(apart) => apart.most(ts - since),
+            None => Some(ts - since),
+        };
         self.counters.waits += 1;
         self.waits.push(Wait {
             utid,
@@ -110,6 +163,7 @@ impl Reconstructor {
             placement: None,
             queue: None,
             wait: None,
+            wait_high: longest,
             censored: Censored::Left,
         });
     }

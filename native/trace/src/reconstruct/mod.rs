@@ -17,15 +17,17 @@ mod thread;
 mod unreported;
 mod wakeups;
 
-use crate::model::event::{Censored, End, LossReason, State};
+use crate::model::event::{End, LossReason, State};
 use crate::model::tables::{Loss, Losses, Migration, StateRow, States, Waits};
 use crate::prefetch::near;
 use apart::{Apart, Clocks};
 use holes::Holes;
+use ledger::Cut;
 use recorded::Clues;
+use rustc_hash::FxHashMap;
 use thread::Thread;
 use unreported::Breaks;
-pub use unreported::Unreported;
+pub use unreported::{Habits, Unreported};
 
 /// So long after one step of a wakeup the other has come, where both are recorded.
 const HALF_A_WAKE: i64 = 20_000_000;
@@ -49,6 +51,9 @@ pub struct Counters {
     pub contradictions: u64,
     /// CPUs seen running another thread than the one switched in before.
     pub chain_breaks: u64,
+    /// Those of them where one switch is missing, away from a thread whose leaving the kernel never
+    /// reports.
+    pub unreported_leavings: u64,
     /// Threads seen on a CPU without the switch that put them there.
     pub unseen_switch_ins: u64,
     /// Threads that left a queue, or ran, where they were not queued: a migration is missing.
@@ -87,11 +92,27 @@ pub struct CpuTotals {
     silent: Option<i64>,
 }
 
+/// Rule Habit: a thread had left its CPU `by` then. From `rested` on it was not in its queue.
+#[derive(Debug, Clone, Copy)]
+struct LeftUnseen {
+    by: i64,
+    rested: Option<i64>,
+}
+
 pub struct Reconstructor {
     ncpu: u32,
     begin: i64,
     cpus: Vec<CpuTotals>,
     threads: Vec<Thread>,
+    /// Waits of threads that are unknown since, by utid.
+    cut: FxHashMap<u32, Cut>,
+    /// Threads that had left their CPUs unseen, by utid, and those of them, with the CPU, which may
+    /// be in its queue.
+    left_unseen: FxHashMap<u32, LeftUnseen>,
+    perhaps_queued: Vec<(u16, u32)>,
+    /// How many of those that left unseen were woken next, and were switched in next.
+    woken_next: u64,
+    run_next: u64,
     holes: Holes,
     breaks: Breaks,
     clues: Clues,
@@ -138,6 +159,11 @@ impl Reconstructor {
             begin,
             cpus: vec![cpu; usize::from(ncpu)],
             threads: Vec::new(),
+            cut: FxHashMap::default(),
+            left_unseen: FxHashMap::default(),
+            perhaps_queued: Vec::new(),
+            woken_next: 0,
+            run_next: 0,
             holes: Holes::new(u32::from(ncpu)),
             breaks: Breaks::default(),
             clues: Clues::default(),
@@ -256,11 +282,23 @@ impl Reconstructor {
     pub fn unreported(&self, end: i64) -> Unreported {
         let switches: Vec<_> = self.cpus.iter().map(|cpu| cpu.switches).collect();
         let left = |utid| self.left(utid);
+        let habits = self.breaks.habits(left, |utid| self.is_idle(utid));
+        let mut breaks = self.holes.breaks();
+        breaks.extend(self.breaks.presumed_wrongly(&habits));
         Unreported {
-            breaks: self.holes.breaks(),
+            breaks,
             holes: self.breaks.holes(left),
             leaks: self.breaks.leaks((self.begin, end), &switches, left),
+            as_presumed: self.breaks.as_presumed(&habits),
+            habits,
         }
+    }
+
+    /// What is known of threads whose leaving the kernel does not report.
+    #[must_use]
+    pub fn with_habits(mut self, habits: Habits) -> Self {
+        self.breaks.set_habits(habits);
+        self
     }
 
     /// How often a thread was seen to leave a CPU.
@@ -395,6 +433,9 @@ impl Reconstructor {
 
     /// Closes the thread's current interval at `ts`.
     fn close(&mut self, utid: u32, ts: i64, end: End) {
+        if !self.cut.is_empty() && self.threads[utid as usize].state == State::Unknown {
+            self.end_cut_wait(utid, Some(ts));
+        }
         let thread = &mut self.threads[utid as usize];
         if ts > thread.since {
             let dur = ts - thread.since;
@@ -407,7 +448,11 @@ impl Reconstructor {
                 dur,
                 utid,
                 state: thread.state,
-                cpu: if placed { thread.cpu } else { None },
+                cpu: match &thread.wait {
+                    Some(wait) if thread.state == State::Runnable => wait.queue_cpu,
+                    _ if placed => thread.cpu,
+                    _ => None,
+                },
                 prio: thread.prio,
                 waker_utid: match (&thread.wait, thread.state) {
                     (Some(wait), State::Runnable) => wait.waker,
@@ -522,7 +567,11 @@ impl Reconstructor {
             if current != NOBODY && current >= self.ncpu {
                 self.threads[current as usize].forget();
             }
-            self.holes.lose(index, row.ts_begin, row.ts_end);
+            if row.reason == LossReason::Unrecorded {
+                self.holes.leave_out(index, row.ts_begin, row.ts_end);
+            } else {
+                self.holes.lose(index, row.ts_begin, row.ts_end);
+            }
         }
         self.losses.push(row.clone());
     }
@@ -577,6 +626,7 @@ impl Reconstructor {
     /// Closes everything that is still open at the end of the window.
     pub fn finish(&mut self, end: i64) {
         self.end_silent_cpus(end);
+        self.rest_to_the_end(end);
         for utid in self.ncpu..self.threads.len() as u32 {
             if self.threads[utid as usize].born {
                 // A file that stops inside a record has a hole that begins with the end.
@@ -596,9 +646,10 @@ impl Reconstructor {
             if doubtful && self.threads[utid as usize].since < end {
                 self.lose_sight(utid);
             }
+            self.end_cut_wait(utid, None);
             self.close(utid, end, End::Window);
             if let Some(wait) = self.threads[utid as usize].wait.take() {
-                self.write_wait(utid, &wait, None, end.max(wait.ts_ready), Censored::Right);
+                self.write_open_wait(utid, &wait, end);
             }
         }
         let held = self.apart.as_mut().map(|apart| apart.rest());

@@ -2,7 +2,7 @@
 
 use super::thread::OpenWait;
 use super::{NOBODY, Reconstructor};
-use crate::model::event::{Cause, Censored, End, State};
+use crate::model::event::{Cause, End, State};
 use crate::model::tables::Switch;
 
 impl Reconstructor {
@@ -49,10 +49,14 @@ impl Reconstructor {
         if idles {
             totals.idled = t;
         }
+        let empty = idles && !self.perhaps_queued.is_empty();
         totals.switches += 1;
         totals.first_ts.get_or_insert(t);
         totals.last_ts = Some(t);
         totals.current = if unseen { NOBODY } else { row.next_utid };
+        if empty {
+            self.queue_is_empty(row.cpu, t);
+        }
     }
 
     /// Rule Filtered: what a thread that was not chosen does from now on is not recorded.
@@ -74,6 +78,7 @@ impl Reconstructor {
         thread.last_cpu = Some(row.cpu);
         let yielded = std::mem::take(&mut thread.yielded);
         thread.state = row.prev_state;
+        thread.known = true;
         match row.prev_state {
             State::Dead => {
                 thread.born = false;
@@ -98,6 +103,7 @@ impl Reconstructor {
                     prev_cpu: Some(row.cpu),
                     queue_cpu: Some(row.cpu),
                     begun_before: false,
+                    before_sight: false,
                     may_be_woken: row.preempted == Some(true),
                 });
             }
@@ -128,44 +134,50 @@ impl Reconstructor {
         let thread = &mut self.threads[utid as usize];
         match thread.state {
             State::Runnable => {
+                thread.confirm_queue(row.cpu);
                 self.close(utid, t, End::Switched);
                 let thread = &mut self.threads[utid as usize];
                 thread.cpu = Some(row.cpu);
                 if let Some(wait) = thread.wait.take() {
                     thread.unwoken &= wait.cause != Cause::Wake;
-                    self.write_wait(utid, &wait, Some(t), t, Censored::None);
+                    self.write_wait(utid, &wait, t);
                 }
             }
             State::Unknown => {
                 self.counters.first_sights += 1;
+                let since = thread.since;
                 self.close(utid, t, End::Switched);
-                self.write_left_wait(utid, row.cpu, t);
+                self.write_left_wait(utid, row.cpu, since, t);
             }
             _ => {
                 if let Some(wake) = thread.pending.take() {
                     // The wake was raised on the thread's way off its CPU.
                     let wait = thread.confirm(&wake, None);
                     thread.state = State::Runnable;
-                    thread.cpu = wait.queue_cpu;
+                    thread.cpu = wake.target_cpu;
                     thread.wait = Some(wait);
+                    thread.confirm_queue(row.cpu);
                     self.counters.wakes_before_switch_out += 1;
                     self.close(utid, t, End::Switched);
                     let thread = &mut self.threads[utid as usize];
                     thread.cpu = Some(row.cpu);
                     thread.unwoken = false;
                     if let Some(wait) = thread.wait.take() {
-                        self.write_wait(utid, &wait, Some(t), t, Censored::None);
+                        self.write_wait(utid, &wait, t);
                     }
                 } else {
                     // When its sleep ended nobody knows.
                     self.counters.missing_wakeups += 1;
                     thread.unwoken = true;
                     thread.forget();
+                    let since = thread.since;
                     self.close(utid, t, End::Switched);
-                    self.write_left_wait(utid, row.cpu, t);
+                    self.write_left_wait(utid, row.cpu, since, t);
                 }
             }
         }
-        self.threads[utid as usize].run(row.cpu, t);
+        let thread = &mut self.threads[utid as usize];
+        self.run_next += u64::from(thread.left_unseen);
+        thread.run(row.cpu, t);
     }
 }

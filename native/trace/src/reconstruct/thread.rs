@@ -12,9 +12,12 @@ pub struct OpenWait {
     pub waker: Option<u32>,
     pub waker_cpu: Option<u16>,
     pub prev_cpu: Option<u16>,
+    /// The queue that it is on: an enqueue, a migration or its run has named it.
     pub queue_cpu: Option<u16>,
-    /// Its first step, the `waking`, was not seen.
+    /// Its first step, the `waking`, was not seen: `ts_ready` is the earliest it can have been.
     pub begun_before: bool,
+    /// But it may have been even before the thread was first seen.
+    pub before_sight: bool,
     /// The thread left its CPU preempted inside the kernel, perhaps on its way to
     /// sleep: the next wake may well be raised while it is runnable.
     pub may_be_woken: bool,
@@ -54,8 +57,12 @@ pub struct Thread {
     pub may_be_awake: bool,
     /// The last of its sleeps that ended did so without a wakeup.
     pub unwoken: bool,
+    /// Since it was first seen, what it did has been known at some time.
+    pub known: bool,
     /// How often it was seen to leave a CPU, or more often.
     pub left: u16,
+    /// Rule Habit: it left its CPU unseen, and nothing was heard of it since.
+    pub left_unseen: bool,
 }
 
 const _: () = assert!(size_of::<Thread>() == 128);
@@ -75,6 +82,8 @@ impl Thread {
             yielded: false,
             may_be_awake: false,
             unwoken: false,
+            known: false,
+            left_unseen: false,
             left: 0,
         }
     }
@@ -119,6 +128,18 @@ impl Thread {
         self.pending = None;
         self.yielded = false;
         self.may_be_awake = false;
+        self.known = true;
+        self.left_unseen = false;
+    }
+
+    /// It is switched in on `cpu`: if that is where it was thought to be, its queue was there.
+    pub fn confirm_queue(&mut self, cpu: u16) {
+        if let Some(wait) = &mut self.wait
+            && wait.queue_cpu.is_none()
+            && self.cpu == Some(cpu)
+        {
+            wait.queue_cpu = self.cpu;
+        }
     }
 
     /// The wait that a pending wake turns out to have begun. The thread sleeps
@@ -132,8 +153,9 @@ impl Thread {
             waker: wake.waker,
             waker_cpu: wake.waker_cpu,
             prev_cpu: self.last_cpu,
-            queue_cpu: wake.target_cpu,
+            queue_cpu: None,
             begun_before: false,
+            before_sight: false,
             may_be_woken: false,
         }
     }

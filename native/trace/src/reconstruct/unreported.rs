@@ -1,7 +1,9 @@
 //! What is missing although the source does not say so: rules Unreported and Leaking of
 //! docs/trace-model.md.
 
-use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Breaks belong together if there are no more switches than this from one to the next.
 const NEAR: u64 = 50;
@@ -19,6 +21,10 @@ const IDLE_LEAVE: usize = 3;
 /// the kernel does not report; the other way round, it is one.
 const OFTEN: u64 = 8;
 
+/// A thread that left unseen so often, and hardly ever seen, shows a habit of the kernel, if one
+/// missing switch explains at least [`OFTEN`] - 1 in [`OFTEN`] of those breaks.
+pub const HABIT: u64 = 3;
+
 /// Breaks that are looked at to find one that explains an unseen run.
 const LOOKED_AT: usize = 256;
 
@@ -33,6 +39,32 @@ pub struct Unreported {
     /// Those of them in which any event may be missing.
     pub holes: Vec<Span>,
     pub leaks: Vec<Leak>,
+    /// Threads, idle ones among them, whose leaving the kernel does not report.
+    pub habits: Arc<FxHashSet<u32>>,
+    /// The reading took these for such threads, and no others.
+    pub as_presumed: bool,
+}
+
+/// Whose leaving is not reported, as far as is known while a trace is read.
+#[derive(Debug, Default, Clone)]
+pub enum Habits {
+    /// Nobody's: every broken chain is in doubt.
+    #[default]
+    Nobodys,
+    /// That of threads which were hardly ever seen to leave. Whether that stands shows at the end.
+    Presumed,
+    /// An earlier reading has found whose.
+    Of(Arc<FxHashSet<u32>>),
+}
+
+/// How a thread's leaving went.
+#[derive(Debug, Default, Clone, Copy)]
+struct Leaving {
+    unseen: u64,
+    /// Of the unseen ones, those that one missing switch explains,
+    explained: u64,
+    /// and those that were taken for the kernel's habit.
+    presumed: u64,
 }
 
 impl Unreported {
@@ -41,8 +73,9 @@ impl Unreported {
         !self.holes.is_empty() || !self.leaks.is_empty()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.breaks.is_empty()
+    /// Need the trace not be read again?
+    pub fn is_settled(&self) -> bool {
+        self.breaks.is_empty() && self.as_presumed
     }
 }
 
@@ -66,6 +99,8 @@ pub struct Break {
     pub end: i64,
     /// How many switches the CPU has had.
     pub switches: u64,
+    /// One missing switch is enough to explain it.
+    pub explained: bool,
 }
 
 /// The broken chains that a reading has found.
@@ -82,25 +117,117 @@ pub struct Breaks {
     of_threads: Vec<Break>,
     /// Of idle threads, but not all of those whose leaving is not reported.
     of_idle: Vec<Break>,
-    /// How often each thread left unseen.
-    unseen: FxHashMap<u32, u64>,
+    /// How each thread left that did so unseen.
+    unseen: FxHashMap<u32, Leaving>,
+    habits: Habits,
+    /// Breaks that were taken for the kernel's habit, with the thread.
+    presumed: Vec<(u32, Span)>,
     idle: usize,
     /// Who runs last when a CPU is taken down; when it is back, another chain begins.
     stoppers: Vec<u32>,
 }
 
 impl Breaks {
-    pub fn add(&mut self, found: Break, idle: bool, seen: u64) {
-        let unseen = self.unseen.entry(found.believed).or_default();
-        *unseen += 1;
+    /// Returns whether it is one missing switch by the kernel's habit.
+    pub fn add(&mut self, found: Break, idle: bool, seen: u64) -> bool {
+        let leaving = self.unseen.entry(found.believed).or_default();
+        leaving.unseen += 1;
+        leaving.explained += u64::from(found.explained);
+        let unseen = leaving.unseen;
+        let habit = found.explained
+            && match &self.habits {
+                Habits::Nobodys => false,
+                Habits::Presumed => seen == 0 || unseen > OFTEN * seen,
+                Habits::Of(threads) => threads.contains(&found.believed),
+            };
+        if habit {
+            leaving.presumed += 1;
+            let span = (found.cpu, found.begin, found.end);
+            if matches!(self.habits, Habits::Presumed) {
+                self.presumed.push((found.believed, span));
+            }
+        }
         if !idle {
             self.of_threads.push(found);
-            return;
+            return habit;
         }
         self.idle += 1;
-        if *unseen <= IDLE_LEAVE as u64 || seen >= OFTEN * *unseen {
+        if unseen <= IDLE_LEAVE as u64 || seen >= OFTEN * unseen {
             self.of_idle.push(found);
         }
+        habit
+    }
+
+    pub fn set_habits(&mut self, habits: Habits) {
+        self.habits = habits;
+    }
+
+    /// The threads whose leaving the kernel does not report.
+    ///
+    /// The habit is established by a thread that left unseen [`HABIT`] times or more, and hardly
+    /// ever seen, where one missing switch each explains that; idle threads count as one. Then it is
+    /// taken to be that of every thread that was never seen to leave, if all their breaks are
+    /// explained in that way and no others are left: otherwise switches of other kinds are missing.
+    pub fn habits(
+        &self,
+        seen: impl Fn(u32) -> u64,
+        idle: impl Fn(u32) -> bool,
+    ) -> Arc<FxHashSet<u32>> {
+        let mut of_idle = (Leaving::default(), 0);
+        for (&utid, leaving) in self.unseen.iter().filter(|(utid, _)| idle(**utid)) {
+            of_idle.0.unseen += leaving.unseen;
+            of_idle.0.explained += leaving.explained;
+            of_idle.1 += seen(utid);
+        }
+        let shows = |leaving: &Leaving, seen: u64, least: u64| {
+            leaving.explained >= least
+                && leaving.unseen > OFTEN * seen
+                && leaving.explained * OFTEN >= leaving.unseen * (OFTEN - 1)
+        };
+        let idle_leave = shows(&of_idle.0, of_idle.1, IDLE_LEAVE as u64 + 1);
+        let mut threads = FxHashSet::default();
+        let mut others = Vec::new();
+        let mut all = true;
+        for (&utid, leaving) in &self.unseen {
+            if self.stoppers.contains(&utid) {
+                continue;
+            }
+            let often = leaving.unseen > OFTEN * seen(utid);
+            let shown = shows(leaving, seen(utid), HABIT) && !idle(utid);
+            if shown || idle(utid) && idle_leave && often {
+                threads.insert(utid);
+            } else if seen(utid) == 0 && leaving.explained == leaving.unseen {
+                others.push(utid);
+            } else {
+                all = false;
+            }
+        }
+        if all && !threads.is_empty() {
+            threads.extend(others);
+        }
+        Arc::new(threads)
+    }
+
+    /// Breaks that were taken for the kernel's habit and are not.
+    pub fn presumed_wrongly(&self, habits: &FxHashSet<u32>) -> Vec<Span> {
+        let wrong = |one: &&(u32, Span)| !habits.contains(&one.0);
+        self.presumed
+            .iter()
+            .filter(wrong)
+            .map(|one| one.1)
+            .collect()
+    }
+
+    /// Was every break taken as what it is?
+    pub fn as_presumed(&self, habits: &FxHashSet<u32>) -> bool {
+        self.unseen.iter().all(|(utid, leaving)| {
+            let right = if habits.contains(utid) {
+                leaving.explained
+            } else {
+                0
+            };
+            leaving.presumed == right
+        })
     }
 
     pub fn stopper(&mut self, utid: u32) {
@@ -108,7 +235,7 @@ impl Breaks {
     }
 
     fn unseen(&self, utid: u32) -> u64 {
-        self.unseen.get(&utid).copied().unwrap_or(0)
+        self.unseen.get(&utid).map_or(0, |leaving| leaving.unseen)
     }
 
     /// The kernel reports how this thread leaves: where that was not seen, it is missing.
@@ -200,6 +327,7 @@ mod tests {
             begin: at as i64 * 10,
             end: at as i64 * 10 + 5,
             switches: at,
+            explained: true,
         }
     }
 
@@ -268,6 +396,72 @@ mod tests {
         }
         assert!(hidden.leaks((0, 100), &[50], |_| 0).is_empty());
         assert_eq!(hidden.leaks((0, 100), &[50], |_| 1).len(), 1);
+    }
+
+    /// The threads of the habit, where each of `unseen` left so often, and 20 was seen to leave
+    /// `seen` times. Threads below 2 are idle.
+    fn habit(unseen: &[(u32, u64)], seen: u64) -> Vec<u32> {
+        let mut all = Breaks::default();
+        for &(believed, times) in unseen {
+            for at in 0..times {
+                all.add(broken(at, believed), believed < 2, 0);
+            }
+        }
+        let left = |utid| if utid == 20 { seen } else { 0 };
+        let mut threads: Vec<_> = all.habits(left, |utid| utid < 2).iter().copied().collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    #[test]
+    fn a_habit_is_established_by_one_thread_and_covers_those_never_seen_to_leave() {
+        assert!(habit(&[(7, 2), (8, 2)], 0).is_empty());
+        assert_eq!(habit(&[(7, 3)], 0), [7]);
+        assert_eq!(habit(&[(7, 3), (8, 1)], 0), [7, 8]);
+        // A switch of another kind is missing as well: 8 may be of that.
+        assert_eq!(habit(&[(7, 3), (8, 1), (20, 1)], 1), [7]);
+        // It left seen nearly as often.
+        assert_eq!(habit(&[(20, 9)], 1), [20]);
+        assert!(habit(&[(20, 8)], 1).is_empty());
+        // Idle threads are one kind.
+        assert!(habit(&[(0, 2), (1, 1)], 0).is_empty());
+        assert_eq!(habit(&[(0, 2), (1, 2)], 0), [0, 1]);
+    }
+
+    #[test]
+    fn what_one_switch_does_not_explain_is_no_habit() {
+        let mut all = Breaks::default();
+        for at in 0..8 {
+            let explained = at < 6;
+            all.add(
+                Break {
+                    explained,
+                    ..broken(at, 7)
+                },
+                false,
+                0,
+            );
+        }
+        assert!(all.habits(|_| 0, |_| false).is_empty());
+    }
+
+    #[test]
+    fn a_reading_is_settled_if_it_presumed_what_the_whole_shows() {
+        let reading = |habits, times| {
+            let mut all = Breaks::default();
+            all.set_habits(habits);
+            let taken = (0..times).map(|at| all.add(broken(at, 7), false, 0));
+            let taken = taken.filter(|&habit| habit).count() as u64;
+            let found = all.habits(|_| 0, |_| false);
+            (taken, all.as_presumed(&found), all.presumed_wrongly(&found))
+        };
+        assert_eq!(reading(Habits::Presumed, 3), (3, true, vec![]));
+        let wrong = vec![(0, 0, 5), (0, 10, 15)];
+        assert_eq!(reading(Habits::Presumed, 2), (2, false, wrong));
+        assert_eq!(reading(Habits::Nobodys, 3), (0, false, vec![]));
+        assert_eq!(reading(Habits::Nobodys, 2), (0, true, vec![]));
+        let known = Arc::new(FxHashSet::from_iter([7]));
+        assert_eq!(reading(Habits::Of(known), 3), (3, true, vec![]));
     }
 
     #[test]

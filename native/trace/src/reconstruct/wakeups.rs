@@ -3,6 +3,7 @@
 //! Rules Woken again, Woken elsewhere, Half a wake and Sleep without an end of docs/trace-model.md.
 
 use super::thread::{OpenWait, PendingWake, Thread};
+use super::unreported::HABIT;
 use super::{HALF_A_WAKE, Reconstructor};
 use crate::model::event::{Cause, End, State, WakeKind};
 use crate::model::tables::Wakeup;
@@ -27,6 +28,7 @@ impl Reconstructor {
         if left_out {
             return;
         }
+        self.rested_since(utid, row.kind, t);
         let stayed_on = self.still_queued(utid, row);
         if let Some(target) = row.target_cpu {
             self.holes.ran(utid, target);
@@ -91,6 +93,12 @@ impl Reconstructor {
                     thread.forget();
                 }
                 let waking = kind == WakeKind::Waking;
+                let begun_before =
+                    awake_before || self.expects_waking && kind == WakeKind::Enqueued;
+                let known = std::mem::replace(&mut thread.known, true);
+                let before_sight = begun_before
+                    && !known
+                    && (awake_before || t.saturating_sub(thread.since) < HALF_A_WAKE);
                 let wait = OpenWait {
                     cause: if kind == WakeKind::New {
                         Cause::New
@@ -98,13 +106,20 @@ impl Reconstructor {
                         Cause::Wake
                     },
                     ts_waking: (waking && !awake_before).then_some(t),
-                    ts_ready: t,
+                    // An enqueue is not of an earlier wakeup than that.
+                    ts_ready: match (begun_before, awake_before) {
+                        (false, _) => t,
+                        (true, false) => thread.since.max(t.saturating_sub(HALF_A_WAKE)),
+                        (true, true) => thread.since,
+                    },
                     ts_enqueued: (!waking).then_some(t),
                     waker: row.waker_utid,
                     waker_cpu: Some(row.cpu),
                     prev_cpu: thread.last_cpu,
-                    queue_cpu: row.target_cpu,
-                    begun_before: awake_before || self.expects_waking && kind == WakeKind::Enqueued,
+                    // A `waking` names the CPU where the thread was.
+                    queue_cpu: row.target_cpu.filter(|_| !waking),
+                    begun_before,
+                    before_sight,
                     may_be_woken: false,
                 };
                 self.counters.spurious_wakeups += u64::from(spurious);
@@ -112,8 +127,60 @@ impl Reconstructor {
                 let thread = &mut self.threads[utid as usize];
                 thread.since = t;
                 thread.state = State::Runnable;
-                thread.cpu = wait.queue_cpu;
+                thread.cpu = row.target_cpu;
                 thread.wait = Some(wait);
+            }
+        }
+    }
+
+    /// Rule Habit: a thread that left its CPU unseen is woken at `t`, so it has slept since it left.
+    fn rested_since(&mut self, utid: u32, kind: WakeKind, t: i64) {
+        let thread = &mut self.threads[utid as usize];
+        if !std::mem::take(&mut thread.left_unseen) {
+            return;
+        }
+        let Some(left) = self.left_unseen.remove(&utid) else {
+            return;
+        };
+        let of_sleepers = match kind {
+            WakeKind::Waking => self.expects_waking,
+            WakeKind::Enqueued => self.enqueues_once,
+            WakeKind::New => false,
+        };
+        if of_sleepers && self.rest_from(utid, left.by, t) {
+            self.woken_next += 1;
+        }
+    }
+
+    /// The thread, which left its CPU by `left`, slept from then to `t`, unless it may have run in a
+    /// hole.
+    fn rest_from(&mut self, utid: u32, left: i64, t: i64) -> bool {
+        let unknown = self.threads[utid as usize].state == State::Unknown;
+        let rests = unknown && self.holes.lost_from(utid, left, t).is_none();
+        if rests {
+            self.close(utid, left, End::Lost);
+            self.threads[utid as usize].state = State::Sleeping;
+        }
+        rests
+    }
+
+    /// Rule Habit, at the end of the window, for those that left unseen and were not seen again. If
+    /// all others were woken next, so would they have been. Else, who was not in the queue when the
+    /// CPU idled, and was not moved, sleeps.
+    pub(super) fn rest_to_the_end(&mut self, end: i64) {
+        let left = std::mem::take(&mut self.left_unseen);
+        let all = self.woken_next >= HABIT && self.run_next == 0;
+        let moves = self.holes.moves_recorded();
+        let mut left: Vec<_> = left.into_iter().collect();
+        left.sort_unstable_by_key(|(utid, _)| *utid);
+        for (utid, left) in left {
+            let thread = &self.threads[utid as usize];
+            let moved = thread.last_event > left.by;
+            let rested = left.rested.filter(|_| moves && !moved);
+            if let Some(from) = if all { Some(left.by) } else { rested }
+                && thread.left_unseen
+            {
+                self.rest_from(utid, from, end);
             }
         }
     }

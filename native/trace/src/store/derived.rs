@@ -55,6 +55,12 @@ pub const DERIVED: &[Derived] = &[
         stored: "queue_shift",
         terms: &[("wait", 1), ("placement", -1)],
     },
+    Derived {
+        table: "waits",
+        name: "wait_high",
+        stored: "high_shift",
+        terms: &[("wait", 1)],
+    },
 ];
 
 /// How the column `name` of `table` is derived, if it is.

@@ -15,7 +15,7 @@ pub const MOST_THREADS: u32 = 1 << 25;
 pub const MOST_CPUS: u16 = 1 << 14;
 
 /// Columns of lengths of time. Other columns of times are instants.
-const LENGTHS: [&str; 4] = ["dur", "wait", "placement", "queue"];
+const LENGTHS: [&str; 5] = ["dur", "wait", "wait_high", "placement", "queue"];
 
 /// What the numbers of a trace are below, and its times between.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,28 @@
+"""How many waits may have been as long as an episode of starvation?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
+from schedscope.analysis._base.waits import waits_in_batches
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+
+def possible_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) -> int:
+    """Waits that may have reached `threshold` (ns), for all that is known, and may not.
+
+    Those of which it is certain are episodes. One that was open when the window ended is not meant:
+    it lasted until then.
+    """
+    rest, end = rests(trace), trace.window[1]
+    found = 0
+    for rows in waits_in_batches(trace, COLUMNS, where):
+        known = with_bounds(rows.collect(), rest, end)
+        may = (pl.col("low") < threshold) & (pl.col("high") >= threshold) & ~pl.col("again")
+        found += int(known.select(may.sum()).item())
+    return found

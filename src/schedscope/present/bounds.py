@@ -1,0 +1,80 @@
+"""Figures of which only bounds are known, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from schedscope import units
+
+if TYPE_CHECKING:
+    import polars as pl
+
+WELL_COVERED = 0.99
+"""With so much of its waiting time measured nothing need be said of a selection."""
+
+BARELY_COVERED = 0.8
+"""With less than this, it is the first thing to say."""
+
+
+def interval(
+    low: float | None, high: float | None, text: Callable[[float], str] = units.duration
+) -> str:
+    """A time, or the two between which it is; or another amount, with its `text`.
+
+    >>> interval(573_000_000, 573_000_000), interval(573_000_000, None)
+    ('573 ms', '>= 573 ms')
+    >>> interval(34_900_000_000, 46_600_000_000), interval(999_000, 1_000_000)
+    ('34.9 to 46.6 s', '999 µs to 1.00 ms')
+    >>> interval(None, None), interval(0, 20_000)
+    ('-', '<= 20.0 µs')
+    """
+    if low is None:
+        return "-"
+    least = text(low)
+    if high is None:
+        return f">= {least}"
+    most = text(high)
+    if least == most:
+        return least
+    if low == 0:
+        return f"<= {most}"
+    number, _, unit = least.partition(" ")
+    return f"{number if unit == most.partition(' ')[2] else least} to {most}"
+
+
+def with_intervals(
+    frame: pl.DataFrame, texts: Mapping[str, Callable[[float], str]] = MappingProxyType({})
+) -> pl.DataFrame:
+    """The frame with each column of times that has a `NAME_high` beside it as text.
+
+    `texts` has the way to write the columns that are not times.
+
+    A column of which all rows are known exactly stays as it is.
+    """
+    import polars as pl
+
+    for name in frame.columns:
+        high = f"{name}_high"
+        if high not in frame.columns or not frame.schema[name].is_numeric():
+            continue
+        pairs = frame.select(name, high).rows()
+        text = texts.get(name, units.duration)
+        written = [interval(low, most, text) for low, most in pairs]
+        if written != [interval(low, low, text) for low, _ in pairs]:
+            frame = frame.with_columns(pl.Series(name, written, dtype=pl.String))
+    return frame
+
+
+def coverage_line(coverage: float | None, of: str = "this selection") -> str:
+    """How much of the waiting time of a selection is measured; empty where there is no need.
+
+    >>> coverage_line(0.75), coverage_line(0.995), coverage_line(0.0)
+    ('75.0% of the waiting time of this selection is measured', '', 'none of the waiting time of \
+this selection is measured')
+    """
+    if coverage is None or coverage >= WELL_COVERED:
+        return ""
+    share = units.percent(coverage) if coverage > 0 else "none"
+    return f"{share} of the waiting time of {of} is measured"

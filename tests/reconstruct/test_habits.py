@@ -1,0 +1,172 @@
+"""A kernel that never reports how some threads leave a CPU leaves out one switch at a time.
+
+Rule Habit of docs/trace-model.md, on worlds that a person can work out; both engines give the
+written answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from engines import Engine, assert_agree, by_native, by_oracle
+from hypothesis import given, strategies as st
+from streams import ANY_STREAM
+from worlds import World, state_lines, wait_lines, world
+
+import schedscope as ss
+
+# H is switched in at 20 and never seen to leave; A, which waited behind it, is seen at 70.
+UNSEEN = """
+     0 cpu0: idle -> A
+    10 cpu0: A R -> B
+    12 cpu0: waking H on 0 during B
+    20 cpu0: B R -> H
+    30 cpu0: waking C on 1 during H
+    70 cpu0: A S -> B
+    80 cpu1: waking H on 0
+    90 cpu0: B R -> H
+    """
+
+
+@pytest.fixture(params=[by_oracle, by_native], ids=["oracle", "native"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return request.param
+
+
+def played(text: str, habits: str, ncpu: int = 2) -> World:
+    one = world(text, ncpu=ncpu, window=(0, 100))
+    utids = [ncpu + one.names.index(name) if name in one.names else 0 for name in habits.split()]
+    return replace(one, habits=frozenset(utids))
+
+
+def answer(engine: Engine, text: str, who: str, habits: str = "H") -> list[str]:
+    """One thread's states and waits, with their bounds, in the notation of worlds.py."""
+    one = played(text, habits)
+    result = engine(one)
+    utid = one.ncpu + one.names.index(who)
+    states, waits = (result[name].filter(utid=utid) for name in ("states", "waits"))
+    waits = waits.sort(pl.coalesce("ts_ready", "ts_enqueued", "ts_run"))
+    return [*state_lines(one, states.sort("ts")), *wait_lines(one, waits, bounds=True)]
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.strip().splitlines()]
+
+
+def test_the_thread_that_comes_next_waited_until_the_missing_switch(engine: Engine) -> None:
+    """H was last heard of at 30, and A ran by 70: A waited for 20 at least, and for 60 at most."""
+    assert answer(engine, UNSEEN, "A") == lines(
+        """
+        A running@0 0..10 preempted
+        A runnable@0 10..30 lost
+        A unknown 30..70 switched
+        A sleeping 70..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=20 right <=60
+        """
+    )
+
+
+def test_nobody_else_on_the_queue_is_in_doubt(engine: Engine) -> None:
+    """B waits from 20 to 70. Without the habit, it may have run where the chain is broken."""
+    assert "B preempt ready=20 enqueued=20 run=70 cpu 0/0/0: 0+50=50" in answer(engine, UNSEEN, "B")
+    assert "B preempt ready=20 enqueued=20 cpu 0/0/-: 0+-=10 right <=50" in answer(
+        engine, UNSEEN, "B", habits=""
+    )
+
+
+def test_a_thread_that_left_unseen_slept_until_it_is_woken(engine: Engine) -> None:
+    """It runs until 30 at least, has left by 70, and is woken at 80."""
+    assert answer(engine, UNSEEN, "H")[:4] == lines(
+        """
+        H runnable@0 12..20 switched
+        H running@0 20..30 lost
+        H unknown 30..70 lost
+        H sleeping 70..80 woken
+        """
+    )
+
+
+def test_a_break_that_one_switch_does_not_explain_is_no_habit(engine: Engine) -> None:
+    """D sleeps as far as is known: its wakeup is missing as well, so anything may be."""
+    facts = UNSEEN.replace("70 cpu0: A S -> B", "70 cpu0: D S -> B").replace(
+        " 0 cpu0: idle -> A", " 0 cpu1: D S -> idle\n 0 cpu0: idle -> A"
+    )
+    assert "B preempt ready=20 enqueued=20 cpu 0/0/-: 0+-=10 right <=50" in answer(
+        engine, facts, "B"
+    )
+
+
+def test_an_idle_thread_may_leave_unseen_by_habit(engine: Engine) -> None:
+    """The CPU idles at 10, A is woken at 40, and by 60 it has run: 20 at most, perhaps 0."""
+    facts = """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        40 cpu1: waking A on 0
+        42 cpu1: enqueued A on 0
+        60 cpu0: A S -> idle
+        """
+    assert answer(engine, facts, "A", habits="idle")[-1] == (
+        "A wake waking=40 ready=40 enqueued=42 by ?@1 cpu 0/0/-: 2+-=0 right <=20"
+    )
+
+
+@given(ANY_STREAM, st.sets(st.integers(0, 12)), st.booleans())
+def test_the_engines_agree_on_whatever_habits(
+    one: World, habits: set[int], uncounted: bool
+) -> None:
+    one = replace(one, habits=frozenset(habits), uncounted=uncounted)
+    assert_agree(by_oracle(one), by_native(one))
+
+
+@given(ANY_STREAM)
+def test_a_habit_only_takes_doubt_away(one: World) -> None:
+    """Of waits that are measured without it, none is lost by knowing it; bounds are in order."""
+    known = replace(one, habits=frozenset(range(13)))
+    waits = by_native(known)["waits"]
+    low, high = pl.col("wait"), pl.col("wait_high")
+    assert waits.filter(high < low).is_empty()
+    assert waits.filter(pl.col("censored") == "none", high != low).is_empty()
+
+
+def recording(folder: Path) -> ss.Trace:
+    """Every ms H is woken and takes CPU 0, from A and B in turn; it is never seen to leave.
+
+    The other one is seen 0.4 ms later, so that it came some time between; then they take turns.
+    """
+    lines = ["# tracer: nop", "#", "#   TASK-PID  CPU#  TIMESTAMP  FUNCTION"]
+    tids = {"A": 10, "B": 11, "H": 12}
+
+    def event(us: int, who: str, what: str) -> None:
+        lines.append(f"{who:>16}-{tids[who]}  [000] d..2. {100 + us / 1e6:.6f}: {what}")
+
+    def switch(us: int, prev: str, following: str) -> None:
+        left = f"prev_comm={prev} prev_pid={tids[prev]} prev_prio=120 prev_state=R"
+        came = f"next_comm={following} next_pid={tids[following]} next_prio=120"
+        event(us, prev, f"sched_switch: {left} ==> {came}")
+
+    for n in range(40):
+        first, second = ("AB", "BA")[n % 2]
+        event(1000 * n, first, "sched_waking: comm=H pid=12 prio=120 target_cpu=000")
+        switch(1000 * n + 100, first, "H")
+        for turn in range(10):
+            leaving, coming = ((second, first), (first, second))[turn % 2]
+            switch(1000 * n + 500 + 40 * turn, leaving, coming)
+    path = folder / "habit.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return ss.open(path, cache=folder / "cache")
+
+
+def test_a_habit_is_found_in_a_recording(tmp_path: Path) -> None:
+    """Each ms the one that comes after H has waited for 0.24 to 0.64 ms, and the other for 0.4. In
+    the first ms nothing was known of it before."""
+    trace = recording(tmp_path)
+    counted = trace.info["reconstruction"]
+    assert counted["unreported_leavings"] == counted["chain_breaks"] == 40
+    assert not trace.info.get("unreported_losses")
+    row = ss.latency(trace, where=pl.col("comm").is_in(["A", "B"])).row(0, named=True)
+    assert row["total_high"] - row["total"] == 39 * 400_000
+    assert (row["max"], row["max_high"]) == (400_000, 640_000)
