@@ -139,7 +139,7 @@ def whole(target: Path, sources: Iterable[Path] = ()) -> Iterator[Path]:
     user = user_of(parent)
     if user == ANYONE:
         raise _refused(parent, user)
-    with room(target, parent if user is None else _roots_own()) as place:
+    with room(target, parent if user is None else temporary()) as place:
         made = place / target.name
         with private(sources, parent):
             yield made
@@ -285,8 +285,8 @@ def _refused(folder: Path, user: int, why: str = "") -> StorageError:
     )
 
 
-def _roots_own() -> Path:
-    """A folder for what only root may see meanwhile."""
+def temporary() -> Path:
+    """The folder for temporary files; for root one where nobody can replace them."""
     for place in (tempfile.gettempdir(), "/var/tmp", "/tmp", "/root"):
         if os.path.isdir(place) and user_of(Path(place)) is None:
             return Path(place)
