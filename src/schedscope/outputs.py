@@ -14,7 +14,6 @@ import fcntl
 import glob
 import os
 import pwd
-import secrets
 import shutil
 import stat
 import tempfile
@@ -160,7 +159,7 @@ def room(target: Path, parent: Path) -> Iterator[Path]:
     stem, suffix = os.fsdecode(os.fsencode(target.stem)[:200]), target.suffix
     _remove_abandoned(parent, stem, suffix)
     while True:
-        place = parent / f".{stem}.{secrets.token_hex(4)}{suffix}.partial"
+        place = parent / f".{stem}.{os.urandom(4).hex()}{suffix}.partial"
         place.mkdir(0o700)
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
