@@ -16,7 +16,6 @@ import os
 import pwd
 import shutil
 import stat
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -286,6 +285,8 @@ def _refused(folder: Path, user: int, why: str = "") -> StorageError:
 
 def temporary() -> Path:
     """The folder for temporary files; for root one where nobody can replace them."""
+    import tempfile  # takes long to load, for what only few commands need
+
     for place in (tempfile.gettempdir(), "/var/tmp", "/tmp", "/root"):
         if os.path.isdir(place) and user_of(Path(place)) is None:
             return Path(place)
