@@ -3,7 +3,7 @@
 Each of them measures something a little different from the same events. Here
 their rules run over our tables, so that two tools' figures can be compared and
 the difference explained. Where the rules come from is in docs/definitions.md; the
-native engine has them, event by event (`native/src/peer_rules`).
+native engine has them, event by event (`native/sweep/src/peer_rules`).
 """
 
 from __future__ import annotations

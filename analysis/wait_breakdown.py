@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 BEHIND = ("behind_better", "behind_same", "behind_worse")
 PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")
 """The parts of a wait; they sum up to it."""
+_EVERY = 2**31
+"""More waits than a trace has."""
 
 
 @needs("switches")
 def wait_breakdown(
-    trace: Trace, *, by: By = "thread", where: pl.Expr | None = None, top: int = 100
+    trace: Trace, *, by: By = "thread", where: pl.Expr | None = None, top: int | None = None
 ) -> pl.DataFrame:
     """One row per group of threads: the time that they waited for CPUs, and what it consisted of.
 
@@ -56,9 +58,9 @@ def wait_breakdown(
       first;
     * `n`: waits; with queues selected by `cpu`, parts of waits for a thread that changed queues.
 
-    `by="wait"`: a row for each of the `top` longest waits instead, with `ts` (its start), `comm`,
-    `tid`, `utid` and `cpu` (the queue where it ended). `where` selects threads by columns of
-    `threads`, and queues by `cpu`.
+    `by="wait"`: a row for each wait instead, or for the `top` longest, with `ts` (its start),
+    `comm`, `tid`, `utid` and `cpu` (the queue where it ended). `where` selects threads by columns
+    of `threads`, and queues by `cpu`.
 
     Definition: docs/definitions/wait-breakdown.md. Raises `UsageError` for an unknown column, or
     `top` below 1.
@@ -79,14 +81,15 @@ def wait_breakdown(
     [('web', 50, 30, 20)]
     """
     per_wait = isinstance(by, str) and by == "wait"
-    count("top", top, "waits")
+    if top is not None:
+        count("top", top, "waits")
     keys = ["utid"] if per_wait else keys_of(by, ("utid", *THREAD_COLUMNS))
     check_where(where, ("utid", "cpu"))
     threads = _threads(trace, keys, where)
     held = once(throttling, trace)
     asked = victims(trace, threads, where)
     sums, longest = occupancy(trace, weights=Levels(trace)).wait_breakdown(
-        asked, threads.height, _obstacles(trace, held), top if per_wait else 0
+        asked, threads.height, _obstacles(trace, held), (top or _EVERY) if per_wait else 0
     )
     evidence = _evidence(threads, held)
     gone = [utid for utids in held.gone.values() for utid in utids]

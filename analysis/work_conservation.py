@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
-LEAST, TOP = "1ms", 20
-"""Of the episodes that are listed unless others are asked for: how long, and how many."""
+LEAST = "1ms"
+"""Of the episodes that are listed unless others are asked for: how long at least."""
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
 
@@ -124,7 +124,7 @@ def idle_episodes(
     trace: Trace,
     *,
     longer_than: str | int = LEAST,
-    top: int | None = TOP,
+    top: int | None = None,
     waiters: int | None = 100,
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:
@@ -132,8 +132,8 @@ def idle_episodes(
 
     An episode is a maximal stretch of time in which, at every instant, a CPU was spare that a
     waiting thread may use (`work_conservation` says exactly what that means). Listed are episodes
-    of at least `longer_than`, the `top` ones with the most wasted time (None: all). Each has rows
-    for the `waiters` threads that waited longest, in that order (None: all).
+    of at least `longer_than`, or the `top` of them with the most wasted time. Each has rows for
+    the `waiters` threads that waited longest, in that order (None: all).
 
     * `episode`: its rank, from 1; `ts`, `dur`: the stretch; `wasted`: CPU time in it (ns);
     * `idle_cpus`: CPUs that this thread may use and that were spare at some time in it, as in
@@ -164,7 +164,7 @@ def idle_episodes(
     if waiters is not None:
         count("waiters", waiters, "threads")
     with reading_once(trace, weighed=False):
-        if (threshold, top) == (nanoseconds(LEAST), TOP):
+        if (threshold, top) == (nanoseconds(LEAST), None):
             swept = once(_swept, trace)
         else:
             swept = _swept(trace, least=threshold, top=top)
@@ -232,8 +232,8 @@ def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
     return read, masks(trace, frozenset({*recorded_cpus(trace), *read.cpus}))
 
 
-def _swept(trace: Trace, *, least: str | int = LEAST, top: int | None = TOP) -> _Swept:
-    """With the `top` stretches of `least` and more in which most was wasted."""
+def _swept(trace: Trace, *, least: str | int = LEAST, top: int | None = None) -> _Swept:
+    """With the stretches of `least` and more, or the `top` in which most was wasted."""
     read, allowed = _read(trace)
     machine, *found = read.idle(_allowed(trace, allowed), nanoseconds(least), top)
     cpus, threads, throttled, stretches = map(pl.DataFrame, found)

@@ -44,10 +44,12 @@ from quiet import Quiet
 
 import schedscope as ss
 from schedscope.errors import SchedscopeError
+from schedscope.simulator.alternatives import alternatives
 from schedscope.simulator.change import change
+from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.services import figures, services
-from schedscope.simulator.whatif import AsItWas, answers, as_it_was, nearest_way
+from schedscope.simulator.whatif import AsItWas, answers, as_it_was
 from schedscope.simulator.whatif_ranges import RANGES
 from schedscope.trace import Trace
 
@@ -134,7 +136,10 @@ def predict(cell: Cell, known: Before, after: Iterable[Path]) -> list[dict[str, 
 
     def told(**more: Any) -> pl.DataFrame:
         wanted = [change(way, **one, **more) for way, one in zip(known.ways, words, strict=True)]
-        changed = answers(known.ways, wanted, by=workload.by, were=known.were)
+        other = [
+            alternatives(way, {**one, **more}) for way, one in zip(known.ways, words, strict=True)
+        ]
+        changed = answers(known.ways, wanted, by=workload.by, were=known.were, other=other)
         return changed.filter(configuration="changed")
 
     try:

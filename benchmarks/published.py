@@ -34,32 +34,32 @@ EXACT = {
     ),
     "V28": (
         "equal hogs take turns of 10 ms under Staircase",
-        "native/src/sim/golden/linux_old.rs",
+        "native/sim/src/golden/linux_old.rs",
         "staircase_equal_hogs_take_turns_of_one_interval",
     ),
     "V29": (
         "slices of CFS 2.6.31 and 2.6.32 with k hogs on each of 2 CPUs",
-        "native/src/sim/golden/linux_old.rs",
+        "native/sim/src/golden/linux_old.rs",
         "cfs_slices_on_two_cpus",
     ),
     "V31": (
         "a thread that runs 5 % reaches the full bonus of O(1) and preempts a hog",
-        "native/src/sim/golden/linux_old.rs",
+        "native/sim/src/golden/linux_old.rs",
         "o1_a_sleeper_rises_to_the_full_bonus_and_preempts",
     ),
     "V32": (
         "under EEVDF no thread's lag exceeds a request and a tick",
-        "native/src/sim/golden/linux_today.rs",
+        "native/sim/src/golden/linux_today.rs",
         "eevdf_lag_stays_within_a_request_and_a_tick",
     ),
     "V33": (
         "BFS and 4BSD never idle a CPU beside a waiting thread that may use it",
-        "native/src/sim/invariants.rs",
+        "native/sim/src/invariants.rs",
         "every_policy_keeps_the_invariants_on_random_workloads",
     ),
     "V34": (
         "at nice 0 a thread is interactive under ULE below three eighths of a CPU",
-        "native/src/sim/policy/ule_score.rs",
+        "native/sim/src/policy/ule_score.rs",
         "a_thread_is_interactive_below_three_eighths_of_cpu",
     ),
 }

@@ -101,7 +101,7 @@ def measure(trace: Path) -> None:
         with driver.Browser() as page:
             for what in ("first picture", "the page again"):
                 begin, before = time.monotonic(), server.cpu()
-                page.open(server.address)
+                page.open(f"{server.address}#view=all")
                 drawn(page)
                 spent = server.cpu() - before
                 seconds = time.monotonic() - begin
@@ -112,7 +112,7 @@ def measure(trace: Path) -> None:
                     f"{'  until exact':<28}{refined:8.2f} s  CPU {spent:.2f} s  {server.memory()}"
                 )
                 page.open("about:blank")
-            page.open(server.address)
+            page.open(f"{server.address}#view=all")
             drawn(page)
             zoom(page, server, "zoom or pan")
             page.key("0")
@@ -125,7 +125,7 @@ def measure(trace: Path) -> None:
                   f"CPU {spent:.2f} s  {server.memory()}")  # fmt: skip
             zoom(page, server, "zoom or pan of these")
             page.open("about:blank")
-            page.open(server.address)
+            page.open(f"{server.address}#view=all")
             drawn(page)
             for what, act, done in STEPS:
                 begin, before = time.monotonic(), server.cpu()

@@ -30,8 +30,9 @@ import polars as pl
 
 import schedscope as ss
 from schedscope.simulator.change import change
+from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.replay import Replay
-from schedscope.simulator.whatif import answer, change_of_nothing, nearest_way
+from schedscope.simulator.whatif import answer, change_of_nothing
 from schedscope.trace import Trace
 
 HERE = Path(__file__).resolve().parent

@@ -1,16 +1,34 @@
 # The command that is run while recording.
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# The user behind sudo or doas, whom the command and the folder belong to.
+# The user behind sudo, doas or pkexec, whom the command and the folder belong to; nobody if that is
+# root.  src/schedscope/invoking_user.py answers the same question in the same way.
 find_user() {
-    run_user=${SUDO_USER:-${DOAS_USER:-}}
-    run_uid='' run_gid=''
-    [ -n "$run_user" ] || return 0
-    if ! run_uid=$(id -u "$run_user" 2>/dev/null) || ! run_gid=$(id -g "$run_user" 2>/dev/null); then
-        die "the invoking user $run_user is unknown on this host; run capture directly as root"
-    fi
-    [ "$run_uid" != 0 ] || run_user='' run_uid='' run_gid=''
+    run_user='' run_uid='' run_gid=''
+    for find_named in "${SUDO_USER:-}" "${SUDO_UID:-}" "${DOAS_USER:-}" "${PKEXEC_UID:-}"; do
+        [ -n "$find_named" ] || continue
+        if ! run_user=$(find_user_name "$find_named") || ! run_uid=$(id -u "$run_user" 2>/dev/null) ||
+            ! run_gid=$(id -g "$run_user" 2>/dev/null); then
+            die "the invoking user $find_named is unknown on this host; run capture directly as root"
+        fi
+        [ "$run_uid" = 0 ] || return 0
+        run_user='' run_uid='' run_gid=''
+    done
 }
+
+# The name of a user who is given by name or number: not every id takes a number.
+find_user_name() {
+    case $1 in
+    *[!0-9]*) printf '%s\n' "$1" ;;
+    *)
+        id -un "$1" 2>/dev/null ||
+            awk -F: -v uid="$1" '$3 == uid { print $1; found = 1; exit } END { exit !found }' /etc/passwd
+        ;;
+    esac
+}
+
+# What tells of the invoking user is withdrawn, so that what is run from here belongs to root.
+forget_user() { unset SUDO_USER SUDO_UID SUDO_GID DOAS_USER PKEXEC_UID; }
 
 # As env and timeout do: 127 if there is no such command, 126 if it cannot be run.
 check_command() {
@@ -30,20 +48,63 @@ check_command() {
     die "$1 cannot be run: it is not an executable file; nothing was recorded"
 }
 
+# The caller's environment as words for `eval`, a quoted NAME=VALUE each.  The kernel keeps what
+# this program was started with, names included that a shell drops; bytes come through od and
+# printf since awks and shells differ in what they do with those above 127.  yash may be unable to
+# hold those: what has one is left out there.
+environment_words() {
+    environment_probe=$(printf '\377z' 2>/dev/null)
+    {
+        if [ -r "/proc/$$/environ" ]; then
+            od -An -v -to1 "/proc/$$/environ"
+        else
+            printf '%s\n' "$caller_environ"
+        fi
+    } | awk -v bytes="${#environment_probe}" '
+        function put() {
+            # What `env` would take for an option or for a program is no variable.
+            if (named && first != "075" && first != "055" && (high == 0 || bytes == 2)) print "\047" text "\047"
+            text = first = ""
+            named = high = 0
+        }
+        {
+            for (i = 1; i <= NF; i++) {
+                if ($i == "000") { put(); continue }
+                if (first == "") first = $i
+                if ($i == "075") named = 1
+                if ($i >= "200") high = 1
+                text = text ($i == "047" ? "\047\"\047\"\047" : "\\" $i)
+            }
+        }
+        END { put() }' | while IFS= read -r environment_word; do
+        # shellcheck disable=SC2059
+        printf "$environment_word "
+    done
+}
+
 # The recorder's own tools, found where only root writes; the command finds its own in its PATH.
 command_tool() { command -v "$1" 2>/dev/null; }
 
 # Replaces this (background) shell by the command, which gets what it would have without us: its
-# caller's directory, umask, PATH and descriptors, and none of the recorder's.  A shell without job control
-# starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
+# caller's directory, umask, environment and descriptors, and none of the recorder's.  A shell without
+# job control starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
 exec_command() {
     trap - EXIT INT TERM HUP QUIT PIPE USR1 USR2 ALRM
     exec <&9 5>&- 6<&- 7<&- 8<&- 9<&-
     [ -z "$lifeline" ] || exec 4<&-
-    command_sh=$(command_tool sh)
-    # sh takes no name for an assignment, as env does with ./a=b.
     # shellcheck disable=SC2016
-    set -- "$command_sh" -c 'PATH=$1; shift; exec "$@"' sh "$caller_path" "$@"
+    if [ -z "$command_environment" ]; then
+        set -- "$(command_tool sh)" -c 'PATH=$1; shift; exec "$@"' sh "$caller_path" "$@"
+    else
+        # env would take ./a=b for an assignment.
+        case $1 in *=*) set -- "$(command_tool sh)" -c 'exec "$@"' sh "$@" ;; esac
+    fi
+    if [ -n "$run_user" ]; then
+        run_home=$(getent passwd "$run_user" 2>/dev/null | cut -d: -f6)
+        set -- "USER=$run_user" "LOGNAME=$run_user" "HOME=${run_home:-${HOME:-/}}" "$@"
+    fi
+    [ -z "$command_environment$run_user" ] ||
+        eval "set -- \"\$(command_tool env)\" ${command_environment:+-i} $command_environment \"\$@\""
     if [ -n "$run_user" ]; then
         if have setpriv; then
             set -- "$(command_tool setpriv)" "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- "$@"
@@ -55,9 +116,6 @@ exec_command() {
             # shellcheck disable=SC2016
             set -- "$(command_tool su)" -m "$run_user" -c 'exec "$0" "$@"' "$@"
         fi
-        run_home=$(getent passwd "$run_user" 2>/dev/null | cut -d: -f6)
-        USER=$run_user LOGNAME=$run_user HOME=${run_home:-$HOME}
-        export USER LOGNAME HOME
     fi
     if env --default-signal=INT,QUIT true 2>/dev/null; then
         set -- "$(command_tool env)" --default-signal=INT,QUIT "$@"
@@ -70,9 +128,7 @@ exec_command() {
         exit 125
     fi
     cd -- "$start_dir" || exit 125
-    if [ -n "$caller_oldpwd" ]; then OLDPWD=$caller_oldpwd; else unset OLDPWD; fi
     umask "$caller_umask"
-    if [ -n "$caller_lc_all" ]; then LC_ALL=$caller_lc_all; else unset LC_ALL; fi
     exec "$@"
 }
 
@@ -89,7 +145,8 @@ run_timer() {
     # Some shells write a line of their own about a child that was ended.
     exec 2>/dev/null 5>&- 7<&- 8<&-
     trap - EXIT INT HUP QUIT PIPE USR1 USR2 ALRM
-    trap 'kill "$timer_sleep" 2>/dev/null; exit 0' TERM
+    # Not TERM: a process that was just forked loses it to this trap, which it has inherited.
+    trap 'kill -s KILL "$timer_sleep" 2>/dev/null; exit 0' TERM
     sleep "$seconds" 6<&- &
     timer_sleep=$!
     end_timer &
@@ -101,7 +158,7 @@ run_timer() {
 end_timer() {
     trap - TERM
     read -r _ <&6
-    kill "$timer_sleep" 2>/dev/null
+    kill -s KILL "$timer_sleep" 2>/dev/null
 }
 
 # Waits for the pid: 0 and `waited` when it has ended, 1 when a signal of ours broke the wait.
@@ -121,7 +178,8 @@ wait_for() {
     broken_wait=
 }
 
-# Records until the command ends, time is up, a limit is reached, a signal comes or what records fails.
+# Records until the command ends, time is up, a limit is reached, a signal comes, what records fails
+# or the folder is removed.
 record() {
     if [ $# -gt 0 ]; then
         exec 9<&0
@@ -130,7 +188,8 @@ record() {
         exec 9<&-
     fi
     [ -z "$seconds" ] || start_timer
-    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ]; do
+    while [ -z "$interrupted$timed_out$ring_done" ] && [ ! -e "$scratch/failed" ] && [ ! -e "$scratch/limit" ] &&
+        [ -d "$scratch" ] && kill -0 "$guard_pid" 2>/dev/null; do
         if [ -n "$work_pid" ]; then
             if wait_for "$work_pid"; then
                 work_status=$waited
@@ -162,7 +221,12 @@ finish_command() {
         done
         kill -s TERM "$work_pid" 2>/dev/null
     elif kill -0 "$work_pid" 2>/dev/null; then
-        say "recording is over; waiting for the command to end"
+        if [ -n "$fail_text" ]; then
+            tell "$fail_text; waiting for the command to end"
+            fail_told=1
+        else
+            say "recording is over; waiting for the command to end"
+        fi
     fi
     signal_before=$interrupted
     until wait_for "$work_pid"; do

@@ -2,16 +2,23 @@
 # docs/dtrace-grammar.md. Both systems share this; $OS/dtrace.sh says what differs:
 #   dtrace_ready      does what must be done first; sets dtrace_bufsize and dtrace_switchrate
 #   dtrace_words      calls its arguments, a command, with the words that run dtrace appended
+#   dtrace_starts_late  yes if dtrace starts after the tables are taken: where only dtrace can read
+#                     its clock, the window is from its first line to its last
+#   dtrace_signal     what dtrace takes like Ctrl-C, and then flushes everything
+#   dtrace_limits     not empty if dtrace ends by itself when the time of -d is up
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# Starts dtrace and waits for its first line: enabling the probes takes seconds.
 dtrace_prepare() {
     : >events.txt
     : >stderr.txt
     dtrace_ready || return 1
     recorder_command=$(dtrace_words echo)
-    # dtrace takes TERM like Ctrl-C, and flushes everything.
-    guard_output=events.txt guard_signal=TERM guard_last='#end'
+    [ "$dtrace_starts_late" = yes ] || dtrace_launch
+}
+
+# Starts dtrace and waits for its first line: enabling the probes takes seconds.
+dtrace_launch() {
+    guard_output=events.txt guard_signal=$dtrace_signal guard_last='#end' guard_timed=${dtrace_limits:+1}
     dtrace_words guard_start -- || return 1
     dtrace_turns=0
     while ! dtrace_clock head '#sched' 4 5; do
@@ -42,6 +49,7 @@ dtrace_clock() {
 
 # On FreeBSD only dtrace can read its clock; its first and last line are the clock pairs.
 dtrace_start() {
+    [ "$dtrace_starts_late" != yes ] || dtrace_launch || return 1
     window_begin=$dtrace_ts
     dtrace_pair=
     [ -n "$clock_pairs" ] || dtrace_pair="[$dtrace_ts, $dtrace_wall]"
@@ -50,22 +58,46 @@ dtrace_start() {
 
 dtrace_stop() {
     take_counts
+    dtrace_progress &
+    dtrace_shows=$!
     guard_end || fail_text="the process that watches dtrace was killed"
+    wait "$dtrace_shows"
     dtrace_losses
     recorder_events=$(grep -c '^[A-Z]	' events.txt)
     if dtrace_clock tail '#end' 2 3; then
         window_end=$dtrace_ts
         [ -z "$dtrace_pair" ] || clock_pairs="$clock_pairs, [$dtrace_ts, $dtrace_wall]"
+        dtrace_early
         [ -z "$fail_text" ]
         return
     fi
     # The last line that is whole: nothing is known of what came after.
     window_end=$(awk -F '\t' '/^[A-Z]\t[0-9]+\t/ && NF > 3 { if (length($2) > length(ts) || (length($2) == length(ts) && $2 > ts)) ts = $2 } END { print ts }' events.txt)
     [ -z "$window_end" ] || lost null null early_end "$window_end" null
-    fail_text=${fail_text:-dtrace ended before it could flush: its last line is missing}
+    fail_text=${fail_text:-dtrace ended before it could flush, as it does at a second signal: its last line is missing}
+    ! grep -q 'systemic unresponsiveness' stderr.txt ||
+        note "DTrace ends a recording when its clock stands still for 10 seconds, or when dtrace gets no CPU time for 30 seconds or prints that long without a break: use a smaller -b (it was $buffer_kb), or a host with less to do"
     dd if=/dev/zero of="$scratch/room" bs=65536 count=1 2>/dev/null ||
         fail_text="no space was left for dtrace's lines: the last ones are missing"
     return 1
+}
+
+# dtrace prints what its buffers hold, which takes a slow host minutes.  Ends with the watchdog, or
+# when nothing has been printed for a minute.
+dtrace_progress() {
+    exec 5>&- 7<&- 8<&- </dev/null
+    trap - EXIT
+    progress_turn=0 progress_size=0 progress_still=0
+    while [ -e "$scratch/ready" ] && [ "$progress_still" -lt 6 ]; do
+        pause
+        progress_turn=$((progress_turn + 1))
+        [ $((progress_turn % 40)) = 0 ] || continue
+        progress_before=$progress_size
+        progress_size=$(wc -c <events.txt) 2>/dev/null
+        progress_still=$((progress_still + 1))
+        [ "$progress_size" = "$progress_before" ] || progress_still=0
+        say "dtrace still prints what it holds: $((progress_size / 1048576)) MiB so far"
+    done
 }
 
 dtrace_orphaned() { guard_kill_tools; }
@@ -83,6 +115,8 @@ dtrace_losses() {
             total[cpu] += count
         }
         /^dtrace: [0-9]+ drops? on CPU [0-9]+$/ { add($NF, number()); next }
+        # The clause that found no room for its variable was left, without a record.
+        /^dtrace: [0-9]+ dynamic variable drops?/ { add("null", number()); next }
         /^dtrace: [0-9]+ .*drops?/ { side += number(); next }
         /error on enabled probe/ { add("null", 1); if (first == "") first = $0 }
         END {
@@ -97,6 +131,15 @@ dtrace_losses() {
         error) note "an event could not be printed: $dtrace_cpu $dtrace_rest" ;;
         esac
     done <"$scratch/dtrace.losses"
+}
+
+# With -d dtrace ends when the time is up; if it ends sooner, somebody else told it to.
+dtrace_early() {
+    [ -n "$dtrace_limits" ] && [ -n "$timed_out" ] && [ -z "$fail_text$interrupted" ] || return 0
+    dtrace_span=$(awk -v from="$window_begin" -v to="$window_end" -v asked="$seconds" 'BEGIN {
+        span = (to - from) / 1e9
+        if (span < asked - 0.1) printf "%.1f", span }')
+    [ -z "$dtrace_span" ] || fail_text="dtrace was told to end by somebody else, after $dtrace_span s"
 }
 
 dtrace_json() {

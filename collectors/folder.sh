@@ -20,6 +20,7 @@ folder_make() {
             die "$path exists; give another name with -o, or remove it with: rm -r $path"
         fi
     done
+    folder_tell_left
     folder_mkdir "$output.partial"
     folder_path=${folder_parent%/}/$partial
     if ! cd -P "./$partial" || [ "$(folder_now)" != "$folder_path" ] || ! folder_is_ours; then
@@ -30,6 +31,22 @@ folder_make() {
     folder_new=
     scratch=.scratch
     mkdir -m 700 "$scratch" || die "cannot write into $output.partial"
+}
+
+# Names the folders of captures that were killed: what they recorded can be opened.  One of which a
+# process lives is not among them.
+folder_tell_left() {
+    for path in ./*.capture.partial; do
+        [ -s "$path/capture.json" ] || continue
+        folder_alive=
+        if [ -e "$path/.scratch" ]; then
+            [ -s "$path/.scratch/pids" ] || continue
+            while read -r folder_pid; do
+                ! kill -0 "$folder_pid" 2>/dev/null || folder_alive=1
+            done <"$path/.scratch/pids"
+        fi
+        [ -n "$folder_alive" ] || say "${path#./} is of a capture that was killed; schedscope opens it, rm -r removes it"
+    done
 }
 
 # Makes the folder "$partial", which messages call $1.  A signal is heard once mkdir is done: from

@@ -16,7 +16,7 @@ guard_apart() {
 
 # guard_start [TEXT_FILE ...] -- [WORDS]: starts the watchdog, whose child is the tool that WORDS
 # run, or what the TEXT_FILEs record with.  guard_output, guard_input, guard_growing, guard_signal,
-# guard_last and guard_full are the watchdog's settings of those names; guard_settings names variables of the recorder.
+# guard_last, guard_full and guard_timed are the watchdog's settings of those names; guard_settings names variables of the recorder.
 guard_start() {
     : >"$scratch/recording"
     : >"$scratch/watching"
@@ -52,10 +52,10 @@ guard_start() {
         watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
         # The ring takes no disk: its snapshots look for room themselves.
         [ -z "$ring" ] || watch_min_kb=0
-        watch_ring=${ring:+1} watch_wake=${ring:+USR2} watch_full=${guard_full:-} watch_reserve_kb=$guard_reserve_kb
+        watch_ring=${ring:+1} watch_wake=${ring:+USR2} watch_full=${guard_full:-} watch_timed=${guard_timed:-} watch_reserve_kb=$guard_reserve_kb
         # shellcheck disable=SC2086
         export watch_capture watch_owner watch_name watch_recorder watch_min_kb watch_max_kb watch_lifeline \
-            watch_output watch_growing watch_input watch_signal watch_last watch_ring watch_wake watch_full watch_reserve_kb ${guard_settings:-}
+            watch_output watch_growing watch_input watch_signal watch_last watch_ring watch_wake watch_full watch_timed watch_reserve_kb ${guard_settings:-}
         SCHEDSCOPE_RECORDER=$capture_pid
         export SCHEDSCOPE_RECORDER
         exec $(guard_apart) sh -c "$guard_text" schedscope-watchdog ${1+"$@"} \
@@ -77,6 +77,7 @@ guard_start() {
         sleep "$guard_nap"
     done
     fail_text=
+    read -r clock_file 2>/dev/null <"$scratch/clock" || clock_file=
     guard_pids
 }
 
@@ -128,6 +129,12 @@ guard_failed() {
     guard_said=${guard_said:-no space left for the recording}
 }
 
+# Sets fail_text where the folder was removed while it recorded.
+guard_folder() {
+    [ -d "$scratch" ] || fail_text="the folder $output was removed while it recorded, and all in it is gone"
+    [ -d "$scratch" ]
+}
+
 # Ends the recording and waits until all is drained and gone: closing the pipe tells the
 # watchdog to.  Without its file `recording` it leaves the folder to us.  Returns 1 if the
 # watchdog itself was killed; what it left is ended here.
@@ -140,7 +147,15 @@ guard_end() {
     # Its last act is to take this file away.
     [ -e "$scratch/ready" ] || return 0
     "${recorder}_orphaned"
+    [ -z "$clock_file" ] || rmdir "${clock_file%/per_cpu/*}" 2>/dev/null
     return 1
+}
+
+# Sets window_begin: now, and not before.
+guard_window_begin() {
+    host_clock
+    window_begin=
+    [ -z "$clock_ns" ] || window_begin=$((clock_ns + clock_step))
 }
 
 # Sets window_end: now, or when the watchdog says that recording ended.  Takes what is counted up to

@@ -45,13 +45,17 @@ json_string_or_null() {
     if [ -n "$1" ]; then json_string "$1"; else echo null; fi
 }
 
+# 0 if no value is missing, as where awk was killed.
+json_whole() { ! grep -q '^ *"[a-z_]*": *,*$' "$1"; }
+
 # A list, or name and text pairs, from NUL-separated texts on stdin.
 json_list() { json_strings | awk '{ printf "%s%s", (NR == 1 ? "" : ", "), $0 }'; }
 json_pairs() { json_strings | awk '{ printf "%s%s", (NR == 1 ? "" : NR % 2 ? ", " : ": "), $0 }'; }
 
 # What the kernel counted up to the end of the window, before all is drained: on a full disk there
-# is no space for it yet.
+# is no space for it yet.  And what time it is, as long as the recorder's clock can be read.
 take_counts() {
+    clock_pair
     end_cpu_time=$(host_cpu_time end)
     end_groups=$(host_groups end all)
 }
@@ -61,13 +65,12 @@ write_counts() {
     [ -z "$end_groups" ] || printf '%s\n' "$end_groups" >>groups.tsv
 }
 
-# One (recorder's clock, wall clock) pair.  Where the host can read both at one moment, it does;
-# else the recorder's clock is read on both sides of the wall clock's, and half the distance is
-# how wrong the pair can be.  A date that knows only seconds is wrong by up to half a second more.
+# One (recorder's clock, wall clock) pair: the recorder's clock is read on both sides of the wall
+# clock's, and half the distance is how wrong the pair can be.  A date that knows only seconds is
+# wrong by up to half a second more.  Of three tries the best one is kept.
 clock_pair() {
-    clock_ns='' wall_ns='' clock_half=0
-    host_clock_pair
-    if [ -z "$wall_ns" ]; then
+    clock_best='' clock_half=''
+    for clock_try in 1 2 3; do
         host_clock
         clock_before=$clock_ns
         wall_ns=$(date +%s%N 2>/dev/null)
@@ -79,11 +82,13 @@ clock_pair() {
         fi
         host_clock
         [ -n "$clock_before" ] && [ -n "$clock_ns" ] || return 0
-        clock_half=$(((clock_ns - clock_before) / 2))
-        clock_ns=$((clock_before + clock_half))
-        clock_half=$((clock_half + clock_coarse))
-    fi
-    clock_pairs="$clock_pairs${clock_pairs:+, }[$clock_ns, $wall_ns]"
+        clock_wide=$((clock_ns + clock_step - clock_before))
+        if [ -z "$clock_half" ] || [ $((clock_wide / 2 + clock_coarse)) -lt "$clock_half" ]; then
+            clock_half=$((clock_wide / 2 + clock_coarse))
+            clock_best="[$((clock_before + clock_wide / 2)), $wall_ns]"
+        fi
+    done
+    clock_pairs="$clock_pairs${clock_pairs:+, }$clock_best"
     [ "${clock_error:-0}" -gt "$clock_half" ] || clock_error=$clock_half
 }
 

@@ -202,7 +202,8 @@ ring_folder() {
         ring_new=1
     fi
     [ -d "./$base" ] || die "$folder_path exists and is not a folder; give another name with -o"
-    if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] || ! ring_is_ours; then
+    if [ -h "./$base" ] || ! cd -P "./$base" || [ "$(folder_now)" != "$folder_path" ] ||
+        ! { ring_is_ours || ring_take_back; }; then
         folder_new=
         die "$folder_path is not a folder that only root can write to; give another name with -o"
     fi
@@ -230,13 +231,31 @@ ring_is_ours() {
     esac
 }
 
+# Of the user, who recorded into it before: makes it root's again, as it was while it recorded.  What
+# has a name of ours there may be anything; a folder of the user's is emptied as the user.
+ring_take_back() {
+    [ -n "$run_uid" ] && [ "$(ring_owner .)" = "$run_uid" ] || return 1
+    chmod 700 . && chown "$(id -u):$(id -g)" . || return 1
+    capture_dir=.
+    for ring_path in .scratch .reserve ./*.partial; do
+        if [ -h "$ring_path" ] || [ ! -d "$ring_path" ]; then
+            rm -f "$ring_path"
+        elif [ "$(ring_owner "$ring_path")" != 0 ]; then
+            ring_drop "${ring_path#./}" || die "$ring_path in $folder_path is in the way and cannot be removed"
+        fi
+    done
+}
+
+# shellcheck disable=SC2012
+ring_owner() { ls -ldn "$1" 2>/dev/null | awk '{ print $3; exit }'; }
+
 # Leaves no trace of the recorder, and no empty folder.
 ring_remove() {
     rm -rf .scratch .reserve ./*.capture.partial
-    if [ -n "$run_uid" ]; then
+    if [ -n "$run_uid" ] && [ "$(folder_now 2>/dev/null)" = "$folder_path" ]; then
         chown "$run_uid:$run_gid" . && chmod 700 .
     fi
-    cd .. && rmdir "./$base" 2>/dev/null
+    cd .. 2>/dev/null && rmdir "./$base" 2>/dev/null
 }
 
 # ------------------------------------------------------------------ triggers
@@ -276,6 +295,7 @@ ring_look() {
 # 0 if what holds the ring is there and records; nobody but us should have touched it.
 ring_alive() {
     fail_text=
+    guard_folder || return 1
     kill -0 "$guard_pid" 2>/dev/null || fail_text="the process that records was killed"
     # Somebody's signal may have come in between: it is asked again.
     read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" ||
@@ -335,9 +355,15 @@ ring_room() {
     while :; do
         ring_why=
         if [ -n "$keep" ]; then
-            ring_used=$(du -sk . 2>/dev/null)
+            # Snapshots are their user's, who may have put anything into them.
+            # shellcheck disable=SC2086
+            ring_used=$(${host_limit:+$host_limit 10} du -sk . 2>/dev/null)
             ring_used=${ring_used%%[!0-9]*}
-            [ $((${ring_used:-0} + ring_worst_kb)) -le "$keep_kb" ] ||
+            if [ -z "$ring_used" ]; then
+                ring_why="the snapshots in $output could not be measured within 10 seconds"
+                return 1
+            fi
+            [ $((ring_used + ring_worst_kb)) -le "$keep_kb" ] ||
                 ring_why="--keep $keep leaves no room for another"
         fi
         if [ "$min_free_kb" -gt 0 ]; then
@@ -362,10 +388,11 @@ ring_drop() {
         (
             cd -P "./$1" || exit
             ring_rm='rm -rf ./* ./.[!.]* ./..?*'
+            # shellcheck disable=SC2086
             if have setpriv; then
-                setpriv "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- sh -c "$ring_rm"
+                ${host_limit:+$host_limit 60} setpriv "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- sh -c "$ring_rm"
             elif have runuser; then
-                runuser -u "$run_user" -- sh -c "$ring_rm"
+                ${host_limit:+$host_limit 60} runuser -u "$run_user" -- sh -c "$ring_rm"
             else
                 su "$run_user" -s /bin/sh -c "$ring_rm"
             fi
@@ -384,13 +411,14 @@ ring_drop() {
 ring_main() {
     stage=preparing
     host_clean
-    ring_folder
-    check_space
-    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
+    # What takes time comes before there is a folder: a kill -9 leaves it behind until what records is there.
     host_facts
     json_facts
     ring_memory
     tunables_json=$(host_tunables | json_pairs)
+    ring_folder
+    check_space
+    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
     read -r ring_online </sys/devices/system/cpu/online
     host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"
     printf '%s' "$ring_predicates" >"$scratch/predicates"
@@ -416,6 +444,7 @@ ring_main() {
         ring_snapshot "$ring_reason" exit
     fi
     guard_failed && fail_text=$guard_said
+    guard_folder || :
     guard_end || fail_text=${fail_text:-the process that records was killed}
     finish_command
     [ "${work_status:-0}" -le 384 ] || work_status=$((work_status - 256))
@@ -438,6 +467,7 @@ ring_main() {
     esac
     [ "$ring_failed" = 0 ] || exit_status=125
     if [ -n "$fail_text" ]; then
+        [ -z "$fail_told" ] || fail_text="the flight recorder has ended"
         tell "$fail_text ($ring_summary)"
         exit_status=125
     else

@@ -62,6 +62,8 @@ judge_lines() {
             if ($5 == 0 && inside && (cpu in current)) { remained[current[cpu]]++; remains++ }
             next
         }
+        # The kernel counts these, too.
+        $1 == "Y" { if (inside) { voluntary[$5] += $6; remains += $6 }; next }
         $1 == "S" {
             prev = $5; next_ = $6
             if (inside) switches++

@@ -73,7 +73,7 @@ load_counts() {
         load_ns=-
         [ ! -r "/proc/$1/schedstat" ] || read -r load_ns _ <"/proc/$1/schedstat"
         awk -v ns="${load_ns:--}" '/^voluntary_ctxt/ { v = $2 } /^nonvoluntary_ctxt/ { i = $2 }
-            END { print v == "" ? "-" : v, i == "" ? "-" : i, ns }' "/proc/$1/status"
+            END { print (v == "" ? "-" : v), (i == "" ? "-" : i), ns }' "/proc/$1/status"
         ;;
     *)
         procstat -h -r "$1" 2>/dev/null | awk '

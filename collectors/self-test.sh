@@ -36,8 +36,8 @@ self_test() {
     self_load=$(text self-test-load.sh)
     self_words=${seconds:-8}
     # The load is root's own: it binds and renices, and nobody's rights are tested here.
-    self_user=${SUDO_USER:-${DOAS_USER:-}}
-    unset SUDO_USER DOAS_USER
+    find_user
+    forget_user
     for self_recorder in $self_recorders; do
         say "recording the known load with $self_recorder, about $((self_words + 5)) s"
         sh "$self_program" -q -t "$self_recorder" ${buffer_kb:+-b "$buffer_kb"} -o "$self_folder/$self_recorder.capture" \
@@ -48,7 +48,7 @@ self_test() {
     self_judge
     if [ -n "$self_kept" ]; then
         say "the recordings are in $self_kept"
-        [ -z "$self_user" ] || find . -exec chown -h "$self_user" {} +
+        [ -z "$run_uid" ] || find . -exec chown -h "$run_uid:$run_gid" {} +
     fi
     leave
 }

@@ -23,6 +23,7 @@
 #   watch_signal    what tells the tool to finish, where it does not notice the pipe's end
 #   watch_last      how the last line of its output begins, where it has one
 #   watch_full      what it says when it ends because its own limit of size is reached
+#   watch_timed     1 if it ends by itself when the time of -d is up
 #   watch_ring      1 for a flight recorder: the folder holds snapshots, which are kept as they are
 #   watch_wake      the signal that wakes capture (USR1)
 #   watch_lifeline  1 if descriptor 4 is a pipe whose end is as good as a SIGHUP
@@ -31,7 +32,7 @@
 set -u
 trap '' INT HUP QUIT PIPE USR1 USR2 ALRM
 watch_wake=${watch_wake:-USR1}
-watch_reserve_kb=${watch_reserve_kb:-0} watch_full=${watch_full:-}
+watch_reserve_kb=${watch_reserve_kb:-0} watch_full=${watch_full:-} watch_timed=${watch_timed:-}
 trap : TERM
 
 watch_nap=0.2 watch_per_second=5
@@ -43,7 +44,7 @@ watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/de
 # One sentence on why nothing more is recorded; on a full disk the file alone says it.
 watch_failed() {
     printf '%s\n' "$1" 2>/dev/null >.scratch/failed.new
-    mv .scratch/failed.new .scratch/failed 2>/dev/null || : >.scratch/failed
+    mv .scratch/failed.new .scratch/failed 2>/dev/null || true >.scratch/failed
     watch_tell "$watch_wake"
 }
 
@@ -80,17 +81,23 @@ tracer_begin() {
 # The parent of the tool, which learns of its end.
 watch_tool() {
     (
-        trap - TERM
+        if [ -n "$watch_signal" ]; then
+            # No signal but ours ends it, since it counts them (tracer_quit).
+            trap '' TERM
+            trap - "$watch_signal"
+        else
+            trap - TERM
+        fi
         case $watch_input in
         pipe) exec <&6 ;;
         '') exec </dev/null ;;
         *) exec <"$watch_input" ;;
         esac
-        exec 6<&- >>"$watch_output" 2>>stderr.txt
+        exec 6<&- 9>&- >>"$watch_output" 2>>stderr.txt
         exec "$@"
     ) &
     watch_pid=$!
-    exec 6<&- 7<&- 8<&-
+    exec 6<&- 7<&- 8<&- 9>&-
     echo "$watch_pid" >>.scratch/pids
     echo "$watch_pid" >.scratch/tool.new
     mv .scratch/tool.new .scratch/tool
@@ -109,6 +116,10 @@ watch_tool() {
         watch_post
         exit 0
     fi
+    if [ -n "$watch_timed" ] && [ "$watch_status" = 0 ] && tracer_is_done; then
+        watch_tell ALRM
+        exit 0
+    fi
     watch_failed "$watch_recorder ended by itself with status $watch_status: $(watch_reason)"
 }
 
@@ -118,7 +129,7 @@ watch_reason() {
     sed '/^ *$/d; /[Ww]arning/d; / drops* /d' stderr.txt | awk '
         tolower($0) ~ /error|cannot|failed/ { why = $0 }
         { last = $0 }
-        END { print why != "" ? why : last }'
+        END { print (why != "" ? why : last) }'
 }
 
 tracer_signal() {
@@ -126,7 +137,12 @@ tracer_signal() {
     kill -s "$1" "$watch_pid" 2>/dev/null
 }
 
-tracer_quit() { tracer_signal "${watch_signal:-INT}"; }
+# Tells the tool to finish.  One that is told by a signal (dtrace) takes a second one as impatience,
+# and drops what it has not written yet: it gets one.
+tracer_quit() {
+    [ -z "$watch_signal" ] || mkdir .scratch/asked 2>/dev/null || return 0
+    tracer_signal "${watch_signal:-INT}"
+}
 
 # At a limit, before capture hears of it: the same end as capture's, where the tool has one.
 tracer_halt() {
@@ -135,9 +151,10 @@ tracer_halt() {
 }
 
 # The tool writes what it still holds, however long that takes; one that has stopped writing is
-# asked again after 5 seconds and killed after 30.  One that writes on and on may have missed the
-# end of its marker, whose notice can be lost like any event in a storm, just when a limit of size
-# ended the recording: it is asked after two seconds, and again every minute.
+# asked again after 5 seconds and killed after 30, or 300 if it still uses CPU time.  One that
+# writes on and on may have missed the end of its marker, whose notice can be lost like any event in
+# a storm, just when a limit of size ended the recording: it is asked after two seconds, and again
+# every minute.  (What that means for a tool that is told by a signal is tracer_quit's to say.)
 tracer_end() {
     if [ ! -d .scratch ]; then
         # Somebody removed the folder: there is nothing to keep, nor a file that tells of the tool.
@@ -149,8 +166,8 @@ tracer_end() {
         tracer_abandon
         return
     fi
-    [ -z "$watch_signal" ] || tracer_signal "$watch_signal"
-    watch_size='' watch_idle=0 watch_asked=0
+    [ -z "$watch_signal" ] || tracer_quit
+    watch_size='' watch_idle=0 watch_asked=0 watch_cpu='' watch_more=0
     while [ -e .scratch/running ]; do
         sleep "$watch_nap"
         watch_asked=$((watch_asked + 1))
@@ -161,7 +178,9 @@ tracer_end() {
         watch_idle=$((watch_idle + 1))
         [ "$watch_size" = "$watch_before" ] || watch_idle=0
         [ $((watch_idle % 25)) != 24 ] || tracer_quit
-        if [ "$watch_idle" -ge 150 ]; then
+        if [ "$watch_idle" -ge 150 ] && tracer_works; then
+            watch_idle=100
+        elif [ "$watch_idle" -ge 150 ]; then
             : >.scratch/killed
             tracer_signal KILL
         elif [ "$watch_idle" -ge 15 ] && tracer_is_done; then
@@ -169,6 +188,14 @@ tracer_end() {
         fi
     done
     wait "$watch_session"
+}
+
+# It has used CPU time since the last look, of 27 at most: a busy host may give it little.
+tracer_works() {
+    read -r watch_pid 2>/dev/null <.scratch/tool || return 1
+    watch_before=$watch_cpu watch_more=$((watch_more + 1))
+    watch_cpu=$(ps -o time= -p "$watch_pid" 2>/dev/null)
+    [ -n "$watch_cpu" ] && [ "$watch_cpu" != "$watch_before" ] && [ "$watch_more" -le 27 ]
 }
 
 # Its last line is written: all that follows is tidying up, for which DTrace on Linux takes half
@@ -182,7 +209,7 @@ tracer_is_done() {
 tracer_abandon() {
     watch_asked=0
     while [ -e .scratch/running ]; do
-        [ $((watch_asked % 5)) != 0 ] || tracer_quit
+        [ $((watch_asked % 5)) != 0 ] || tracer_signal "${watch_signal:-INT}"
         [ "$watch_asked" -lt 25 ] || tracer_signal KILL
         watch_asked=$((watch_asked + 1))
         sleep "$watch_nap"
@@ -225,7 +252,7 @@ watch_over() {
 watch_post() {
     watch_mark_end && tracer_halt
     printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
-    mv .scratch/limit.new .scratch/limit 2>/dev/null || : >.scratch/limit
+    mv .scratch/limit.new .scratch/limit 2>/dev/null || true >.scratch/limit
     watch_tell "$watch_wake"
 }
 
@@ -244,6 +271,8 @@ watch_limits() {
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
         watch_fifths=$((watch_fifths + watch_step))
+        # Without its folder capture cannot record; it lives, or we would have been ended.
+        [ -d .scratch ] || kill -s "$watch_wake" "$watch_capture" 2>/dev/null
         if [ "$watch_fifths" -ge 25 ]; then
             watch_fifths=0
             if [ -s capture.json ] || [ -n "${watch_ring:-}" ]; then watch_tell "$watch_wake"; fi
@@ -320,6 +349,7 @@ watch_main() {
     # What fills a disk keeps the CPUs busy, too.
     renice -n -20 -p "$watch_limiter" >/dev/null 2>&1
     echo "$watch_limiter" >>.scratch/pids
+    ! command -v host_clock_open >/dev/null 2>&1 || host_clock_open "$watch_capture"
     tracer_begin "$@" && mv .scratch/starting .scratch/ready
     exec 7<&- 8<&-
     # Nothing is ever written into it: this returns when capture closes it, or is gone.
@@ -334,6 +364,7 @@ watch_main() {
     kill "$watch_limiter" ${watch_parent:+"$watch_parent"} 2>/dev/null
     tracer_end
     wait
+    ! command -v host_clock_close >/dev/null 2>&1 || host_clock_close
     [ ! -e .scratch/recording ] || watch_salvage
     rm -f .scratch/ready
 }

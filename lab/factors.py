@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -137,7 +137,9 @@ def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str,
     for name in (policy, *NULLS):
         own = OWN.get(name)
         given = {} if own else target.settings(name)
-        for ran in _ran(way, own or name, _phases(trace, name == policy), given, workload):
+        for ran in _ran(
+            way, own() if own else name, _phases(trace, name == policy), given, workload
+        ):
             yield name, figures(ran)
 
 
@@ -148,6 +150,7 @@ def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, F
     """
     way = replay(trace)
     asked = change(way, **whatif)
+    assert isinstance(asked.policy, str)
     for name in (asked.policy, *NULLS):
         if "quota" in whatif and not knows_groups(name):
             continue
@@ -165,7 +168,7 @@ def _phases(trace: ss.Trace, asked: bool) -> int:
 
 def _ran(
     way: Replay,
-    policy: str | Callable[[], ss.Policy],
+    policy: str | ss.Policy,
     phases: int,
     settings: Mapping[str, Any],
     workload: Workload | None = None,

@@ -1,7 +1,7 @@
 """Columns that files hold as differences from other columns (docs/trace-model.md, In kept files).
 
-`native/src/store/derived.rs` declares which, and writes them. A file that another program wrote,
-or `Trace.to_sched`, may have the columns themselves.
+`native/trace/src/store/derived.rs` declares which, and writes them. A file that another program
+wrote, or `Trace.to_sched`, may have the columns themselves.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What can be opened: the formats as their decoders declare them.
 
-A decoder in `native/src/decode` declares name, recogniser and options; two kinds of folders hold
+A decoder in `native/decode/src` declares name, recogniser and options; two kinds of folders hold
 tables already and are read as they are.
 """
 

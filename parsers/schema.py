@@ -1,6 +1,6 @@
 """Every table of the trace model, column by column.
 
-Twin of `native/src/model/tables.rs`, which fills these tables; a test compares the two.
+Twin of `native/model/src/tables.rs`, which fills these tables; a test compares the two.
 docs/trace-model.md explains the terms.
 
 Times (`ts`, `ts_*`) are ns on the capture's own monotonic clock, durations are ns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,13 +12,14 @@ import polars as pl
 
 from schedscope.analysis._base import topology
 from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.policies import declaration, resolve
+from schedscope.analysis._base.policies import declaration
 from schedscope.errors import UsageError
 from schedscope.simulator.added_load import with_load
 from schedscope.simulator.change_groups import limited, weighted
 from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import MOST_CPUS, Machine, machine as _machine
-from schedscope.simulator.policy import tunables
+from schedscope.simulator.policy import Policy, called, tunables
+from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.workload import LONGEST_SLICE, SHORTEST_SLICE, Workload
 from schedscope.units import duration, nanoseconds, several
@@ -32,7 +34,7 @@ class Changed:
 
     workload: Workload
     machine: Machine
-    policy: str
+    policy: str | Policy
     set: dict[str, Any]
     words: list[str]
 
@@ -40,7 +42,7 @@ class Changed:
 def change(
     way: Replay,
     *,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     set_class: Mapping[str, str] | None = None,
@@ -68,10 +70,10 @@ def change(
     ):
         by_name(given, values, example)
     words: list[str] = []
-    name = way.policy if policy is None else resolve(policy)
+    name = way.policy if policy is None else policy_asked(way.trace, policy)
     settings = way.settings(name)
     if policy is not None:
-        words.append(f"policy {name}")
+        words.append(f"policy {called(name)}")
     shape = way.workload.machine or _machine(way.trace.ncpu)
     if cpus is not None:
         if isinstance(cpus, bool) or not isinstance(cpus, int) or not 1 <= cpus <= MOST_CPUS:
@@ -88,25 +90,27 @@ def change(
         words += more
     if set_class:
         workload = _reclassed(workload, set_class, name)
-        words += [f"{who} in class {what}" for who, what in set_class.items()]
+        words += [f"{who!r} in class {what}" for who, what in set_class.items()]
     if set_nice:
         workload = _reniced(workload, set_nice)
-        words += [f"{who} at nice {nice}" for who, nice in set_nice.items()]
+        words += [f"{who!r} at nice {nice}" for who, nice in set_nice.items()]
     if set_slice:
         workload = _resliced(workload, set_slice, name, {**settings, **(set or {})})
-        words += [f"{who} with a slice of {text}" for who, text in set_slice.items()]
+        words += [f"{who!r} with a slice of {text}" for who, text in set_slice.items()]
     if pin:
         workload = _pinned(workload, pin, shape)
-        words += [f"{who} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
+        words += [f"{who!r} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
     if (set_weight or quota) and not knows_groups(name):
         raise UsageError(
-            f"weights and quotas of control groups under {name}",
+            f"weights and quotas of control groups under {called(name)}",
             "a policy of the family eevdf or cfs",
             "it has no groups",
         )
     if quota and not keeps_quotas(name, {**settings, **(set or {})}):
         raise UsageError(
-            f"a quota under {name}", "a policy of the family eevdf or cfs", "it keeps no quotas"
+            f"a quota under {called(name)}",
+            "a policy of the family eevdf or cfs",
+            "it keeps no quotas",
         )
     if set_weight:
         workload, more = weighted(workload, set_weight)
@@ -140,7 +144,11 @@ def matching(workload: Workload, pattern: str) -> pl.Series:
         from difflib import get_close_matches
 
         close = get_close_matches(pattern, names.unique().sort().to_list(), 3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`latency --by comm` lists names"
+        hint = (
+            f"did you mean {' or '.join(map(repr, close))}?"
+            if close
+            else "`latency --by comm` lists names"
+        )
         some = bool(workload.info.get("threads_left_out"))
         of = "one of the selected threads, which are those replayed" if some else "one of the trace"
         raise UsageError(f"no thread {pattern!r}", f"the name of a thread, {of}", hint)
@@ -158,7 +166,7 @@ def _each_once(
             if its != value and (mine & theirs).any():
                 twice = workload.threads.filter(mine & theirs)["name"][0]
                 raise UsageError(
-                    f"{twice} is given {what} {its} by {other!r} and {value} by {who!r}",
+                    f"{twice!r} is given {what} {its} by {other!r} and {value} by {who!r}",
                     "one of them",
                 )
         found.append((str(who), value, mine))
@@ -169,10 +177,10 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
     threads, steps = workload.threads, workload.steps
     for who, nice, mine in _each_once(workload, asked, "nice"):
         if isinstance(nice, bool) or not isinstance(nice, int) or not -20 <= nice <= 19:
-            raise UsageError(f"nice {nice!r} of {who}", "a whole number from -20 to 19")
+            raise UsageError(f"nice {nice!r} of {who!r}", "a whole number from -20 to 19")
         fair = mine & threads["class"].cast(pl.String).is_in(["fair", "batch"])
         if not fair.any():
-            raise UsageError(f"nice of {who}", "a thread of the fair class", "it has none")
+            raise UsageError(f"nice of {who!r}", "a thread of the fair class", "it has none")
         threads = threads.with_columns(
             nice=pl.when(fair).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
         )
@@ -185,12 +193,14 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
     return replace(workload, threads=threads, steps=steps)
 
 
-def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Workload:
+def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str | Policy) -> Workload:
     threads, steps = workload.threads, workload.steps
     for who, text, mine in _each_once(workload, asked, "class"):
         name, level = _class(who, str(text))
-        if level and not declaration(policy)["strict_classes"]:
-            raise UsageError(f"class {text} of {who}", "a policy with that class", f"not {policy}")
+        if level and isinstance(policy, str) and not declaration(policy)["strict_classes"]:
+            raise UsageError(
+                f"class {text} of {who!r}", "a policy with that class", f"not {policy}"
+            )
         real_time = pl.lit(level, pl.UInt8)
         nice = pl.lit(0, pl.Int8) if level else pl.col("nice")
         new = {"class": pl.lit(name, threads["class"].dtype), "rt_prio": real_time, "nice": nice}
@@ -207,18 +217,24 @@ def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str) -> Wor
 
 
 def _resliced(
-    workload: Workload, asked: Mapping[str, str | int], policy: str, settings: Mapping[str, Any]
+    workload: Workload,
+    asked: Mapping[str, str | int],
+    policy: str | Policy,
+    settings: Mapping[str, Any],
 ) -> Workload:
-    own = {row["name"]: row["default"] for row in tunables(policy).to_dicts()}.get("own_slices")
+    rows = tunables(policy).to_dicts() if isinstance(policy, str) else []
+    own = {row["name"]: row["default"] for row in rows}.get("own_slices")
     if str(settings.get("own_slices", own)) not in ("on", "True"):
         raise UsageError(
-            f"slices of threads under {policy}", "eevdf of 6.12 or later", "--slice is for all"
+            f"slices of threads under {called(policy)}",
+            "eevdf of 6.12 or later",
+            "--slice is for all",
         )
     threads = workload.threads
     for who, text, mine in _each_once(workload, asked, "slice"):
         ns = nanoseconds(text)
         if not SHORTEST_SLICE <= ns <= LONGEST_SLICE:
-            raise UsageError(f"slice {text} of {who}", "a time from 100us to 100ms")
+            raise UsageError(f"slice {text} of {who!r}", "a time from 100us to 100ms")
         threads = threads.with_columns(
             slice=pl.when(mine).then(pl.lit(ns, pl.Int64)).otherwise(pl.col("slice"))
         )
@@ -233,7 +249,7 @@ def _class(who: str, text: str) -> tuple[str, int]:
     if name in ("fair", "batch", "idle") and not _:
         return name, 0
     raise UsageError(
-        f"class {text!r} of {who}",
+        f"class {text!r} of {who!r}",
         "fair, batch, idle, fifo:N or rr:N",
         "N is a priority from 1 to 99, as in rr:50",
     )
@@ -245,12 +261,12 @@ def _pinned(workload: Workload, asked: Mapping[str, str], shape: Machine) -> Wor
         cpus = _cpus(str(where))
         if not cpus or max(cpus) >= shape.ncpu:
             raise UsageError(
-                f"CPUs {where!r} of {who}", f"CPUs from 0 to {shape.ncpu - 1}", "as in 0-1,3"
+                f"CPUs {where!r} of {who!r}", f"CPUs from 0 to {shape.ncpu - 1}", "as in 0-1,3"
             )
         if set(cpus) <= set(shape.offline):
             online = set(range(shape.ncpu)) - set(shape.offline)
             raise UsageError(
-                f"CPUs {where!r} of {who}, which were offline",
+                f"CPUs {where!r} of {who!r}, which were offline",
                 f"one of CPUs {topology.cpu_text(online)}",
             )
         threads = threads.with_columns(
@@ -318,9 +334,9 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(
-                f"{name} may run only on CPUs {mask}",
+                f"{name!r} may run only on CPUs {mask}",
                 f"one of {several(ncpu, 'CPU')}",
-                f"`whatif --pin {name}=0` pins it elsewhere",
+                f"`whatif --pin {shlex.quote(name)}=0` pins it elsewhere",
             )
         masks.append(",".join(map(str, left)) or None)
     return replace(
@@ -335,10 +351,14 @@ def _left(mask: str, ncpu: int) -> str | None:
     return topology.cpu_text([cpu for cpu in _cpus(mask) if cpu < ncpu]) or None
 
 
-def _slice(policy: str, value: str | int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _slice(policy: str | Policy, value: str | int, settings: Mapping[str, Any]) -> dict[str, Any]:
     ns = nanoseconds(value)
     if ns <= 0:
         raise UsageError(f"a slice of {value}", "a time above 0")
+    if isinstance(policy, Policy):
+        raise UsageError(
+            f"a slice of {value} for {policy.name}", "an attribute of the policy object instead"
+        )
     rows = tunables(policy).select("name", "default", "unit").iter_rows()
     known = {name: (default, unit) for name, default, unit in rows}
     for name in SLICES:

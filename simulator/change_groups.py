@@ -83,14 +83,14 @@ def parse_quota(who: str, text: str, period: int) -> tuple[int | None, int]:
         quota, period = nanoseconds(both[0].strip()), nanoseconds(both[1].strip())
     else:
         raise UsageError(
-            f"quota {text!r} of {who}",
+            f"quota {text!r} of {who!r}",
             "a part of a CPU, or a time in a period",
             "50% or 20ms/100ms",
         )
     if not 1_000_000 <= period <= 1_000_000_000:
-        raise UsageError(f"quota {text} of {who}", "a period from 1 ms to 1 s")
+        raise UsageError(f"quota {text} of {who!r}", "a period from 1 ms to 1 s")
     if not 1_000_000 <= quota < 2**52:
-        raise UsageError(f"quota {text} of {who}", "1 ms or more in each period, or none")
+        raise UsageError(f"quota {text} of {who!r}", "1 ms or more in each period, or none")
     return quota, period
 
 
@@ -117,11 +117,13 @@ def _in_own_group(workload: Workload, who: str, mine: pl.Series) -> tuple[Worklo
     if len(above) > 1:
         names = ", ".join(path or "none" for path in sorted(above, key=str))
         raise UsageError(
-            f"a quota of {who}, which is in several groups", "threads of one group", f"in {names}"
+            f"a quota of {who!r}, which is in several groups", "threads of one group", f"in {names}"
         )
     path = f"{above[0] or ''}/{re.sub('[^A-Za-z0-9_.-]', '_', who)}"
     if path in workload.groups["path"]:
-        raise UsageError(f"a quota of threads {who}", "another name", f"{path} is a group already")
+        raise UsageError(
+            f"a quota of threads {who!r}", "another name", f"{path} is a group already"
+        )
     row = {"path": path, "weight": WEIGHT, "period": PERIOD, "phase": 0}
     groups = pl.concat([workload.groups, pl.DataFrame([row], schema=GROUPS)])
     threads = workload.threads.with_columns(

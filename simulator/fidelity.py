@@ -32,13 +32,18 @@ import polars as pl
 
 from schedscope.analysis._base.arguments import by_name, check_traces
 from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.policies import declaration, names, resolve
+from schedscope.analysis._base.policies import declaration, names
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity_figures import Figures, compared_threads
 from schedscope.simulator.machine import Costs
-from schedscope.simulator.replay import replay
+from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.policy import Policy, anew, called
+from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.run import Progress, simulate
 from schedscope.trace import Trace
+
+Policies = str | Policy | Iterable[str | Policy]
+"""Names of policies, and objects of your own classes."""
 
 SCHEMA = pl.Schema(
     {
@@ -66,11 +71,11 @@ def fidelity(
     trace: Trace,
     *,
     again: Trace | None = None,
-    policies: Iterable[str] | None = None,
+    policies: Policies | None = None,
     set: Mapping[str, Mapping[str, Any]] | None = None,
     costs: Costs | None = None,
     where: Where = None,
-    others: str = "occupy",
+    others: str | None = None,
     external: str = "relative",
     cut: str = "extend",
     seed: int = 1,
@@ -82,23 +87,25 @@ def fidelity(
     at the top of the module.
 
     * `policies`: by default the model of the recorded scheduler, then all its other releases, then
-      the baselines, which know nothing of threads;
+      the baselines, which know nothing of threads. Policies of your own are objects, or
+      "path/to/file.py:Class";
     * `set`: tunables by policy. Those that the recording shows (`hz`, `base_slice`) have its values
       by default;
     * `costs`: None means those measured in the trace;
     * `where`: an expression by columns of `threads`, or a function of a trace that makes one. Only
       these threads are replayed and compared, for a host on which others ran, too;
-    * `others`, as in `extract`: by default the other threads take the CPU time that they took;
+    * `others`: how the other threads take the CPU time that they took, as in `whatif`; "drop": not
+      at all;
     * `cut`, as in `extract`: by default a thread that wants a CPU when the window ends continues to
       want one.
 
     Raises `UsageError` for an unknown policy, and for `set` of one that is not replayed.
     """
     check_traces([trace] if again is None else [trace, again], "fidelity")
-    way = replay(
+    way = nearest_way(
         trace,
-        where=where_in(trace, where),
-        others=others,
+        where_in(trace, where),
+        others,
         external=external,
         cut=cut,
         costs=costs,
@@ -110,7 +117,7 @@ def fidelity(
             *names(lambda row: row["family"] == family),
             *names(lambda row: row["role"] == "baseline"),
         ]
-    chosen, given = asked_policies(policies, set)
+    chosen, given = asked_policies(trace, policies, set)
     real = Figures(trace, compared_threads(trace, where))
     # Threads of a workload are numbered after the idle ones; those that stand in are nobody's.
     replayed = way.utids.is_not_null().arg_true() + trace.ncpu if where is not None else None
@@ -122,11 +129,12 @@ def fidelity(
         )
         apart = second["shift"] or 0
         rows.append({"against": "again", **second})
-    for name in chosen:
+    for policy in chosen:
+        name = called(policy)
         simulated = simulate(
             way.workload,
-            policy=name,
-            set=way.settings(name, given.get(name)),
+            policy=anew(policy),
+            set=way.settings(policy, given.get(name)),
             costs=way.costs,
             seed=seed,
             until=way.until,
@@ -138,21 +146,25 @@ def fidelity(
 
 
 def asked_policies(
-    policies: Iterable[str], set: Mapping[str, Mapping[str, Any]] | None
-) -> tuple[list[str], dict[str, Mapping[str, Any]]]:
-    """The policies by their own names, each once, and the tunables by these."""
+    trace: Trace, policies: Policies, set: Mapping[str, Mapping[str, Any]] | None
+) -> tuple[list[str | Policy], dict[str, Mapping[str, Any]]]:
+    """The policies by their own names, each once, and the tunables by these, for `trace`."""
     example = '{"eevdf-6.18": {"base_slice": "3ms"}}'
     by_name("set", set, example)
     for values in (set or {}).values():
         by_name("set", values, example)
-    asked = [policies] if isinstance(policies, str) else policies
-    chosen = list(dict.fromkeys(resolve(name) for name in asked))
-    given = {resolve(name): values for name, values in (set or {}).items()}
+    asked = [policies] if isinstance(policies, (str, Policy)) else policies
+    chosen = list(dict.fromkeys(policy_asked(trace, one) for one in asked))
+    names = [called(one) for one in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two policies called {name!r}", "a name of its own for each")
+    given = {called(policy_asked(trace, name)): values for name, values in (set or {}).items()}
     for name in given:
-        if name not in chosen:
+        if name not in names:
             raise UsageError(
                 f"a tunable of {name}, which is not replayed",
-                f"one of {', '.join(chosen)}",
+                f"one of {', '.join(names)}",
                 "also name it among the policies",
             )
     return chosen, given

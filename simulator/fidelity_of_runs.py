@@ -20,11 +20,13 @@ from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.analysis._base.policies import declaration, names, resolve, rules
 from schedscope.errors import UsageError
-from schedscope.simulator.fidelity import asked_policies
+from schedscope.simulator.fidelity import Policies, asked_policies
 from schedscope.simulator.fidelity_figures import Figures, time_error, wasserstein
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.policy import Policy, called
 from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
-from schedscope.simulator.replay import Replay, replay
+from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress
 from schedscope.trace import Trace
 
@@ -69,11 +71,11 @@ SCHEMA = pl.Schema(
 def fidelity_of_runs(
     traces: Sequence[Trace],
     *,
-    policies: Iterable[str] | None = None,
+    policies: Policies | None = None,
     set: Mapping[str, Mapping[str, Any]] | None = None,
     costs: Costs | None = None,
     where: Where = None,
-    others: str = "occupy",
+    others: str | None = None,
     external: str = "relative",
     replays: int = REPLAYS,
     seed: int = 1,
@@ -107,13 +109,12 @@ def fidelity_of_runs(
     """
     check_traces(traces, "fidelity")
     _check_number(len(traces))
-    rest: dict[str, Any] = {"others": others, "external": external, "costs": costs}
-    ways = [replay(one, where=where_in(one, where), **rest) for one in traces]
+    rest: dict[str, Any] = {"external": external, "costs": costs}
+    ways = [nearest_way(one, where_in(one, where), others, **rest) for one in traces]
     return of_ways(
         ways,
         policies=policies,
         set=set,
-        mine=None if where is None else [way.utids.drop_nulls() for way in ways],
         replays=replays,
         seed=seed,
         progress=progress,
@@ -123,20 +124,27 @@ def fidelity_of_runs(
 def of_ways(
     ways: Sequence[Replay],
     *,
-    policies: Iterable[str] | None = None,
+    policies: Policies | None = None,
     set: Mapping[str, Mapping[str, Any]] | None = None,
     mine: Sequence[pl.Series] | None = None,
     replays: int = REPLAYS,
     seed: int = 1,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """The same of recordings whose replay is prepared; `mine`: the utids that count, of each."""
+    """The same of recordings whose replay is prepared; `mine`: the utids that count, of each.
+
+    Without them all threads count that are replayed.
+    """
     _check_number(len(ways))
     check_repeated(ways, replays, "fidelity")
-    recorder = ways[0].policy
-    asked = [recorder, *null_models(recorder)] if policies is None else policies
-    chosen, given = asked_policies(asked, set)
-    counted = [None] * len(ways) if mine is None else list(mine)
+    if policies is None:
+        policies = [ways[0].policy, *null_models(ways[0].policy)]
+    chosen, given = asked_policies(ways[0].trace, policies, set)
+    counted: list[pl.Series | None] = [
+        way.utids.drop_nulls() if way.workload.info["threads_left_out"] else None for way in ways
+    ]
+    if mine is not None:
+        counted = list(mine)
     both = list(zip(ways, counted, strict=True))
     real = [Figures(way.trace, own) for way, own in both]
     recorded = {name: [_value(one, name) for one in real] for name in MEASURES}
@@ -145,7 +153,7 @@ def of_ways(
     rows = []
     for policy in chosen:
         replayed = [
-            _replays(way, own, policy, given.get(policy), replays, seed, progress)
+            _replays(way, own, policy, given.get(called(policy)), replays, seed, progress)
             for way, own in both
         ]
         said = {
@@ -158,7 +166,9 @@ def of_ways(
                 _median(_apart(name, run, real[j]) for run in replayed[i])
                 for i, j in permutations(range(len(ways)), 2)
             ]
-        rows += [_row(policy, name, recorded[name], said[name], len(ways)) for name in MEASURES]
+        rows += [
+            _row(called(policy), name, recorded[name], said[name], len(ways)) for name in MEASURES
+        ]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -187,7 +197,7 @@ def null_models(own: str) -> list[str]:
 def _replays(
     way: Replay,
     mine: pl.Series | None,
-    policy: str,
+    policy: str | Policy,
     given: Mapping[str, Any] | None,
     replays: int,
     seed: int,

@@ -17,6 +17,7 @@ from schedscope.errors import UsageError
 from schedscope.units import nanoseconds, several
 
 if TYPE_CHECKING:
+    from schedscope.simulator.policy import Policy
     from schedscope.simulator.workload import Workload
 
 GROUPS = pl.Schema(
@@ -159,19 +160,19 @@ def trace_groups(groups: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def knows_groups(policy: str) -> bool:
+def knows_groups(policy: str | Policy) -> bool:
     """Whether a policy shares CPU time among groups first.
 
     >>> knows_groups("eevdf-6.12"), knows_groups("ule-14")
     (True, False)
     """
-    row = declared().get(policy)
+    row = declared().get(policy) if isinstance(policy, str) else None
     return row is not None and bool(row["groups"])
 
 
-def keeps_quotas(policy: str, settings: Mapping[str, Any]) -> bool:
+def keeps_quotas(policy: str | Policy, settings: Mapping[str, Any]) -> bool:
     """Whether it holds groups back that have used up a quota, with these tunables."""
-    row = declared().get(policy)
+    row = declared().get(policy) if isinstance(policy, str) else None
     tunables = row["tunables"] if row else []
     default = [one["default"] for one in tunables if one["name"] == _SLICE]
     return bool(default) and nanoseconds(settings.get(_SLICE, default[0])) > 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from schedscope.analysis._base.policies import declaration, declared, resolve
+from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     from schedscope._native import SimWorld
@@ -50,6 +52,28 @@ def series(policy: str) -> pl.DataFrame:
 def moves_priorities(policy: str) -> bool:
     """Whether the priorities in a trace simulated under `policy` are its own invention."""
     return bool(declaration(policy)["priorities"] != "linux")
+
+
+def check_policy(policy: object) -> None:
+    """Raises `UsageError` for what is neither a policy's name nor an object of a policy class."""
+    if isinstance(policy, type):
+        raise UsageError(
+            f"the class {policy.__name__}", "an instance of it", "write its name with ()"
+        )
+    if not isinstance(policy, (str, Policy)):
+        raise UsageError(
+            f"policy {policy!r:.80}", "a name of ss.policies(), or an instance of a Policy class"
+        )
+
+
+def called(policy: str | Policy) -> str:
+    """The name of a policy: of one of your own, what it calls itself."""
+    return policy if isinstance(policy, str) else policy.name
+
+
+def anew(policy: str | Policy) -> str | Policy:
+    """The policy for one more run: your own object is copied as it is before any."""
+    return policy if isinstance(policy, str) else copy.deepcopy(policy)
 
 
 class Policy:

@@ -2,9 +2,9 @@
 
 Reads and writes are only calls on a file descriptor that may be a pipe or a socket, and that say
 how much they moved. The engine finds which of them go through one pipe
-(`native/src/sim/extract/pipes.rs`). From futex calls on the words of mutexes it finds who held
-which (`native/src/sim/extract/mutexes.rs`), and from those on other words who waited for what
-(`native/src/sim/extract/queues.rs`).
+(`native/sim/src/extract/pipes.rs`). From futex calls on the words of mutexes it finds who held
+which (`native/sim/src/extract/mutexes.rs`), and from those on other words who waited for what
+(`native/sim/src/extract/queues.rs`).
 """
 
 from __future__ import annotations

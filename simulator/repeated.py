@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from schedscope.analysis._base.needs import require_also
 from schedscope.errors import UsageError
 from schedscope.simulator.machine import Machine
-from schedscope.simulator.policy import Policy
+from schedscope.simulator.policy import Policy, anew
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
+
+LONGER = 4
+"""What ended in the recording may take this many times its length to end in a replay."""
 
 REPLAYS = 5
 """How often a configuration is replayed, if nobody says."""
@@ -36,7 +39,7 @@ def check_repeated(ways: Sequence[Replay], replays: int, question: str) -> None:
 def repeated(
     way: Replay,
     *,
-    policy: str | Callable[[], Policy],
+    policy: str | Policy,
     set: Mapping[str, Any],
     replays: int = REPLAYS,
     until: str | None = None,
@@ -47,15 +50,15 @@ def repeated(
 ) -> Iterator[Trace]:
     """So many replays, the first with its ticks as recorded, each with a seed of its own.
 
-    `policy`: a name, or what makes one anew for each; `set`: its tunables. `until`, `workload` and
-    `machine` are those of `way` if none is given.
+    `policy`: a name, or one of your own, which is copied for each; `set`: its tunables. `until`,
+    `workload` and `machine` are those of `way` if none is given.
     """
     shape = machine or (workload or way.workload).machine
     assert shape is not None  # a workload from a trace has one
     for i, ticking in enumerate(shifted(shape, rate(set, way.workload), replays)):
         yield simulate(
             workload or way.workload,
-            policy=policy if isinstance(policy, str) else policy(),
+            policy=anew(policy),
             machine=ticking,
             set=set,
             costs=way.costs,

@@ -15,16 +15,12 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.policies import (
-    declaration,
-    declared,
-    names,
-    numbers_of,
-    version_of,
-)
+from schedscope.analysis._base.policies import declaration
 from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
+from schedscope.simulator.policy import Policy
+from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.recorded_tunables import recorded_tunables
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
@@ -41,7 +37,7 @@ ENOUGH = 10
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay of `trace` runs, and how; `policy` is the model of its own scheduler.
+    """What a replay of `trace` runs, and how.
 
     `utids`: which thread of `trace` each thread of `workload` is; null for background load.
     """
@@ -51,10 +47,18 @@ class Replay:
     utids: pl.Series
     costs: Costs
     until: str
-    policy: str
 
-    def settings(self, policy: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    @property
+    def policy(self) -> str:
+        """The model of the recorded scheduler; raises `UsageError` if there is none."""
+        return recorded_policy(self.trace)
+
+    def settings(
+        self, policy: str | Policy, given: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The tunables of `policy` that the recording tells, and over them those `given`."""
+        if isinstance(policy, Policy):
+            return dict(given or {})
         return {**recorded_settings(self.trace, self.workload, policy), **dict(given or {})}
 
 
@@ -81,7 +85,6 @@ def replay(
         charged(measured_costs(trace) if costs is None else Costs.of(costs), workload),
         # The last rows of a trace stand at its very end, which a limit excludes.
         f"{trace.duration + 1}ns",
-        recorded_policy(trace),
     )
 
 
@@ -89,29 +92,6 @@ def charged(costs: Costs, workload: Workload) -> Costs:
     """`costs` with those of a switch that extraction took out of the running times."""
     taken = workload.info["extraction"]["switch_cost"]
     return replace(costs, switch=costs.switch + taken)
-
-
-def recorded_policy(trace: Trace) -> str:
-    """The policy that models the scheduler `trace` was recorded under, by its release.
-
-    Of the presets of that scheduler the newest that is not newer than the recorded kernel; of a
-    simulated trace its own. Where the trace names no scheduler its kernel's release does, and
-    without one it is taken as the newest Linux.
-    """
-    name = str(trace.metadata("scheduler", "name") or "").lower().replace("_", "-")
-    if name in declared():
-        return name
-    release = numbers_of(str(trace.info.get("release") or ""))
-    families = {row["family"] for row in declared().values()}
-    family = name.split("-")[0]
-    if family not in families:
-        family = "cfs" if (2, 6, 23) <= release < (6, 6) else "eevdf"
-    presets = names(lambda row: row["family"] == family)
-    known = [one for one in presets if version_of(one)]
-    if not known:
-        return presets[0]
-    older = [one for one in known if version_of(one) <= release] if release else known
-    return max(older, key=version_of) if older else min(known, key=version_of)
 
 
 def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str, Any]:

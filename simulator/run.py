@@ -13,7 +13,7 @@ import polars as pl
 
 from schedscope import cache, units
 from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.policies import resolve
+from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
@@ -25,7 +25,9 @@ from schedscope.simulator.groups import (
     trace_groups,
 )
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
-from schedscope.simulator.replay import replay
+from schedscope.simulator.recorded_scheduler import policy_asked
+from schedscope.simulator.simulated_quotas import add_quotas
+from schedscope.simulator.watched_policy import Watched
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
 from schedscope.trace import TABLES, Trace
 
@@ -48,12 +50,14 @@ def simulate(
     source: Workload | Trace,
     *,
     policy: str | _policy.Policy | None = None,
+    where: Where = None,
+    others: str | None = None,
     cpus: int | None = None,
     machine: Machine | str | None = None,
     set: Mapping[str, Any] | None = None,
     costs: Costs | Mapping[str, Any] | None = None,
     seed: int = 1,
-    until: float | str | None = None,
+    until: str | None = None,
     max_events: int | None = None,
     record: bool = False,
     output: str | os.PathLike[str] | None = None,
@@ -65,14 +69,17 @@ def simulate(
     * `source`: a workload, or a trace. A trace is replayed as `schedscope.simulator.replay` says:
       on its own machine, at the costs measured in it, for as long as it lasted, with the clock and
       slice of its kernel, unless something else is given;
-    * `policy`: a name of `policies()` (a family's name means its newest policy), or an object of a
-      class derived from `Policy`. None means the model of the scheduler that the trace was recorded
-      under, or `eevdf-6.12` for a workload;
+    * `policy`: a name of `policies()` (a family's name means the recorded kernel's own, else its
+      newest policy), an object of a class derived from `Policy`, or "path/to/file.py:Class". None
+      means the model of the scheduler that the trace was recorded under, or `eevdf-6.12` for a
+      workload;
+    * `where`, `others`: which threads of a trace are replayed, and what the rest do, as in
+      `whatif`; `info["workload"]["others"]` of the result says which it was;
     * `set`: values of the policy's tunables;
     * `cpus`: the number of equal CPUs; `machine`: a shape ("2x8x2"). Without both it is the trace's
       own machine, or 1 CPU for a workload;
     * `costs`: those of `Costs`;
-    * `until` ends the run at that simulated time;
+    * `until`, a text such as "10s", ends the run at that simulated time;
     * `record` keeps the policy's internal series: see `policy_series`;
     * `output`: the `.sched` folder to write the trace to, an existing one only with `force`.
 
@@ -93,20 +100,25 @@ def simulate(
         max_events = MAX_EVENTS_IN_MEMORY if output is None else MAX_EVENTS
     _check(source, policy, seed, max_events)
     by_name("set", set, '{"base_slice": "3ms"}')
+    if until is not None and not isinstance(until, str):
+        raise UsageError(f"until={until!r}", "a time with its unit", 'as in until="10s"')
     end = None if until is None else units.offset(until)
     if end is not None and end < 0:
         raise UsageError(f"until {until}", "a time after the start", 'as in "10s"')
     if isinstance(source, Workload):
+        if where is not None or others is not None:
+            raise UsageError(
+                "a workload with where or others", "a trace", "they select its threads"
+            )
         workload = source
-        policy = (
-            resolve(policy or DEFAULT_POLICY) if not isinstance(policy, _policy.Policy) else policy
-        )
+        policy = policy_asked(None, policy or DEFAULT_POLICY)
     else:
-        way = replay(source)
+        from schedscope.simulator.nearest_way import nearest_way  # which simulates
+
+        way = nearest_way(source, where_in(source, where), others)
         workload = way.workload
-        if not isinstance(policy, _policy.Policy):
-            policy = resolve(policy or way.policy)
-            set = way.settings(policy, set)
+        policy = policy_asked(source, policy) if policy else way.policy
+        set = way.settings(policy, set)
         costs = way.costs if costs is None else costs
         asked = cpus if machine is None else machine
         if asked is not None:
@@ -154,6 +166,7 @@ def simulate(
         trace = Trace.from_tables(tables, about)
         if record:
             trace._tables["policy_series"] = series.lazy()
+        trace._sources = workload.sources
         return trace
 
     def fill(folder: Path) -> str:
@@ -164,7 +177,7 @@ def simulate(
 
     target = Path(output)
     cache.free_target(target, force)
-    cache.write(target, fill, replace=force)
+    cache.write(target, fill, replace=force, sources=workload.sources)
     return Trace.read(target)
 
 
@@ -174,14 +187,8 @@ def _check(source: object, policy: object, seed: object, max_events: object) -> 
         raise UsageError(
             f"a simulation of {source!r:.80}", "a workload or a trace", "see schedscope.workload"
         )
-    if isinstance(policy, type):
-        raise UsageError(
-            f"the class {policy.__name__}", "an instance of it", "write its name with ()"
-        )
-    if policy is not None and not isinstance(policy, (str, _policy.Policy)):
-        raise UsageError(
-            f"policy {policy!r:.80}", "a name of ss.policies(), or an instance of a Policy class"
-        )
+    if policy is not None:
+        _policy.check_policy(policy)
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise UsageError(f"seed {seed}", "a number from 0 to 2^64 - 1")
     if not isinstance(max_events, int) or not 1 <= max_events < 2**63:
@@ -224,6 +231,7 @@ def _run(
     from schedscope import _native
 
     threads, steps, masks, names = engine_tables(workload, ncpu)
+    watched: Watched | None = None
     if isinstance(policy, str):
         series_names = _policy.series(policy)["name"].to_list()
     else:
@@ -233,8 +241,20 @@ def _run(
                 f"tunable {options['set'][0][0]!r} for a policy written in Python",
                 "attributes of the policy object instead",
             )
-    tables, text, rows = _native.simulate(threads, steps, masks, names, policy, options, progress)
+        watched = Watched(policy)
+    called = workload.threads["name"].to_list()
+    asked = watched or policy
+    try:
+        tables, text, rows = _native.simulate(
+            threads, steps, masks, names, asked, options, progress
+        )
+    except UsageError as error:
+        if watched is None or " queued: " not in error.found:
+            raise
+        raise UsageError(error.found, error.expected, watched.forgotten(called)) from None
     about = json.loads(text)
+    if watched is not None:
+        watched.check(called, about["window"][1])
     about["generator"] = "schedscope simulate"
     about["source"] = {"name": _source_name(workload), "format": "simulation"}
     about["workload"] = workload.info
@@ -265,6 +285,7 @@ def _run(
         else pl.col("series").cast(pl.String)
     )
     frames = {name: pl.DataFrame(tables[name]) for name in TABLES if name in tables}
+    add_quotas(workload, frames, about, options["folder"])
     return frames, about, series
 
 

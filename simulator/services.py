@@ -8,7 +8,7 @@ group, unit or container. The same figures describe prediction and reality (`wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -17,6 +17,9 @@ from schedscope.analysis._base.quantiles import quantile
 from schedscope.analysis.comparison.matching import name_pattern
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
+
+if TYPE_CHECKING:
+    from schedscope.simulator.replay import Replay
 
 BY = ("comm", "name", "process_name", "cgroup", "service")
 """What a service may be; a `name` has `*` for its numbers, as `compare` groups threads."""
@@ -49,9 +52,19 @@ def services(trace: Trace, by: str) -> pl.DataFrame:
     return known
 
 
+def replayed_services(way: Replay, by: str) -> pl.DataFrame:
+    """One row per thread of the workload: `row`, `utid`, and `service`, null for none."""
+    known = services(way.trace, by)
+    rows = pl.DataFrame({"utid": way.utids}).with_row_index("row")
+    unnamed = pl.when(pl.col("utid").is_not_null()).then(pl.lit("-"))
+    return rows.join(known, on="utid", how="left", maintain_order="left").with_columns(
+        service=pl.coalesce("service", unnamed)
+    )
+
+
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
-    **dict.fromkeys(("wait_mean", "wait_p99", "completion")),
+    **dict.fromkeys(("wait_mean", "wait_p50", "wait_p99", "completion", "busy", "throughput")),
 }
 
 
@@ -87,6 +100,7 @@ def figures(
         .agg(
             cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
             waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
+            busy=_span(),
         )
     )
     waits = (
@@ -129,10 +143,17 @@ def figures(
                 row = {
                     "n_waits": len(values),
                     "wait_mean": round(sum(values) / len(values)) if values else None,
+                    "wait_p50": quantile(pl.Series(values).to_numpy(), 0.5) if values else None,
                     "wait_p99": quantile(pl.Series(values).to_numpy(), 0.99) if values else None,
                 }
             one.update(row)
     return found
+
+
+def _span() -> pl.Expr:
+    """From when threads first ran to when they last did."""
+    ran = (pl.col("state") == "running") & (pl.col("dur") > 0)
+    return (pl.col("ts") + pl.col("dur")).filter(ran).max() - pl.col("ts").filter(ran).min()
 
 
 def median_of(runs: list[dict[str, Any]]) -> dict[str, Any]:

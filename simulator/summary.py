@@ -15,7 +15,7 @@ from schedscope.analysis.migration.migrations import migration_summary
 from schedscope.analysis.starvation.starvation import starvation_summary
 from schedscope.analysis.work_conservation import work_conservation
 from schedscope.errors import UsageError
-from schedscope.simulator.policy import policies as _policies
+from schedscope.simulator.policy import Policy, anew, called, policies as _policies
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
@@ -46,7 +46,9 @@ SCHEMA = pl.Schema(
 )
 
 
-def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[str, Any]:
+def summary(
+    trace: Trace, *, starved_after: int | str = STARVED_AFTER, utids: pl.Series | None = None
+) -> dict[str, Any]:
     """One row: what a (simulated) trace came to, all scheduling classes together.
 
     Every figure is that of the analysis named, so that `simulate` and it say the same.
@@ -61,9 +63,12 @@ def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     * `fairness`: Jain's index over the fair class of the CPU time that a thread got over the time
       that was due to it (`jain_index`); null for fewer than two threads.
 
-    Times are ns.
+    Of the threads `utids` only, if they are given, but for `wasted`. Times are ns.
     """
-    threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).select("exit_ts").collect()
+    where = None if utids is None else pl.col("utid").is_in(utids.implode())
+    mine = pl.lit(True) if utids is None else pl.col("prev_utid").is_in(utids.implode())
+    whose = pl.col("utid") >= trace.ncpu if where is None else where
+    threads = trace.threads.filter(whose).select("exit_ts").collect()
     begin, end = trace.window
     exits: list[int] = threads["exit_ts"].drop_nulls().sort().to_list()
     finished = len(exits) == threads.height > 0
@@ -71,15 +76,21 @@ def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
     preempted = trace.switches.filter(
         (pl.col("prev_state") == "runnable")
         & (pl.col("prev_utid") >= trace.ncpu)
+        & mine
         & pl.col("preempted").fill_null(True)
     )
     switches, preemptions = pl.collect_all(
-        [trace.switches.select(pl.len()), preempted.select(pl.len())],
+        [trace.switches.filter(mine).select(pl.len()), preempted.select(pl.len())],
     )
     with reading_once(trace):
-        (waits,) = once(latency, trace, quantiles=QUANTILES).to_dicts()
-        starved = starvation_summary(trace, by="all", threshold=starved_after)
-        treated = jain_index(trace).filter(pl.col("sharing").is_in(["fair", "timeshare"]))
+        if where is None:
+            (waits,) = once(latency, trace, quantiles=QUANTILES).to_dicts()
+        else:
+            (waits,) = latency(trace, quantiles=QUANTILES, where=where).to_dicts()
+        starved = starvation_summary(trace, by="all", threshold=starved_after, where=where)
+        treated = jain_index(trace, where=where).filter(
+            pl.col("sharing").is_in(["fair", "timeshare"])
+        )
         return {
             "sched_class": None,
             "completion": (exits[-1] if finished else end) - begin,
@@ -87,7 +98,7 @@ def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
             "n_starved": starved["threads"].sum(),
             "n_switches": switches.item(),
             "n_preemptions": preemptions.item(),
-            "n_migrations": migration_summary(trace, [])["n"].sum(),
+            "n_migrations": migration_summary(trace, [], where=where)["n"].sum(),
             "wasted": work_conservation(trace)["wasted"].item(),
             "fairness": treated["jain"].item() if treated.height == 1 else None,
             "ended": simulation.get("ended"),
@@ -95,13 +106,14 @@ def summary(trace: Trace, *, starved_after: int | str = STARVED_AFTER) -> dict[s
 
 
 def waits_by_class(
-    trace: Trace, *, starved_after: int | str = STARVED_AFTER
+    trace: Trace, *, starved_after: int | str = STARVED_AFTER, utids: pl.Series | None = None
 ) -> list[dict[str, Any]]:
     """One row per scheduling class: the columns of `summary` that are about waits.
 
     Empty if all threads that waited are of one class: the row of all says it.
     """
-    frame = latency(trace, by="sched_class", quantiles=QUANTILES)
+    where = None if utids is None else pl.col("utid").is_in(utids.implode())
+    frame = latency(trace, by="sched_class", quantiles=QUANTILES, where=where)
     frame = (
         frame.filter(pl.col("n") + pl.col("n_censored") > 0)
         .with_columns(pl.col("sched_class").cast(pl.String))
@@ -113,6 +125,7 @@ def waits_by_class(
     for row in frame.to_dicts():
         name = row["sched_class"]
         of_class = pl.col("sched_class").cast(pl.String).eq_missing(pl.lit(name))
+        of_class = of_class if where is None else of_class & where
         starved = starvation_summary(trace, by="all", threshold=starved_after, where=of_class)
         n_starved = starved["threads"].sum()
         rows.append({"sched_class": name, **_waits(row), "n_starved": n_starved})
@@ -134,7 +147,7 @@ def _waits(row: Mapping[str, Any]) -> dict[str, Any]:
 def simulate_all(
     workload: Workload,
     *,
-    policies: Iterable[str] | None = None,
+    policies: Iterable[str | Policy] | None = None,
     progress: Progress | None = None,
     keep: Mapping[str, Trace] | None = None,
     by_class: bool = False,
@@ -151,20 +164,23 @@ def simulate_all(
     >>> frame.select("policy", "completion", "wait_max").rows()
     [('fifo', 20000000, 10000000), ('rr', 20000000, 10000000)]
     """
-    asked = [policies] if isinstance(policies, str) else policies
+    asked = [policies] if isinstance(policies, (str, Policy)) else policies
     names = list(asked) if asked is not None else _policies()["name"].to_list()
     if not names:
         raise UsageError("no policy", "at least one")
     rows = []
-    for name in names:
-        trace = simulate(workload, policy=name, progress=progress, **options)
+    for policy in names:
+        name = called(policy)
+        trace = simulate(workload, policy=anew(policy), progress=progress, **options)
         rows += rows_of(name, trace, by_class=by_class)
         if isinstance(keep, dict):
             keep[name] = trace
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def rows_of(name: str, trace: Trace, *, by_class: bool = False) -> list[dict[str, Any]]:
-    """The rows of `simulate_all` for one policy's trace."""
-    classes = waits_by_class(trace) if by_class else []
-    return [{"policy": name, **row} for row in (summary(trace), *classes)]
+def rows_of(
+    name: str, trace: Trace, *, by_class: bool = False, utids: pl.Series | None = None
+) -> list[dict[str, Any]]:
+    """The rows of `simulate_all` for one policy's trace, of the threads `utids` or of all."""
+    classes = waits_by_class(trace, utids=utids) if by_class else []
+    return [{"policy": name, **row} for row in (summary(trace, utids=utids), *classes)]

@@ -7,8 +7,9 @@ the second can be trusted, for each service.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -16,28 +17,52 @@ import polars as pl
 from schedscope.analysis._base.arguments import check_traces
 from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
+from schedscope.simulator.alternatives import Alternative, alternatives
 from schedscope.simulator.change import Changed, change
-from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
-from schedscope.simulator.replay import Replay, replay
+from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.policy import Policy
+from schedscope.simulator.repeated import LONGER, REPLAYS, check_repeated, repeated
+from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress
-from schedscope.simulator.services import NOTHING, check_by, figures, median_of, services
-from schedscope.simulator.whatif_ranges import BRIEF, RANGES, extremes, of_change
+from schedscope.simulator.services import (
+    NOTHING,
+    check_by,
+    figures,
+    median_of,
+    replayed_services,
+)
+from schedscope.simulator.spread import spreads
+from schedscope.simulator.time_limited import is_time_limited, paces, throughput
+from schedscope.simulator.wait_causes import THREADS, Shares, lifted, shares, touched, without_quota
+from schedscope.simulator.whatif_ranges import RANGES, extremes, of_change
+from schedscope.simulator.whatif_verdicts import (
+    BOUND,
+    BRIEF,
+    FIGURES,
+    RATE,
+    REFUSED,
+    VERDICTS,
+    factor,
+    of_cause,
+    of_test,
+    off,
+    times,
+    verdict,
+    worst,
+)
 from schedscope.trace import Trace
 
-BOUND = 1.25
-"""The answer is doubtful if the replay of the recorded configuration is off by a larger factor."""
+FEW_REPLAYS = 2
+"""Replays of the change under each other extraction: they widen a range, and are no median."""
 
-REFUSED = 2.0
-"""If it is off by a larger factor, the answer is refused: replays say nothing of that service."""
+AS_WELL = 1.1
+"""Another extraction explains a recording as well if its replay is off by at most this many times
+the factor by which the first one is, in the figure that is off most."""
 
 LITTLE = 0.001
 """CPU time, or waiting, below this share of the machine's time counts as this share."""
 
-LONGER = 4
-"""What ended in the recording may take this many times its length to end in a replay."""
-
 CONFIGURATIONS = ("recorded", "replayed", "changed")
-VERDICTS = ("good", "doubtful", "refused")
 
 SCHEMA = pl.Schema(
     {
@@ -52,13 +77,29 @@ SCHEMA = pl.Schema(
         "waiting_low": pl.Int64(),
         "waiting_high": pl.Int64(),
         "wait_mean": pl.Int64(),
+        "wait_p50": pl.Int64(),
         "wait_p99": pl.Int64(),
         "wait_p99_low": pl.Int64(),
         "wait_p99_high": pl.Int64(),
         "completion": pl.Int64(),
+        "throughput": pl.Float64(),
+        "throughput_low": pl.Float64(),
+        "throughput_high": pl.Float64(),
         "replay_error": pl.Float64(),
         "p99_error": pl.Float64(),
         "verdict": pl.Enum(VERDICTS),
+        **{f"{figure}_verdict": pl.Enum(VERDICTS) for figure in (*FIGURES, RATE)},
+        "cause": pl.String(),
+        "cause_recorded": pl.Float64(),
+        "cause_replayed": pl.Float64(),
+        "cause_error": pl.Float64(),
+        "tested_on": pl.Int64(),
+        "tested_mean": pl.Int64(),
+        "tested_p99": pl.Int64(),
+        "test_error": pl.Float64(),
+        "test_p99_error": pl.Float64(),
+        "unclear": pl.String(),
+        "outside": pl.Float64(),
     }
 )
 
@@ -66,7 +107,7 @@ SCHEMA = pl.Schema(
 def whatif(
     trace: Trace | Sequence[Trace],
     *,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     cpus: int | None = None,
     set_nice: Mapping[str, int] | None = None,
     set_class: Mapping[str, str] | None = None,
@@ -90,8 +131,9 @@ def whatif(
 
     The change is one or more of these:
 
-    * another `policy` (of a family, its newest preset), another number of `cpus`, another `slice`,
-      other tunables (`set`);
+    * another `policy` (of a family, the recorded kernel's own, else its newest; an object of your
+      own class; or "path/to/file.py:Class"), another number of `cpus`, another `slice`, other
+      tunables (`set`);
     * other nice values by thread name (`set_nice={"nginx": -5}`; `*` and `?` stand for any text
       and one character; a number is a thread id), other scheduling classes
       (`set_class={"web": "rr:50"}`: fair, batch, idle, fifo:N or rr:N), slices of their own
@@ -120,8 +162,12 @@ def whatif(
     * the service; `configuration`: recorded, replayed or changed; `threads`, and how many of them
       were `alive` at once;
     * `cpu_time`: CPU time;
-    * `n_waits`, `waiting`, `wait_mean`, `wait_p99`: waits for a CPU that ended, all time spent
-      waiting for one, the mean and the 99th percentile of the waits;
+    * `throughput`: of services that run for a time and not for an amount of work (closed-loop
+      clients and their servers), rounds of their loop per second, which end where a thread of the
+      recording slept; null of others. With the change these have no CPU time, which follows from
+      how many rounds there are, and `throughput_verdict` in place of `cpu_time_verdict`;
+    * `n_waits`, `waiting`, `wait_mean`, `wait_p50`, `wait_p99`: waits for a CPU that ended, all
+      time spent waiting for one, the mean, the median and the 99th percentile of the waits;
     * `completion`: when the service's last thread ended; null if not all did;
     * `*_low`, `*_high`: the extremes over the replays. For `changed` they are the range in which
       90 % of recordings should lie, which is wider by two factors: the one by which the replay of
@@ -131,12 +177,26 @@ def whatif(
       wider by `replay_error`, if that is more;
     * `replay_error`: replayed over recorded, or its inverse, for `cpu_time` or `waiting`, whichever
       factor is larger; quantities below 0.1 % of the machine's time count as that;
-    * `p99_error`: the same of `wait_p99`, times below 20 us counting as that. It is no part of the
-      verdict: the tail may be wrong where the sums are right. `whatif_notes` names services where
-      it is more than the verdict's bound;
-    * `verdict`: `good` if `replay_error` is at most 1.25, `doubtful` up to 2, else `refused`; then
-      the figures of `changed` are null. The verdict is as bad if, by such a factor, more threads
-      are alive at once than ever in the recording: whatever limited them is not in the trace.
+    * `p99_error`: the same of `wait_p99`, times below 20 us counting as that;
+    * `cpu_time_verdict`, `n_waits_verdict`, `waiting_verdict`, `wait_p50_verdict`,
+      `wait_p99_verdict`: of each figure by that factor in the same figure: `good` up to 1.25,
+      `doubtful` up to 2, else `refused`, and then the figure of `changed` is null;
+    * `cause`, `cause_recorded`, `cause_replayed`, `cause_error`: the cause of waits that the change
+      is about ("throttled": a quota; "behind": other threads), its share of the waiting in the
+      recording and in the replay of the recorded configuration, and the factor between them (for a
+      quota also between what is left);
+    * `tested_on`, `tested_mean`, `tested_p99`: where a quota is taken away, how many waits the
+      recording has at times when it held nobody back, and how long they were; `test_error`,
+      `test_p99_error`: how many times as long as those predicted, at least 1;
+    * `unclear`: what the recording does not show, and by which a figure of the answer differs more
+      than twofold: the ranges span all extractions that replay the recording as well, and such a
+      figure is not good;
+    * `outside`: the share of CPU time that was not the recorded command's, or not that of the
+      selected threads: ranges from fewer than three captures are wider by it;
+    * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
+      All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
+      factor by which more threads are alive at once than ever in the recording: whatever limited
+      them is not in the trace. In a refused answer all figures of `changed` are null.
 
     Figures of replays are medians. With several captures each figure is the median of theirs, and
     `replay_error` compares these medians. `*_low` and `*_high` of `recorded` are the captures'
@@ -169,52 +229,24 @@ def whatif(
         "set": set,
     }
     wanted = [change(way, **asked) for way in ways]
-    return answers(ways, wanted, by=by, replays=replays, seed=seed, progress=progress)
-
-
-def nearest_way(trace: Trace, where: pl.Expr | None, others: str | None = None) -> Replay:
-    """How `trace` is replayed, with the threads that are left out as `others` says.
-
-    With None it is the way whose replay of the recorded configuration is closer to the recording,
-    by the sum over services of the differences in waiting and in CPU time.
-    """
-    if where is None:
-        if others is not None:
-            raise UsageError(
-                f"others={others!r}", "some threads left out", "select some with where"
-            )
-        return replay(trace)
-    if others is not None:
-        return replay(trace, where=where, others=others)
-    ways = [replay(trace, where=where, others=name) for name in ("occupy", "compete")]
-    return min(ways, key=_distance)
-
-
-def _distance(way: Replay) -> float:
-    named = _services(way, "comm")
-    recorded = figures(way.trace, named.drop_nulls("utid").select("utid", "service"))
-    (run,) = _runs(way, change_of_nothing(way), 1, 1, None)
-    rows = named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
-    whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    replayed = figures(run, rows, whole, way.trace.duration)
-    apart = 0.0
-    for name, own in recorded.items():
-        then = replayed.get(name, NOTHING)
-        apart += sum(abs(own[key] - then[key]) for key in ("waiting", "cpu_time"))
-    return apart
+    other = [alternatives(way, asked, others) for way in ways]
+    return answers(ways, wanted, by=by, replays=replays, seed=seed, progress=progress, other=other)
 
 
 def answer(
     way: Replay,
     wanted: Changed,
     *,
+    other: Sequence[Alternative] = (),
     by: str = "comm",
     replays: int = REPLAYS,
     seed: int = 1,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
     """`whatif` of a change that has been checked already."""
-    return answers([way], [wanted], by=by, replays=replays, seed=seed, progress=progress)
+    return answers(
+        [way], [wanted], by=by, replays=replays, seed=seed, progress=progress, other=[other]
+    )
 
 
 def answers(
@@ -226,10 +258,12 @@ def answers(
     seed: int = 1,
     progress: Progress | None = None,
     were: Sequence[AsItWas] | None = None,
+    other: Sequence[Sequence[Alternative]] = (),
 ) -> pl.DataFrame:
     """The same of several captures of one workload, each with its change.
 
-    `were`: what `as_it_was` says of each, if it is known already from another change.
+    `were`: what `as_it_was` says of each, if it is known already from another change. `other`: of
+    each, other extractions, under which the change is replayed, too.
     """
     if not ways:
         raise UsageError("no capture", "at least one")
@@ -239,8 +273,16 @@ def answers(
     if were is None:
         were = [as_it_was(way, *rest) for way in ways]
     said = [
-        Asked(was, _replayed(way, change, was.recorded, *rest))
-        for way, was, change in zip(ways, were, wanted, strict=True)
+        Asked(
+            was,
+            _replayed(way, change, was.recorded, *rest),
+            touched(way, change),
+            without_quota(way.trace, _named(way, by), lifted(way, change)),
+            [_other(one, was.recorded, *rest) for one in extracted],
+        )
+        for way, was, change, extracted in zip(
+            ways, were, wanted, other or [()] * len(ways), strict=True
+        )
     ]
     return combine(said, by)
 
@@ -253,6 +295,12 @@ class AsItWas:
     recorded: dict[str, dict[str, Any]]
     replayed: list[dict[str, dict[str, Any]]]
     floor: float
+    causes: tuple[Shares, Shares] = ({}, {})
+    """Of what waits consisted in the recording, and in its first replay."""
+    paces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """How each service goes round its loop, in the recording."""
+    spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """How far other recordings lie from this one."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +309,36 @@ class Asked:
 
     was: AsItWas
     changed: list[dict[str, dict[str, Any]]]
+    cause: str = THREADS
+    """What the change touches."""
+    tested: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Waits at times of the recording without that cause."""
+    other: Sequence[Other] = ()
+    """What other extractions say."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """What another extraction says of each service: its replay as it was, and with the change."""
+
+    unclear: str
+    """What the recording does not show, and how it is recorded."""
+    replayed: dict[str, dict[str, Any]]
+    changed: list[dict[str, dict[str, Any]]]
+
+
+def _other(
+    one: Alternative,
+    recorded: Mapping[str, Mapping[str, Any]],
+    by: str,
+    replays: int,
+    seed: int,
+    progress: Progress | None,
+) -> Other:
+    (replayed,) = _replayed(one.way, change_of_nothing(one.way), recorded, by, 1, seed, progress)
+    few = min(replays, FEW_REPLAYS)
+    changed = _replayed(one.way, one.wanted, recorded, by, few, seed, progress)
+    return Other(f"{one.unclear} ({one.record})", replayed, changed)
 
 
 def as_it_was(
@@ -271,13 +349,26 @@ def as_it_was(
     progress: Progress | None = None,
 ) -> AsItWas:
     """The recording, and replays of the recorded configuration."""
-    named = _services(way, by)
-    mine = named.filter(pl.col("utid").is_not_null())
-    recorded = figures(way.trace, mine.select("utid", "service"))
+    named = replayed_services(way, by)
+    recorded = figures(way.trace, _named(way, by))
     sizes = named.filter(pl.col("service").is_not_null()).group_by("service").len()
-    replayed = _replayed(way, change_of_nothing(way), recorded, by, replays, seed, progress)
+    causes = [shares(way.trace, _named(way, by))]
+    replayed = _replayed(way, change_of_nothing(way), recorded, by, replays, seed, progress, causes)
     floor = LITTLE * way.trace.duration * way.trace.ncpu
-    return AsItWas(dict(sizes.iter_rows()), recorded, replayed, floor)
+    return AsItWas(
+        dict(sizes.iter_rows()),
+        recorded,
+        replayed,
+        floor,
+        causes=(causes[0], causes[1]),
+        paces=paces(way.trace, _named(way, by)),
+        spreads=spreads(way, _named(way, by)),
+    )
+
+
+def _named(way: Replay, by: str) -> pl.DataFrame:
+    """The service of each thread of the recording that is replayed."""
+    return replayed_services(way, by).drop_nulls("utid").select("utid", "service")
 
 
 def _replayed(
@@ -288,19 +379,23 @@ def _replayed(
     replays: int,
     seed: int,
     progress: Progress | None,
+    causes: list[Shares] | None = None,
 ) -> list[dict[str, dict[str, Any]]]:
-    """Figures of each service in each replay; those that ended are followed to their end."""
-    named = _services(way, by)
+    """Figures of each service in each replay; those that ended are followed to their end.
+
+    To `causes` is added of what the waits of the first replay consisted.
+    """
+    named = replayed_services(way, by)
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
-    return [
-        figures(
-            run,
-            named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service"),
-            whole,
-            way.trace.duration,
-        )
-        for run in _runs(way, config, replays, seed, progress)
-    ]
+    found = []
+    for i, run in enumerate(_runs(way, config, replays, seed, progress)):
+        there = named.select(utid=(pl.col("row") + run.ncpu).cast(pl.UInt32), service="service")
+        found.append(figures(run, there, whole, way.trace.duration))
+        if i == 0 and causes is not None:
+            longer = run.duration > way.trace.duration + 1
+            window = run.between(until=f"{way.trace.duration}ns") if longer else run
+            causes.append(shares(window, there))
+    return found
 
 
 def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
@@ -313,21 +408,55 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         own = median_of([one["recorded"] for one in said])
         middle, then = (median_of([one[of] for one in said]) for of in ("replayed", "changed"))
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
-        off = max(_off(own[key], middle[key], floor) for key in ("cpu_time", "waiting"))
+        apart = off(own, middle, floor)
+        sums = max(apart["cpu_time"], apart["waiting"])
         # A figure may be far off that is too small for the verdict, or whose sum is not.
-        errors = {key: _times(own[key], middle[key], BRIEF) for key in RANGES}
-        apart = {"replay_error": off, "p99_error": _factor(errors["wait_p99"])}
-        verdict = _verdict(max(off, _crowd(own["alive"], then["alive"])))
+        errors = {key: times(own[key], middle[key], BRIEF) for key in RANGES}
+        errors[RATE] = times(own[RATE], middle[RATE], 1.0)
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}
         first = {**head, "configuration": "recorded", **own}
         if len(captures) > 1:
             first |= extremes([one["recorded"] for one in said])
-        second = {**head, "configuration": "replayed", **apart, **middle}
+        head |= {"replay_error": sums, "p99_error": factor(errors["wait_p99"])}
+        second = {**head, "configuration": "replayed", **middle}
         second |= extremes([run for one in said for run in one["replays"]])
-        last = {**head, "configuration": "changed", **apart, "verdict": verdict}
-        if verdict != "refused":
-            last |= {**then, **of_change(said, errors, off if off > BOUND else 1)}
+        recorded, replayed = ([one.was.causes[i] for one in captures] for i in (0, 1))
+        last = {**head, "configuration": "changed"}
+        last |= of_cause(recorded, replayed, service, captures[0].cause, floor)
+        last |= of_test([one.tested for one in captures], service, then)
+        doubt = sums if sums > BOUND else 1
+        fitted = _mean_square([one.was.spreads.get(service, {}) for one in captures])
+        last["outside"] = fitted.pop("outside", None)
+        widest = of_change(said, errors, doubt, fitted)
+        unclear: dict[str, set[str]] = {}
+        for text, same in _explained(captures, said, service, floor).items():
+            widest = _spanning(widest, of_change(same, errors, doubt, fitted))
+            there = off(then, median_of([one["changed"] for one in same]), floor)
+            if apart_by := {key for key in FIGURES if there[key] > REFUSED}:
+                unclear[text] = apart_by
+        last |= _verdicts(
+            apart, last, _crowd(own["alive"], then["alive"]), set().union(*unclear.values())
+        )
+        last["unclear"] = " and ".join(unclear) or None
+        if last["verdict"] != "refused":
+            last |= {**then, **widest}
+            for key in FIGURES:
+                if last[f"{key}_verdict"] == "refused":
+                    last |= dict.fromkeys((key, f"{key}_low", f"{key}_high"))
+                    if key == "waiting":
+                        last["wait_mean"] = None
+            last = {key: value for key, value in last.items() if key in {by, *SCHEMA}}
+        known = [one.was.paces[service] for one in captures if service in one.was.paces]
+        if is_time_limited(known, [one["recorded"]["cpu_time"] for one in said]):
+            if last["verdict"] != "refused":
+                last["throughput_verdict"] = verdict(apart[RATE])
+                last |= dict.fromkeys(_OF_WORK)
+                if last["throughput_verdict"] == "refused":
+                    last |= dict.fromkeys(_OF_RATE)
+        else:
+            for row in (first, second, last):
+                row |= dict.fromkeys(_OF_RATE)
         rows += [first, second, last]
     rows.sort(
         key=lambda row: (
@@ -339,11 +468,15 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={by: pl.String(), **SCHEMA})
 
 
+_OF_WORK = ("cpu_time", "cpu_time_low", "cpu_time_high", "cpu_time_verdict")
+_OF_RATE = ("throughput", "throughput_low", "throughput_high")
+
+
 def _of(capture: Asked, service: str) -> dict[str, Any]:
-    replays = [run.get(service, NOTHING) for run in capture.was.replayed]
-    changes = [run.get(service, NOTHING) for run in capture.changed]
+    replays = [_with_rate(capture, service, run) for run in capture.was.replayed]
+    changes = [_with_rate(capture, service, run) for run in capture.changed]
     return {
-        "recorded": capture.was.recorded.get(service, NOTHING),
+        "recorded": _with_rate(capture, service, capture.was.recorded),
         "replays": replays,
         "changes": changes,
         "replayed": median_of(replays),
@@ -351,8 +484,77 @@ def _of(capture: Asked, service: str) -> dict[str, Any]:
     }
 
 
-def _verdict(factor: float) -> str:
-    return "good" if factor <= BOUND else "doubtful" if factor <= REFUSED else "refused"
+def _explained(
+    captures: Sequence[Asked], said: Sequence[Mapping[str, Any]], service: str, floor: float
+) -> dict[str, list[dict[str, Any]]]:
+    """What other extractions say of a service that replay its recording as well, by what is
+    unclear, for each capture."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for capture, one in zip(captures, said, strict=True):
+        base = max(off(one["recorded"], one["replayed"], floor).values())
+        for other in capture.other:
+            there = off(one["recorded"], _with_rate(capture, service, other.replayed), floor)
+            if max(there.values()) > AS_WELL * base:
+                continue
+            changes = [_with_rate(capture, service, run) for run in other.changed]
+            same = {**one, "changes": changes, "changed": median_of(changes)}
+            found.setdefault(other.unclear, []).append(same)
+    return found
+
+
+def _mean_square(captures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each spread the quadratic mean over captures."""
+    keys = dict.fromkeys(key for one in captures for key in one)
+    return {
+        key: math.sqrt(sum(one.get(key, 0.0) ** 2 for one in captures) / len(captures))
+        for key in keys
+    }
+
+
+def _spanning(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The ranges that hold those of both."""
+    found = {}
+    for key, value in one.items():
+        known = [each for each in (value, other[key]) if each is not None]
+        pick = min if key.endswith("_low") else max
+        found[key] = pick(known) if known else None
+    return found
+
+
+def _verdicts(
+    apart: Mapping[str, float], row: Mapping[str, Any], crowd: float, unclear: Collection[str] = ()
+) -> dict[str, str]:
+    """The verdict of each figure, and of all of them; `unclear` figures are not good.
+
+    The whole is refused if the sums, the cause or the test are off by too much; for a single figure
+    only that one is.
+    """
+    of_all = max(crowd, row.get("cause_error", 1), row.get("test_error", 1))
+    unknown = "cause" in row and "cause_error" not in row
+    base = worst([verdict(of_all), "doubtful" if unknown else "good"])
+    found = {
+        f"{key}_verdict": worst(
+            [base, verdict(apart[key]), "doubtful" if key in unclear else "good"]
+        )
+        for key in FIGURES
+    }
+    tail = verdict(row.get("test_p99_error", 1))
+    found["wait_p99_verdict"] = worst([found["wait_p99_verdict"], tail])
+    whole = worst([base, *(found[f"{key}_verdict"] for key in ("cpu_time", "waiting"))])
+    if whole == "refused":
+        return {**dict.fromkeys(found, whole), "verdict": whole}
+    return {**found, "verdict": "good" if set(found.values()) == {"good"} else "doubtful"}
+
+
+def _with_rate(
+    capture: Asked, service: str, run: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The figures of a service in a run, with its throughput."""
+    found, pace = dict(run.get(service, NOTHING)), capture.was.paces.get(service)
+    if pace:
+        recorded = capture.was.recorded.get(service, NOTHING)
+        found[RATE] = throughput(pace, recorded, found)
+    return found
 
 
 def _crowd(recorded: int, changed: int) -> float:
@@ -383,26 +585,3 @@ def _runs(
             progress=progress,
         )
     )
-
-
-def _services(way: Replay, by: str) -> pl.DataFrame:
-    """One row per thread of the workload: `row`, `utid`, and `service`, null for none."""
-    known = services(way.trace, by)
-    rows = pl.DataFrame({"utid": way.utids}).with_row_index("row")
-    unnamed = pl.when(pl.col("utid").is_not_null()).then(pl.lit("-"))
-    return rows.join(known, on="utid", how="left", maintain_order="left").with_columns(
-        service=pl.coalesce("service", unnamed)
-    )
-
-
-def _off(real: float, replayed: float | None, floor: float) -> float:
-    return _factor(_times(real, replayed, floor))
-
-
-def _factor(times: float) -> float:
-    return max(times, 1 / times)
-
-
-def _times(real: float | None, replayed: float | None, floor: float) -> float:
-    """How many times as large as replayed."""
-    return max(real or 0, floor) / max(replayed or 0, floor)

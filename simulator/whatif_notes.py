@@ -2,52 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.policies import version_of
-from schedscope.simulator.replay import recorded_policy, replay
-from schedscope.simulator.whatif import BOUND, REFUSED
+from schedscope.simulator.recorded_scheduler import recorded_policy
+from schedscope.simulator.replay import replay
+from schedscope.simulator.wait_causes import QUOTA, THREADS
+from schedscope.simulator.whatif_ranges import ENOUGH
+from schedscope.simulator.whatif_verdicts import BOUND, FIGURES, REFUSED
 from schedscope.trace import Trace
-from schedscope.units import percent, several
+from schedscope.units import duration, percent, several
 
 
 def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[str]:
-    """Sentences: for which services the answer is refused, and what the recording does not show."""
+    """Sentences: which answers or figures are refused, and what the recording does not show."""
     by = frame.columns[0]
     last = frame.filter(pl.col("configuration") == "changed")
     notes = []
     for verdict, bound in (("refused", REFUSED), ("doubtful", BOUND)):
         rows = last.filter(pl.col("verdict") == verdict)
         off = rows.filter(pl.col("replay_error") > bound)
-        more = rows.filter(pl.col("replay_error") <= bound)
         if off.height:
-            named = [f"{s} ({x:.2g}x)" for s, x in off.select(by, "replay_error").iter_rows()]
             notes.append(
                 f"{verdict}, because the replay of the recorded configuration is off by more than"
-                f" {bound:g}x: {_some(named)}"
+                f" {bound:g}x: {_with(off, by, 'replay_error')}"
             )
+        for row in rows.filter(pl.col("cause_error") > bound).to_dicts():
+            notes.append(
+                f"{verdict}, because {_CAUSES[row['cause']]} make up"
+                f" {percent(row['cause_recorded'])} of the waiting in the recording and"
+                f" {percent(row['cause_replayed'])} in its replay: {row[by]!r}"
+            )
+        unclear = rows.filter(pl.col("cause").is_not_null() & pl.col("cause_error").is_null())
+        if unclear.height and verdict == "doubtful":
+            notes.append(
+                "doubtful, because the recording does not show when the quota held threads back"
+                f" (the ftrace recorder does): {_some([repr(s) for s in unclear[by]])}"
+            )
+        known = [pl.col(f"{name}_error").fill_null(1) for name in ("cause", "test")]
+        base = pl.max_horizontal("replay_error", *known) <= bound
+        all_of_them = pl.all_horizontal(pl.col(f"{key}_verdict") == verdict for key in FIGURES)
+        clear = pl.col("cause").is_null() | pl.col("cause_error").is_not_null()
+        more = rows.filter(base & all_of_them & clear)
         if more.height:
             notes.append(
                 f"{verdict}, because more threads are alive at once than ever in the recording,"
-                f" which does not show what limited them: {_some(more[by].to_list())}"
+                f" which does not show what limited them: {_some([repr(s) for s in more[by]])}"
             )
-    tails = last.filter(pl.col("verdict") != "refused", pl.col("p99_error") > BOUND)
+    told = last.filter(pl.col("verdict") != "refused")
     tail = []
+    tails = told.filter(pl.col("p99_error") > BOUND)
     if tails.height:
-        named = [f"{s} ({x:.2g}x)" for s, x in tails.select(by, "p99_error").iter_rows()]
         tail.append(
             "of the replay of the recorded configuration, the 99th percentile of waits is off by"
-            f" more than {BOUND:g}x: {_some(named)}"
+            f" more than {BOUND:g}x: {_with(tails, by, 'p99_error')}"
         )
+    for key, what in (("n_waits", "number of waits"), ("wait_p50", "median of waits")):
+        rows = told.filter(pl.col(f"{key}_verdict") > "good", pl.col("replay_error") <= BOUND)
+        if rows.height:
+            tail.append(
+                f"of the replay of the recorded configuration, the {what} is off by more than"
+                f" {BOUND:g}x: {_some([repr(s) for s in rows[by]])}"
+            )
+    for text, rows in told.drop_nulls("unclear").group_by("unclear", maintain_order=True):
+        notes.append(
+            f"doubtful, because the recording does not show {text[0]}:"
+            f" {_some([repr(s) for s in rows[by]])}"
+        )
+    rounds = told.drop_nulls("throughput_verdict")
+    if rounds.height:
+        tail.append(
+            "no CPU time is predicted of what runs for a time and not for an amount of work, but"
+            f" how often it goes round its loop: {_some([repr(s) for s in rounds[by]])}"
+        )
+    outside = max(told["outside"].drop_nulls().to_list(), default=0.0)
+    if outside > MUCH and (isinstance(trace, Trace) or len(trace) < ENOUGH):
+        tail.append(
+            f"ranges are wide because others took {percent(outside)} of the CPU time, and would not"
+            f" do the same again: from {ENOUGH} captures on (--again) ranges show how much that is"
+        )
+    tests = [_test(row, by) for row in last.drop_nulls("tested_on").to_dicts()]
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
-        return [f"the replay of the recorded configuration is off by at most {most:.2f}x", *tail]
+        first = f"the replay of the recorded configuration is off by at most {most:.2f}x"
+        return [first, *tests, *tail]
     traces = [trace] if isinstance(trace, Trace) else trace
     unseen = dict.fromkeys(text for one in traces for text in unrecorded(one))
-    return [*notes, *tail, *(f"not in the recording: {text}" for text in unseen)]
+    return [*notes, *tests, *tail, *(f"not in the recording: {text}" for text in unseen)]
+
+
+_CAUSES = {QUOTA: "times in which the quota was used up", THREADS: "times in which others ran"}
+
+
+def _test(row: Mapping[str, Any], by: str) -> str:
+    """What the recording's own times without the cause say of the answer."""
+    waits = f"{several(row['tested_on'], 'wait')} of {row[by]!r} at times without throttling"
+    found = f"{duration(row['tested_mean'])} on average, p99 {duration(row['tested_p99'])}"
+    worse = max(row["test_error"], row["test_p99_error"])
+    if worse <= BOUND:
+        return f"tested on {waits}: they took {found}, no more than predicted"
+    which = "on average" if row["test_error"] > BOUND else "in the p99"
+    off = row["test_error"] if row["test_error"] > BOUND else row["test_p99_error"]
+    return f"refuted by {waits}: they took {found}, {off:.2g}x what is predicted {which}"
+
+
+def _with(rows: pl.DataFrame, by: str, error: str) -> str:
+    return _some([f"{name!r} ({x:.2g}x)" for name, x in rows.select(by, error).iter_rows()])
+
+
+MUCH = 0.2
+"""A larger share of others makes ranges wide."""
 
 
 def _some(names: Sequence[str]) -> str:

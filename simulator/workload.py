@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import polars as pl
 from schedscope import cache, units
 from schedscope.analysis._base import topology
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.outputs import whole
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator.groups import GROUPS, MOVES, check_groups, check_moves, in_order
 from schedscope.simulator.machine import Machine
@@ -56,7 +56,7 @@ OPS = (
     "sleep_ticks",
     "read_clock",
 )
-CLASSES = ("fifo", "rr", "fair", "batch", "idle", "deadline")
+CLASSES = ("fifo", "rr", "fair", "batch", "idle", "deadline", "interrupt")
 
 THREADS = pl.Schema(
     {
@@ -138,6 +138,8 @@ class Workload:
     pipes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PIPES))
     groups: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GROUPS))
     moves: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MOVES))
+    sources: tuple[Path, ...] = field(default=(), compare=False)
+    """What it was read from: files made of it are as private as these."""
 
     def __post_init__(self) -> None:
         """Refuse tables with other columns than docs/simulator.md lists.
@@ -232,7 +234,6 @@ class Workload:
             if not (path / _ABOUT_FILE).is_file():
                 raise UsageError(f"{path} is not a workload", "a free name, or a workload")
         cache.needs_folder(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         about = {
             "format": "schedscope workload",
             "version": FORMAT_VERSION,
@@ -244,18 +245,14 @@ class Workload:
             "moves": self.moves.to_dicts(),
         }
         try:
-            partial.mkdir()
-            self.steps.write_parquet(partial / _STEPS_FILE)
-            (partial / _ABOUT_FILE).write_text(json.dumps(about, indent=1) + "\n")
-            if path.exists():
-                shutil.rmtree(path)
-            partial.rename(path)
+            with whole(path, self.sources) as made:
+                made.mkdir()
+                self.steps.write_parquet(made / _STEPS_FILE)
+                (made / _ABOUT_FILE).write_text(json.dumps(about, indent=1) + "\n")
         except OSError as error:
             raise StorageError(
                 f"cannot write {path}: {error.strerror}", hint="choose another place"
             ) from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
         return path
 
 
@@ -304,7 +301,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     if not isinstance(info, dict):
         raise FormatError(f"{path / _ABOUT_FILE}: info {info!r:.80}", "an object")
     shape = Machine.from_dict(machine) if machine else None
-    return Workload(threads, steps, shape, info, pipes, groups, moves)
+    return Workload(threads, steps, shape, info, pipes, groups, moves, (path,))
 
 
 def _table(about: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> pl.DataFrame:

@@ -1,4 +1,10 @@
-"""What every test shares: `needs(...)`, the mark of tests that need a real tool.
+"""What every test shares: the three tiers, and `needs(...)`, the mark of tests that need a tool.
+
+A test without a mark runs in `make test`: the same input gives the same result, whatever else
+the host does. `records` marks tests that record the host; `make test-host` runs them alone, one
+after the other. `release` marks what takes long or needs a browser, an emulator or the network;
+`make test-all` runs it too. A test that needs a recorder has the mark `records` by itself, and one
+that needs a browser the mark `release`.
 
 `@pytest.mark.needs("perf", "root")` skips by name where something is absent, and
 the run's last lines count what was not tested for want of what. With
@@ -18,14 +24,25 @@ import pytest
 from hypothesis import settings
 from tools import tool
 
-# Times on shared runners say nothing about the code. For a hunt:
-# pytest --hypothesis-profile=thorough
-settings.register_profile("default", deadline=None, max_examples=40)
+# The same examples in every run. `make test-all` takes new ones each time (`random`), and a hunt
+# many: pytest --hypothesis-profile=thorough
+settings.register_profile(
+    "default", deadline=None, max_examples=40, derandomize=True, database=None
+)
+settings.register_profile("random", deadline=None, max_examples=200)
 settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("default")
 
 _TRACEFS = [Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing")]
-_RECORDS = {"root", "tracefs", "perf", "bpftrace", "dtrace", "traced", "trace-cmd"}
+_RECORDERS = {"tracefs", "perf", "bpftrace", "dtrace", "traced"}
+_OF_A_RELEASE = {
+    "chromium",
+    "firefox-esr",
+    "axe-core",
+    "debootstrap",
+    "judge",
+    "trace_processor_shell",
+}
 
 
 def _is_root() -> bool:
@@ -61,28 +78,23 @@ def pytest_configure(config: pytest.Config) -> None:
     # `make test` must be as pytest by hand: another make that a test starts reads these.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
         os.environ.pop(name, None)
+    # Where a copy lies is what some tests are about.
+    os.environ.pop("SCHEDSCOPE_CACHE", None)
     config.addinivalue_line(
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
     )
-    config.addinivalue_line("markers", "records: in a file with tests that record this host")
+    config.addinivalue_line("markers", "records: records this host, so it runs alone")
+    config.addinivalue_line("markers", "release: takes long, or needs a browser or an emulator")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the files that record, so that everything else can run beside them (`.ci/run`).
-
-    What a host does meanwhile is in what they record, so they are run up to three times until they
-    pass; pytest's last lines name each that was run again.
-    """
-    files = {
-        item.path
-        for item in items
-        for mark in item.iter_markers("needs")
-        if _RECORDS.intersection(mark.args)
-    }
+    """Marks each test that needs a recorder or a browser with the tier in which it runs."""
     for item in items:
-        if item.path in files:
+        needs = {name for mark in item.iter_markers("needs") for name in mark.args}
+        if needs & _OF_A_RELEASE:
+            item.add_marker(pytest.mark.release)
+        elif needs & _RECORDERS:
             item.add_marker(pytest.mark.records)
-            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -3,7 +3,7 @@
 `python tests/fuzz_decoders.py [--seconds N] [--seed N]`; pytest runs it for
 SCHEDSCOPE_FUZZ_SECONDS (10 by default) in tests/decode/test_fuzz.py. The decoders alone are
 fuzzed a hundred times as fast, and with knowledge of their records, by
-`cargo run --profile quick --example fuzz` in native/; here the question is whether
+`cargo run --profile quick -p schedscope-fuzz` in native/; here the question is whether
 what they make of damage is safe for all that reads it. Inputs are real and written
 traces and captures with bits flipped, bytes and numbers overwritten by telling values,
 parts cut, doubled or moved: an answer or one sentence, never else. The work is

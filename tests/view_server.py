@@ -18,12 +18,12 @@ TOKEN = "t0ken"
 def server(trace: ss.Trace, other: ss.Trace | None = None) -> Iterator[int]:
     """Its port."""
     pytest.importorskip("starlette")
-    uvicorn = pytest.importorskip("uvicorn")
-    from schedscope.timelines.server import application, listen
+    pytest.importorskip("uvicorn")
+    from schedscope.timelines.server import application, listen, server_of
 
     door = listen(0)
     app = application(Questions(trace), TOKEN, None if other is None else Questions(other))
-    running = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+    running = server_of(app)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [door]})
     thread.start()
     try:

@@ -91,7 +91,8 @@ def compare(
 
     Threads of different traces are matched by name pattern and role (`match`, see `match_threads`).
     Rows with a null `thread` are about all threads together; the `top` groups that ran and waited
-    longest, in all traces together, have rows of their own. `where` selects threads and CPUs, as in
+    longest, in all traces together, have rows of their own: each is a test, and the more there are,
+    the less a single one can show. `where` selects threads and CPUs, as in
     `latency`; it may also be a function of a trace that makes such an expression, as in
     `lambda trace: ss.of_processes(trace, service="nginx.service")`. `cause` selects waits by their
     cause, and the switches that ended them.
@@ -117,7 +118,7 @@ def compare(
       end was not seen (`waiting` includes them for as long as they were seen), and whose start was
       not seen.
 
-    Definition: docs/definitions/compare.md. Needs SciPy. Raises `UsageError` for traces that do
+    Definition: docs/definitions/compare.md. Raises `UsageError` for traces that do
     not pair up, settings with one run beside others with several, an unknown measure or cause, and
     numbers out of range.
 
@@ -247,27 +248,42 @@ def _check_where(where: pl.Expr | None) -> None:
             )
 
 
+def _matched(
+    traces: Sequence[Trace], match: Match, wheres: Sequence[pl.Expr | None]
+) -> pl.DataFrame:
+    """The threads of `match_threads`, and how long each ran and waited."""
+    times = pl.concat(
+        [
+            busy(trace, wheres[i]).with_columns(trace=pl.lit(i, dtype=pl.UInt32))
+            for i, trace in enumerate(traces)
+        ]
+    )
+    return match_threads(traces, match=match).join(times, on=["trace", "utid"], how="left")
+
+
+def _ranked(matched: pl.DataFrame) -> pl.DataFrame:
+    """Thread groups that ran or waited, those that did so longest first."""
+    return (
+        matched.group_by("thread", "role")
+        .agg(pl.col("busy").sum())
+        .filter(pl.col("busy") > 0)
+        .sort("busy", "thread", "role", descending=[True, False, False])
+    )
+
+
+def thread_groups(traces: Sequence[Trace], match: Match, wheres: Sequence[pl.Expr | None]) -> int:
+    """How many thread groups `compare` could compare."""
+    return _ranked(_matched(traces, match, wheres)).height
+
+
 class _Parts:
     """The parts that threads play, and who plays them in each trace."""
 
     def __init__(
         self, traces: Sequence[Trace], match: Match, wheres: Sequence[pl.Expr | None], top: int
     ) -> None:
-        matched = match_threads(traces, match=match)
-        times = pl.concat(
-            [
-                busy(trace, wheres[i]).with_columns(trace=pl.lit(i, dtype=pl.UInt32))
-                for i, trace in enumerate(traces)
-            ]
-        )
-        matched = matched.join(times, on=["trace", "utid"], how="left")
-        ranked = (
-            matched.group_by("thread", "role")
-            .agg(pl.col("busy").sum())
-            .filter(pl.col("busy") > 0)
-            .sort("busy", "thread", "role", descending=[True, False, False])
-        )
-        chosen = ranked.head(top).select("thread", "role")
+        matched = _matched(traces, match, wheres)
+        chosen = _ranked(matched).head(top).select("thread", "role")
         self.keys: list[tuple[str | None, str | None]] = [(None, None), *chosen.iter_rows()]
         numbered = matched.join(
             chosen.with_row_index("group", offset=1), on=["thread", "role"], nulls_equal=True

@@ -30,7 +30,7 @@ def requests(
     by: By = "process",
     where: pl.Expr | None = None,
     reply: str = "same",
-    top: int = 100,
+    top: int | None = None,
 ) -> pl.DataFrame:
     """Two rows per group of threads: all its requests, and the slowest 1 % of them.
 
@@ -57,7 +57,7 @@ def requests(
     * `n_at_least`; `n_censored`: requests without an answer when last observed; `n_excluded`: those
       during which events were lost.
 
-    `by="request"`: a row for each of the `top` slowest requests instead, with `ts` (its start),
+    `by="request"`: a row for each request instead, or for the `top` slowest, with `ts` (its start),
     `comm` and `tid` of the thread that read, `by_comm` of the one that wrote, `fd` and `at_least`.
 
     A client that reads an answer and then asks again looks like a server, unless its `connect` was
@@ -70,7 +70,8 @@ def requests(
     single = by == "request"
     keys = [] if single else keys_of(by, ("utid", *THREAD_COLUMNS))
     check_where(where, ("utid",))
-    count("top", top, "requests")
+    if top is not None:
+        count("top", top, "requests")
     found, whole = _found(trace, keys, where, reply)
     if single:
         whole = _slowest(whole, top)
@@ -105,8 +106,8 @@ def _found(
     return found, found.filter(~pl.col("censored") & ~pl.col("lost"))
 
 
-def _slowest(whole: pl.DataFrame, top: int) -> pl.DataFrame:
-    return whole.sort("dur", "ts", descending=[True, False]).head(top)
+def _slowest(whole: pl.DataFrame, top: int | None) -> pl.DataFrame:
+    return whole.sort("dur", "ts", descending=[True, False])[:top]
 
 
 def _summed(whole: pl.DataFrame, found: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

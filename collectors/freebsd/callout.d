@@ -24,6 +24,10 @@
 /* sched.d has arguments; this script has no use for them. */
 #pragma D option argref
 
+/* There are too many callouts to keep an element for each, so elements are freed; freed ones
+ * can be used again only after some hundredths of a second. */
+#pragma D option dynvarsize=16m
+
 callout_execute:::callout-start
 {
 	callout_since[arg0] = timestamp;

@@ -2,6 +2,9 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 
 dtrace_extras='prio irq callout'
+# dtrace is started last, and it ends when all is printed: a signal to others (Ctrl-C, TERM to a
+# process group) is none to it, since it drops what it holds at the second one.
+dtrace_starts_late=yes dtrace_signal=USR1 dtrace_limits=''
 
 dtrace_probe() {
     if ! have dtrace; then
@@ -42,45 +45,88 @@ dtrace_ready() {
         fail_text="the kernel has no probes of the provider sched; it needs options KDTRACE_HOOKS, which GENERIC has (dtrace -l -P sched says: $(tail -n 1 "$scratch/dtrace.list"))"
         return 1
     fi
+    # The kernel ends a recording on time, however busy the host is.
+    dtrace_limits=
+    [ -z "$seconds" ] || ! dtrace -l -n profile:::tick-10ms >/dev/null 2>&1 || dtrace_limits=duration
     dtrace_buffers
 }
 
-# bufresize=manual: refuse rather than quietly take smaller buffers than asked for. sched.d
-# comes last so that its last line is the last of all.
+# bufresize=manual: refuse rather than quietly take smaller buffers than asked for; of aggregations,
+# which count lines, little is kept. A dtrace that gets no CPU time for 30 seconds is taken for dead.
+# sched.d comes last so that its last line is the last of all.
 dtrace_words() {
-    set -- "$@" dtrace -x "bufsize=$dtrace_bufsize" -x bufresize=manual \
-        -x "switchrate=$dtrace_switchrate"
-    for dtrace_extra in $recorder_extras; do
+    set -- "$@" nice -n -20 dtrace -x "bufsize=$dtrace_bufsize" -x bufresize=manual \
+        -x aggsize=64k -x statusrate=10hz -x "switchrate=$dtrace_switchrate"
+    for dtrace_extra in $recorder_extras $dtrace_limits; do
         set -- "$@" -s "$(asset "$dtrace_extra.d")"
     done
     # CPU numbers may have gaps: hyperthreads switched off at boot keep theirs.
     dtrace_maxid=$(sysctl -n kern.smp.maxid 2>/dev/null) || dtrace_maxid=$((host_ncpu - 1))
-    "$@" -s "$(asset sched.d)" "$(sysctl -n kern.osreldate)" "$((dtrace_maxid + 1))" 0
+    "$@" -s "$(asset sched.d)" "$(sysctl -n kern.osreldate)" "$((dtrace_maxid + 1))" 0 0 \
+        ${dtrace_limits:+"$(awk -v seconds="$seconds" 'BEGIN { printf "%.0f", seconds * 1e9 }')"}
 }
 
-# Buffers are per CPU and double, and must hold what a CPU writes between two switches. A
-# switch costs about 400 bytes with everything around it. The load to come is not known: allow
-# for 20 times the present rate, and no less than 16 MB where memory allows.
+# Buffers are per CPU and double, and must hold what a CPU writes between two switches. A switch
+# costs about 400 bytes with everything around it. The load to come is not known: allow for 20
+# times the present rate, and no less than 16 MB, but
+# * no more than the kernel gives: memory / kern.dtrace.bufsize_max / CPUs for a buffer, and it
+#   is dtrace that fails then, with "Cannot allocate memory";
+# * no more in all than dtrace prints in some 10 seconds: all buffers are printed one after the
+#   other, and a dtrace that has not asked for its status for 30 seconds is taken for dead
+#   (DTrace's deadman), which ends the recording.
 dtrace_buffers() {
     dtrace_switchrate=20hz
+    dtrace_fraction=$(sysctl -n kern.dtrace.bufsize_max 2>/dev/null) || dtrace_fraction=128
+    [ "${dtrace_fraction:-0}" -gt 0 ] || dtrace_fraction=128
+    dtrace_most=$(awk -v physmem="$(sysctl -n hw.physmem 2>/dev/null)" -v fraction="$dtrace_fraction" \
+        -v ncpu="$host_ncpu" 'BEGIN { printf "%d", physmem / fraction / ncpu / 1024 }')
     if [ -n "$buffer_kb" ]; then
-        dtrace_bufsize=${buffer_kb}k
-        return
+        [ "$dtrace_most" -eq 0 ] || [ "$buffer_kb" -le "$dtrace_most" ] || {
+            fail_text="-b $buffer_kb is more than this kernel allows, $dtrace_most KiB per CPU (memory / kern.dtrace.bufsize_max / CPUs); use a smaller -b"
+            dtrace_fraction=$((dtrace_fraction * dtrace_most / buffer_kb))
+            [ "$dtrace_fraction" -lt 16 ] || fail_text="$fail_text, or allow more with: sysctl kern.dtrace.bufsize_max=$dtrace_fraction"
+            return 1
+        }
+        guard_buffer "$buffer_kb"
+    else
+        dtrace_before=$(sysctl -n vm.stats.sys.v_swtch 2>/dev/null || echo 0)
+        pause
+        dtrace_after=$(sysctl -n vm.stats.sys.v_swtch 2>/dev/null || echo 0)
+        dtrace_pace
+        dtrace_kb=$(awk -v switches="$((dtrace_after - dtrace_before))" -v seconds="$pause_seconds" \
+            -v ncpu="$host_ncpu" -v most="$dtrace_most" -v pace="$dtrace_lines_per_second" 'BEGIN {
+                kb = switches / seconds / ncpu * 20 * 400 / 20 / 1024
+                if (kb < 16384) kb = 16384
+                if (kb > 262144) kb = 262144
+                printed = pace * 10 * 200 / 1024 / ncpu
+                if (kb > printed) kb = printed
+                if (kb < 512) kb = 512
+                if (most > 0 && kb > most) kb = most
+                printf "%d", kb
+            }')
+        guard_buffer "$dtrace_kb" 128
+        say "each CPU gets two buffers of $buffer_kb KiB; -b changes that, up to $dtrace_most here (memory / kern.dtrace.bufsize_max / CPUs)"
     fi
-    dtrace_before=$(sysctl -n vm.stats.sys.v_swtch 2>/dev/null || echo 0)
-    pause
-    dtrace_after=$(sysctl -n vm.stats.sys.v_swtch 2>/dev/null || echo 0)
-    dtrace_physmem=$(sysctl -n hw.physmem 2>/dev/null || echo 0)
-    dtrace_bufsize=$(awk -v switches="$((dtrace_after - dtrace_before))" -v seconds="$pause_seconds" \
-        -v ncpu="$host_ncpu" -v physmem="$dtrace_physmem" 'BEGIN {
-            mb = 1048576
-            want = switches / seconds / ncpu * 20 * 400 / 20
-            if (want < 16 * mb) want = 16 * mb
-            # Two buffers per CPU in an eighth of the memory at most.
-            most = physmem / 8 / 2 / ncpu
-            if (physmem > 0 && want > most) want = most
-            if (want < mb) want = mb
-            if (want > 256 * mb) want = 256 * mb
-            printf "%dm", int(want / mb)
-        }')
+    dtrace_bufsize=${buffer_kb}k
+}
+
+# Sets dtrace_lines_per_second, an estimate: an eighth of what awk prints in a second of CPU time.
+dtrace_pace() {
+    [ -z "${dtrace_lines_per_second:-}" ] || return 0
+    times >"$scratch/times.before"
+    awk 'BEGIN {
+        for (i = 100000; i < 110000; i++)
+            printf "S\t%d\t%d\t-1\t%d\t%d\t%d\t%x\t%x\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n",
+                i, 1, i, i, 120, 3, 0, 0, i, i, i, i, 120, 3, 0, 1, 4, 4, "-", "name"
+    }' >/dev/null
+    times >"$scratch/times"
+    # The second line is of the children: 0m1.234s 0m0.010s.
+    dtrace_lines_per_second=$(awk '
+        function seconds(text,    part) {
+            gsub(/s/, "", text)
+            split(text, part, "m")
+            return part[1] * 60 + part[2]
+        }
+        FNR == 2 { spent = seconds($1) + seconds($2) - spent }
+        END { printf "%d", 10000 / 8 / (spent < 0.01 ? 0.01 : spent) }' "$scratch/times.before" "$scratch/times")
 }

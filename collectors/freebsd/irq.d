@@ -26,14 +26,15 @@ fbt::intr_event_handle:entry
 	irq_event[cpu] = (struct intr_event *)arg0;
 }
 
-/* Interrupts are off in between, so one slot per CPU is enough. */
+/* Interrupts are off in between, so one slot per CPU is enough. 1 marks it as empty: 0 would
+ * free it (sched.d says what that costs). */
 fbt::intr_event_handle:return
-/irq_since[cpu] != 0/
+/irq_since[cpu] > 1/
 {
 	printf("I\t%d\t%d\tirq\t%d\t%d\t%d\t%s\n", timestamp, cpu,
 	    irq_event[cpu]->ie_irq, timestamp - irq_since[cpu],
 	    strlen(irq_event[cpu]->ie_name), irq_event[cpu]->ie_name);
-	irq_since[cpu] = 0;
+	irq_since[cpu] = 1;
 	@i = count();
 }
 

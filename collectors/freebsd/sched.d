@@ -4,7 +4,7 @@
  *
  * USAGE
  *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
- *         [OSRELDATE [NCPU [NOLOAD [RING]]]]               until Ctrl-C; or with
+ *         [OSRELDATE [NCPU [NOLOAD [RING [NS]]]]]          until Ctrl-C; or with
  *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -d 10             the usual way: it loads the module, sizes the
  *                       buffers and adds the metadata that the analyses want
@@ -21,7 +21,7 @@
  * Buffer size and switch rate are options and not in here because a #pragma
  * would win over the command line. More detail costs more and so lives in scripts
  * of its own, to be named before this one with -s: prio.d (priority changes),
- * irq.d (interrupt filters), callout.d (timers).
+ * irq.d (interrupt filters), callout.d (timers), duration.d (ends after NS).
  *
  * WHAT IT PRINTS (docs/dtrace-grammar.md has every column)
  *     #sched  1  freebsd  8213400112  1795254517141427832  1402000  4
@@ -60,6 +60,8 @@
  */
 #pragma D option quiet
 #pragma D option defaultargs
+/* NS is of use to duration.d alone. */
+#pragma D option argref
 #pragma D option strsize=32
 
 typedef struct thread *thr_t;
@@ -70,6 +72,9 @@ inline int P_KPROC_ = 0x4;		/* a process of the kernel */
 
 BEGIN
 {
+	/* duration.d sets them when it ends the recording. */
+	ended = (uint64_t)0;
+	ended_wall = (int64_t)0;
 	printf("#sched\t1\tfreebsd\t%d\t%d\t%d\t%d\n",
 	    timestamp, walltimestamp, $1, $2);
 }
@@ -176,17 +181,19 @@ sched:::preempt
 	@p = count();
 }
 
-/* It was not chosen again: a later remain-cpu is of somebody else. */
+/* It was not chosen again: a later remain-cpu is of somebody else. The arrays hold 1 and 2:
+ * storing 0 frees an element, the next store allocates it anew, and when the freed ones have
+ * not been collected in time DTrace discards the whole record of the clause. */
 sched:::off-cpu
-/preempting[cpu]/
+/preempting[cpu] == 1/
 {
-	preempting[cpu] = 0;
+	preempting[cpu] = 2;
 }
 
 sched:::remain-cpu
-/preempting[cpu]/
+/preempting[cpu] == 1/
 {
-	preempting[cpu] = 0;
+	preempting[cpu] = 2;
 	printf("P\t%d\t%d\t0\n", timestamp, cpu);
 	@p = count();
 }
@@ -207,9 +214,9 @@ proc:::lwp-exit
 }
 
 sched:::on-cpu
-/leaving[cpu]/
+/leaving[cpu] == 1/
 {
-	leaving[cpu] = 0;
+	leaving[cpu] = 2;
 	this->n = (thr_t)curthread;
 	printf("R\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", timestamp, cpu,
 	    this->n->td_tid, this->n->td_proc->p_pid, this->n->td_priority,
@@ -240,5 +247,6 @@ END
 	printa("#count\tP\t%@d\n", @p);
 	printa("#count\tX\t%@d\n", @x);
 	printa("#count\tR\t%@d\n", @r);
-	printf("#end\t%d\t%d\n", timestamp, walltimestamp);
+	printf("#end\t%d\t%d\n", ended != 0 ? ended : timestamp,
+	    ended != 0 ? ended_wall : walltimestamp);
 }

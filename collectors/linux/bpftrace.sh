@@ -107,8 +107,7 @@ bpftrace_prepare() {
 }
 
 bpftrace_start() {
-    host_clock
-    window_begin=$clock_ns
+    guard_window_begin
 }
 
 bpftrace_stop() {

@@ -23,22 +23,38 @@ clean_instances() {
     done
 }
 
-# Everything that records carries SCHEDSCOPE_RECORDER in its environment and is in the session
-# of its watchdog.  A session outlives its leader, whose number is not given to anybody else as
+# Everything that records is root's, carries SCHEDSCOPE_RECORDER in its environment and is in the
+# session of its watchdog.  A session outlives its leader, whose number is not given to anybody else as
 # long: a process whose session has no leader any more is in nobody's care.
 clean_tools() {
-    # shellcheck disable=SC2013
-    for clean_path in $(grep -ls 'SCHEDSCOPE_RECORDER=[0-9]' /proc/[0-9]*/environ 2>/dev/null); do
-        clean_pid=${clean_path#/proc/}
-        clean_pid=${clean_pid%%/*}
+    for clean_pid in $(clean_orphans); do
+        clean_marked "$clean_pid" || continue
         clean_session "$clean_pid" || continue
-        [ "$clean_leader" -gt 0 ] || continue
-        [ "$clean_leader" != "$clean_pid" ] || continue
         clean_name=$clean_comm
         if clean_session "$clean_leader" && [ "$clean_state" != Z ]; then continue; fi
         ! kill -s KILL "$clean_pid" 2>/dev/null ||
             removed "the process $clean_name (pid $clean_pid) of a capture that was killed"
     done
+}
+
+# The pids of root's processes whose session has lost its leader.  Only their environments are
+# looked at: that of another user's process may be of any length.
+clean_orphans() {
+    host_process_rows stat | awk -F '\t' '
+        $5 != "Z" { lives[$1] }
+        $4 > 0 && $4 != $1 { leader[$1] = $4 }
+        END { for (pid in leader) if (!(leader[pid] in lives)) print "/proc/" pid "/status" }' |
+        host_heads 4000 | awk '
+        /^==> \/proc\/[0-9]+\/status <==$/ { split($2, path, "/"); pid = path[3]; next }
+        $1 == "Uid:" && $2 == 0 && $3 == 0 && $4 == 0 { print pid }'
+}
+
+# 0 if the process carries the mark of what records; an environment is longer only for who
+# wants it to be.
+clean_marked() {
+    # shellcheck disable=SC2086
+    ${host_limit:+$host_limit 5} head -c 8388608 "/proc/$1/environ" 2>/dev/null | tr '\000' '\n' |
+        grep -q '^SCHEDSCOPE_RECORDER=[0-9]'
 }
 
 # Sets clean_comm, clean_state and clean_leader of a process; 1 if there is none.

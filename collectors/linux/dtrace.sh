@@ -3,6 +3,8 @@
 # DTRACE names another program, with options, for a dtrace that is not in PATH.
 # shellcheck shell=sh disable=SC2034,SC2154
 
+dtrace_starts_late='' dtrace_signal=TERM dtrace_limits=''
+
 dtrace_probe() {
     dtrace_program=${DTRACE:-dtrace}
     if ! have "${dtrace_program%% *}"; then

@@ -60,12 +60,16 @@ tracer_begin() {
     : >.scratch/reading
     # The first to see the end of the capture: even if the watchdog is killed with it, tracing
     # stops and the readers end.
+    # The folder may be gone by then; descriptor 8 still has what was written into the file.
+    : >.scratch/triggers
+    command exec 8<.scratch/triggers
     (
         read -r _ <&6
         ftrace_off
         rm -f .scratch/reading
-        [ -z "${watch_ring:-}" ] || ring_watch_end
+        [ -z "${watch_ring:-}" ] || ring_watch_end <&8
     ) &
+    exec 8<&-
     if [ -n "${watch_ring:-}" ]; then
         ring_watch
         ftrace_tell
@@ -101,8 +105,14 @@ tracer_begin() {
     ftrace_tell
 }
 
+# Its clock is that of this instance, which lives as long.
+host_clock_open() { :; }
+host_clock_close() { :; }
+
 # What capture must know of the instance.
 ftrace_tell() {
+    for clock_file in "$ftrace_dir"/per_cpu/cpu[0-9]*/stats; do break; done
+    echo "$clock_file" >.scratch/clock
     echo "$ftrace_page" >.scratch/ftrace
     printf '%s\n' "$ftrace_cpus" >>.scratch/ftrace
 }
@@ -285,7 +295,7 @@ ftrace_group_moves() {
     ftrace_hierarchy=$(awk -F: '
         ("," $2 ",") ~ /,cpu,/ { one = $1 }
         $2 == "" { two = $1 }
-        END { print one != "" ? one : two }' /proc/self/cgroup 2>/dev/null)
+        END { print (one != "" ? one : two) }' /proc/self/cgroup 2>/dev/null)
     [ -n "$ftrace_hierarchy" ] || return 0
     ftrace_set "$ftrace_event/filter" "dst_root == $ftrace_hierarchy" || return 0
     mkdir -p "${ftrace_at}events/group/cgroup_attach_task" || return 1
@@ -418,7 +428,8 @@ tracer_end() {
     [ -d "$ftrace_dir" ] || return 0
     ftrace_off
     rm -f .scratch/reading
-    [ -z "${watch_ring:-}" ] || ftrace_cpus='' ftrace_buffers=''
+    # Nothing is to be written, or the folder is gone: to a shell, a file that cannot be made is the end.
+    if [ -n "${watch_ring:-}" ] || [ ! -d .scratch ]; then ftrace_cpus='' ftrace_buffers=''; fi
     for ftrace_pid in ${ftrace_pids:-}; do
         while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
     done
@@ -451,7 +462,7 @@ tracer_end() {
 
 # A full disk can tear the last sub-buffer: only whole ones stay.
 ftrace_trim() {
-    [ -e "$1" ] || : >"$1"
+    [ -e "$1" ] || true >"$1" || return 0
     ftrace_size=$(wc -c <"$1")
     [ $((ftrace_size % ftrace_page)) = 0 ] ||
         dd if=/dev/null of="$1" bs="$ftrace_page" seek=$((ftrace_size / ftrace_page)) 2>/dev/null

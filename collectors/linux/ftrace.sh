@@ -82,8 +82,7 @@ ftrace_pick_buffer() {
 ftrace_prepare() {
     ftrace_find
     ftrace_pick_buffer
-    host_clock
-    ftrace_name=schedscope-$capture_pid-${clock_ns:-$(date +%s)}
+    ftrace_name=schedscope-$capture_pid-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
     # How much of a buffer is read together.
@@ -258,9 +257,7 @@ ftrace_adopt_running() {
 
 # The threads of the processes of --of and of their descendants.
 ftrace_tree() {
-    for ftrace_path in /proc/[0-9]*/stat; do
-        sed -n 's/^\([0-9]*\) (.*) [A-Za-z] \([0-9]*\) .*/\1 \2/p' "$ftrace_path" 2>/dev/null
-    done | awk -v asked="$ftrace_of" '
+    host_process_rows stat | awk -v asked="$ftrace_of" '
         BEGIN { n = split(asked, pid, ","); for (i = 1; i <= n; i++) wanted[pid[i]] = 1 }
         { parent[$1] = $2 }
         END {
@@ -287,8 +284,7 @@ ftrace_start() {
     esac
     fail_text="cannot switch on recording"
     printf '1\n' 2>/dev/null >"$ftrace_dir/tracing_on" || return 1
-    host_clock
-    window_begin=$clock_ns
+    guard_window_begin
     fail_text=
 }
 

@@ -3,18 +3,6 @@
 
 host_prefers() { echo ftrace perf bpftrace dtrace; }
 
-# The timer list also has the distance from that clock to the wall clock (the base of clock 1).
-host_clock_pair() {
-    clock_ns='' wall_ns='' clock_half=0
-    # shellcheck disable=SC2046
-    set -- $(awk '$1 == "now" && $2 == "at" { now = $3 }
-        $1 == "clock" { clock = $2 }
-        clock == "1:" && $1 == ".offset:" { print now, $2; exit }' /proc/timer_list 2>/dev/null)
-    [ $# -eq 2 ] && [ "$2" != 0 ] || return 0
-    clock_ns=$1
-    wall_ns=$(($1 + $2))
-}
-
 # Sets host_word to the first line of a file, or to nothing.  Not with `read`: a shell reads
 # byte by byte, and sysctl files answer only the first of such reads.
 host_read() {
@@ -66,7 +54,7 @@ host_kernel_config() {
             /^CONFIG_PREEMPT_(NONE|VOLUNTARY|LAZY|RT)=y/ { model = tolower(substr($1, 16)) }
             /^CONFIG_PREEMPT=y/ { model = "full" }
             /^CONFIG_RT_GROUP_SCHED=y/ { groups = 1 }
-            END { print hz ? hz : "-", model ? model : "-", dynamic ? "dynamic" : "-", groups ? "y" : "n" }')
+            END { print (hz ? hz : "-"), (model ? model : "-"), (dynamic ? "dynamic" : "-"), (groups ? "y" : "n") }')
         [ "${1:--}" = - ] || host_hz=$1
         [ "${2:--}" = - ] || host_model=$2
         [ "${3:--}" = - ] || host_dynamic=1
@@ -143,7 +131,7 @@ host_tunables() {
         /sys/devices/system/cpu/cpufreq/policy*/scaling_governor \
         /sys/devices/system/clocksource/clocksource0/current_clocksource; do
         [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
-    done | host_heads 1 | awk '
+    done | host_heads 4000 | awk '
         function flush() { if (file != "" && file != "/dev/null") { print file; print text } }
         /^==> .* <==$/ { flush(); file = substr($0, 5, length($0) - 8); text = ""; lines = 0; next }
         lines++ == 0 { text = $0 }
@@ -152,11 +140,23 @@ host_tunables() {
     [ -z "${host_rt_groups:-}" ] || printf 'CONFIG_RT_GROUP_SCHED\0%s\0' "$host_rt_groups"
 }
 
-# The first lines of the files named on stdin, each under a line "==> FILE <==".  Not read by
+# How the time of a tool that reads what others own is limited: with the seconds, in front of it.
+host_limit=
+! command -v timeout >/dev/null 2>&1 || host_limit='timeout -s KILL'
+
+# The names given, a line each.  Not printf: where that is a program, a host with thousands of
+# threads has more of them than a program takes.
+host_names() { for host_name; do echo "$host_name"; done; }
+
+# The first $1 bytes of the files named on stdin, a name a line, each under a line "==> FILE <==".
+# Others choose some of the names, so no tool takes them apart at blanks or quotes.  Not read by
 # awk: in /proc and /sys a file may vanish between being named, opened and read, and some awks
-# end for that.  The files are so few lines, or names so short, that no text in them can look
+# end for that.  The files are so short, or names so long, that no text in them can look
 # like such a line.
-host_heads() { xargs head -n "$1" /dev/null 2>/dev/null; }
+host_heads() {
+    # shellcheck disable=SC2086
+    tr '\n' '\000' | ${host_limit:+$host_limit 60} xargs -0 head -c "$1" /dev/null 2>/dev/null
+}
 
 # Sets host_slice to the slice that threads have which never asked for one, ns: that of kthreadd.
 # Nothing where threads cannot ask (before 6.12) or the kernel does not show it. Other kernel
@@ -181,7 +181,7 @@ host_threads() {
     # Of each: stat, status and, where it tells of slices, sched.
     host_files='p; s/stat$/status/'
     [ -z "$host_slice" ] || host_files='p; s/stat$/status/p; s/status$/sched/'
-    printf '%s\n' /proc/[0-9]*/task/[0-9]*/stat | sed "$host_files" | host_heads 80 | awk -v usual="$host_slice" '
+    host_names /proc/[0-9]*/task/[0-9]*/stat | sed "$host_files" | host_heads 65536 | awk -v usual="$host_slice" '
         function flush(    open, shut, comm, n, field, parts, part, i, policy, name, kernel, path) {
             # Between two files there is an empty line.
             sub(/\n+$/, "", stat)
@@ -238,7 +238,7 @@ host_cpus() {
         for host_file in online cpu_capacity topology/core_cpus_list topology/thread_siblings_list \
             topology/physical_package_id 'cache/index[0-9]*/level' 'cache/index[0-9]*/shared_cpu_list'; do
             eval "printf '%s\\n' /sys/devices/system/cpu/cpu[0-9]*/$host_file"
-        done | host_heads 1
+        done | host_heads 4000
     } | awk '
         function lowest(list) { sub(/[,-].*/, "", list); return list }
         function first(name) { return ((directory "/" name) in text) ? text[directory "/" name] : "" }

@@ -139,8 +139,7 @@ perf_start() {
         fail_text=$fail_text${perf_why:+: $perf_why}
         return 1
     fi
-    host_clock
-    window_begin=$clock_ns
+    guard_window_begin
     # Nobody else is to have a word with perf.
     exec 7>&- 8>&-
     guard_pids

@@ -2,31 +2,26 @@
 # it (interface: head of ../capture).
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# Rows of processes.tsv, each with $1 in column `seen`.  Command lines are cut after 4000 bytes and
-# at their first newline; `created` is in ticks since boot.  To read a command line the kernel
-# waits for a process that is changing its memory map: one that is stuck must not hold us up.
-host_processes() {
-    host_limit=
-    ! have timeout || host_limit='timeout -s KILL 10'
+# One awk function, for texts that others choose as a column of a table.
+# Not gsub for backslashes: awks disagree on what they mean in its replacement.
+host_awk_escaped='
+    function escaped(text,    n, part, i, out) {
+        n = split(text, part, /\\/)
+        out = part[1]
+        for (i = 2; i <= n; i++) out = out "\\\\" part[i]
+        gsub(/\t/, "\\t", out)
+        return out
+    }'
+
+# A row for each process: pid, parent, ticks since boot when it was made, session, state, 1 for a
+# thread of the kernel, control group and autogroup; the last two are empty unless $1 is `groups`.
+host_process_rows() {
     # A session shares CPU time as one only where that is switched on.
-    host_sessions=
+    host_more='p; s/stat$/cgroup/'
     host_read /proc/sys/kernel/sched_autogroup_enabled
-    [ "$host_word" != 1 ] || host_sessions='; p; s/cgroup$/autogroup/'
-    {
-        printf '%s\n' /proc/[0-9]*/stat | sed "p; s/stat\$/cgroup/$host_sessions" | host_heads 40
-        # shellcheck disable=SC2086
-        [ -n "$anonymous" ] ||
-            printf '%s\n' /proc/[0-9]*/cmdline | $host_limit xargs head -n 1 /dev/null 2>/dev/null |
-                tr '\000' ' '
-    } | awk -v seen="$1" '
-        # Not gsub for backslashes: awks disagree on what they mean in its replacement.
-        function escaped(text,    n, part, i, out) {
-            n = split(text, part, /\\/)
-            out = part[1]
-            for (i = 2; i <= n; i++) out = out "\\\\" part[i]
-            gsub(/\t/, "\\t", out)
-            return out
-        }
+    [ "$host_word" != 1 ] || host_more='p; s/stat$/cgroup/; p; s/cgroup$/autogroup/'
+    [ "$1" = groups ] || host_more=
+    host_names /proc/[0-9]*/stat | sed "$host_more" | host_heads 65536 | awk "$host_awk_escaped"'
         function ended(    shut, n, field) {
             if (kind != "stat") return
             shut = length(stat)
@@ -34,21 +29,18 @@ host_processes() {
             n = split(substr(stat, shut + 2), field, " ")
             if (!shut || n < 20) return
             pids[++count] = pid
-            parent[pid] = field[2]
-            created[pid] = field[20]
+            first[pid] = pid "\t" field[2] "\t" field[20] "\t" field[4] "\t" field[1] "\t" int(field[7] / 2097152) % 2
         }
         BEGIN { OFS = "\t" }
-        # The line after a header is never one, whatever a command line looks like.
-        !content && /^==> \/proc\/[0-9]+\/(stat|cgroup|autogroup|cmdline) <==$/ {
+        /^==> \/proc\/[0-9]+\/(stat|cgroup|autogroup) <==$/ {
             ended()
             split($2, path, "/")
             pid = path[3]
             kind = path[4]
             stat = ""
-            content = kind == "cmdline"
             next
         }
-        /^==> \/dev\/null <==$/ && !content { ended(); kind = ""; next }
+        /^==> \/dev\/null <==$/ { ended(); kind = ""; next }
         kind == "stat" { stat = stat (stat == "" ? "" : "\n") $0 }
         kind == "cgroup" {
             rest = $0
@@ -66,25 +58,76 @@ host_processes() {
             sub(/^.*-/, "", number)
             session[pid] = number ":" $3
         }
-        kind == "cmdline" && content { content = 0; sub(/ +$/, ""); line[pid] = substr($0, 1, 4000) }
         END {
             ended()
+            for (i = 1; i <= count; i++) print first[pids[i]], escaped(group[pids[i]]), session[pids[i]]
+        }'
+}
+
+# Rows of processes.tsv, each with $1 in column `seen`.
+host_processes() {
+    host_rows=$(host_process_rows groups)
+    {
+        cat <<END_ROWS
+$host_rows
+END_ROWS
+        [ -n "$anonymous" ] || host_command_lines <<END_ROWS
+$host_rows
+END_ROWS
+    } | awk -F '\t' -v seen="$1" "$host_awk_escaped"'
+        BEGIN { OFS = "\t" }
+        # Where it came from is longer than what was read of it: no command line looks like this.
+        /^==> \/dev\/null <==$/ && !lines { lines = 1; next }
+        length($0) > 4000 && /^==> \/proc\/+[0-9]+\/cmdline <==$/ {
+            pid = $0
+            sub(/\/cmdline <==$/, "", pid)
+            sub(/^.*\//, "", pid)
+            content = 1
+            next
+        }
+        # Where one took too long, the next begins on its line.
+        content { content = 0; text = $0; sub(/==> \/dev\/null <==$/, "", text); sub(/ +$/, "", text); line[pid] = text; next }
+        !lines && NF == 8 { rows[++count] = $0 }
+        END {
             for (i = 1; i <= count; i++) {
-                pid = pids[i]
-                print seen, pid, parent[pid], created[pid], escaped(group[pid]), session[pid], escaped(line[pid])
+                split(rows[i], column, "\t")
+                print seen, column[1], column[2], column[3], column[7], column[8], escaped(line[column[1]])
             }
         }'
+}
+
+# The command lines of the processes whose rows come on stdin, up to their first newline or 4000
+# bytes: a process can show terabytes there, which is why no line is read to its end.  To read
+# one the kernel waits for a process that is changing its memory map: one that is stuck holds
+# up only those that are read with it.  Nothing is read where that cannot be limited.
+host_command_lines() {
+    [ -n "$host_limit" ] || return 0
+    # shellcheck disable=SC2086
+    awk -F '\t' '
+        BEGIN { path = "/"; while (length(path) < 4050) path = path path; path = "/proc" substr(path, 1, 4050) }
+        $6 == 0 { print path $1 "/cmdline" }' | tr '\n' '\000' |
+        $host_limit 20 xargs -0 $host_limit 5 head -c 4000 /dev/null 2>/dev/null | tr '\000' ' '
 }
 
 # The control groups of processes: of those in processes.tsv, or, before that is made, of those that
 # there are.
 host_group_paths() {
     if [ -f processes.tsv ]; then
-        cut -f 5 processes.tsv | sed 1d
+        cut -f 5 processes.tsv | sed 1d | awk '
+            # A tab and a backslash are escaped there.
+            {
+                path = ""
+                while (at = index($0, "\\")) {
+                    path = path substr($0, 1, at - 1) (substr($0, at + 1, 1) == "t" ? "\t" : substr($0, at + 1, 1))
+                    $0 = substr($0, at + 2)
+                }
+                print path $0
+            }'
         return
     fi
     # 3:cpu,cpuacct:/path, or 0::/path of cgroup 2, which counts where the first is nowhere.
-    printf '%s\n' /proc/[0-9]*/cgroup | xargs cat 2>/dev/null | awk '
+    host_names /proc/[0-9]*/cgroup | host_heads 65536 | awk '
+        /^==> \// { next }
         {
             rest = $0
             sub(/^[0-9]+:/, "", rest)
@@ -92,9 +135,45 @@ host_group_paths() {
             names = substr(rest, 1, at - 1)
             path = substr(rest, at + 1)
             if (("," names ",") ~ /,cpu,/) { print path; one = 1 }
-            else if (names == "") two[path]
+            else if (at && names == "") two[path]
         }
         END { if (!one) for (path in two) print path }'
+}
+
+# Where the hierarchy is that shares CPU time out, as no link leads there.
+host_group_home() {
+    host_group_root=$(awk '
+        { for (i = 7; i < NF; i++) if ($i == "-") break; type = $(i + 1); options = "," $NF "," }
+        one == "" && type == "cgroup" && options ~ /,cpu,/ { one = $5 }
+        two == "" && type == "cgroup2" { two = $5 }
+        END { print (one != "" ? one : two) }' /proc/self/mountinfo 2>/dev/null)
+    [ -n "$host_group_root" ] && cd -P -- "$host_group_root" 2>/dev/null && pwd -P
+}
+
+# The names of the groups in the folder $1, a line each.  Whoever was given a group names those
+# below it: a name with a newline is left out, as the kernel allows none.
+host_group_folders() {
+    (cd -P -- "$1" && find . -xdev -name '*
+*' -prune -o -type d -print) 2>/dev/null | head -n 1000 | sed 's/^\.//; s/^$/\//'
+}
+
+# The files of the groups named on stdin that are in the folder $1, a line each.  Each group is
+# entered first: a name that leads through a link or out of the folder is not where we are then.
+# Not by this shell itself: yash cannot read names that are not in its character set.
+host_group_files() {
+    # shellcheck disable=SC2016
+    tr '\n' '\000' | xargs -0 sh -c '
+        root=$1
+        shift
+        for group; do
+            group=${group%/}
+            cd -P -- "$root$group" && [ "$PWD" = "$root$group" ] || continue
+            set --
+            for file in cpu.weight cpu.max cpu.shares cpu.cfs_quota_us cpu.cfs_period_us cpu.stat cpu.pressure; do
+                [ ! -f "$file" ] || [ -h "$file" ] || set -- "$@" "$PWD/$file"
+            done
+            [ $# = 0 ] || printf "%s\n" "$@"
+        done' sh "$1" 2>/dev/null
 }
 
 # Rows of groups.tsv for these groups and those that they lie in, whose quotas
@@ -103,35 +182,23 @@ host_group_paths() {
 # are in us: `usage` CPU time, `throttled` time in which threads were held back by the quota,
 # `pressure` time in which some thread of the group waited for a CPU.
 host_groups() {
-    host_group_root=$(awk '
-        { for (i = 7; i < NF; i++) if ($i == "-") break; type = $(i + 1); options = "," $NF "," }
-        type == "cgroup" && options ~ /,cpu,/ { one = $5 }
-        type == "cgroup2" { two = $5 }
-        END { print one != "" ? one : two }' /proc/self/mountinfo 2>/dev/null)
-    [ -n "$host_group_root" ] || return 0
+    host_group_at=$(host_group_home) || return 0
     {
-        host_group_paths | awk '
-            /^\// {
-                path = $0
-                while (path != "" && !(path in told)) {
-                    told[path]
-                    print path
-                    sub("/[^/]*$", "", path)
-                }
-            }'
-        [ -z "${2:-}" ] || find "$host_group_root" -type d 2>/dev/null | head -n 1000 |
-            awk -v root="$host_group_root" '{ path = substr($0, length(root) + 1); print path == "" ? "/" : path }'
-    } | sort -u | grep '^/' | while read -r host_group; do
-        # A name that was escaped is left out rather than guessed.
-        case $host_group in *\\*) continue ;; esac
-        for host_file in cpu.weight cpu.max cpu.shares cpu.cfs_quota_us cpu.cfs_period_us cpu.stat cpu.pressure; do
-            host_file=$host_group_root${host_group%/}/$host_file
-            [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
-        done
-    done | sed "s/['\"\\\\ ]/\\\\&/g" | host_heads 20 | awk -v seen="$1" -v root="$host_group_root" '
+        host_group_paths
+        [ -z "${2:-}" ] || host_group_folders "$host_group_at"
+    } | awk '
+        /^\// {
+            path = $0
+            while (path != "" && !(path in told)) {
+                told[path]
+                print path
+                sub("/[^/]*$", "", path)
+            }
+        }' | sort -u | host_group_files "$host_group_at" | host_heads 4000 |
+        awk -v seen="$1" -v root="$host_group_at" "$host_awk_escaped"'
         function put() {
             if (group == "") return
-            print seen, group, weight, quota, period, usage, periods, held, throttled, pressure
+            print seen, escaped(group), weight, quota, period, usage, periods, held, throttled, pressure
             weight = quota = period = usage = periods = held = throttled = pressure = ""
         }
         BEGIN { OFS = "\t" }

@@ -4,14 +4,14 @@
 # .scratch/predicates has a line for each --until; a trigger puts one line, its kind and why, into
 # .scratch/trigger and wakes capture, which takes the file away.
 #
-# OVERHEAD  docs/flight-recorder.md.  Files are looked at twice a second; a log is followed by tail,
-# and a text looked for by the shell; waits are measured by a bpftrace program in the kernel, which
-# hands out a line only when the predicate holds.
+# OVERHEAD  docs/flight-recorder.md.  Files and logs are looked at twice a second; waits are measured
+# by a bpftrace program in the kernel, which hands out a line only when the predicate holds.
 # shellcheck shell=sh disable=SC2030,SC2031,SC2034,SC2154,SC2317
 
+ring_limit=
+! command -v timeout >/dev/null 2>&1 || ring_limit='timeout -s KILL'
+
 ring_watch() {
-    : >.scratch/reading
-    : >.scratch/triggers
     ring_number=0 ring_waits=
     while IFS= read -r ring_line; do
         ring_number=$((ring_number + 1))
@@ -40,11 +40,11 @@ ring_watch() {
     ) &
 }
 
-# Ends the tools that watch; the shells that read them end with them.
+# Ends the tools that watch, whose pids come on stdin; the shells that read them end with them.
 ring_watch_end() {
     while read -r ring_pid; do
         kill -s TERM "$ring_pid" 2>/dev/null
-    done 2>/dev/null <.scratch/triggers
+    done
 }
 
 # KIND WHY.  Told again until capture has taken it: a shell can miss a signal.
@@ -74,24 +74,49 @@ ring_watch_file() {
     done
 }
 
-# Lines that are added to a file.  What was written while a snapshot was taken is not looked at: a
-# log that repeats itself would keep us in the past.
+# Lines that are added to a file.  Whoever owns it may write lines without an end, or put something
+# else in its place: at most the last MiB is read each time, and only of a plain file.  What was
+# written while a snapshot was taken is not looked at: a log that repeats itself would keep us in
+# the past.
 ring_watch_log() {
+    ring_log_state "$1" || ring_inode=
+    ring_known=$ring_inode ring_start=$ring_size ring_read=$ring_size
+    ring_nap=0.5
+    [ "$watch_nap" != 1 ] || ring_nap=1
     while [ -e .scratch/reading ]; do
-        # shellcheck disable=SC2016
-        sh -c 'echo $$ >"$1"; echo $$ >>.scratch/triggers; shift; exec "$@"' ring ".scratch/tail.$ring_number" \
-            tail -n 0 -F "$1" 2>/dev/null </dev/null | while IFS= read -r ring_text; do
-            case $ring_text in
-            *"$2"*)
-                ring_post log "$1 has a line with: $2"
-                break
-                ;;
-            esac
-        done
-        # tail notices that nobody reads any more only when it writes.
-        read -r ring_pid <.scratch/tail."$ring_number" && kill -s TERM "$ring_pid" 2>/dev/null
-        sleep "$watch_nap"
+        sleep "$ring_nap"
+        ring_log_state "$1" || continue
+        # Another file, or this one from its beginning.
+        [ "$ring_inode" = "$ring_known" ] && [ "$ring_size" -ge "$ring_read" ] || ring_start=0 ring_read=0
+        ring_known=$ring_inode
+        [ "$ring_size" -gt "$ring_read" ] || continue
+        # The text may have begun before.
+        ring_from=$((ring_read - ${#2} + 1))
+        [ "$ring_from" -ge "$ring_start" ] || ring_from=$ring_start
+        [ "$ring_from" -ge $((ring_size - 1048576)) ] || ring_from=$((ring_size - 1048576))
+        ring_read=$ring_size
+        ring_log_has "$1" "$2" || continue
+        ring_post log "$1 has a line with: $2"
+        if ring_log_state "$1"; then ring_known=$ring_inode ring_start=$ring_size ring_read=$ring_size; fi
     done
+}
+
+# Sets ring_inode and ring_size of a plain file; 1 if there is none.
+ring_log_state() {
+    ring_size=0
+    [ -f "$1" ] || return 1
+    # shellcheck disable=SC2012
+    read -r ring_inode ring_2 ring_2 ring_2 ring_2 ring_size ring_2 <<END_STATE
+$(ls -Lnid "$1" 2>/dev/null)
+END_STATE
+    ring_size=${ring_size:-0}
+}
+
+# 0 if the file has the text between ring_from and ring_size.
+ring_log_has() {
+    # shellcheck disable=SC2086
+    ${ring_limit:+$ring_limit 5} tail -c +$((ring_from + 1)) "$1" 2>/dev/null </dev/null |
+        head -c $((ring_size - ring_from)) | tr '\000' '\n' | grep -qF -e "$2"
 }
 
 # Waits for a CPU, from the time on a queue to the switch-in, or by chance of preemption from the
@@ -99,15 +124,21 @@ ring_watch_log() {
 ring_watch_waits() {
     # shellcheck disable=SC2086
     set -- "$1" $2
-    ring_bpf=${SCHEDSCOPE_BPFTRACE:-bpftrace}
+    ring_bpf=${SCHEDSCOPE_BPFTRACE:-bpftrace} ring_pid=
+    # Ended before it began: who ends the tools has looked for its pid, or it sees that itself.
     # shellcheck disable=SC2016,SC2086
     case $2 in
     wait) ring_script_wait "$3" ;;
     quantile) ring_script_quantile "$3" "$4" "$5" ;;
-    esac | BPFTRACE_MAP_KEYS_MAX=65536 BPFTRACE_MAX_MAP_KEYS=65536 sh -c 'echo $$ >>.scratch/triggers; exec "$@"' ring $ring_bpf -q - 2>".scratch/bpf.$1" |
+    esac | BPFTRACE_MAP_KEYS_MAX=65536 BPFTRACE_MAX_MAP_KEYS=65536 sh -c 'echo "#pid $$"; echo $$ >>.scratch/triggers; [ ! -e .scratch/reading ] || exec "$@"' ring $ring_bpf -q - 2>".scratch/bpf.$1" |
         while IFS= read -r ring_text; do
-            [ -e .scratch/reading ] || break
+            if [ ! -e .scratch/reading ]; then
+                # It may not have heard the signal, and ignores a pipe that nobody reads.
+                [ -z "$ring_pid" ] || kill -s KILL "$ring_pid" 2>/dev/null
+                break
+            fi
             case $ring_text in
+            '#pid '*) ring_pid=${ring_text#'#pid '} ;;
             '#on') : >".scratch/on.$1" ;;
             'hit '*)
                 # No class as [:print:]: small tools take it for the letters that it is written with.

@@ -1,4 +1,4 @@
-"""Types of the native engine (native/src/python/)."""
+"""Types of the native engine (native/python/src/)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike

@@ -4,13 +4,19 @@ The rules, in one place:
 
 * A converted trace lies beside its source (`web.capture` -> `web.sched`,
   `trace.dat` -> `trace.dat.sched`), or in the user's cache folder where the
-  source's folder cannot be written or holds a foreign folder of that name.
+  source's folder cannot be written or holds a foreign folder of that name. In a
+  cache folder, also a chosen one, the source's path is part of the name, so that
+  sources of one name do not share a copy.
 * It is served only if table schema, native build and decoder options are the
   same and the source is unchanged: the same `stat` (size, inode, mtime and
   ctime, which no program can set), or else the same content. Content is
   compared up to 64 MiB; a larger source with another `stat` is converted again.
 * It is served, and replaced, only if it belongs to this user, to root or to the owner of the
   source: where everybody may write, anybody could put a folder of that name.
+* A copy that an open trace uses is not replaced: the new one is written beside it, under a hidden
+  name, and removed when the first one could be replaced.
+* It is as private as its source, and root does not write it below another user's folder
+  (`schedscope.outputs`).
 * It is written under a partial name and renamed when complete. Of two
   processes converting at once the first to finish wins and the other takes the
   winner's. Whatever ends a conversion early, its partial folder is removed; a
@@ -20,23 +26,22 @@ The rules, in one place:
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import hashlib
 import json
 import os
 import secrets
-import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from schedscope import looked_at, stored
+from schedscope import looked_at, outputs, stored
 from schedscope.errors import StorageError, UsageError
+from schedscope.in_use import unused
 from schedscope.parsers import trace_json
 from schedscope.stored import METADATA
 
@@ -62,27 +67,21 @@ def find_or_build(
     `folder` names the one place to look and write; without it the places of
     the module's docstring are tried in turn.
     """
-    name = sched_name(source, options)
     explicit = folder or _environment_folder()
     if explicit is not None:
+        outputs.refuse_led(explicit)
         _make_folder(explicit)
-        places = [explicit / name]
-    else:
-        places = [
-            source.absolute().parent / name,
-            looked_at.user_folder() / _distinct(source, name),
-        ]
+    places = _places(source, options, explicit)
     key = _key(source, options)
-    if not refresh:
-        for place in places:
-            if _serves(place, source, key):
-                return place
+    if not refresh and (found := _served(places, source, key)):
+        outputs.tighten(found, source)
+        return found
     for place in places[:-1]:
         if _is_ours(place, source) and _writable(place.parent):
             return build(source, place, convert, key=key, refresh=refresh)
     last = places[-1]
     if explicit is None:
-        _make_folder(last.parent)
+        _make_folder(last.parent, 0o700)
     elif not _is_ours(last, source):
         raise UsageError(
             f"{last} exists and is not a converted copy of {source}",
@@ -90,6 +89,29 @@ def find_or_build(
             "give another --cache folder, or move that file away",
         )
     return build(source, last, convert, key=key, refresh=refresh)
+
+
+def _places(source: Path, options: Mapping[str, str] | None, explicit: Path | None) -> list[Path]:
+    """Where a copy is looked for, in turn."""
+    name = sched_name(source, options)
+    if explicit is not None:
+        return [explicit / _distinct(source, name)]
+    return [source.absolute().parent / name, looked_at.user_folder() / _distinct(source, name)]
+
+
+def _served(places: list[Path], source: Path, key: Mapping[str, Any]) -> Path | None:
+    for place in places:
+        if _serves(place, source, key):
+            return place
+        for other in _newer(place):
+            if _serves(other, source, key):
+                return other
+    return None
+
+
+def _newer(place: Path) -> list[Path]:
+    """Copies that were written while an open trace used the one at `place`."""
+    return sorted(place.parent.glob(f".{glob.escape(place.stem)}.newer-*.sched"))
 
 
 def build(
@@ -100,16 +122,23 @@ def build(
     key: Mapping[str, Any] | None = None,
     replace: bool = True,
     refresh: bool = False,
+    sources: Iterable[Path] = (),
 ) -> Path:
-    """Convert into a partial folder, then rename it to `target`.
+    """Convert into a partial folder, then rename it to `target`; returns where it is.
 
-    `source` is what is read, None where the tables come from memory. With
-    `key` the result may be served from a cache. An existing `target` is
-    replaced only if `replace`; with `refresh` even by one that is as good.
+    `source` is what is read, None where the tables come from memory, which `sources` were read
+    into. With `key` the result may be served from a cache. An existing `target` is replaced only if
+    `replace`; with `refresh` even by one that is as good. A cached one that an open trace uses
+    stays, and the result is beside it.
     """
-    _remove_abandoned(target)
+    made_of = [source] if source else list(sources)
+    if outputs.user_of(target.absolute().parent) is not None:
+        with outputs.whole(target, made_of) as made:
+            build(source, made, convert, key=key, sources=made_of)
+        return target
+    first = target
     before = _stat(source) if source else []
-    with _partial_folder(target) as partial:
+    with _partial_folder(target, made_of) as partial:
         about = json.loads(convert(partial))
         if source and _stat(source) != before:
             raise StorageError(
@@ -123,6 +152,7 @@ def build(
             about["cache"] = {**key, **_identity(source, before)}
         about["files"] = stored.record(partial)
         (partial / METADATA).write_text(trace_json.written(about))
+        outputs.give(partial, made_of)
         while not _published(partial, target, replace):
             if source and key is not None and not refresh and _serves(target, source, key):
                 break  # another process was faster
@@ -130,15 +160,26 @@ def build(
                 # Somebody may be reading these very tables.
                 os.replace(partial / METADATA, target / METADATA)
                 break
-            _set_aside(target)
+            with unused(target) as free:
+                if free or key is None:
+                    _set_aside(target, partial.parent)
+                    continue
+            name = f".{target.stem}.newer-{secrets.token_hex(4)}.sched"
+            target = target.with_name(name)
         else:
             looked_at.written(target, about["files"])
+        for other in _newer(first):
+            with unused(other) as free:
+                if free and other != target and source and _is_ours(other, source):
+                    _set_aside(other, partial.parent)
     return target
 
 
-def write(target: Path, fill: Convert, *, replace: bool = False) -> Path:
-    """Fill a new `.sched` folder that has no source file, such as a simulation's."""
-    return build(None, target, fill, replace=replace)
+def write(
+    target: Path, fill: Convert, *, replace: bool = False, sources: Iterable[Path] = ()
+) -> Path:
+    """Fill a new `.sched` folder that no source file is converted to, such as a simulation's."""
+    return build(None, target, fill, replace=replace, sources=sources)
 
 
 def free_target(target: Path, force: bool) -> None:
@@ -240,14 +281,7 @@ def _serves(place: Path, source: Path, key: Mapping[str, Any]) -> bool:
 
 def served(source: Path, options: Mapping[str, str] | None = None) -> Path | None:
     """The converted copy that `find_or_build` would serve from where it looks by itself."""
-    name = sched_name(source, options)
-    explicit = _environment_folder()
-    places = [source.absolute().parent / name, looked_at.user_folder() / _distinct(source, name)]
-    key = _key(source, options)
-    for place in places if explicit is None else [explicit / name]:
-        if _serves(place, source, key):
-            return place
-    return None
+    return _served(_places(source, options, _environment_folder()), source, _key(source, options))
 
 
 def version(options: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -335,58 +369,17 @@ def _content(source: Path, rows: list[list[Any]]) -> str | None:
 
 
 @contextmanager
-def _partial_folder(target: Path) -> Iterator[Path]:
-    """A locked folder beside `target`, gone afterwards unless it was renamed."""
-    partial, descriptor = _locked_folder(target)
+def _partial_folder(target: Path, sources: list[Path]) -> Iterator[Path]:
+    """A new folder, gone afterwards unless it was renamed."""
+    doing = f"create {target}"
     try:
-        yield partial
-    except OSError as error:
-        raise _storage_error(f"write {target}", error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        os.close(descriptor)
-
-
-def _locked_folder(target: Path) -> tuple[Path, int]:
-    """A new folder beside `target`, and the descriptor whose lock says "somebody works here".
-
-    The kernel drops the lock with the process, however that ends.
-    """
-    while True:
-        partial = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
-        try:
-            # Not mkdtemp: the folder shall have the permissions of the user's umask.
+        with outputs.room(target, target.parent) as room, outputs.private(sources, target.parent):
+            partial = room / target.name
             partial.mkdir()
-        except OSError as error:
-            raise _storage_error(f"create {partial}", error) from error
-        try:
-            descriptor = os.open(partial, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # another process took it for abandoned: it was not locked yet
-        except OSError as error:
-            partial.rmdir()
-            raise _storage_error(f"create {partial}", error) from error
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), partial.stat()):
-                return partial, descriptor
-        os.close(descriptor)
-
-
-def _remove_abandoned(target: Path) -> None:
-    """What killed processes left: a partial folder that nobody holds the lock of."""
-    for path in target.parent.glob(f".{glob.escape(target.stem)}.*.sched.partial"):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except OSError:
-            pass  # somebody works there
-        finally:
-            os.close(descriptor)
+            doing = f"write {target}"
+            yield partial
+    except OSError as error:
+        raise _storage_error(doing, error) from error
 
 
 def _published(partial: Path, target: Path, replace: bool) -> bool:
@@ -404,14 +397,9 @@ def _published(partial: Path, target: Path, replace: bool) -> bool:
     return True
 
 
-def _set_aside(target: Path) -> None:
-    aside = target.parent / f".{target.stem}.{secrets.token_hex(4)}.sched.partial"
+def _set_aside(target: Path, room: Path) -> None:
     with suppress(FileNotFoundError):  # another process was faster
-        target.rename(aside)
-        if aside.is_dir() and not aside.is_symlink():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink(missing_ok=True)
+        target.rename(room / f"{secrets.token_hex(4)}.before")
 
 
 def _environment_folder() -> Path | None:
@@ -425,15 +413,15 @@ def _distinct(source: Path, name: str) -> str:
     return f"{hashlib.sha256(place).hexdigest()[:12]}-{name}"
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folder(folder: Path, mode: int = 0o777) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as error:
         raise _storage_error(f"create the cache folder {folder}", error) from error
 
 
 def _writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
+    return os.access(folder, os.W_OK | os.X_OK) and outputs.user_of(folder) is None
 
 
 def _storage_error(doing: str, error: OSError) -> StorageError:

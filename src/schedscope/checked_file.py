@@ -6,13 +6,14 @@ A reader compares what the JSON says about the tables with the tables that are t
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from schedscope.errors import StorageError
+from schedscope.outputs import whole
 
 
 def sealed(head: Mapping[str, Any], numbers: Iterable[bytes]) -> list[bytes]:
@@ -37,11 +38,9 @@ def opened(data: bytes) -> tuple[dict[str, Any], memoryview] | None:
 
 def keep(path: Path, parts: Iterable[bytes]) -> None:
     """Write it whole or not at all; without a word where that may not be written."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.writelines(parts)
-        os.replace(partial, path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with (
+        suppress(OSError, StorageError),
+        whole(path, [path.parent]) as made,
+        made.open("wb") as file,
+    ):
+        file.writelines(parts)

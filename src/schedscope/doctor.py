@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from schedscope.extras import PURPOSES, absent, declared, installing
+
 __all__ = ["Finding", "clean", "findings", "main"]
 
 
@@ -123,9 +125,6 @@ def _linux() -> Iterator[Finding]:
         if _abandoned(path):
             text = f"{path.name} was left by a capture that was killed; doctor --clean removes it"
             yield Finding("host", "instance", "note", text)
-    if not Path("/proc/timer_list").exists():
-        text = "/proc/timer_list is missing: captures cannot record the time of day"
-        yield Finding("host", "clock", "note", text)
     if not Path("/sys/kernel/debug/sched").is_dir():
         text = (
             "scheduler tunables are not readable; "
@@ -140,8 +139,11 @@ def _linux() -> Iterator[Finding]:
 def _abandoned(instance: Path) -> bool:
     """A capture holds its instance open as long as it lives; then the kernel frees its buffers.
 
-    Whether it is still held is only known by removing it, which `clean` does.
+    Whether it is still held is only known by removing it, which `clean` does. One for the clock
+    alone never has events.
     """
+    if instance.name.endswith("-clock"):
+        return not Path("/proc", instance.name.split("-")[1]).exists()
     size = _first_line(instance / "buffer_size_kb")
     if not _first_line(instance / "set_event"):
         return True
@@ -163,22 +165,29 @@ def _first_line(path: Path) -> str:
 
 # ------------------------------------------------------------------ analysis
 
-_MODULES = [
-    ("polars", "analysis", "pip install polars"),
-    ("schedscope._native", "analysis", "pip install schedscope, or pip install -e . with Rust"),
-    ("matplotlib", "figures", 'pip install "schedscope[plot]"'),
-    ("anywidget", "notebooks", 'pip install "schedscope[notebooks]"'),
-]
-
 
 def _analysis() -> Iterator[Finding]:
-    for module, purpose, remedy in _MODULES:
-        try:
-            present = importlib.util.find_spec(module) is not None
-        except ImportError:
-            present = False
-        text = f"for {purpose}" if present else f"missing for {purpose}: {remedy}"
-        yield Finding("analyse", module.removeprefix("schedscope."), _yes(present), text)
+    if lacking := absent(""):
+        text = f"missing {', '.join(lacking)}: {installing(lacking)}"
+        yield Finding("analyse", "packages", "no", text)
+    else:
+        yield Finding("analyse", "packages", "yes", "those that every command needs")
+    engine = importlib.util.find_spec("schedscope._native") is not None
+    yield Finding("analyse", "engine", _yes(engine), "" if engine else _without_engine())
+    for extra in declared():
+        if not extra:
+            continue
+        purpose = f"for {PURPOSES.get(extra, extra)}"
+        lacking = absent(extra)
+        text = f"{purpose}; to add it: {installing(lacking)}" if lacking else purpose
+        yield Finding("analyse", extra, _yes(not lacking), text)
+
+
+def _without_engine() -> str:
+    root = Path(__file__).resolve().parents[2]
+    if (root / "native").is_dir():
+        return f"not compiled: make -C {root} build"
+    return "missing: install schedscope again from where it came"
 
 
 def _yes(present: bool) -> str:

@@ -13,12 +13,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pwd
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+
+from schedscope.errors import StorageError
+from schedscope.outputs import user_of, whole
 
 Identity = dict[str, list[int]]
 """Of files by name: device, inode, size, mtime and ctime."""
@@ -30,10 +34,15 @@ _KEPT_S = 90 * 24 * 3600
 
 
 def user_folder() -> Path:
-    """Where this user's programs keep what can be made again."""
-    if text := os.environ.get("XDG_CACHE_HOME"):
+    """Where this user's programs keep what can be made again.
+
+    For root never below the home of the user who calls, which sudo may leave in HOME.
+    """
+    if (text := os.environ.get("XDG_CACHE_HOME")) and user_of(Path(text)) is None:
         return Path(text) / "schedscope"
     home = Path.home()
+    if user_of(home) is not None:
+        home = Path(pwd.getpwuid(0).pw_dir)
     return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "schedscope"
 
 
@@ -76,14 +85,13 @@ def written(folder: Path, names: Iterable[str]) -> None:
 
 def _write(seen: Identity, folder: Path) -> None:
     # Without a home, or on a full disk, it is looked at again.
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, RuntimeError, StorageError):
         path = _note(folder)
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
             _forget_old(path.parent)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        partial.write_text(json.dumps({"engine": _engine(), "files": _read(path) | seen}))
-        partial.replace(path)
+        with whole(path) as made:
+            made.write_text(json.dumps({"engine": _engine(), "files": _read(path) | seen}))
 
 
 def _read(path: Path) -> Identity:

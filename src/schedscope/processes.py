@@ -13,6 +13,7 @@ import polars as pl
 
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.errors import UsageError
+from schedscope.units import several
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -72,7 +73,10 @@ def of_processes(
                 "select with --process or --tree",
             )
         asked.append("workload")
-        chosen.append(pl.col("pid").is_in(sorted(_descendants(rows, {int(pid)}))))
+        mine = _descendants(rows, {int(pid)})
+        if rows.filter(pl.col("pid").is_in(sorted(mine))).is_empty():
+            raise NoMatchError(*_without_workload(trace, int(pid)))
+        chosen.append(pl.col("pid").is_in(sorted(mine)))
     if tree is not None:
         given_pids = (
             list(tree) if isinstance(tree, Iterable) and not isinstance(tree, str) else [tree]
@@ -91,12 +95,23 @@ def of_processes(
             hint = f"did you mean {' or '.join(filter(None, close))}?"
         elif len(asked) > 1:
             hint = "a process must match everything given; an option given twice selects more"
-        raise NoMatchError(
-            f"no process of {trace.name} matches {' and '.join(asked)}",
-            "a process that the trace has",
-            hint,
-        )
+        raise NoMatchError(f"no process of {trace.name} matches {' and '.join(asked)}", hint=hint)
     return pl.col("pid").is_in(pids.implode())
+
+
+def _without_workload(trace: Trace, pid: int) -> tuple[str, str, str]:
+    """Why none of the recorded command's processes is known: found, expected, hint."""
+    command = trace.metadata("workload", "command")
+    called = brief(shlex.join(command) if isinstance(command, list) else str(command or ""))
+    gaps = trace.losses.select(pl.len()).collect().item()
+    lost = f"; {several(gaps, 'gap')} in the trace may have held it" if gaps else ""
+    return (
+        f"{trace.name} has no event of the recorded command {called} (process {pid}), nor of a"
+        f" child of it{lost}",
+        "the command's start, from which its other processes are known",
+        "select its threads by --comm, --process or --cmdline; a larger buffer (`capture"
+        " -b`) keeps the start",
+    )
 
 
 def _list(given: str | Iterable[str]) -> list[str]:
@@ -112,10 +127,29 @@ _LONG = 60
 
 
 def nearest(patterns: Iterable[str], names: Sequence[str]) -> str:
-    """The names that somebody may have meant who wrote these patterns, none of which is a name."""
-    wanted = [text for text in patterns if text and text not in names and len(text) <= _LONG]
-    close = [near for text in wanted for near in get_close_matches(text, names, 3)]
+    """The names that somebody may have meant who wrote these patterns, none of which is a name.
+
+    A part of names is meant for a pattern.
+
+    >>> nearest(["worker"], ["kworker", "web"]), nearest(["wbe"], ["kworker", "web"])
+    ("'*worker'", 'web')
+    """
+    close = []
+    for text in patterns:
+        if not text or text in names or len(text) > _LONG:
+            continue
+        if parts := [name for name in names if text in name]:
+            close.append(shlex.quote(_pattern(text, parts)))
+        else:
+            close += get_close_matches(text, names, 3)
     return " or ".join(dict.fromkeys(close))
+
+
+def _pattern(text: str, names: Iterable[str]) -> str:
+    """The narrowest pattern for all names with this text in them."""
+    before = "" if all(name.startswith(text) for name in names) else "*"
+    after = "" if all(name.endswith(text) for name in names) else "*"
+    return f"{before}{text}{after}"
 
 
 class NoMatchError(UsageError):

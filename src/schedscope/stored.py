@@ -5,12 +5,12 @@
 * For a part in time, only the row groups that hold some of it are compared, each with its own
   checksum. These checksums are in the file's metadata, and trace.json has a checksum of that.
 * All values of a table are looked at when it is first used, by the rules of
-  native/src/store/plausible.rs: a checksum reveals damage, not malice. `convert` and
+  native/trace/src/store/plausible.rs: a checksum reveals damage, not malice. `convert` and
   `Trace.to_sched` look at the values of the tables that they write, and `looked_at` notes which
   were looked at. For a part in time, only those of its row groups are.
 
 Native code that sizes its memory by the values in a table checks each value again as it reads
-(native/src/store/range.rs).
+(native/trace/src/store/range.rs).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ import polars as pl
 
 from schedscope import cache as _cache, stored as _stored, time_of_day
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.in_use import Lease
 from schedscope.parsers.files import scan_parquet
 from schedscope.parsers.plausible import check_frame
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
@@ -42,7 +44,9 @@ class Trace:
         self._tables = dict(tables)
         self._in_memory = frozenset(tables)
         self._path = path
+        self._lease = Lease(path) if path is not None else None
         self._source: Path | None = None
+        self._sources: tuple[Path, ...] = ()
         self._whole: Trace | None = None
         """What `between` cut this out of."""
         self._checked: dict[str, object] = {}
@@ -77,7 +81,10 @@ class Trace:
     def read(cls, folder: str | os.PathLike[str]) -> Trace:
         """A `.sched` folder as it is, without asking whether its source changed."""
         path = Path(folder)
-        return cls(_stored.read_about(path), {}, path)
+        trace = cls({}, {}, path)
+        # Now that nobody replaces the folder.
+        trace._info = _stored.read_about(path)
+        return trace
 
     def to_sched(self, folder: str | os.PathLike[str], *, force: bool = False) -> Trace:
         """Write trace.json and every table to a `.sched` folder; returns the trace there.
@@ -107,7 +114,7 @@ class Trace:
             about = {k: v for k, v in self._info.items() if k not in ("cache", "files")}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
 
-        return Trace.read(_cache.write(target, write, replace=force))
+        return Trace.read(_cache.write(target, write, replace=force, sources=self.sources))
 
     @property
     def info(self) -> dict[str, Any]:
@@ -128,6 +135,13 @@ class Trace:
     def path(self) -> Path | None:
         """The `.sched` folder; None for a trace in memory."""
         return self._path
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """What it was read from: files made of it are as private as these (`outputs`)."""
+        if self._whole is not None:
+            return self._whole.sources
+        return self._sources or ((self._path,) if self._path else ())
 
     def folder_of(self, table: str) -> Path | None:
         """The `.sched` folder whose file is this table, unchanged; None for a table held in
@@ -180,7 +194,16 @@ class Trace:
         """
         if isinstance(when, str) and time_of_day.is_one(when):
             return time_of_day.instant(self, when)
-        return self.origin + offset(when)
+        try:
+            return self.origin + offset(when)
+        except UsageError:
+            if not isinstance(when, str):
+                raise
+            raise UsageError(
+                f"{when!r} is not a time",
+                "seconds from the start as tables print them, as in 2.5, or a time of day, as in"
+                " 12:03",
+            ) from None
 
     def time_of_day(self, ts: int) -> datetime | None:
         """The host's time of day at an instant, in this machine's zone; None if it is not known.
@@ -218,7 +241,7 @@ class Trace:
         held = {name: self._table(name).collect().lazy() for name in tables}
         made = {name: self._tables[name] for name in self._in_memory}
         trace = type(self)(self._info, {**made, **held}, self._path)
-        trace._source = self._source
+        trace._source, trace._sources = self._source, self._sources
         return trace
 
     @property
@@ -429,13 +452,15 @@ def open(
         from schedscope.parsers import perfetto
 
         trace = Trace.from_tables(*perfetto.read(source))
-        trace._source = source
+        trace._source, trace._sources = source, (source,)
         return trace
     if source.is_dir():
         from schedscope.parsers import tables
 
         if tables.is_tables(source):
-            return Trace.from_tables(*tables.read(source))
+            trace = Trace.from_tables(*tables.read(source))
+            trace._sources = (source,)
+            return trace
     if (source / _stored.METADATA).is_file():
         return Trace.read(source)
     _refuse_strange(source)
@@ -447,12 +472,18 @@ def open(
         options=options,
     )
     trace = Trace.read(folder)
-    trace._source = source
+    trace._source, trace._sources = source, (source,)
     return trace
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
     """`path`, if a trace can be there: files are read at several positions."""
+    if re.match(r"[a-z][a-z0-9+.-]*://", os.fspath(path)):
+        raise UsageError(
+            f"{os.fspath(path)} is a URL",
+            "a file or folder of this host",
+            "copy it here first; `schedscope fleet` reads URLs itself",
+        )
     source = Path(path)
     try:
         mode = source.stat().st_mode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from schedscope.analysis.comparison.significance import (
     multiplicities,
     resampled_quantiles,
 )
+from schedscope.analysis.comparison.t_distribution import quantile, two_sided
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -171,8 +171,8 @@ def test_welch_and_mann_whitney_are_scipys() -> None:
     found = between_runs(a, b)
     assert found is not None
     welch = stats.ttest_ind(b, a, equal_var=False)
-    assert found.p == welch.pvalue
-    assert found.p_rank == stats.mannwhitneyu(b, a).pvalue
+    assert found.p == pytest.approx(welch.pvalue, rel=1e-12)
+    assert found.p_rank == pytest.approx(stats.mannwhitneyu(b, a).pvalue, rel=1e-12)
     interval = welch.confidence_interval(0.95)
     assert found.difference + found.margin(0.95) == pytest.approx(interval.high)
     assert found.difference - found.margin(0.95) == pytest.approx(interval.low)
@@ -193,6 +193,31 @@ def test_mann_whitney_of_equal_values_is_exact() -> None:
             continue
         exact = stats.mannwhitneyu(b, a, method=stats.PermutationMethod(n_resamples=10**6))
         assert mann_whitney(a, b) == pytest.approx(exact.pvalue)
+
+
+def test_mann_whitney_of_different_values_is_exact() -> None:
+    chance = np.random.default_rng(6)
+    for sizes in ((2, 9), (9, 10), (12, 15)):
+        a, b = (chance.normal(size=size) for size in sizes)
+        judge = stats.mannwhitneyu(b, a, method="exact")
+        assert mann_whitney(a, b) == pytest.approx(judge.pvalue, rel=1e-12)
+
+
+def test_mann_whitney_of_many_runs_is_the_corrected_normal_approximation() -> None:
+    chance = np.random.default_rng(5)
+    for highest in (4, 1000):
+        a, b = (chance.integers(0, highest, size).astype(float) for size in (40, 35))
+        judge = stats.mannwhitneyu(b, a, method="asymptotic")
+        assert mann_whitney(a, b) == pytest.approx(judge.pvalue, rel=1e-12)
+
+
+@pytest.mark.parametrize("df", [1, 1.5, 3.3, 10, 62, 1000.5])
+def test_students_t_is_scipys(df: float) -> None:
+    for t in (0.001, 0.5, 1, 3, 10, 100):
+        assert two_sided(-t, df) == pytest.approx(2 * stats.t.sf(t, df), rel=1e-10)
+    for confidence in (0.5, 0.95, 0.9999):
+        judge = stats.t.ppf(0.5 + confidence / 2, df)
+        assert quantile(confidence, df) == pytest.approx(judge, rel=1e-9)
 
 
 def test_no_spread_is_no_proof() -> None:
@@ -466,14 +491,6 @@ def test_settings_that_do_not_fit() -> None:
         ss.compare(one, [one])
     with pytest.raises(ss.UsageError, match="has no length"):
         ss.compare(one, run(A, window=(0, 0)))
-
-
-def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ss.SchedscopeError, match=r"scipy is not installed.*pip install"):
-        ss.compare(noisy(1), noisy(2))
-    with pytest.raises(ss.SchedscopeError, match="scipy is not installed"):
-        ss.compare(*(noisy(i) for i in range(4)))
 
 
 # Distributions and figures

@@ -196,6 +196,32 @@ def test_a_run_that_was_found_is_censored_though_its_end_was_seen() -> None:
     assert frame.select("n", "n_censored", "total_censored").rows() == [(0, 1, 10)]
 
 
+def test_a_run_found_after_lost_events_is_censored() -> None:
+    """No switch at 50: the thread was running when CPU 0 was seen again, so 50 to 80 is cut."""
+    columns = {
+        "ts": [0, 10, 50, 80],
+        "dur": [10, 20, 30, 20],
+        "utid": [1] * 4,
+        "state": ["running"] * 4,
+        "cpu": [0] * 4,
+        "end": ["switched", "lost", "switched", "window"],
+    }
+    switches = pl.DataFrame({"ts": [0, 10, 80], "cpu": [0] * 3, "next_utid": [1] * 3})
+    losses = pl.DataFrame(
+        {"ts_begin": [30], "ts_end": [50], "cpu": [0], "count": [3], "reason": ["overrun"]},
+        schema_overrides={"cpu": pl.UInt16, "count": pl.UInt64},
+    )
+    trace = ss.Trace.from_tables(
+        {"states": pl.DataFrame(columns), "switches": switches, "losses": losses},
+        {"ncpu": 1, "window": [0, 100], "reconstruction": {"contradictions": 0}},
+    )
+    row = ss.run_lengths(trace, quantiles=[0.5]).row(0, named=True)
+    assert row == {
+        "n": 1, "n_censored": 3, "mean": 10, "p50": 10, "max": 10, "total": 10,
+        "total_censored": 70,
+    }  # fmt: skip
+
+
 def test_a_cut_in_time_censors_the_runs_across_it(trace: ss.Trace) -> None:
     """What is left from 350 to 650: a 350-400 and 600-650, b 400-600."""
     cut = trace.between("250ns", "550ns")
@@ -280,6 +306,25 @@ def test_time_lost_by_class(trace: ss.Trace) -> None:
     mine = ss.preemption_loss(classed, where=(pl.col("comm") == "a") & (pl.col("cpu") == 0))
     assert mine.select("lost", "lost_frac").rows() == [(200, 1.0)]
     assert ss.preemption_loss(classed, where=pl.col("cpu") == 1).is_empty()
+
+
+def test_a_preemption_without_its_switch_out_is_ambiguous() -> None:
+    """The wait begins at 10, where no switch away from the thread was recorded."""
+    waits = pl.DataFrame(
+        {"utid": [1], "cause": ["preempt"], "ts_ready": [10], "ts_run": [30], "prev_cpu": [0],
+         "queue_cpu": [0], "cpu": [0], "wait": [20], "censored": ["none"]}
+    )  # fmt: skip
+    switches = pl.DataFrame(
+        {"ts": [5], "cpu": [0], "prev_utid": [0], "prev_state": ["runnable"], "preempted": [None],
+         "next_utid": [1]},
+        schema_overrides={"preempted": pl.Boolean},
+    )  # fmt: skip
+    threads = pl.DataFrame({"utid": [0, 1], "tid": [0, 7], "comm": ["idle", "a"]})
+    threads = threads.with_columns(sched_class=pl.Series(["idle", "fair"]))
+    tables = {"waits": waits, "switches": switches, "threads": threads}
+    trace = ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 100]})
+    row = ss.preemption_loss(trace).row(0, named=True)
+    assert (row["n"], row["n_ambiguous"], row["n_excluded"], row["lost"]) == (1, 1, 0, 20)
 
 
 def test_an_empty_trace_is_answered() -> None:

@@ -84,7 +84,7 @@ def test_a_captures_name_is_no_pattern_when_leftovers_are_removed(tmp_path: Path
     gone.mkdir()
     source = tmp_path / "c[ab]"
     shutil.copy(FIXTURES / "linux-trace-cmd-yield.dat", source)
-    ss.open(source, cache=tmp_path)
+    ss.open(source)
     assert (kept.exists(), gone.exists()) == (True, False)
 
 

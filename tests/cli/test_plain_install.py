@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,24 +12,28 @@ import pytest
 from parsers_of_commands import required
 
 import schedscope as ss
+from schedscope import doctor, extras
 from schedscope.cli import commands
-from schedscope.extras import EXTRAS
+from schedscope.extras import PURPOSES, declared, installing, missing
 from schedscope.simulator.generators import web
 
-ABSENT = ("matplotlib", "scipy", "anywidget", "traitlets", "perfetto", "IPython", "starlette",
-          "uvicorn", "dask", "distributed", "ddsketch", "fsspec")  # fmt: skip
+PACKAGES = sorted(
+    {re.split(r"[<>=~!\[ ]", one)[0] for extra in PURPOSES for one in declared()[extra]}
+)
+ABSENT = (*PACKAGES, "scipy", "traitlets", "IPython")
 # What cannot do without, and the extra that it names.
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
-         "compare IN IN": "compare", "view IN": "view", "fleet IN -o OUT": "fleet"}  # fmt: skip
+         "fleet IN -o OUT": "fleet"}  # fmt: skip
 # Commands that need more than a trace; each of the others is asked about one.
 WITH_ARGUMENTS = [
-    "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",
+    "compare IN IN", "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",
     "export IN --to perfetto -o OUT.pftrace", "fidelity IN --policy rr", "ministat NUMBERS",
     "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "wake-chain IN --tid TID",
     "whatif IN --policy rr",
 ]  # fmt: skip
-# Tried by tests of their own: they record, write one shell script, and read a folder of tables.
-ELSEWHERE = {"capture", "collectors", "top", "validate"}
+# Tried by tests of their own: they record, write one shell script, read a folder of tables, and
+# serve until they are ended.
+ELSEWHERE = {"capture", "collectors", "top", "validate", "view"}
 
 
 def plain() -> list[str]:
@@ -45,21 +50,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """One command in a fresh interpreter that does not find the packages of any extra."""
-    tid = ss.Trace.read(folder / "in.sched").threads.collect()["tid"][-1]
-    text = Path(__file__).parents[2] / "fixtures" / "text-report.txt"
-    names = {"FILE": str(text), "IN": str(folder / "in.sched"), "TID": str(tid),
-             "NUMBERS": str(folder / "numbers.txt")}  # fmt: skip
-    words = [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
-    code = (
+def program(words: list[str]) -> str:
+    """One command in an interpreter that does not find the packages of any extra."""
+    return (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({ABSENT!r}))\n"
         "from schedscope.cli import main\n"
         f"sys.exit(main({words!r}))"
     )
+
+
+def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    tid = ss.Trace.read(folder / "in.sched").threads.collect()["tid"][-1]
+    text = Path(__file__).parents[2] / "fixtures" / "text-report.txt"
+    names = {"FILE": str(text), "IN": str(folder / "in.sched"), "TID": str(tid),
+             "NUMBERS": str(folder / "numbers.txt")}  # fmt: skip
+    words = [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", program(words)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -72,7 +80,10 @@ def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
 def test_what_needs_an_extra_names_it(line: str, folder: Path) -> None:
     done = run(folder, line)
     assert done.returncode == 1, done
-    assert f"pip install 'schedscope[{NEEDS[line]}]'" in done.stderr
+    lacking = [one for one in declared()[NEEDS[line]] if one.split(">")[0] in ABSENT]
+    assert f"the extra `{NEEDS[line]}`" in done.stderr
+    assert f"Hint: {installing(lacking)}" in done.stderr
+    assert "schedscope[" not in done.stderr
     assert "internal" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(folder.glob("out*.html"))
@@ -87,16 +98,64 @@ def test_the_others_do_without(line: str, folder: Path) -> None:
     assert "internal" not in done.stderr
 
 
+def test_the_viewer_does_without(folder: Path) -> None:
+    words = ["view", str(folder / "in.sched"), "--no-browser"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program(words)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        process.terminate()
+    assert address.startswith("http://127.0.0.1:")
+
+
 def test_a_command_asked_about_a_trace_alone_needs_no_more() -> None:
     for line in plain():
         if line not in WITH_ARGUMENTS:
             assert required(line.split()[0]) == ["input"], f"{line}: add a line above"
 
 
-def test_the_extras_are_those_of_the_package() -> None:
-    import tomllib
+def test_an_extra_has_a_purpose_and_a_line_in_doctor() -> None:
+    assert set(declared()) == {"", *PURPOSES}
+    lines = {found.subject: found for found in doctor.findings() if found.area == "analyse"}
+    assert {"packages", "engine", *PURPOSES} == set(lines)
+    for extra, purpose in PURPOSES.items():
+        assert purpose in lines[extra].text
 
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    declared = project["optional-dependencies"]
-    for package, (extra, _) in EXTRAS.items():
-        assert any(line.startswith(package) for line in declared[extra]), package
+
+def test_what_is_declared_is_read_from_the_metadata_of_an_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = ["polars>=1.39", 'matplotlib>=3.9 ; extra == "plot"', "x ; extra == 'all'"]
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "a" / "b" / "extras.py"))
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: lines)
+    declared.cache_clear()
+    try:
+        assert declared() == {"": ["polars>=1.39"], "plot": ["matplotlib>=3.9"]}
+    finally:
+        declared.cache_clear()
+
+
+def test_a_hint_is_a_command_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras.sys, "executable", "/opt/a b/python")
+    monkeypatch.setattr(extras, "_belongs_to_the_system", lambda: False)
+    monkeypatch.setattr(extras, "_installed", lambda name: name == "pip")
+    assert missing("matplotlib").hint == "'/opt/a b/python' -m pip install 'matplotlib>=3.9'"
+    monkeypatch.setattr(extras, "_installed", lambda name: False)
+    hint = "uv pip install --python '/opt/a b/python' 'matplotlib>=3.9'"
+    assert missing("matplotlib").hint == hint
+    monkeypatch.setattr(extras, "_belongs_to_the_system", lambda: True)
+    assert missing("matplotlib").hint == "apt-get install python3-matplotlib"
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_no_text_tells_people_to_install_schedscope_from_a_registry() -> None:
+    """The name is not ours there."""
+    folders = ("src/schedscope", "analysis", "parsers", "simulator", "collectors", "docs")
+    files = [ROOT / "README.md", *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
+    texts = [path for path in files if path.suffix in (".py", ".md", ".sh", ".js")]
+    assert len(texts) > 200
+    told = re.compile(r"pip(x)? install [^\n`]*\bschedscope(?![\w/.-]*\.whl)(\[|['\" `,]|$)")
+    assert [path.name for path in texts if told.search(path.read_text(encoding="utf-8"))] == []

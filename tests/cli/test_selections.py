@@ -250,11 +250,11 @@ def test_fidelity_compares_a_selection_of_any_kind(run) -> None:
 @pytest.mark.parametrize(
     "option", [("--comm", "x"), ("--tree", "1"), ("--workload",), ("--cpu", "0")]
 )
-def test_what_is_about_the_whole_recording_says_what_to_use(run, cache: Path, option) -> None:
-    err = run("simulate", CAPTURE, *option, code=2)
-    assert f"simulate with {option[0]}; expected all threads" in err
-    assert ("--cpus N" if option[0] == "--cpu" else "whatif --policy NAME") in err
+def test_what_is_about_the_whole_recording_says_what_to_use(
+    capsys: pytest.CaptureFixture[str], option
+) -> None:
     assert cli.main(["convert", str(CAPTURE), *option]) == 2
+    assert option[0] in capsys.readouterr().err
 
 
 # What has no selection, and why.
@@ -264,7 +264,6 @@ WITHOUT = {
     "convert": "refuses it: the tables of some threads are no trace",
     "doctor": "no trace",
     "ministat": "numbers, no trace",
-    "simulate": "refuses it: whatif replays some threads",
     "validate": "looks at the files",
 }
 
@@ -321,6 +320,21 @@ def test_a_tree_outside_the_workload_selects_nothing() -> None:
         ss.of_processes(trace, workload=True, tree=20)
 
 
+def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
+    """The command was process 9, of which the trace holds no event, nor of its children."""
+    trace = forest()
+    losses = pl.DataFrame({"cpu": [0], "ts_begin": [0], "ts_end": [1], "reason": ["overrun"]})
+    about = {**trace.info, "workload": {"pid": 9, "command": ["make", "-j 2"]}}
+    lossy = ss.Trace.from_tables({"threads": trace.threads.collect(), "losses": losses}, about)
+    with pytest.raises(ss.UsageError) as raised:
+        ss.of_processes(lossy, workload=True)
+    text = str(raised.value)
+    assert "no event of the recorded command" in text
+    assert "(process 9)" in text
+    assert "; 1 gap in the trace may have held it" in text
+    assert "--cmdline" in text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -329,10 +343,10 @@ def test_a_tree_outside_the_workload_selects_nothing() -> None:
         # Every name is right, and no thread has both.
         (["--process", "python3", "--comm", "head"], "a thread must match every option"),
         (["--process", "head", "--tree", "18293"], "a process must match everything given"),
-        (["--comm", "[a"], "matches --comm '[a'; expected"),
-        (["--comm", ""], "matches --comm ''; expected"),
-        (["--comm", "\x1b[31m\n"], r"matches --comm '\x1b[31m\n'; expected"),
-        (["--process", "a" * 5000], f"matches process {'a' * 57}...; expected"),
+        (["--comm", "[a"], "matches --comm '[a'"),
+        (["--comm", ""], "matches --comm ''"),
+        (["--comm", "\x1b[31m\n"], r"matches --comm '\x1b[31m\n'"),
+        (["--process", "a" * 5000], f"matches process {'a' * 57}..."),
         (["--cmdline", "b" * 5000], "no cmdline of any thread"),
     ],
 )

@@ -14,7 +14,7 @@ from tools import tool
 
 HERE = Path(__file__).parents[1]
 FREEBSD = HERE.parent / "collectors" / "freebsd"
-SCRIPTS = ["prio.d", "irq.d", "callout.d", "sched.d"]
+SCRIPTS = ["prio.d", "irq.d", "callout.d", "duration.d", "sched.d"]
 RELEASES = [13, 14, 15, 16]
 
 pytestmark = pytest.mark.needs("dtrace", "root", "linux")
@@ -48,7 +48,7 @@ def compile_(folder: Path, release: int) -> subprocess.CompletedProcess[str]:
     scripts = ["declarations.d", *SCRIPTS]
     arguments = [word for script in scripts for word in ("-s", str(folder / script))]
     return subprocess.run(
-        [*words, "-Z", "-e", *arguments, f"{release}02000", "4", "0"],
+        [*words, "-Z", "-e", *arguments, f"{release}02000", "4", "0", "0", "1000000000"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
@@ -88,9 +88,9 @@ def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) 
 def test_a_thread_that_left_is_not_chosen_again() -> None:
     """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
     text = (FREEBSD / "sched.d").read_text()
-    clause = re.search(r"sched:::off-cpu\n/preempting\[cpu\]/\n\{\n(.*?)\n\}", text, re.DOTALL)
+    clause = re.search(r"sched:::off-cpu\n/preempting\[cpu\] == 1/\n\{\n(.*?)\n\}", text, re.DOTALL)
     assert clause is not None
-    assert clause[1].strip() == "preempting[cpu] = 0;"
+    assert clause[1].strip() == "preempting[cpu] = 2;"
     assert clause.start() < text.index("sched:::remain-cpu")
 
 

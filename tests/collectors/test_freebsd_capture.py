@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -58,7 +59,8 @@ SYSCTLS = {
     "hw.ncpu": "4",
     "hw.pagesize": "4096",
     "hw.byteorder": "1234",
-    "hw.physmem": "17000000000",
+    "hw.physmem": "17179869184",
+    "kern.dtrace.bufsize_max": "128",
     "kern.clockrate": "{ hz = 1000, tick = 1000, profhz = 8128, stathz = 127 }",
     "kern.osreldate": "1402000",
     "kern.smp.maxid": "3",
@@ -109,6 +111,8 @@ class Host:
             "STAND_IN_SYSCTLS": str(self.sysctls),
             "dtrace_module": str(self.folder / "dtraceall.ko"),
             "host_dmesg": str(self.folder / "dmesg"),
+            # What dtrace can print does not depend on the host of the tests.
+            "dtrace_lines_per_second": "1000000",
         }
 
     def words(self, shell: list[str], *arguments: str) -> list[str]:
@@ -132,7 +136,10 @@ class Host:
         return done
 
     def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "x.capture/capture.json").read_text())
+        return self.json_of(self.folder / "x.capture")
+
+    def json_of(self, capture: Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((capture / "capture.json").read_text())
         return found
 
     def table(self, name: str) -> list[dict[str, str]]:
@@ -150,6 +157,8 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     (host.state / "messages").write_text(
         "dtrace: 1 drop on CPU 3\ndtrace: 40 drops on CPU 0\ndtrace: 2 drops on CPU 3\n"
         "dtrace: 7 aggregation drops on CPU 1\n"
+        "dtrace: 1 dynamic variable drop with non-empty rinsing list\n"
+        "dtrace: 12 dynamic variable drops\n"
         "dtrace: error on enabled probe ID 3 (ID 99: sched:::off-cpu): invalid address (0x0)\n"
     )
     done = host.capture(shell, "-o", "x.capture", "--", "sleep", "0.3")
@@ -169,7 +178,7 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     ]
     assert about["window"] == {"begin": 5_000_000_000, "end": 6_000_000_000}
     lost = {(loss["cpu"], loss["count"], loss["reason"]) for loss in about["lost"]}
-    assert lost == {(3, 3, "overrun"), (0, 40, "overrun"), (None, 1, "overrun")}
+    assert lost == {(3, 3, "overrun"), (0, 40, "overrun"), (None, 14, "overrun")}
     assert "kldunload dtraceall" in done.stderr
     assert not any("dtraceall" in text for text in about["notes"])
     assert any("7 updates" in text for text in about["notes"])
@@ -350,12 +359,13 @@ def test_4bsd_has_no_topology_and_says_nothing_of_it(host: Host) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "switches", "expected"),
-    [((), 0, "bufsize=16m"), (("-b", "2048"), 0, "bufsize=2048k"), ((), 400_000, "bufsize=152m")],
+    [((), 0, "bufsize=16384k"), (("-b", "2048"), 0, "bufsize=2048k"), ((), 400_000, "")],
 )
 def test_buffers_follow_the_load_unless_told(
     host: Host, arguments: tuple[str, ...], switches: int, expected: str
 ) -> None:
     if switches:
+        (host.sysctls / "hw.physmem").write_text(f"{32 << 30}\n")
         # A counter that moves: 100,000 switches a second and CPU.
         bin_folder = host.folder / "bin"
         bin_folder.mkdir()
@@ -380,13 +390,62 @@ def test_buffers_follow_the_load_unless_told(
     words = (host.state / "dtrace.arguments").read_text().split("\n")
     (size,) = [word for word in words if word.startswith("bufsize=")]
     if switches:
-        # 100,000 switches/s x 20 x 400 bytes / 20 Hz = 38 MB.
-        assert size == "bufsize=38m"
+        # 100,000 switches/s x 20 x 400 bytes / 20 Hz = 40 MB.
+        assert size == "bufsize=39062k"
     else:
         assert size == expected
     assert words[words.index(next(w for w in words if w.endswith("sched.d"))) + 1 :][:3] == [
         "1402000", "4", "0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("physmem", "fraction", "most"),
+    [(2 << 30, 128, 4096), (512 << 20, 128, 1024), (2 << 30, 16, 32_768), (997 << 20, 128, 1994)],
+    ids=str,
+)
+def test_buffers_are_what_the_kernel_gives(
+    host: Host, physmem: int, fraction: int, most: int
+) -> None:
+    """memory / kern.dtrace.bufsize_max / CPUs, of which dtrace is refused more."""
+    (host.sysctls / "hw.physmem").write_text(f"{physmem}\n")
+    (host.sysctls / "kern.dtrace.bufsize_max").write_text(f"{fraction}\n")
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert (
+        f"each CPU gets two buffers of {min(most, 16_384)} KiB; -b changes that, up to {most} here"
+        in done.stderr
+    )
+    assert host.json()["buffer_kb"] == min(most, 16_384)
+    done = host.capture(["dash"], "-b", str(most + 1), "-o", "y.capture", "--", "true", status=125)
+    assert f"-b {most + 1} is more than this kernel allows, {most} KiB per CPU" in done.stderr
+    allowed = re.search(r"kern.dtrace.bufsize_max=(\d+)", done.stderr)
+    if fraction > 16:
+        assert allowed is not None
+        # What it advises is enough, and no more than is needed.
+        assert physmem // int(allowed[1]) // 4 >= (most + 1) * 1024
+    host.capture(["dash"], "-b", str(most), "-o", "z.capture", "--", "true")
+
+
+def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> None:
+    """4000 lines/s x 10 s x 200 bytes on 4 CPUs: one pass of 30 s, and dtrace is taken for dead."""
+    environment = host.environment() | {"dtrace_lines_per_second": "4000"}
+    subprocess.run(
+        host.words(["dash"], "-o", "x.capture", "--", "true"),
+        cwd=host.folder, env=environment, check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
+    assert host.json()["dtrace"]["bufsize"] == "1953k"
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_the_pace_of_the_host_is_measured(host: Host, shell: list[str]) -> None:
+    """In every shell `times` is read as a number; how large is the host's affair."""
+    environment = host.environment()
+    del environment["dtrace_lines_per_second"]
+    subprocess.run(
+        host.words(shell, "-o", "x.capture", "--", "true"),
+        cwd=host.folder, env=environment, check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
+    assert 512 <= host.json()["buffer_kb"] <= 16_384
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
@@ -475,6 +534,8 @@ def test_a_dtrace_that_dies_ends_the_capture_and_says_why(host: Host, shell: lis
     (host.state / "dtrace-dies").touch()
     done = host.capture(shell, "-o", "x.capture", "-d", "30", status=125)
     assert "systemic unresponsiveness" in done.stderr
+    assert "x.capture holds what came before" in done.stderr
+    assert "use a smaller -b (it was 16384)" in done.stderr
     assert host.json()["complete"] is False
 
 
@@ -494,6 +555,82 @@ def test_interrupting_keeps_what_was_recorded(host: Host, shell: list[str]) -> N
     stream.close()
     assert host.json()["complete"] is True
     assert len(Decoded(host.folder / "x.capture").tables["switches"]) == 2
+
+
+def test_dtrace_is_asked_to_end_once_however_long_it_prints(host: Host) -> None:
+    """At a second signal it drops what it has not printed."""
+    (host.state / "slow").touch()
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert (host.state / "signals").read_text() == "USR1\n"
+    assert host.json()["complete"] is True
+    assert "none lost" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "PIPE"])
+def test_a_signal_to_the_whole_group_costs_nothing(host: Host, name: str) -> None:
+    """FreeBSD has no setsid: what a terminal or timeout(1) sends reaches dtrace, too."""
+    (host.state / "slow").touch()
+    process = subprocess.Popen(
+        host.words(["dash"], "-o", "x.capture"),
+        cwd=host.folder, env=host.environment(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    stream = process.stderr
+    assert stream is not None
+    while "Ctrl-C ends" not in (line := stream.readline()):
+        assert line or process.poll() is None
+    dtrace = [
+        int(pid)
+        for pid in host.json_of(host.folder / "x.capture.partial")["recorder_tids"]
+        if b"stand-ins/dtrace" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert len(dtrace) == 1
+    number = getattr(signal, f"SIG{name}")
+    os.kill(dtrace[0], number)
+    os.kill(process.pid, number)
+    assert process.wait(timeout=60) == 0
+    stream.close()
+    assert (host.state / "signals").read_text() == "USR1\n"
+    assert host.json()["complete"] is True
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_dtrace_ends_a_recording_on_time_by_itself(host: Host, shell: list[str]) -> None:
+    host.capture(shell, "-o", "x.capture", "-d", "0.5")
+    assert host.json()["complete"] is True
+    assert not (host.state / "signals").exists()
+    words = (host.state / "dtrace.arguments").read_text().split("\n")
+    assert [Path(word).name for word in words if word.endswith(".d")] == ["duration.d", "sched.d"]
+    assert words[words.index(next(w for w in words if w.endswith("sched.d"))) + 1 :][:5] == [
+        "1402000", "4", "0", "0", "500000000",
+    ]  # fmt: skip
+
+
+def test_without_the_profile_provider_capture_keeps_the_time(host: Host) -> None:
+    (host.state / "no-profile").touch()
+    host.capture(["dash"], "-o", "x.capture", "-d", "0.5")
+    assert host.json()["complete"] is True
+    assert (host.state / "signals").read_text() == "USR1\n"
+
+
+def test_a_recording_that_somebody_ended_too_early_says_so(host: Host) -> None:
+    """The stand-in's recording is of 1 s, and ends after 1.5 s as if that were the time asked."""
+    done = host.capture(["dash"], "-o", "x.capture", "-d", "1.5", status=125)
+    assert "dtrace was told to end by somebody else, after 1.0 s" in done.stderr
+    assert host.json()["complete"] is False
+
+
+def test_what_a_killed_capture_left_is_named_by_the_next_one(host: Host) -> None:
+    """Unless it still records: one of its processes lives."""
+    for name, pids in (("dead", None), ("killed", "999999999"), ("alive", str(os.getpid()))):
+        left = host.folder / f"{name}.capture.partial"
+        left.mkdir()
+        (left / "capture.json").write_text("{}\n")
+        if pids is not None:
+            (left / ".scratch").mkdir()
+            (left / ".scratch/pids").write_text(f"{pids}\n")
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true")
+    said = [line for line in done.stderr.splitlines() if "was killed" in line]
+    assert sorted(re.findall(r"(\w+)\.capture\.partial", " ".join(said))) == ["dead", "killed"]
 
 
 @pytest.mark.needs("shellcheck")

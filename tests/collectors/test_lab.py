@@ -236,7 +236,7 @@ def test_a_change_says_when_a_cpu_is_offline(unpacked: Path) -> None:
     trace = ss.open(unpacked / "lab.capture")
     way = replay(trace)
     pinned = change(way, pin={"worker1": "1-2", "worker2": "1"})
-    assert pinned.words == ["worker1 on CPUs 1-2 (CPU 2 offline at times)", "worker2 on CPUs 1"]
+    assert pinned.words == ["'worker1' on CPUs 1-2 (CPU 2 offline at times)", "'worker2' on CPUs 1"]
     fewer = change(way, cpus=4)
     assert fewer.words == ["4 CPUs, online all along"]
     assert not fewer.machine.outages
@@ -496,6 +496,7 @@ def test_a_disk_with_a_distributions_programs(
     "qemu-system-x86_64", "qemu-system-s390x", "s390x-linux-gnu-gcc", "apt-get", "dpkg-deb", "cpio"
 )
 @pytest.mark.parametrize("name", [cell.name for cell in lab.matrix()[1] if cell.ci])
+@pytest.mark.release
 def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
     """One amd64 and one big-endian machine: each event is what that kernel printed of it."""
     kernels, cells = lab.matrix()

@@ -224,6 +224,35 @@ def test_an_account_that_differs_by_one_switch_fails(role: str, tmp_path: Path) 
     assert failed(done.stdout) == {f"{role}: voluntary switches"}
 
 
+def test_a_thread_that_gave_way_in_vain_is_judged_by_the_sign_of_preemption(tmp_path: Path) -> None:
+    """Twice it was chosen again, which leaves a count and no line; then it was preempted."""
+    kept = write(tmp_path / "kept")
+    seen = 0
+
+    def give_way(lines: list[str]) -> list[str]:
+        nonlocal seen
+        for n, line in enumerate(lines):
+            parts = line.split("\t")
+            if parts[0] == "S" and parts[4] == "100500":
+                seen += 1
+                parts[10] = str(int(parts[10]) + 2 * (seen > 20))
+                lines[n] = "\t".join(parts)
+        return lines
+
+    edit(kept, give_way)
+    assert seen > 21
+    path = kept / "dtrace.account"
+    lines = [line.split() for line in path.read_text().splitlines()]
+    for line in lines:
+        if line[:2] == ["end", "hog"]:
+            line[2] = str(int(line[2]) + 2)
+        if line[:3] == ["stat", "end", "switches"]:
+            line[3] = str(int(line[3]) + 2)
+    path.write_text("\n".join(" ".join(line) for line in lines) + "\n")
+    done = capture("--judge", "kept", cwd=tmp_path)
+    assert (done.returncode, failed(done.stdout)) == (0, set()), done.stdout
+
+
 # ---------------------------------------------------------------- every shell, every awk
 
 

@@ -44,7 +44,7 @@ def test_a_value_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
     ("packed", "packer", "expand"),
     [
         (bz2.compress(b"x"), "bzip2", "bzip2 -dk"),
-        (gzip.compress(b"x"), "gzip", "gzip -dk"),
+        (gzip.compress(b"x", mtime=0), "gzip", "gzip -dk"),
         (lzma.compress(b"x"), "xz", "xz -dk"),
         (b"\x28\xb5\x2f\xfd\x04\x00", "zstd", "zstd -d"),
         (b"\x04\x22\x4d\x18\x64\x40", "lz4", "lz4 -d"),

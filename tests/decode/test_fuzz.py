@@ -11,6 +11,7 @@ import pytest
 
 
 @pytest.mark.parametrize("door", [fuzz_decoders, fuzz_simulator])
+@pytest.mark.release
 def test_nothing_breaks(door: ModuleType) -> None:
     """Bounded by SCHEDSCOPE_FUZZ_SECONDS; SCHEDSCOPE_FUZZ_SEED repeats a run."""
     seconds = float(os.environ.get("SCHEDSCOPE_FUZZ_SECONDS", "10"))

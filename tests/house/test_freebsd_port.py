@@ -59,7 +59,7 @@ def test_the_archive_has_what_a_build_needs(archive: Path, tmp_path: Path) -> No
     with tarfile.open(archive) as tar:
         unpack(tar, tmp_path)
     (top,) = tmp_path.iterdir()
-    for file in ("LICENSE", "pyproject.toml", "native/Cargo.lock", "native/src/lib.rs"):
+    for file in ("LICENSE", "pyproject.toml", "native/Cargo.lock", "native/python/src/lib.rs"):
         assert (top / file).is_file(), file
     package = top / "src" / "schedscope" / "collectors"
     ours = {path.relative_to(ROOT / "collectors") for path in (ROOT / "collectors").rglob("*.sh")}

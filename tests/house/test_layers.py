@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 import shutil
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from sources import ROOT, sources
 
 import schedscope
 
-NATIVE = Path(__file__).parents[2] / "native" / "src"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 # What each layer may import of ours. `units`, `errors` and the tables' schema are ground floor.
@@ -30,6 +27,7 @@ ALLOWED = {
         "schedscope.parsers.files",
         "schedscope.parsers.trace_json",
         "schedscope.cache",
+        "schedscope.outputs",
         "schedscope.plot",
         "schedscope.trace",
         "schedscope._native",
@@ -42,6 +40,7 @@ ALLOWED = {
         "schedscope.parsers.files",
         "schedscope.parsers.trace_json",
         "schedscope.cache",
+        "schedscope.outputs",
         "schedscope.plot",
         "schedscope.trace",
         "schedscope._native",
@@ -130,80 +129,6 @@ assert "polars" in sys.modules and "numpy" not in sys.modules
     subprocess.run([sys.executable, "-c", check], check=True, stdout=subprocess.DEVNULL)
 
 
-def rust_files(folder: str = ".") -> list[Path]:
-    return sorted((NATIVE / folder).rglob("*.rs"))
-
-
-def test_only_the_boundary_of_the_engine_knows_python() -> None:
-    """All else is a plain Rust library, which `cargo test --no-default-features` builds."""
-    boundary = NATIVE / "python"
-    naming = {path for path in rust_files() if "pyo3" in path.read_text().lower()}
-    outside = [str(path.relative_to(NATIVE)) for path in naming if boundary not in path.parents]
-    assert outside == []
-    assert naming, "the boundary itself does"
-    allowing = [path for path in rust_files() if "allow(unsafe_code)" in path.read_text()]
-    assert allowing == [boundary / "arrow.rs"], "denied in Cargo.toml"
-
-
-def rust_paths(tree: str) -> list[str]:
-    """`a::{b, c::{d}}` as a::b and a::c::d."""
-    head, brace, rest = tree.partition("{")
-    if not brace:
-        return [tree.partition(" as ")[0].strip()]
-    paths, depth, part = [], 0, ""
-    for char in rest.rstrip().removesuffix("}") + ",":
-        depth += (char == "{") - (char == "}")
-        if char == "," and depth == 0:
-            paths += rust_paths(part.strip()) if part.strip() else []
-            part = ""
-        else:
-            part += char
-    return [head.strip() + path for path in paths]
-
-
-def rust_uses() -> dict[tuple[str, ...], set[tuple[str, ...]]]:
-    """Of each module of the engine those it names, tests left out."""
-    files = {}
-    for path in rust_files():
-        parts = path.relative_to(NATIVE).with_suffix("").parts
-        files[tuple(part for part in parts if part not in ("mod", "lib"))] = path
-    uses = {}
-    for module, path in files.items():
-        text = re.sub(r"//.*", "", path.read_text().partition("#[cfg(test)]\nmod tests")[0])
-        trees = re.findall(r"\buse ((?:crate|super|self)::[^;]*);", text)
-        trees += re.findall(r"(?<![\w:])crate::[\w:]+", text)
-        uses[module] = set()
-        for named in (path for tree in trees for path in rust_paths(tree)):
-            where, rest = list(module), named.split("::")
-            where = [] if rest[0] == "crate" else where
-            while rest and rest[0] in ("crate", "self", "super"):
-                where = where[:-1] if rest.pop(0) == "super" else where
-            target = tuple(where + rest)
-            while target not in files:
-                target = target[:-1]
-            uses[module].add(target)
-    return uses
-
-
-def test_modules_of_the_engine_form_no_circle() -> None:
-    """Neither rooms (the first level) nor files; a folder's `mod.rs` and its files are one."""
-    uses = rust_uses()
-    rooms: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
-    files = {}
-    for module, named in uses.items():
-        files[module] = {
-            other
-            for other in named
-            if other[: len(module)] != module != other and module[: len(other)] != other
-        }
-        if module:
-            others = {other[:1] for other in named if other}
-            rooms.setdefault(module[:1], set()).update(others - {module[:1]})
-    assert sum(len(named) for named in uses.values()) > 500, "the edges are found"
-    for graph in (rooms, files):
-        TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
-
-
 def test_every_public_name_resolves_and_is_listed_once() -> None:
     """The stub is the one list; nothing else is shown."""
     tree = ast.parse((ROOT / "__init__.pyi").read_text())
@@ -217,19 +142,6 @@ def test_every_public_name_resolves_and_is_listed_once() -> None:
     assert dir(schedscope) == sorted(listed), "loading a name shows no others"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = schedscope.nothing
-
-
-def test_it_is_imported_in_a_quarter_of_a_second() -> None:
-    """CPU time of this process, so that a busy host does not count; the least of three."""
-    code = (
-        "import resource, sys; before = resource.getrusage(resource.RUSAGE_SELF).ru_utime\n"
-        "import schedscope\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_utime - before)"
-    )
-    taken = [
-        float(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)
-    ]
-    assert min(taken) < 0.25
 
 
 def test_no_module_is_called_utils() -> None:

@@ -266,6 +266,17 @@ def test_without_root_it_is_one_sentence() -> None:
     )
 
 
+def test_programs_get_a_line_of_json_for_each_interval() -> None:
+    words = [*WORDS, "--format", "json", "--seconds", "3", "--interval", "0.5"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    assert documents
+    for document in documents:
+        assert document["begin"] < document["end"]
+        assert document["rows_in_all"] == len(document["rows"])
+
+
 def test_csv_has_every_column() -> None:
     done = subprocess.run([*WORDS, "--once", "--by", "process", "--format", "csv"],
                           capture_output=True, text=True, timeout=120)  # fmt: skip

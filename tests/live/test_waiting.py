@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import threading
 from typing import Any
 
 import polars as pl
@@ -12,6 +15,7 @@ from runs import table
 from schedscope import Trace
 from schedscope.cli import top
 from schedscope.live.recorder import Interval
+from schedscope.live.silence import Silence, told
 from schedscope.live.waiting import Waiting, busy_and_unknown, lost
 
 NCPU = 2
@@ -166,3 +170,61 @@ def test_the_table_fits_the_terminal_below_whatever_is_missing(
     # Two lines, two, one, one; headings, rows and columns (in two) that are left out, the cursor.
     assert top._fitting(head) == 24 - 6 - 5
     assert top._fitting(["x " * 60] * 20) == 3
+
+
+def asked(**more: Any) -> argparse.Namespace:
+    names = ("comm", "pid", "tid", "process", "cgroup", "service", "cmdline", "tree", "workload")
+    return argparse.Namespace(by="thread", top=None, format="json", **dict.fromkeys(names), **more)
+
+
+def test_above_half_unknown_nothing_is_counted() -> None:
+    """Of 2 x 100 ns 70 are known, then 110."""
+    little = [(2, "running", 60, 140), (3, "runnable", 100, 150), (0, "running", 170, 200)]
+    answer = top._answer(interval(little, (0, 200), begin=100), Waiting(), asked())
+    assert answer.frame.is_empty()
+    document = json.loads(json.dumps(answer.document()))
+    assert (document["busy_frac"], document["unknown_frac"], document["rows"]) == (None, 0.65, [])
+    [said] = [line for line in answer.lines() if "unknown" in line]
+    assert said.endswith("too much of this interval is missing to count anything")
+    assert "waited" not in said
+    enough = [*little, (1, "running", 160, 200)]
+    answer = top._answer(interval(enough, (0, 200), begin=100), Waiting(), asked())
+    assert "1 thread waited for a CPU, 0.5 at a time" in answer.lines()[0]
+
+
+def test_the_time_is_that_of_the_intervals_end() -> None:
+    """Noon, UTC, of a day in 2026 when the capture's clock was 0; what is printed is local."""
+    now = interval([(0, "running", 0, 10**9), (1, "running", 0, 10**9)], (0, 10**9))
+    now.trace.info["clock"] = {"name": "mono", "pairs": [[0, 1_795_953_600 * 10**9]]}
+    answer = top._answer(now, Waiting(), asked())
+    local = now.trace.time_of_day(10**9)
+    assert local is not None
+    assert answer.lines()[0].startswith(f"{local:%H:%M:%S} · 1.00 s · 2 CPUs")
+
+
+def test_who_waits_for_an_answer_is_told_so_again_and_again() -> None:
+    heard: list[bool] = []
+    twice = threading.Event()
+
+    def say(length: float, answered: bool) -> None:
+        assert length > 0
+        heard.append(answered)
+        if len(heard) == 2:
+            twice.set()
+
+    with told(0.01, say) as silence:
+        assert twice.wait(30)
+        with silence.lock:
+            silence.broken()
+            heard.clear()
+            twice.clear()
+        assert twice.wait(30)
+    assert heard[0] is True
+
+
+def test_an_answer_ends_the_silence() -> None:
+    silence = Silence()
+    assert silence.after(1000) is None
+    assert silence.after(0) is not None
+    silence.broken()
+    assert silence.after(1000) is None

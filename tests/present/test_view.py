@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -11,7 +12,9 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,9 @@ import schedscope as ss
 from schedscope import units
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
+from schedscope.timelines import sql, visitors
 from schedscope.timelines.difference import differences
-from schedscope.timelines.places import listed
+from schedscope.timelines.places import listed, view_at
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.sql import query
 
@@ -333,10 +337,192 @@ def test_sql_reads_nothing_else(trace: ss.Trace, text: str) -> None:
         query(trace, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT 'a/*b*/c' AS t", "a/*b*/c"),
+        ("SELECT 'a--b' AS t -- a comment", "a--b"),
+        ("SELECT 'it''s /* in */' AS t /* a comment */", "it's /* in */"),
+        ("/* it's one */ SELECT 'a' AS t -- it's one, too", "a"),
+        ("SELECT 'a' AS \"t--t\"", "a"),
+        ("SELECT 'read_csv' AS t", "read_csv"),
+        ("SELECT count(*) FROM (SELECT * FROM waits LIMIT 1200) x", "1,200"),
+    ],
+)
+def test_sql_keeps_what_only_looks_like_a_comment(
+    trace: ss.Trace, text: str, expected: str
+) -> None:
+    assert query(trace, text)["rows"] == [[expected]]
+
+
+def test_sql_asks_a_part_and_a_trace_in_memory(trace: ss.Trace) -> None:
+    middle = trace.duration / 2e9
+    for asked in (trace.between(middle), trace.in_memory("waits")):
+        n = asked.waits.select(pl.len()).collect().item()
+        assert query(asked, "SELECT count(*) FROM waits")["rows"] == [[f"{n:,}"]]
+
+
+ENDLESS = "SELECT 1" + " UNION ALL SELECT 1" * 500
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 60) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+def children() -> set[int]:
+    """Processes of `sql_child` that are ours."""
+    mine = str(os.getpid())
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, _, rest = path.read_text().partition(" (")
+            if rest.rpartition(") ")[2].split()[1] == mine:
+                words = path.with_name("cmdline").read_bytes()
+                found |= {int(pid)} if b"sql_child" in words else set()
+    return found
+
+
+@pytest.mark.needs("linux")
+def test_a_query_that_needs_too_much_memory_is_ended(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "MEMORY", 64 << 20)
+    with pytest.raises(UsageError, match=r"more than 64\.0 MiB of memory"):
+        query(trace, "SELECT rpad('a', 2000000000) AS t FROM threads LIMIT 1")
+    assert not children()
+
+
+@pytest.mark.needs("linux")
+def test_a_query_that_takes_too_long_is_ended(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "SECONDS", 0)
+    with pytest.raises(UsageError, match="takes more than 0 s"):
+        query(trace, ENDLESS)
+    assert not children()
+
+
+@pytest.mark.needs("linux")
+def test_others_are_answered_while_a_query_runs_until_it_is_cancelled(trace: ss.Trace) -> None:
+    questions, stop, said = Questions(trace), threading.Event(), []
+    asked = {"kind": "sql", "text": ENDLESS}
+    thread = threading.Thread(target=lambda: said.append(questions.reply(asked, stop)))
+    thread.start()
+    try:
+        assert eventually(children)
+        assert questions.reply({"kind": "threads", "text": ""})[0]["rows"]
+        assert questions.reply({"kind": "schema"})[0]["schema"]
+    finally:
+        stop.set()
+        thread.join(20)
+    assert said[0][0]["text"] == "the query was cancelled"
+    assert not children()
+
+
+@pytest.mark.needs("linux")
+def test_a_closed_tab_ends_its_query(trace: ss.Trace) -> None:
+    body = json.dumps({"kind": "sql", "text": ENDLESS}).encode()
+    head = f"POST /{TOKEN}/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    with server(trace) as port:
+        with socket.create_connection(("127.0.0.1", port)) as tab:
+            tab.sendall(head.encode() + body)
+            assert eventually(children)
+        assert eventually(lambda: not children())
+
+
+@pytest.mark.needs("linux")
+def test_a_query_ends_with_the_viewer_however_that_ends() -> None:
+    """The kernel closes the pipe of a killed process, also of one that is killed by -9."""
+    request = {"text": ENDLESS, "used": [], "info": {"window": [0, 1]}, "path": None, "folder": ""}
+    request |= {"written": [], "part": None, "limits": [60, 2 << 30, 1 << 20]}
+    reading, writing = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "schedscope.timelines.sql_child", str(reading)],
+        stdin=subprocess.PIPE, pass_fds=[reading],
+    )  # fmt: skip
+    os.close(reading)
+    assert child.stdin is not None
+    with child.stdin:
+        child.stdin.write(json.dumps(request).encode())
+    os.close(writing)
+    try:
+        assert child.wait(60) in (1, -signal.SIGIO)
+    finally:
+        child.kill()
+
+
+# ------------------------------------------------------------------ other users of the machine
+
+
+def stranger(port: int) -> socket.socket:
+    """A connection that never shows the token."""
+    found = socket.create_connection(("127.0.0.1", port), timeout=30)
+    found.sendall(b"GET /x/ HTTP/1.1\r\n")
+    return found
+
+
+def ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_many_connections_without_the_token_do_not_keep_the_owner_out(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(visitors, "MOST", 4)
+    with server(trace) as port, contextlib.ExitStack() as opened:
+        strangers = [opened.enter_context(stranger(port)) for _ in range(12)]
+        assert ask(port, {"kind": "schema"})[0]["schema"]
+        assert all(map(ended, strangers[:8]))
+        assert len(visitors._strangers) <= 4
+    assert eventually(lambda: not visitors._strangers)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_connection_has_little_time_to_show_the_token_and_then_all_it_wants(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(trace) as port:
+        owner = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        owner.request("GET", f"/{TOKEN}/")
+        assert owner.getresponse().read()
+        monkeypatch.setattr(visitors, "SECONDS", 0.05)
+        with stranger(port) as late:
+            assert ended(late)
+        used = owner.sock
+        owner.request("GET", f"/{TOKEN}/")
+        assert owner.getresponse().status == 200
+        assert owner.sock is used
+        owner.close()
+
+
+def test_the_browser_is_told_the_address_by_a_file_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its command line is seen by every user of the machine."""
+    from schedscope.cli import view
+
+    seen: list[str] = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", seen.append)
+    address = f"http://127.0.0.1:1/{TOKEN}/#view=1-2"
+    with view._opened(address):
+        assert eventually(lambda: seen)
+        assert TOKEN not in seen[0]
+        page = Path(seen[0].removeprefix("file://"))
+        assert page.stat().st_mode & 0o777 == 0o600
+        assert address in page.read_text()
+    assert not page.exists()
+
+
 def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Path) -> None:
     """The second door: whatever SQL may learn to say, the plan shows what it reads."""
-    from schedscope.timelines import sql
-
     pl.DataFrame({"secret": [1]}).write_parquet(tmp_path / "x.parquet")
     pl.DataFrame({"secret": [1]}).write_csv(tmp_path / "x.csv")
     for lazy in (pl.scan_parquet(tmp_path / "x.parquet"), pl.scan_csv(tmp_path / "x.csv")):
@@ -361,7 +547,8 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     questions = Questions(trace)
     rows = [{"at": 5, "lane": "cpu:0", "text": "é <b>"}, {"at": 7, "lane": None, "text": ""}]
     assert questions.reply({"kind": "notes", "rows": rows})[0]["rows"] == rows
-    path = tmp_path / "linux-ftrace-mixed.notes.json"
+    assert trace.path is not None
+    path = trace.path.with_suffix(".notes.json")
     assert json.loads(path.read_text("utf-8")) == rows
     # A part of the trace, opened anew, has the same.
     again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
@@ -372,6 +559,20 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(StorageError, match="holds no notes"):
         Questions(trace)
+
+
+def test_notes_are_not_written_through_a_link(tmp_path: Path) -> None:
+    """Somebody else put one where they are written before they are complete."""
+    questions = Questions(ss.open(FIXTURE, cache=tmp_path))
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "linux-ftrace-mixed.notes.json"
+    path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to(victim)
+    rows = [{"at": 5, "lane": None, "text": "note"}]
+    questions.reply({"kind": "notes", "rows": rows})
+    assert victim.read_text() == "mine"
+    assert json.loads(path.read_text("utf-8")) == rows
+    assert not path.is_symlink()
 
 
 def test_a_trace_without_events_can_be_asked() -> None:
@@ -445,6 +646,44 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> 
     assert told == "Ctrl-C ends it."
     with pytest.raises(ConnectionRefusedError):
         http_of(int(port), "GET", "/")
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("garbage", "expected a time as tables print it, as in 2.5, or a time of day"),
+        ("-1", "expected a time as tables print it"),
+        ("5.2", "expected a time from 0.000000 s to 1.661549 s"),
+        ("view=2", "expected view=BEGIN-END in ns"),
+        ("12:61", "is not a time of day"),
+    ],
+)
+@pytest.mark.parametrize("command", ["view --no-browser", "timeline -o T", "report -o T"])
+def test_a_time_that_is_none_is_refused(
+    command: str, at: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = command.replace("T", str(tmp_path / "page.html")).split()
+    if name != "view" and at.startswith("view="):
+        said = "expected a time as tables print it"
+    words = [name, str(FIXTURE), *options, "--at", at, "--cache", str(tmp_path.parent / "cache")]
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_time_as_it_is_printed_is_what_is_shown_first(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURE, cache=tmp_path)
+    for text in ("0.9", "0.900000 s", "900ms"):
+        assert view_at(trace, text) == "view=800000000-1000000000"
+    assert view_at(trace, "0") == "view=0-100000000"
+    at = trace.time_of_day(trace.origin + 900_000_000)
+    assert at is not None
+    view = view_at(trace, at.isoformat(sep=" "))
+    assert abs(int(view.split("=")[1].split("-")[0]) - 800_000_000) < 2_000_000
+    assert view_at(trace, "#view=1-2&select=u3@1") == "view=1-2&select=u3@1"
 
 
 def test_two_servers_have_different_tokens(tmp_path: Path) -> None:

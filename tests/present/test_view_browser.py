@@ -28,7 +28,7 @@ from schedscope.present.headline import gaps
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.lanes import STATES
-from schedscope.timelines.places import places
+from schedscope.timelines.places import listed, places
 from schedscope.timelines.threads import as_rows, thread_list
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +86,9 @@ def settled(browser: Any) -> dict[str, Any]:
 
 
 def visit(browser: Any, address: str) -> Any:
+    """All of the trace, unless the address says which part."""
     browser.open("about:blank")
-    browser.open(address)
+    browser.open(address if "#" in address else f"{address}#view=all")
     browser.wait("document.querySelector('canvas')?.timeline")
     settled(browser)
     return browser
@@ -862,12 +863,13 @@ def test_two_traces_are_stretched_and_their_differences_marked(
         browser.wait(f"!location.hash.includes('match=') && !{both}[0].picture.match")
 
 
-def test_notes_stay_with_the_trace(page: Any, address: str, cache: Path) -> None:
+def test_notes_stay_with_the_trace(page: Any, address: str, trace: ss.Trace) -> None:
     page.key("b")
     page.wait("document.activeElement.matches('.sst-notes input')")
     type_text(page, "here <b>it</b> began")
     enter(page)
-    path = cache / "linux-ftrace-mixed.notes.json"
+    assert trace.path is not None
+    path = trace.path.with_suffix(".notes.json")
     # The page may close at once.
     page.open("about:blank")
     end = time.monotonic() + PATIENCE
@@ -898,6 +900,17 @@ def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.T
     page.run("document.querySelector('.sst-body textarea').value = 'select * from read_csv(1)'")
     press(page, "run")
     page.wait("document.querySelector('.sst-body [role=alert]')?.innerText.includes('read_csv')")
+
+
+def test_a_query_can_be_cancelled(page: Any) -> None:
+    page.key("q")
+    page.wait(f"document.querySelectorAll('.sst-schema details').length === {len(TABLES)}")
+    endless = "SELECT 1" + " UNION ALL SELECT 1" * 500
+    page.run(f"document.querySelector('.sst-body textarea').value = '{endless}'")
+    press(page, "run")
+    page.wait("document.querySelector('.sst-body p button:not(.sst-acts button)')")
+    press(page, "cancel")
+    page.wait("document.querySelector('.sst-body [role=alert]')?.innerText === 'cancelled'")
 
 
 def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> None:
@@ -951,6 +964,21 @@ def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
     own = re.compile(r"about:|data:|(blob:)?http://127\.0\.0\.1:\d+/")
     strange = [url for url in page.fetched if not own.match(url)]
     assert strange == []
+
+
+def test_it_opens_where_the_first_finding_is_worst(
+    browser: Any, address: str, trace: ss.Trace
+) -> None:
+    browser.open("about:blank")
+    browser.open(address)
+    browser.wait(f"{HANDLE}?.picture.selection")
+    state = settled(browser)
+    first = listed(trace)[0]
+    assert state["selection"]["lane"] == first["lane"]
+    shown = [state["first"] * state["scale"], (state["first"] + state["bins"]) * state["scale"]]
+    assert shown == pytest.approx(first["shown"], abs=2 * state["scale"])
+    assert f"Finding 1 of {len(listed(trace))}" in state["note"]
+    assert "Findings" in browser.run(PANEL)
 
 
 def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: Path) -> None:

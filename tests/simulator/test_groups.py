@@ -440,7 +440,7 @@ def test_threads_in_no_group_get_one_of_their_own() -> None:
     [
         (["--quota", "/nobody=50%"], "no control group '/nobody'"),
         (["--quota", "nobody=50%"], "no thread 'nobody'"),
-        (["--quota", "/web=0"], "quota '0' of /web"),
+        (["--quota", "/web=0"], "quota '0' of '/web'"),
         (["--quota", "/web=0%"], "1 ms or more in each period"),
         (["--quota", "/web=50%", "--quota", "/web=60%"], "one of them"),
         (["--quota", "/web=5ms/2s"], "a period from 1 ms to 1 s"),

@@ -16,7 +16,8 @@ from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.fidelity import fidelity
-from schedscope.simulator.replay import recorded_policy, replay
+from schedscope.simulator.recorded_scheduler import policy_asked, recorded_policy
+from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
@@ -49,6 +50,11 @@ def test_a_family_stands_for_its_newest_preset() -> None:
         ({"release": "14.2-RELEASE", "scheduler": {"name": "ULE"}}, "ule", "ule-14"),
         ({"release": "14.2-RELEASE", "scheduler": {"name": "4BSD"}}, "4bsd", "4bsd"),
         ({"scheduler": {"name": "bfs"}}, "bfs", "bfs"),
+        ({"scheduler": {"name": "sched_ext:simple"}, "release": "6.18.2"}, "scx-simple", None),
+        ({"scheduler": {"name": "eevdf-6.99"}}, "eevdf", None),
+        ({"release": "2.6.22.19"}, "o1", "o1"),
+        ({"release": "14.2-RELEASE", "os": "FreeBSD"}, "ule", "ule-14"),
+        ({}, "eevdf", None),
     ],
 )
 def test_the_policy_is_that_of_the_recorded_kernel(
@@ -57,6 +63,53 @@ def test_the_policy_is_that_of_the_recorded_kernel(
     found = recorded_policy(of(**info))
     assert ss.policies().filter(name=found)["family"].item() == family
     assert policy is None or found == policy
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"release": "6.18.2", "scheduler": {"name": "sched_ext:tango"}},
+        {"release": "6.18.2", "scheduler": {"name": "eevdf-tango"}},
+        {"scheduler": {"name": "tango"}},
+        {"release": "2.4.37"},
+        {"os": "NetBSD", "release": "10.1"},
+    ],
+)
+def test_a_scheduler_without_a_model_is_refused(info: dict[str, Any]) -> None:
+    trace = of(**info)
+    with pytest.raises(
+        UsageError, match="of which there is no model; expected a scheduler that is"
+    ):
+        recorded_policy(trace)
+    assert policy_asked(trace, "rr") == "rr"
+
+
+def test_a_trace_of_a_scheduler_without_a_model_is_replayed_under_one_that_is_named() -> None:
+    real = simulate(ss.workload.hogs(2, time="20ms"), policy="rr", cpus=1)
+    names = ("switches", "wakeups", "threads", "states", "waits")
+    trace = Trace.from_tables(
+        {name: getattr(real, name).collect() for name in names},
+        {"ncpu": 1, "window": list(real.window), "scheduler": {"name": "sched_ext:tango"}},
+    )
+    for ask in (simulate, fidelity, lambda one: ss.whatif(one, set_nice={"hog-0": 5})):
+        with pytest.raises(UsageError, match="'sched_ext:tango', of which there is no model"):
+            ask(trace)
+    assert fidelity(trace, policies=["rr"])["wait_p50_ratio"].to_list() == [None, 1]
+    assert simulate(trace, policy="rr").duration == real.duration
+
+
+def test_the_name_of_a_family_means_the_recorded_kernels_own() -> None:
+    known = of(release="6.18.3", scheduler={"name": "eevdf"})
+    assert policy_asked(known, "eevdf") == "eevdf-6.18"
+    assert policy_asked(known, "eevdf-6.6") == "eevdf-6.6"
+    assert policy_asked(known, "cfs") == resolve("cfs")
+    assert policy_asked(of(release="6.18.3", scheduler="sched_ext:tango"), "eevdf") == "eevdf-6.18"
+    # A kernel that is older than all of them has none of its own.
+    assert policy_asked(of(release="5.10.0"), "eevdf") == resolve("eevdf")
+    assert policy_asked(of(scheduler="eevdf-6.12"), "eevdf") == "eevdf-6.12"
+    trace = ss.open(FIXTURES / "linux-slice-default-1.capture")
+    assert simulate(trace, policy="eevdf").metadata("scheduler", "name") == "eevdf-6.18"
+    assert fidelity(trace, policies=["eevdf"])["against"].to_list() == ["real", "eevdf-6.18"]
 
 
 def test_simulate_and_fidelity_say_the_same_of_a_trace() -> None:
@@ -216,7 +269,7 @@ def test_a_real_host_fits_on_fewer_cpus(capsys: pytest.CaptureFixture[str]) -> N
     assert simulate(ss.open(path), cpus=1).ncpu == 1
     pinned = str(FIXTURES / "linux-slice-default-1.capture")
     assert main(["simulate", pinned, "--cpus", "1"]) == 2
-    assert "hog-1 may run only on CPUs 1" in capsys.readouterr().err
+    assert "'hog-1' may run only on CPUs 1" in capsys.readouterr().err
 
 
 def self_timed() -> Workload:

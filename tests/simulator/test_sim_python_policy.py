@@ -126,6 +126,8 @@ def test_slips_in_the_call_are_told() -> None:
         {"seed": -1},
         {"seed": 1.5},
         {"until": -5},
+        {"until": 6_000_000_000},
+        {"until": 1.5},
         {"max_events": 0},
         {"max_events": 1.5},
     ):

@@ -90,6 +90,7 @@ def test_a_limit_ends_the_run_and_says_so(words: tuple[str, str], ended: str) ->
     assert f"the simulation ended at its {ended}, not with its workload" in ran.stdout
 
 
+@pytest.mark.release
 def test_a_million_threads_end() -> None:
     ran = simulate("hogs:1000000,time=1us", "--policy", "rr", "--cpus", "64")
     assert ran.returncode == 0, ran.stderr

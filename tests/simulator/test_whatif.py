@@ -18,8 +18,9 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.change import _slice
 from schedscope.simulator.run import simulate
 from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import BOUND, REFUSED, AsItWas, Asked, combine
-from schedscope.simulator.whatif_ranges import APART, BRIEF, of_change
+from schedscope.simulator.whatif import AsItWas, Asked, combine
+from schedscope.simulator.whatif_ranges import APART, of_change
+from schedscope.simulator.whatif_verdicts import BOUND, BRIEF, REFUSED
 from schedscope.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -67,7 +68,7 @@ def test_a_range_holds_what_recordings_differ_by(hogs: Trace) -> None:
 
 @pytest.mark.parametrize(
     ("recorded", "replayed", "off"),
-    [(40 * MS, 10 * MS, 4), (10 * MS, 40 * MS, 4), (BRIEF // 4, BRIEF, 1), (None, None, 1)],
+    [(15 * MS, 10 * MS, 1.5), (10 * MS, 15 * MS, 1.5), (BRIEF // 4, BRIEF, 1), (None, None, 1)],
 )
 def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
     recorded: int | None, replayed: int | None, off: float
@@ -78,13 +79,155 @@ def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
     was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=MS)
     asked = Asked(was, [{"web": again}])
     then = one(combine([asked], "comm"), "web", "changed")
-    assert (then["replay_error"], then["verdict"]) == (1, "good")
+    said = "doubtful" if off > BOUND else "good"
+    assert (then["replay_error"], then["verdict"], then["wait_p99_verdict"]) == (1, said, said)
+    assert then["waiting_verdict"] == then["cpu_time_verdict"] == "good"
     if replayed is None:
         assert then["wait_p99_high"] is None
         return
     wide = math.exp(math.hypot(math.log(off), 1.645 * APART["wait_p99"]))
     assert then["wait_p99_high"] == pytest.approx(replayed * wide, abs=2)
     assert then["wait_p99_low"] == pytest.approx(replayed / wide, abs=2)
+
+
+@pytest.mark.parametrize("figure", ["n_waits", "wait_p50", "wait_p99"])
+def test_a_figure_that_is_far_off_is_refused_although_the_sums_are_right(figure: str) -> None:
+    usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 300, "waiting": 500 * MS}
+    usual |= {"wait_mean": 2 * MS, "wait_p50": MS, "wait_p99": 9 * MS}
+    was = AsItWas({"web": 1}, {"web": usual}, [{"web": usual | {figure: 3 * usual[figure]}}], MS)
+    then = one(combine([Asked(was, [{"web": usual}])], "comm"), "web", "changed")
+    assert then["verdict"] == "doubtful"
+    assert (then[f"{figure}_verdict"], then[figure]) == ("refused", None)
+    assert then["waiting_verdict"] == "good"
+    assert then["waiting_low"] < then["waiting"] == 500 * MS < then["waiting_high"]
+    if figure == "wait_p99":
+        assert then["wait_p99_high"] is None
+
+
+def of_quota(recorded: int | None, replayed: int, **more: Any) -> dict[str, Any]:
+    """The row of a change of a quota that had these parts (ms) of 100 ms of waiting."""
+    usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 100 * MS}
+    usual |= {"wait_mean": 2 * MS, "wait_p50": MS, "wait_p99": 9 * MS}
+    shares = [
+        {"web": {"known": 100 * MS, "behind": 0, "throttled": None if of is None else of * MS}}
+        for of in (recorded, replayed)
+    ]
+    was = AsItWas({"web": 1}, {"web": usual}, [{"web": usual}], MS, (shares[0], shares[1]))
+    asked = Asked(was, [{"web": usual}], "throttled", **more)
+    return one(combine([asked], "comm"), "web", "changed")  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "replayed", "error", "verdict"),
+    [
+        (50, 48, 1.04, "good"),
+        (60, 45, 1.375, "doubtful"),  # what is left: 40 and 55
+        (14, 81, 86 / 19, "refused"),
+        (90, 97, 1.08, "good"),  # less than a tenth counts as a tenth
+        (97, 60, 4, "refused"),
+    ],
+)
+def test_a_quota_that_explains_other_waits_in_the_replay_is_no_answer(
+    recorded: int, replayed: int, error: float, verdict: str
+) -> None:
+    """The sums of waiting are the same: the errors in what it consists of cancel."""
+    row = of_quota(recorded, replayed)
+    assert (row["replay_error"], row["verdict"]) == (1, verdict)
+    if max(recorded, replayed) / min(recorded, replayed) < error:
+        assert row["cause_error"] == pytest.approx(error, rel=0.01)
+    assert (row["cause"], row["cause_recorded"]) == ("throttled", recorded / 100)
+    assert (row["waiting"] is None) == (verdict == "refused")
+
+
+def test_a_quota_of_which_the_recording_does_not_say_when_it_acted_is_doubtful() -> None:
+    row = of_quota(None, 50)
+    assert (row["cause"], row["cause_error"], row["verdict"]) == ("throttled", None, "doubtful")
+
+
+@pytest.mark.parametrize(
+    ("mean", "p99", "verdict", "tail"),
+    [
+        (2 * MS, 9 * MS, "good", "good"),
+        (1 * MS, 4 * MS, "good", "good"),  # quieter times
+        (5 * MS, 9 * MS, "refused", "refused"),
+        (2 * MS, 30 * MS, "doubtful", "refused"),
+    ],
+)
+def test_an_answer_is_tested_on_the_recordings_own_times_without_the_quota(
+    mean: int, p99: int, verdict: str, tail: str
+) -> None:
+    tested = {"web": {"n": 100, "mean": mean, "p99": p99}}
+    row = of_quota(50, 50, tested=tested)
+    assert (row["tested_on"], row["tested_mean"], row["tested_p99"]) == (100, mean, p99)
+    assert (row["verdict"], row["wait_p99_verdict"]) == (verdict, tail)
+
+
+@pytest.fixture(scope="module")
+def limited() -> Trace:
+    """Two workers in a group that may have 50 ms in each 100 ms, and a hog on the CPU of one: the
+    workers want 160 ms at once, and from 1 s on 2 ms in every 10."""
+    b = Builder()
+    group = b.group("/web", quota="50ms")
+    for n in range(2):
+        worker = b.thread(f"worker-{n}", group=group, cpus=str(n)).run("80ms").wait_until("1s")
+        for k in range(60):
+            worker.run("1ms").wait_until(f"{1000 + 10 * (k + 1)}ms")
+    b.thread("hog", cpus="0").run("1500ms")
+    return simulate(b.workload(), policy="eevdf-6.12", cpus=2, until="2s")
+
+
+def test_a_simulated_trace_says_when_its_quota_held_a_group_back(
+    limited: Trace, tmp_path: Path
+) -> None:
+    limited.to_sched(tmp_path / "limited.sched")
+    for trace in (limited, ss.open(tmp_path / "limited.sched")):
+        (group,) = [one for one in trace.info["groups"] if one["cgroup"] == "/web"]
+        assert (group["n_periods"], group["n_throttled"]) == (16, 3)
+        parts = {row["comm"]: row for row in ss.wait_breakdown(trace, by="comm").to_dicts()}
+        # Alone on its CPU, it waits for nothing but the quota.
+        alone = parts["worker-1"]
+        assert alone["throttled"] == alone["wait"] > 100 * MS
+        assert alone["evidence"] == "quota accounting"
+        assert parts["worker-0"]["throttled"] > 100 * MS
+        assert parts["hog"]["throttled"] == 0
+
+
+def test_a_quota_that_is_taken_away_is_tested_on_the_times_in_which_it_did_not_act(
+    limited: Trace,
+) -> None:
+    frame = ss.whatif(limited, quota={"/web": "none"}, by="name", replays=1)
+    row = one(frame, "worker-*", "changed")
+    assert (row["verdict"], row["cause"], row["cause_error"]) == ("good", "throttled", 1)
+    assert row["tested_on"] >= 100
+    assert row["tested_mean"] < row["wait_mean"]
+    assert one(frame, "hog", "changed")["tested_on"] is None
+    (said,) = [note for note in ss.whatif_notes(limited, frame) if note.startswith("tested on")]
+    assert "'worker-*' at times without throttling" in said
+    assert said.endswith("no more than predicted")
+    more = ss.whatif(limited, quota={"/web": "80ms/100ms"}, by="name", replays=1)
+    assert one(more, "worker-*", "changed")["tested_on"] is None
+
+
+def test_notes_say_why_a_quota_is_no_answer(limited: Trace) -> None:
+    frame = ss.whatif(limited, quota={"/web": "none"}, by="name", replays=1)
+    mine = (pl.col("name") == "worker-*") & (pl.col("configuration") == "changed")
+    refused = (
+        pl.when(mine).then(pl.lit("refused")).otherwise("verdict").cast(frame["verdict"].dtype)
+    )
+    cause = frame.with_columns(
+        verdict=refused,
+        cause_error=pl.when(mine).then(4.5),
+        cause_recorded=pl.when(mine).then(0.14),
+        cause_replayed=pl.when(mine).then(0.81),
+    )
+    assert ss.whatif_notes(limited, cause)[0] == (
+        "refused, because times in which the quota was used up make up 14.0 % of the waiting in the"
+        " recording and 81.0 % in its replay: 'worker-*'"
+    )
+    tested = frame.with_columns(verdict=refused, test_error=pl.when(mine).then(4.2))
+    found = [note for note in ss.whatif_notes(limited, tested) if note.startswith("refuted by")]
+    assert len(found) == 1
+    assert found[0].endswith("4.2x what is predicted on average")
 
 
 @pytest.mark.parametrize("replayed", [300_000, 0])
@@ -193,7 +336,7 @@ def test_a_tail_that_is_far_off_is_named_although_the_sums_are_right() -> None:
     assert not any(said in note for note in ss.whatif_notes(real, frame))
     off = frame.with_columns(p99_error=pl.lit(BOUND + 0.1))
     (note,) = [note for note in ss.whatif_notes(real, off) if said in note]
-    assert note.endswith(f"{BOUND:g}x: {service} (1.4x)")
+    assert note.endswith(f"{BOUND:g}x: {service!r} (1.4x)")
     # What is refused has no percentile.
     none = off.with_columns(verdict=pl.lit("refused", pl.Enum(["good", "doubtful", "refused"])))
     assert not any(said in note for note in ss.whatif_notes(real, none))
@@ -221,7 +364,7 @@ def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture
     words = ["whatif", path, "--set-nice", "hog-1=10", "--replays", "2"]
     assert main([*words, "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["change"] == ["hog-1 at nice 10"]
+    assert answer["change"] == ["'hog-1' at nice 10"]
     assert any("autogroup" in note for note in answer["notes"])
     rows = {(r["comm"], r["configuration"]): r for r in answer["rows"]}
     assert rows["hog-1", "changed"]["wait_p99"] > 2 * rows["hog-1", "replayed"]["wait_p99"]
@@ -507,9 +650,9 @@ def test_added_load_is_in_a_group_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"set_class": {"web": "fifo"}}, "class 'fifo' of web"),
-        ({"set_class": {"web": "fifo:100"}}, "class 'fifo:100' of web"),
-        ({"set_class": {"web": "batch:3"}}, "class 'batch:3' of web"),
+        ({"set_class": {"web": "fifo"}}, "class 'fifo' of 'web'"),
+        ({"set_class": {"web": "fifo:100"}}, "class 'fifo:100' of 'web'"),
+        ({"set_class": {"web": "batch:3"}}, "class 'batch:3' of 'web'"),
         ({"set_class": {"nobody": "idle"}}, "no thread 'nobody'"),
         ({"set_class": {"web": "rr:5"}, "policy": "4bsd"}, "a policy with that class"),
         ({"set_class": {"web": "idle", "w*": "fair"}}, "is given class"),

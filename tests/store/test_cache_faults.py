@@ -56,6 +56,7 @@ def only_the_copy_is_there(source: Path) -> None:
 
 
 @pytest.mark.parametrize("refresh", [(), ("refresh",)])
+@pytest.mark.release
 def test_ten_at_once_all_get_the_answer(source: Path, refresh: tuple[str, ...]) -> None:
     """Whoever wins; with `refresh` each replaces what another made while a third reads it."""
     running = [ask(source, *refresh) for _ in range(10)]
@@ -67,6 +68,7 @@ def test_ten_at_once_all_get_the_answer(source: Path, refresh: tuple[str, ...]) 
     only_the_copy_is_there(source)
 
 
+@pytest.mark.release
 def test_killed_at_any_time_leaves_nothing_that_the_next_does_not_clear_away(
     source: Path,
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 import schedscope as ss
 from schedscope import cache
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.in_use import Lease
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -175,14 +176,66 @@ def test_sources_of_one_name_do_not_share_the_users_cache(tmp_path: Path, home: 
 def test_an_explicit_cache_folder_is_made_and_used(source: Path, tmp_path: Path) -> None:
     place = tmp_path / "deep" / "cache"
     folder = cache.find_or_build(source, Converter(source), folder=place)
-    assert folder == place / "trace.dat.sched"
+    assert folder.parent == place
+    assert folder.name.endswith("-trace.dat.sched")
     assert not (source.parent / "trace.dat.sched").exists()
+
+
+def test_sources_of_one_name_do_not_share_a_chosen_cache_folder(tmp_path: Path) -> None:
+    sources = [tmp_path / name / "trace.dat" for name in ("a", "b")]
+    for source in sources:
+        source.parent.mkdir()
+        source.write_text(source.parent.name)
+    converters = [Converter(source) for source in sources]
+    for _ in range(2):
+        for source, convert in zip(sources, converters, strict=True):
+            folder = cache.find_or_build(source, convert, folder=tmp_path / "cache")
+            assert (folder / "waits.parquet").read_text() == source.parent.name
+    assert [convert.calls for convert in converters] == [1, 1]
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["beside the source", "a chosen folder"])
+def test_a_copy_that_an_open_trace_uses_is_not_replaced(
+    source: Path, tmp_path: Path, chosen: bool
+) -> None:
+    place = tmp_path / "cache" if chosen else None
+    versions = []
+    leases = []
+    for text in ("one", "two", "three"):
+        source.write_text(text)
+        folder = cache.find_or_build(source, Converter(source), folder=place)
+        leases.append(Lease(folder))
+        versions.append(folder)
+        again = Converter(source)
+        assert cache.find_or_build(source, again, folder=place) == folder
+        assert not again.calls
+    read = [(folder / "waits.parquet").read_text() for folder in versions]
+    assert read == ["one", "two", "three"]
+    leases.clear()
+    source.write_text("four")
+    assert cache.find_or_build(source, Converter(source), folder=place) == versions[0]
+    assert [folder.exists() for folder in versions] == [True, False, False]
+
+
+def test_a_trace_that_was_opened_can_be_read_when_its_source_was_recorded_again(
+    tmp_path: Path,
+) -> None:
+    capture = tmp_path / "web.capture"
+    shutil.copytree(FIXTURES / "linux-bpftrace.capture", capture)
+    before = ss.open(capture)
+    expected = ss.open(FIXTURES / "linux-bpftrace.capture", cache=tmp_path / "c").events
+    shutil.rmtree(capture)
+    shutil.copytree(FIXTURES / "linux-dtrace.capture", capture)
+    after = ss.open(capture)
+    assert ss.latency(before, by="all")["n"][0] != ss.latency(after, by="all")["n"][0]
+    assert before.events == expected
 
 
 def test_an_explicit_cache_folder_with_something_else_in_the_way(
     source: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "trace.dat.sched").write_text("mine")
+    cache.find_or_build(source, Converter(source), folder=tmp_path).rename(tmp_path / "aside")
+    (tmp_path / cache._distinct(source, "trace.dat.sched")).write_text("mine")
     with pytest.raises(UsageError, match="not a converted copy"):
         cache.find_or_build(source, Converter(source), folder=tmp_path)
 

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use _native::convert::convert;
-use _native::decode::Options;
-use _native::encode::synthetic::Machine;
-use _native::encode::tracedat::{Settings, Writer};
-use _native::store::{MemoryStore, ParquetStore, Scan, Source, Store};
+use schedscope_trace::convert::convert;
+use schedscope_decode::Options;
+use schedscope_encode::synthetic::Machine;
+use schedscope_encode::tracedat::{Settings, Writer};
+use schedscope_trace::store::{MemoryStore, ParquetStore, Scan, Source, Store};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
@@ -70,7 +70,7 @@ fn ours(folder: &Path, table: &str, names: &[&str]) -> Result<Vec<RecordBatch>> 
     let scan = Scan::open(folder, table, &names)?.ok_or("not a file of ours")?;
     let batches = Source::Stored(&scan)
         .unchecked()
-        .collect::<_native::error::Result<_>>();
+        .collect::<schedscope_ground::error::Result<_>>();
     Ok(batches?)
 }
 

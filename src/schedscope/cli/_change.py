@@ -58,7 +58,10 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         help="add N threads that want a CPU all the time: load-0, ...; other changes may name them",
     )
     change.add_argument(
-        "--policy", metavar="NAME", help="another policy; a family's name means its newest policy"
+        "--policy",
+        metavar="NAME",
+        help="another policy; a family's name means the recorded kernel's own, else its newest;"
+        " file.py:Class is one of your own",
     )
     change.add_argument(
         "--set",

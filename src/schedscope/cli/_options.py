@@ -354,7 +354,7 @@ def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
         hint = f"did you mean {close}?"
     elif len(_given(args)) > 1:
         hint = "a thread must match every option; an option given twice selects more"
-    return "a thread that the trace has", hint
+    return "", hint
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -430,6 +430,45 @@ def add_external(parser: argparse.ArgumentParser) -> None:
         help="external wakeups: after a sleep of the recorded length (relative, the default), or at"
         " the recorded time (absolute)",
     )
+
+
+def add_others(parser: argparse.ArgumentParser) -> None:
+    """`--others`: how the threads that a replay leaves out take their CPU time."""
+    parser.add_argument(
+        "--others",
+        choices=("occupy", "compete", "drop"),
+        help="with threads selected: the other threads take the CPU time that they took, before all"
+        " fair threads (occupy) or as one of them (compete), or take none (drop); default: occupy"
+        " or compete, whichever replays the recorded configuration more closely",
+    )
+
+
+_OTHERS = {
+    "occupy": "take the CPU time that they took, before all fair threads",
+    "compete": "take the CPU time that they took, as fair threads do",
+    "drop": "take no CPU time",
+}
+
+
+def others_taken(args: argparse.Namespace, taken: str) -> list[str]:
+    """A line on what a replay makes of the threads that were not selected."""
+    if not selects_threads(args):
+        return []
+    why = "as asked" if args.others else "closer to the recording"
+    return [f"other threads: {_OTHERS[taken]} (--others {taken}, {why})"]
+
+
+def seconds(text: str) -> str:
+    """A length of time as a bare number of seconds; a number without a unit stays as it is.
+
+    >>> seconds("10"), seconds("10s"), seconds("2m"), seconds("250ms")
+    ('10', '10', '120', '0.25')
+    """
+    from schedscope.units import nanoseconds
+
+    if not text.strip() or not text.strip()[-1].isalpha():
+        return text
+    return f"{nanoseconds(text) / 1e9:.9f}".rstrip("0").rstrip(".")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from typing import TextIO
 
 from schedscope import units
 from schedscope.errors import StorageError
+from schedscope.outputs import whole
 from schedscope.present.answer import Answer, Facts
 from schedscope.present.text_table import HeadingLine
 
@@ -62,6 +63,12 @@ def say(*lines: str, keep: str = "") -> None:
 def say_json(document: object) -> None:
     """Write a JSON document to stdout."""
     text = json.dumps(document, ensure_ascii=False, indent=1, default=str)
+    _write(_UNSEEN.sub(_json_escape, text) + "\n")
+
+
+def say_json_line(document: object) -> None:
+    """Write a JSON document to stdout as one line, for what never ends."""
+    text = json.dumps(document, ensure_ascii=False, default=str)
     _write(_UNSEEN.sub(_json_escape, text) + "\n")
 
 
@@ -150,13 +157,10 @@ def _write(text: str) -> None:
     sys.stdout.write(_encodable(text, sys.stdout))
 
 
-def write_whole(target: Path, text: str) -> None:
+def write_whole(target: Path, text: str, sources: Iterable[Path]) -> None:
     """All of it or nothing: a page cut off by a full disk would look complete."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
+        with whole(target, sources) as made:
+            made.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)

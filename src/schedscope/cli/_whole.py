@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from importlib import import_module
 
-from schedscope.errors import UsageError
+from schedscope.extras import missing
 
 _FILES = (
     "input",
@@ -50,11 +50,7 @@ def completion(commands: Mapping[str, str], description: str, shell: str) -> str
     try:
         import shtab
     except ImportError as error:
-        raise UsageError(
-            "shell completion needs shtab, which is not installed",
-            "the extra `completion`",
-            "pip install 'schedscope[completion]'",
-        ) from error
+        raise missing("shtab") from error
     parser = whole_parser(commands, description, completes_files=True)
     text: str = shtab.complete(parser, shell=shell)
     return text

@@ -15,7 +15,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
@@ -110,8 +110,6 @@ def run(args: argparse.Namespace) -> Answer:
         totals = affinity(trace, [], where=where)
         about["all"] = totals.to_dicts()
         head.append(_totals(totals))
-    rows = frame.height
-    about["rows_in_all"] = rows
     shown = frame.head(args.top) if args.top else frame
     worded = _labelled(shown) if args.returns else shown
     return Answer(
@@ -119,7 +117,7 @@ def run(args: argparse.Namespace) -> Answer:
         _columns(args, worded, by, trace.origin),
         about=about,
         head=[*head, ""],
-        notes=[] if args.returns else more(rows - shown.height),
+        rows_in_all=frame.height,
         shown=worded,
     )
 

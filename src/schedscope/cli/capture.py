@@ -4,14 +4,13 @@ Runs the capture program of `schedscope collectors` with the same options, and
 converts and summarises what it wrote. Without a COMMAND it records until
 Ctrl-C, or for -d SECONDS. The exit code is COMMAND's; 125 if the capture itself
 failed, 126 or 127 if COMMAND cannot be run or found. Recording needs root; under
-sudo, COMMAND and the summary run as the invoking user.
+sudo, doas or pkexec, COMMAND and the summary run as the invoking user.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import pwd
 import shlex
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from typing import NoReturn
 
 from schedscope.cli import _options, _output
 from schedscope.errors import SchedscopeError, StorageError
+from schedscope.invoking_user import invoking_user, run_as
 
 NAME = "capture"
 GROUP = "record"
@@ -51,7 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RECORDER",
         help="ftrace, perf, bpftrace, dtrace (default: the best)",
     )
-    parser.add_argument("-d", "--duration", metavar="SECONDS", help="record at most this long")
+    parser.add_argument(
+        "-d",
+        "--duration",
+        metavar="TIME",
+        type=_options.seconds,
+        help="record at most this long: seconds, or with a unit, as in 2m",
+    )
     parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")
     parser.add_argument(
         "--with",
@@ -103,8 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pause",
-        metavar="SECONDS",
-        help="shortest time between two snapshots of --until (default: 10)",
+        metavar="TIME",
+        type=_options.seconds,
+        help="shortest time between two snapshots of --until (default: 10s)",
     )
     parser.add_argument(
         "--snapshot", action="store_true", help="ask the running flight recorder for a snapshot"
@@ -254,23 +261,15 @@ def _record(words: list[str]) -> tuple[int, bool]:
 
 
 def _summarise(output: str, args: argparse.Namespace, *more: str) -> int:
-    """Under sudo as the one who called: what is converted lies where that user can write."""
+    """As the user who called: what is converted lies where that user can write."""
     words = [output, "--top", str(args.top), "--format", args.format, *more]
-    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() != 0 or not uid.isdigit() or not gid.isdigit() or uid == "0":
+    if (user := invoking_user()) is None:
         return _summarise_here(output, words)
+    # Without -P, modules would also be looked for in the current folder.
+    command = [sys.executable, "-P", "-m", "schedscope", "latency", *words]
     try:
-        groups = os.getgrouplist(pwd.getpwuid(int(uid)).pw_name, int(gid))
-        home = pwd.getpwuid(int(uid)).pw_dir
-        done = subprocess.run(
-            [sys.executable, "-m", "schedscope", "latency", *words],
-            user=int(uid),
-            group=int(gid),
-            extra_groups=groups,
-            env={**os.environ, "HOME": home},
-            check=False,
-        )
-    except (OSError, KeyError, subprocess.SubprocessError):
+        done = subprocess.run(command, **run_as(user), check=False)
+    except (OSError, subprocess.SubprocessError):
         _output.complain(
             f"{output} is complete; open it as its owner: schedscope latency {shlex.quote(output)}"
         )

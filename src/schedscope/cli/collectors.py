@@ -7,12 +7,12 @@ where its folder is; --bundle writes all of it as one file to copy to a host.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from schedscope.cli import _output
 from schedscope.errors import StorageError, UsageError
+from schedscope.outputs import whole
 
 NAME = "collectors"
 GROUP = "record"
@@ -46,15 +46,12 @@ def run(args: argparse.Namespace) -> int:
     target = Path(args.bundle)
     if target.exists() and not args.force:
         raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.chmod(0o755)
-        partial.replace(target)
+        with whole(target) as made:
+            made.write_text(text, encoding="utf-8")
+            made.chmod(0o755)
     except OSError as error:
         raise StorageError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     _output.say(
         f"wrote {target}; copy it to a host and run it there as root: ./{target.name} --help"
     )

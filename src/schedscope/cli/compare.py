@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> Answer:
     """A row per measure, of all threads and of thread groups."""
     import polars as pl
 
-    from schedscope.analysis.comparison.compare import compare, setting_labels
+    from schedscope.analysis.comparison.compare import compare, setting_labels, thread_groups
 
     if args.settings < 2:
         raise UsageError(f"--settings {args.settings}", "2 or more")
@@ -135,7 +135,10 @@ def run(args: argparse.Namespace) -> Answer:
     shown = frame
     if not args.all:
         shown = frame.filter(pl.col("thread").is_null() | pl.col("verdict").is_in(["more", "less"]))
+    of = thread_groups(traces, args.match, [where_of[id(trace)] for trace in traces])
+    left_out = max(0, of - args.top)
     about = {
+        "thread_groups_in_all": of,
         "settings": {
             label: [headline.about(trace) for trace in runs]
             for label, runs in zip(labels, settings, strict=True)
@@ -149,9 +152,20 @@ def run(args: argparse.Namespace) -> Answer:
         _columns(worded, labels),
         about=about,
         head=[*head, ""],
-        notes=["", *_conclusion(frame, labels, args.confidence, frame.height - shown.height)],
+        notes=[
+            "",
+            *_not_compared(left_out),
+            *_conclusion(frame, labels, args.confidence, frame.height - shown.height),
+        ],
         shown=worded,
     )
+
+
+def _not_compared(left_out: int) -> list[str]:
+    if not left_out:
+        return []
+    groups = units.several(left_out, "more thread group")
+    return [f"not compared: {groups}, which ran and waited less; use a larger --top"]
 
 
 def _unlike(labels: list[str], settings: list[list[Trace]]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -69,10 +69,9 @@ def run(args: argparse.Namespace) -> Answer:
         path = critical_path(trace, until=until, utid=utid)
     sums = path.group_by("kind").agg(n=pl.len(), dur=pl.col("dur").sum()).sort("kind")
     total = int(path["dur"].sum())
-    foot: list[str] = []
     if args.by == "step":
         frame = path if top is None else path.tail(top)
-        foot += more(len(path) - len(frame), "earlier step")
+        rows = len(path)
         shown = frame.with_columns(_ended(frame))
         names = ["ts", "dur", "kind", "comm", "tid", "cpu", "ended"]
     else:
@@ -85,7 +84,6 @@ def run(args: argparse.Namespace) -> Answer:
         )
         rows = len(frame)
         frame = frame[:top]
-        foot += more(rows - len(frame))
         shown = frame
         names = ["comm", "tid", "kind", "dur", "share", "n"]
     text = ", ".join(
@@ -104,7 +102,8 @@ def run(args: argparse.Namespace) -> Answer:
             text,
             "",
         ],
-        notes=foot,
+        rows_in_all=rows,
+        rest=("earlier step" if args.by == "step" else "more row", ""),
         shown=shown,
     )
 

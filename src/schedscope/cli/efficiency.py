@@ -14,7 +14,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -68,9 +68,11 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         shown,
         choose(frame, [*names, "irq_hard?", "irq_soft?"], narrow=narrow),
-        about={**headline.about(trace), "rows_in_all": frame.height},
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
-        notes=[*more(frame.height - shown.height, *LESS_BUSY), *_notes(frame)],
+        notes=_notes(frame),
+        rows_in_all=frame.height,
+        rest=LESS_BUSY,
     )
 
 

@@ -13,7 +13,7 @@ import argparse
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "events"
@@ -50,9 +50,6 @@ def run(args: argparse.Namespace) -> Answer:
         least = _nanoseconds(args.longer_than)
         frame = frame.filter(pl.col("wait") >= least)
     shown = frame[: _options.top(args, 50)]
-    foot = more(len(frame) - len(shown), "later run")
-    if not len(frame):
-        foot.append("no runs for this selection")
     names = ["ts", "cpu", "comm", "tid", "off", "wait", "cause", "waker", "waker_tid", "running"]
     return Answer(
         shown,
@@ -62,9 +59,11 @@ def run(args: argparse.Namespace) -> Answer:
             narrow="waker_tid end cause off waker",
             origin=trace.origin,
         ),
-        about={**headline.about(trace), "rows_in_all": len(frame)},
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
-        notes=foot,
+        notes=[] if len(frame) else ["no runs for this selection"],
+        rows_in_all=len(frame),
+        rest=("later run", ""),
     )
 
 

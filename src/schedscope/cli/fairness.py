@@ -16,7 +16,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -82,16 +82,15 @@ def run(args: argparse.Namespace) -> Answer:
         order = threads.sort("lag", descending=True, maintain_order=True)["utid"][:top]
         shown = order.to_frame().join(frame, on="utid", how="left", maintain_order="left_right")
         names = ["ts", "comm", "tid", "lag", "due", "received", "unknown?"]
-        about["rows_in_all"] = frame.height
+        left_out = units.several(threads.height - order.len(), "more thread")
         return Answer(
             shown,
             choose(shown, names, origin=trace.window[0]),
             about=about,
             head=[*head, ""],
-            notes=[
-                *more(threads.height - order.len(), "more thread", ", with smaller peak lag"),
-                *(f"weights: {note}" for note in notes),
-            ],
+            notes=[f"weights: {note}" for note in notes],
+            rows_in_all=frame.height,
+            rest=f"{left_out}, with smaller peak lag",
         )
     threads = fairness(trace, per=args.per, where=where)
     index = jain_of(threads)
@@ -100,8 +99,7 @@ def run(args: argparse.Namespace) -> Answer:
     everyone = summed(trace, threads, args.by)
     furthest = everyone.sort(pl.col("lag").abs(), descending=True, maintain_order=True)
     frame = furthest[:top].sort("lag", descending=True, maintain_order=True)
-    about["rows_in_all"] = everyone.height
-    foot = more(everyone.height - frame.height, "more row", ", with smaller lag")
+    foot = []
     if unplaced := int(threads["unplaced"].sum()):
         foot.append(f"not included: {units.duration(unplaced)} of waiting on no known queue")
     keys = {"thread": ["comm", "tid"], "process": ["comm", "pid", "threads"]}
@@ -116,6 +114,8 @@ def run(args: argparse.Namespace) -> Answer:
         about=about,
         head=head,
         notes=[*foot, *(f"weights: {note}" for note in notes)],
+        rows_in_all=everyone.height,
+        rest=("more row", ", with smaller lag"),
     )
 
 

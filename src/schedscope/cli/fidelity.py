@@ -27,7 +27,7 @@ from schedscope.present.headline import COMPLETE, gaps, headline
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.simulator.replay import Replay
 
 NAME = "fidelity"
 GROUP = "simulate"
@@ -70,12 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="costs as in `simulate` (default: those measured in the trace)",
     )
     _options.add_selection(parser, what="these threads replayed and compared")
-    parser.add_argument(
-        "--others",
-        choices=("occupy", "compete", "drop"),
-        help="with threads selected: the other threads take the CPU time that they took, before all"
-        " fair threads (occupy, the default) or as one of them (compete), or are left out (drop)",
-    )
+    _options.add_others(parser)
     _options.add_external(parser)
     parser.add_argument(
         "--replays",
@@ -90,8 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     """A row per replay; of three captures or more one per policy and measure."""
     from schedscope.simulator.fidelity import fidelity
-    from schedscope.simulator.fidelity_of_runs import fidelity_of_runs
+    from schedscope.simulator.fidelity_of_runs import of_ways
     from schedscope.simulator.machine import Costs
+    from schedscope.simulator.nearest_way import nearest_way
     from schedscope.simulator.repeated import REPLAYS
     from schedscope.simulator.replay import measured_costs
 
@@ -116,28 +112,54 @@ def run(args: argparse.Namespace) -> Answer:
         if args.policy is None
         else [name.strip() for name in args.policy.split(",")],
         "set": tunables,
-        "where": None
-        if not _options.selects_threads(args)
-        else lambda one: _options.where_threads(args, one),
-        "others": args.others or "occupy",
-        "external": args.external,
         "seed": args.seed,
     }
+    selected = _options.selects_threads(args)
     with Progress("replaying") as progress:
         asked["progress"] = lambda now, events: progress.note(
             now, trace.duration, lambda: f"{units.count(events)} events"
         )
         if several:
             replays = REPLAYS if args.replays is None else args.replays
-            frame = fidelity_of_runs([trace, *again], costs=costs, replays=replays, **asked)
-            return _of_runs(frame, [trace, *again])
+            ways = [
+                nearest_way(
+                    one,
+                    _options.where_threads(args, one),
+                    args.others,
+                    external=args.external,
+                    costs=costs,
+                )
+                for one in (trace, *again)
+            ]
+            frame = of_ways(ways, replays=replays, **asked)
+            return _of_runs(args, frame, ways)
         charged = measured_costs(trace) if costs is None else costs
-        frame = fidelity(trace, again=again[0] if again else None, costs=charged, **asked)
+        taken = nearest_way(
+            trace,
+            _options.where_threads(args, trace),
+            args.others,
+            external=args.external,
+            costs=charged,
+        ).workload.info["others"]
+        frame = fidelity(
+            trace,
+            again=again[0] if again else None,
+            costs=charged,
+            others=taken if selected else None,
+            where=None if not selected else lambda one: _options.where_threads(args, one),
+            external=args.external,
+            **asked,
+        )
     return Answer(
         frame,
         choose(frame, COLUMNS, narrow=NARROW),
-        about={"trace": trace.name, "costs": vars(charged), "window": list(trace.window)},
-        head=[*headline(trace), ""],
+        about={
+            "trace": trace.name,
+            "costs": vars(charged),
+            "window": list(trace.window),
+            "others": taken if selected else None,
+        },
+        head=[*headline(trace), *_options.others_taken(args, taken), ""],
         notes=[
             "ratios are replay divided by real; order is Kendall's tau over matched blocks"
             + (" further apart than the captures are" if again else "")
@@ -145,20 +167,22 @@ def run(args: argparse.Namespace) -> Answer:
     )
 
 
-def _of_runs(frame: pl.DataFrame, traces: Sequence[Trace]) -> Answer:
+def _of_runs(args: argparse.Namespace, frame: pl.DataFrame, ways: Sequence[Replay]) -> Answer:
     """The table of several captures, and in how many measures each policy is within their range."""
     from schedscope.present.fidelity_table import fidelity_table, in_words
 
     shown, columns = fidelity_table(frame)
     head = []
-    for trace in traces:
+    for way in ways:
+        trace = way.trace
         lacks = "; ".join(gaps(trace)) or COMPLETE
         name, length = units.printable(trace.name), units.duration(trace.duration)
         head.append(f"{name} · {length} · {trace.events:,} events · {lacks}")
+        head += _options.others_taken(args, way.workload.info["others"])
     return Answer(
         frame,
         columns,
-        about={"traces": [trace.name for trace in traces]},
+        about={"traces": [way.trace.name for way in ways]},
         head=[*head, ""],
         notes=["", *in_words(frame)],
         shown=shown,

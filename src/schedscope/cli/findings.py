@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,9 +79,10 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         shown,
         [],
-        about={**headline.about(trace), "rows_in_all": len(frame)},
-        head=headline.headline(trace),
-        notes=[*lines, *more(len(frame) - len(shown), "finding")],
+        about=headline.about(trace),
+        head=[*headline.headline(trace), *lines],
+        rows_in_all=len(frame),
+        rest=("finding", ""),
     )
 
 

@@ -29,7 +29,7 @@ from schedscope.cli import _options
 from schedscope.cli._output import complain
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 
 NAME = "fleet"
 GROUP = "compare"
@@ -90,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=4096,
         help="fetch no trace larger than this from a store, in MiB (default: 4096)",
     )
+    _options.add_window(parser)
     _options.add_selection(parser, what="waits of these threads")
     _options.add_decoder_options(parser)
     _options.add_top(parser, ROWS, what="the N traces with the longest p99")
@@ -126,6 +127,8 @@ def run(args: argparse.Namespace) -> Answer | int:
                 options=_options.decoder_options(args),
                 fetch_limit=args.fetch_limit << 20,
                 select=select,
+                since=args.since,
+                until=args.until,
                 told=told,
             )
     except KeyboardInterrupt:
@@ -140,12 +143,13 @@ def run(args: argparse.Namespace) -> Answer | int:
     out = hosts.outliers(found.table)
     divided, resamples = groups.grouped(found.table, by)
     name = Path(args.output).absolute().name
-    words = _options.words(args)
+    words = _words(args)
     text = page.page(
         name, found.table, page.sketches_of(found.summaries), out, divided, resamples, words
     )
     folder = Path(args.output)
-    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"))
+    traces = found.table["path"]
+    store.write_whole(folder / store.PAGE, lambda to: to.write_text(text, encoding="utf-8"), traces)
     if args.scheduler and not found.computed and not found.failed:
         complain(f"every trace has a summary already: no connection to {args.scheduler} was made")
     if strange := labels.about_none(found.table["path"]):
@@ -175,6 +179,15 @@ def _select(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in SELECTIONS if (value := getattr(args, name))}
 
 
+def _words(args: argparse.Namespace) -> str:
+    """What was selected, as options of other commands."""
+    import shlex
+
+    window = [(name, getattr(args, name)) for name in ("since", "until")]
+    words = [f"--{name} {shlex.quote(at)}" for name, at in window if at is not None]
+    return " ".join([word for word in (_options.words(args), *words) if word])
+
+
 def _some(names: Sequence[str], most: int = 3) -> str:
     """How many lines of a table, and what the first of them say."""
     more = ", ..." if len(names) > most else ""
@@ -199,7 +212,8 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         shown = read.sort("p99", "path", descending=[True, False], nulls_last=True).head(
             args.top or ROWS
         )
-    rest = table.height - len(found.failed) - shown.height
+    # Those that failed are named beside a table, and rows for programs.
+    in_all = table.height - (len(found.failed) if args.format == "table" else 0)
     names = ["trace", "host?", "release?", "dur", "n", "n_censored?", "p50", "p99", "max",
              "waiting_frac", "unknown_frac", "level"]  # fmt: skip
     columns = choose(shown, names, question="fleet", narrow="unknown_frac release dur p50")
@@ -227,12 +241,11 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         "time_unit": "ns",
     }
     return Answer(
-        shown if args.format != "table" else table,
+        shown,
         columns,
         about,
-        head=[" · ".join(page.said(table, _options.words(args))), ""],
+        head=[" · ".join(page.said(table, _words(args))), ""],
         notes=[
-            *more(rest, "more trace", ", all with a shorter p99"),
             "",
             "Hosts that stand out:" if notes else "No host stands out.",
             *notes,
@@ -242,7 +255,8 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
             f"{found.computed} of {units.several(table.height, 'summary', 'summaries')} made now;"
             f" wrote {', '.join(written)}",
         ],
-        shown=shown,
+        rows_in_all=in_all,
+        rest=("more trace", ", all with a shorter p99"),
         exit_code=1 if found.failed else 0,
     )
 

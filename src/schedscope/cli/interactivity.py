@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -73,11 +73,10 @@ def run(args: argparse.Namespace) -> Answer:
         names += ["n", "unknown?", "n_excluded?"]
         narrow = "n_excluded unknown n score_min score_max ts_settled transitions observed"
     shown = frame[: _options.top(args, _options.MODEL_ROWS)]
-    about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": frame.height}
+    about = {**headline.about(trace), "scheduler": args.model}
     if not args.series:
         about["sentences"] = sentences[: shown.height]
-    foot = more(frame.height - shown.height)
-    foot += ["", *sentences[: min(5, shown.height)]] if sentences else []
+    foot = ["", *sentences[: min(5, shown.height)]] if sentences else []
     question = "interactivity_series" if args.series else "interactivity"
     return Answer(
         shown,
@@ -85,4 +84,5 @@ def run(args: argparse.Namespace) -> Answer:
         about=about,
         head=[*headline.headline(trace), ""],
         notes=foot,
+        rows_in_all=frame.height,
     )

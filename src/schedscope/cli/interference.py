@@ -2,8 +2,7 @@
 
 A victim's waiting is divided by what the CPU of its queue did at every instant:
 which threads ran, when it idled, and what the trace does not show. The times
-add up to the wait exactly. Without a selection, the threads that
-waited longest are shown.
+add up to the wait exactly. A table shows the threads that waited longest.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 from schedscope.present.who import who
 
@@ -30,6 +30,8 @@ EXAMPLE = """\
   schedscope interference web.capture --tid 4711 --since 2s --until 2.5s --format csv
 """
 
+VICTIMS = 3
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope interference`."""
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--victims",
         type=int,
         metavar="N",
-        help="only the N victims that waited longest (default: 3)",
+        help=f"only the N victims that waited longest (default: {VICTIMS} in a table, else all)",
     )
     parser.add_argument(
         "--together", action="store_true", help="treat all selected threads as one victim"
@@ -61,24 +63,33 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_top(args)
     if args.together and args.victims is not None:
         raise UsageError("--together with --victims", "one of them", "leave one out")
+    if args.victims is not None and args.victims < 1:
+        raise UsageError(f"--victims {args.victims}", "a number of victims, 1 or more")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    victims = None if args.together else args.victims or 3
-    frame = interference(trace, where=where, by=args.by, victims=victims, together=args.together)
+    frame = interference(trace, where=where, by=args.by, together=args.together)
     keys = [name for name in frame.columns if name.startswith("victim_")]
-    top = _options.top(args, 10)
-    shown = frame[:top]
-    if keys and top:
-        shown = frame.group_by(keys, maintain_order=True).head(top).select(frame.columns)
-    foot = more(len(frame) - len(shown), "more row", " of less time")
-    if not len(frame):
-        foot.append("no waits for this selection")
+    victims = args.victims or (VICTIMS if args.format == "table" else None)
+    shown, left_out = frame, 0
+    if keys and victims:
+        every = frame.select(keys).unique(maintain_order=True)
+        left_out = max(0, len(every) - victims)
+        shown = frame.join(
+            every[:victims], on=keys, how="semi", nulls_equal=True, maintain_order="left"
+        )
+    rows = len(shown)
+    if top := _options.top(args, 10):
+        shown = shown.group_by(keys, maintain_order=True).head(top) if keys else shown[:top]
+        shown = shown.select(frame.columns)
+    rest = f"{units.several(rows - len(shown), 'more row')} of less time"
+    foot = [] if len(frame) else ["no waits for this selection"]
+    if left_out:
+        foot.append(f"({units.several(left_out, 'more victim')} that waited less: --victims)")
     if "no_queue" in shown["kind"]:
         foot.append(
             "on no known queue (4BSD has one queue for all CPUs): a thread on any CPU may have been"
             " in the way; `schedscope starvation` counts those on all allowed CPUs"
         )
-    about = {**headline.about(trace), "rows_in_all": len(frame)}
     causes = [f"cause_{cause}" for cause in ("wake", "new", "preempt", "yield", "unknown")]
     causes = [name for name in causes if frame[name].sum()]
     names = [*(["victim"] if keys else []), "wait", "ran", "time", "share", "n", "n_waits"]
@@ -87,10 +98,12 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         shown,
         choose(worded, names, question="interference", narrow=" ".join([*causes, "n", "n_waits"])),
-        about=about,
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         notes=foot,
         shown=worded,
+        rows_in_all=len(frame),
+        rest=rest if rows > len(shown) else "",
     )
 
 

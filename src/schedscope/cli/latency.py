@@ -16,7 +16,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def run(args: argparse.Namespace) -> Answer:
     rows = len(frame)
     totals = frame.select(pl.col("n", "n_censored", "n_excluded", "total").sum()).row(0, named=True)
     frame = frame[: _options.top(args, ROWS)]
-    about = {**headline.about(trace), "rows_in_all": rows, "all": totals}
+    about = {**headline.about(trace), "all": totals}
     head = [*headline.headline(trace), _totals(totals), ""]
-    foot = more(rows - len(frame))
+    foot = []
     if frame["n_censored"].sum():
         foot.append("unfinished: waits not over when last observed; >= marks a lower bound")
     if args.kaplan_meier:
@@ -129,6 +129,7 @@ def run(args: argparse.Namespace) -> Answer:
         about=about,
         head=head,
         notes=foot,
+        rows_in_all=rows,
         shown=shown,
     )
 

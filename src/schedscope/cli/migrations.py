@@ -17,7 +17,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
@@ -116,22 +116,22 @@ def run(args: argparse.Namespace) -> Answer:
         head.append(_agreement(agreement))
     about = {
         **headline.about(trace),
-        "rows_in_all": frame.height,
         "all": totals,
         "kernel_reports": agreement,
     }
     shown = frame
     if args.format == "table" and args.matrix:
         shown = frame.filter(pl.col("n") > 0)
+        if still := frame.height - shown.height:
+            foot.append(f"({units.several(still, 'more pair')} of CPUs without migrations)")
     elif args.format == "table" and "moved_frac" in frame.columns:
         shown = frame.filter(pl.col("n") > 0) if by and frame.height > 1 else frame
         if still := frame.height - shown.height:
             foot.append(f"({still} more ran but never migrated)")
     rows = shown.height
     shown = shown[: _options.top(args, 20) if args.list else args.top]
-    foot = more(rows - shown.height) + foot
     columns = _columns(shown, by, trace, args)
-    return Answer(shown, columns, about=about, head=[*head, ""], notes=foot)
+    return Answer(shown, columns, about=about, head=[*head, ""], notes=foot, rows_in_all=rows)
 
 
 def _totals(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> Answer:
     by = keys_of(args.by, ("comm", "tid", "pid", "process_name", "cgroup", "service", "cause"))
     frame = off_cpu(trace, by=by, where=_options.where_threads(args, trace))
     shown = frame[: _options.top(args, 20)]
-    foot = more(len(frame) - len(shown), why=", of less time")
+    foot = []
     if not len(frame):
         foot.append("no off-CPU time for this selection")
     elif "cause" in by:
@@ -89,9 +89,11 @@ def run(args: argparse.Namespace) -> Answer:
             question="off_cpu",
             narrow="n_excluded n_censored mean p50 p99 lock_time evidence max",
         ),
-        about={**headline.about(trace), "rows_in_all": len(frame)},
+        about=headline.about(trace),
         head=[*headline.headline(trace), _totals(frame), ""],
         notes=foot,
+        rows_in_all=len(frame),
+        rest=("more row", ", of less time"),
         shown=worded,
     )
 

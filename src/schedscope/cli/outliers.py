@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 from schedscope.units import duration, several
 
@@ -75,7 +75,6 @@ def run(args: argparse.Namespace) -> Answer:
         notes = [f"{parts}: {several(found.height, 'stands', 'stand')} out"]
     if 0 < judged < frame.height:
         notes.append(f"{several(frame.height - judged, 'part')} could not be judged")
-    notes = [*more(rows.height - shown.height, "more part"), *notes]
     if found.height:
         whose = f" {given}" if (given := _options.words(args)) else ""
         notes.append(
@@ -89,9 +88,11 @@ def run(args: argparse.Namespace) -> Answer:
         choose(
             shown, names, question="outliers", narrow="dur deviation select", origin=trace.origin
         ),
-        about={**headline.about(trace), "rows_in_all": rows.height, "parts": frame.height},
+        about={**headline.about(trace), "parts": frame.height},
         head=[*headline.headline(trace), ""],
         notes=notes,
+        rows_in_all=rows.height,
+        rest=("more part", ""),
     )
 
 

@@ -16,7 +16,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -102,7 +102,6 @@ def run(args: argparse.Namespace) -> Answer:
     about["queue_load"] = agreement.to_dicts()
     totals, rows = _totals(frame), frame.height
     foot = _foot(frame, agreement, args.by == "all")
-    about["rows_in_all"] = rows
     shown = frame = _options.top_cpus(args, frame, "waiting")
     if args.by != "all":
         # In the table "none" says more than "-".
@@ -116,7 +115,9 @@ def run(args: argparse.Namespace) -> Answer:
         choose(frame, names, question="queue_depth_summary", narrow=narrow, origin=trace.origin),
         about=about,
         head=[*head, totals, ""],
-        notes=[*more(rows - frame.height, "more CPU", ", less waiting"), *foot],
+        notes=foot,
+        rows_in_all=rows,
+        rest=("more CPU", ", less waiting"),
         shown=shown,
     )
 

@@ -42,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
+        "--at",
         "--timeline-around",
         metavar="TIME",
-        help="the time that the timeline shows first, as in 2.5s (default: the worst finding)",
+        help="the time that the timeline shows first: seconds from the start, as printed, or a time"
+        " of day (default: the worst finding; --timeline-around is the older name)",
     )
     shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
     _options.add_selection(parser, what="what affects these threads, and their waits")
@@ -72,13 +74,13 @@ def run(args: argparse.Namespace) -> Facts:
 
     subject = Subject(trace, where, _options.words(args))
     with reading_once(trace):
-        shown = None if args.no_timeline else focus(subject, args.timeline_around)
+        shown = None if args.no_timeline else focus(subject, args.at)
         more = []
         if _change.is_asked(args):
             from schedscope.report.whatif import changed
 
             more = [changed(subject, change, _change.words(args))]
-        _output.write_whole(target, page(subject, shown, more))
+        _output.write_whole(target, page(subject, shown, more), trace.sources)
         written = [str(target)]
         if args.figures:
             from schedscope.report.figures import write_figures

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -62,12 +62,9 @@ def run(args: argparse.Namespace) -> Answer:
     single = args.by == "request"
     by = "request" if single else _options.groups(args.by, GROUPS)
     trace = _options.open_input(args)
-    most = args.top or (20 if args.format == "table" else 1000)
-    frame = requests(
-        trace, by=by, where=_options.where_threads(args, trace), reply=args.reply, top=most
-    )
-    shown = frame.head(_options.top(args, 20) or len(frame))
-    notes = more(len(frame) - len(shown), "more row", " of less time")
+    frame = requests(trace, by=by, where=_options.where_threads(args, trace), reply=args.reply)
+    shown = frame[: _options.top(args, 20)]
+    notes = []
     if not len(frame):
         notes.append(
             "no requests for this selection: a request is read from a descriptor and answered by a"
@@ -100,9 +97,11 @@ def run(args: argparse.Namespace) -> Answer:
             narrow=" ".join(["utid", "fd", "by_comm", "p50", "n_at_least", "p99", *least]),
             origin=trace.origin,
         ),
-        about={**headline.about(trace), "rows_in_all": frame.height},
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         notes=notes,
+        rows_in_all=frame.height,
+        rest=("more row", ", of less time"),
     )
 
 

@@ -11,7 +11,7 @@ import argparse
 
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "run-lengths"
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         shown,
         choose(frame, names, question="run_lengths", narrow="n_censored mean total"),
-        about={**headline.about(trace), "rows_in_all": frame.height},
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
-        notes=more(frame.height - shown.height),
+        rows_in_all=frame.height,
     )

@@ -11,7 +11,7 @@ was recorded.
 from __future__ import annotations
 
 import argparse
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.cli._progress import Progress
 from schedscope.errors import FormatError, StorageError, UsageError
+from schedscope.outputs import whole
 from schedscope.present.answer import Answer, Facts
 from schedscope.present.columns import choose
 from schedscope.present.headline import headline
@@ -26,6 +27,7 @@ from schedscope.present.headline import headline
 if TYPE_CHECKING:
     import polars as pl
 
+    from schedscope.simulator.policy import Policy
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.workload import Workload
 
@@ -50,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME,...",
-        help="a policy, several, or `all`; a family's name means its newest policy (default: for a"
-        " trace the model of its own scheduler, else eevdf-6.12)",
+        help="a policy, several, or `all`; file.py:Class is one of your own; a family's name means"
+        " the recorded kernel's own, else its newest (default: for a trace the model of its own"
+        " scheduler, else eevdf-6.12)",
     )
     machine = parser.add_mutually_exclusive_group()
     machine.add_argument("--cpus", type=int, metavar="N", help="simulate N equal CPUs")
@@ -105,7 +108,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-rtapp", metavar="FILE", help="write the workload as rt-app JSON")
     parser.add_argument("--policies", action="store_true", help="list the policies and tunables")
     parser.add_argument("--generators", action="store_true", help="list the synthetic workloads")
-    _options.add_refused_selection(parser)
+    _options.add_selection(
+        parser, what="these threads replayed: the others take the CPU time that they took"
+    )
+    _options.add_others(parser)
     _options.add_window(parser)
     _options.add_cache(parser)
     _options.add_format(parser)
@@ -117,15 +123,7 @@ def run(args: argparse.Namespace) -> Answer | Facts | int:
         return _list_policies()
     if args.generators:
         return _list_generators()
-    _options.refuse_selection(
-        args,
-        "simulate",
-        "all threads, whose waits one row sums up",
-        "--cpus N is another machine"
-        if args.cpu
-        else "keep the result with -o OUT.sched and select in the command that reads it;"
-        " `whatif --policy NAME` replays some threads only",
-    )
+    _options.check_replayed(args, "simulate")
     if args.input is None:
         raise UsageError("no INPUT", "a trace, a workload or a generator", "see --help")
     if args.figure:
@@ -150,7 +148,7 @@ def run(args: argparse.Namespace) -> Answer | Facts | int:
 def load(args: argparse.Namespace) -> Workload | Replay:
     """The workload that INPUT names; of a trace, how it is replayed."""
     from schedscope.simulator.generators import GENERATORS, generate
-    from schedscope.simulator.replay import replay
+    from schedscope.simulator.nearest_way import nearest_way
     from schedscope.simulator.rtapp import from_rtapp
     from schedscope.simulator.workload import is_workload, read_workload
 
@@ -163,13 +161,15 @@ def load(args: argparse.Namespace) -> Workload | Replay:
         return read_workload(path)
     if path.suffix == ".json" and path.is_file():
         _refuse_options_of_traces(args, "an rt-app file")
-        return from_rtapp(_text_of(path))
+        return replace(from_rtapp(_text_of(path)), sources=(path,))
     if args.to_end and args.stop_at:
         raise UsageError(f"--to-end with --stop-at {args.stop_at}", "one of them")
     trace = _options.open_input(args)
     # What is kept for other simulators, or runs to its end, has no burst made longer.
     whole = args.to_end or args.save_workload or args.save_rtapp
-    return replay(trace, external=args.external, cut="park" if whole else "extend")
+    cut = "park" if whole else "extend"
+    where = _options.where_threads(args, trace)
+    return nearest_way(trace, where, args.others, external=args.external, cut=cut)
 
 
 def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:
@@ -180,6 +180,7 @@ def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:
         "--external": args.external == "absolute",
         "--option": args.option,
         "--to-end": args.to_end,
+        _options.words(args): _options.selects_threads(args),
     }
     for option, value in given.items():
         if value:
@@ -198,22 +199,24 @@ def _text_of(path: Path) -> str:
         raise FormatError(f"{path} is not UTF-8 at byte {error.start}", "rt-app's JSON") from error
 
 
-def _policies(text: str | None, source: Workload | Replay) -> list[str]:
-    from schedscope.analysis._base.policies import resolve
+def _policies(text: str | None, source: Workload | Replay) -> list[str | Policy]:
     from schedscope.simulator.policy import policies
+    from schedscope.simulator.recorded_scheduler import policy_asked
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.run import DEFAULT_POLICY
 
     if text is None:
         return [source.policy if isinstance(source, Replay) else DEFAULT_POLICY]
-    known = [str(name) for name in policies()["name"]]
     if text == "all":
-        return known
-    found = []
+        return [str(name) for name in policies()["name"]]
+    trace = source.trace if isinstance(source, Replay) else None
+    found: list[str | Policy] = []
     for name in [name.strip() for name in text.split(",")]:
         try:
-            found.append(resolve(name))
+            found.append(policy_asked(trace, name))
         except UsageError as error:
+            if ".py" in name:
+                raise
             raise UsageError(
                 f"--policy {name or repr(name)}", f"{error.expected}, or all"
             ) from None
@@ -269,33 +272,47 @@ def _parts(
     asked = args.machine if args.cpus is None else args.cpus
     if asked is not None:
         workload = fitted(workload, source, machine(asked).ncpu)
-    return workload, rows_of(RECORDED, source.trace, by_class=True)
+    mine = source.utids.drop_nulls() if source.workload.info["threads_left_out"] else None
+    return workload, rows_of(RECORDED, source.trace, by_class=True, utids=mine)
 
 
 RECORDED = "as recorded"
 
 
-def _one(args: argparse.Namespace, source: Workload | Replay, name: str) -> Answer:
+def _replayed(source: Workload | Replay, ncpu: int) -> pl.Series | None:
+    """The threads of a simulated trace that were selected; None for all."""
+    from schedscope.simulator.replay import Replay
+
+    if not isinstance(source, Replay) or not source.workload.info["threads_left_out"]:
+        return None
+    # Threads of a workload are numbered after the idle ones; those that stand in are nobody's.
+    return source.utids.is_not_null().arg_true() + ncpu
+
+
+def _one(args: argparse.Namespace, source: Workload | Replay, policy: str | Policy) -> Answer:
     import polars as pl
 
+    from schedscope.simulator.policy import called
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.run import simulate
     from schedscope.simulator.summary import SCHEMA, rows_of
 
     workload, recorded = _parts(args, source)
     given: dict[str, Any] = _settings(args.set, "--set")
+    name = called(policy)
     with Progress(f"simulating {name}") as progress:
         trace = simulate(
             workload,
-            policy=name,
-            set=source.settings(name, given) if isinstance(source, Replay) else given,
+            policy=policy,
+            set=source.settings(policy, given) if isinstance(source, Replay) else given,
             record=args.record,
             output=args.output,
             force=args.force,
             progress=_share(progress, args),
             **_arguments(args, source),
         )
-    rows = [*recorded, *rows_of(name, trace, by_class=True)]
+    mine = _replayed(source, trace.ncpu)
+    rows = [*recorded, *rows_of(name, trace, by_class=True, utids=mine)]
     frame = pl.DataFrame(rows, schema=SCHEMA)
     if args.figure:
         _figure(args.figure, {name: trace}, internals=args.record)
@@ -307,12 +324,15 @@ def _one(args: argparse.Namespace, source: Workload | Replay, name: str) -> Answ
     ]
     if args.output:
         foot.append(f"trace: {args.output}")
-    return _answer(source, workload, frame, foot)
+    return _answer(args, source, workload, frame, foot)
 
 
-def _several(args: argparse.Namespace, source: Workload | Replay, names: list[str]) -> Answer:
+def _several(
+    args: argparse.Namespace, source: Workload | Replay, policies: list[str | Policy]
+) -> Answer:
     import polars as pl
 
+    from schedscope.simulator.policy import called
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.run import simulate
     from schedscope.simulator.summary import SCHEMA, rows_of
@@ -323,21 +343,22 @@ def _several(args: argparse.Namespace, source: Workload | Replay, names: list[st
         )
     kept: dict[str, Any] = {}
     workload, rows = _parts(args, source)
-    for name in names:
+    for policy in policies:
+        name = called(policy)
         with Progress(f"simulating {name}") as progress:
             trace = simulate(
                 workload,
-                policy=name,
-                set=source.settings(name) if isinstance(source, Replay) else None,
+                policy=policy,
+                set=source.settings(policy) if isinstance(source, Replay) else None,
                 progress=_share(progress, args),
                 **_arguments(args, source),
             )
-        rows += rows_of(name, trace, by_class=True)
+        rows += rows_of(name, trace, by_class=True, utids=_replayed(source, trace.ncpu))
         if args.figure:  # Else each trace, which may be large, is let go.
             kept[name] = trace
     if args.figure:
         _figure(args.figure, kept)
-    return _answer(source, workload, pl.DataFrame(rows, schema=SCHEMA), [])
+    return _answer(args, source, workload, pl.DataFrame(rows, schema=SCHEMA), [])
 
 
 def _share(progress: Progress, args: argparse.Namespace) -> Any:
@@ -350,7 +371,11 @@ def _share(progress: Progress, args: argparse.Namespace) -> Any:
 
 
 def _answer(
-    source: Workload | Replay, workload: Workload, frame: pl.DataFrame, notes: list[str]
+    args: argparse.Namespace,
+    source: Workload | Replay,
+    workload: Workload,
+    frame: pl.DataFrame,
+    notes: list[str],
 ) -> Answer:
     import polars as pl
 
@@ -361,7 +386,7 @@ def _answer(
 
     recorded: list[str] = []
     if isinstance(source, Replay):
-        recorded = headline(source.trace)
+        recorded = [*headline(source.trace), *_options.others_taken(args, workload.info["others"])]
         (waits,) = once(latency, source.trace, quantiles=QUANTILES).to_dicts()
         if (waits["max_censored"] or 0) > (waits["max"] or 0):
             notes = [*notes, f"the longest wait {RECORDED} was not over when last observed"]
@@ -469,23 +494,21 @@ def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> No
     figure = drawn.get_figure(root=True)
     assert figure is not None
     target = Path(path)
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    sources = {source for trace in traces.values() for source in trace.sources}
     try:
-        figure.savefig(partial)
-        partial.replace(target)
+        with whole(target, sources) as made:
+            figure.savefig(made)
     except OSError as error:
         raise StorageError(
             f"cannot write {target}: {error.strerror}", hint="choose another place"
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
     import json
 
     from schedscope.simulator.replay import Replay
-    from schedscope.simulator.rtapp import to_rtapp
+    from schedscope.simulator.rtapp import exported, to_rtapp
 
     workload = source.workload if isinstance(source, Replay) else source
     if args.save_workload:
@@ -494,8 +517,13 @@ def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
         target = Path(args.save_rtapp)
         if target.exists() and not args.force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-        document, lost = to_rtapp(workload)
-        _output.write_whole(target, json.dumps(document, indent=1) + "\n")
+        length = -1
+        if isinstance(source, Replay):
+            workload = exported(source)
+            # What waits for a thread that is not there would wait for ever.
+            length = -(-source.trace.duration // 1_000_000_000)
+        document, lost = to_rtapp(workload, duration=length)
+        _output.write_whole(target, json.dumps(document, indent=1) + "\n", workload.sources)
         if lost:
             words = ", ".join(f"{n} {op}" for op, n in lost.items())
             _output.complain(f"rt-app cannot express: {words}")

@@ -10,7 +10,7 @@ import argparse
 
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "slowdown"
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         shown,
         choose(frame, [*names, "slowdown", "n_censored?"], question="slowdown", narrow=narrow),
-        about={**headline.about(trace), "rows_in_all": frame.height},
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
-        notes=more(frame.height - shown.height),
+        rows_in_all=frame.height,
     )

@@ -17,7 +17,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import Column, choose
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ EXAMPLE = """\
 """
 
 DEFAULT = "100ms"
+ROWS = 10
 # A CPU may take this long, at the very most, from idling to the thread on its queue.
 _DISPATCH = 10_000_000
 
@@ -62,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="windows in which a thread received this much less than was due to it",
     )
-    parser.add_argument(
-        "--top",
-        type=int,
-        metavar="N",
-        help="only the N longest (default: 10), or rows of --by (10 in a table, else all)",
-    )
+    _options.add_top(parser, ROWS, what="the N longest, or the first N rows of --by")
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--culprits",
@@ -111,7 +107,7 @@ def run(args: argparse.Namespace) -> Answer:
     if args.by:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter(by["n"] > 0)
-        rows = by[: _options.top(args, 10)]
+        rows = by[: _options.top(args, ROWS)]
         names = [
             "process_name?",
             "pid",
@@ -137,16 +133,19 @@ def run(args: argparse.Namespace) -> Answer:
             ),
             about=about,
             head=head,
-            notes=[*more(by.height - rows.height), *notes],
+            notes=notes,
+            rows_in_all=by.height,
         )
-    frame = starvation(trace, where=where, top=args.top or 10, **limits)
-    head += [*frame["story"].to_list(), ""] if frame.height else []
-    notes = [*more(total["n"] - frame.height), *_notes(frame), *notes]
+    top = _options.top(args, ROWS)
+    frame = starvation(trace, where=where, top=None if args.culprits else top, **limits)
+    rest = units.several(total["n"] - min(total["n"], top or total["n"]), "more episode")
+    in_all = total["n"]
     if args.culprits:
+        everyone = episode_interference(trace, frame)
+        frame = frame[:top]
         episodes = frame.select("episode", victim="comm", waited="comm")
-        rows = episode_interference(trace, frame).join(
-            episodes, on="episode", how="left", maintain_order="left"
-        )
+        rows = everyone.join(episodes, on="episode", maintain_order="left")
+        in_all = everyone.height
         shown = _nameless(rows)
         names = ["episode", "victim", "comm", "tid", "prio", "sched_class", "time", "time_frac"]
         columns = choose(shown, [*names, "worse"], narrow="worse tid sched_class")
@@ -154,13 +153,16 @@ def run(args: argparse.Namespace) -> Answer:
     else:
         rows = shown = frame
         columns = _columns(frame, trace)
+    head += [*frame["story"].to_list(), ""] if frame.height else []
     return Answer(
         rows,
         columns if rows.height else [],
         about=about,
         head=head,
-        notes=notes,
+        notes=[*_notes(frame), *notes],
         shown=shown,
+        rows_in_all=in_all,
+        rest=rest,
     )
 
 

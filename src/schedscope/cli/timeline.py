@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.html",
         help="the file to write (default: INPUT's name with -timeline.html)",
     )
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="the time to show first: seconds from the start, as printed, or a time of day"
+        " (default: all)",
+    )
     _options.add_selection(
         parser, what="lanes and longest waits of these threads and CPUs, at first"
     )
@@ -73,11 +79,16 @@ def run(args: argparse.Namespace) -> int:
     cpus = _options.known_cpus(args, trace)
     from schedscope.timelines.content_policy import content_policy
     from schedscope.timelines.page import timeline_html
+    from schedscope.timelines.places import around
     from schedscope.units import printable, size
 
-    body = timeline_html(trace, max_bytes=args.max_bytes, where=where, cpus=cpus)
+    show = None
+    if args.at is not None:
+        since, until = map(trace.seconds, around(trace, args.at))
+        show = since, until
+    body = timeline_html(trace, show=show, max_bytes=args.max_bytes, where=where, cpus=cpus)
     title = html.escape(f"Timeline of {printable(trace.name)}")
     text = _PAGE.format(title=title, policy=content_policy(body), body=body)
-    _output.write_whole(target, text)
+    _output.write_whole(target, text, trace.sources)
     _output.say(f"wrote {target} ({size(len(text.encode()))})")
     return 0

@@ -3,7 +3,8 @@
 This runs the flight recorder of `schedscope capture`, and asks it for what happened since
 the last table: no time is missing between two tables. Needs Linux and root. Ctrl-C ends
 the recorder and leaves nothing behind. The recorder's own threads are in the table, as
-`sh`, `awk` and `cat`.
+`sh`, `awk` and `cat`. --format json gives a line for each interval. Of an interval of which
+more than half is unknown nothing is counted.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.text_table import sentence
 
 if TYPE_CHECKING:
@@ -35,11 +37,14 @@ GROUP = "record"
 HELP = "which threads wait most for a CPU right now"
 EXAMPLE = """\
   sudo schedscope top
-  sudo schedscope top --by service --interval 5 --seconds 60
+  sudo schedscope top --by service --interval 5s -d 1m
   sudo schedscope top --service nginx.service
   sudo schedscope top --once --format json
+  sudo schedscope top --format json | jq '.rows[0]'
 """
 _ROWS = 20
+_MOST_UNKNOWN = 0.5
+"""Share of the CPUs' time: where more is unknown, what is known says little about the rest."""
 _NOUNS = {
     "thread": ("thread", "threads"),
     "process": ("process", "processes"),
@@ -59,14 +64,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=float,
+        type=_seconds,
         default=1,
-        metavar="SECONDS",
-        help="time between two tables (default: 1)",
+        metavar="TIME",
+        help="time between two tables: seconds, or with a unit (default: 1s)",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end after one table")
-    end.add_argument("--seconds", type=float, metavar="N", help="end after N seconds")
+    end.add_argument(
+        "-d",
+        "--duration",
+        "--seconds",
+        dest="seconds",
+        type=_seconds,
+        metavar="TIME",
+        help="end after this time: seconds, or with a unit, as in 2m (--seconds: the older name)",
+    )
     parser.add_argument(
         "--top",
         type=int,
@@ -78,15 +91,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
+def _seconds(text: str) -> float:
+    return float(_options.seconds(text))
+
+
 def run(args: argparse.Namespace) -> Answer | int:
     """Tables until Ctrl-C, or one."""
     _check(args)
     from schedscope.live import recorder
+    from schedscope.live.silence import told
     from schedscope.live.waiting import Waiting
 
     waiting = Waiting()
     with (
         _ended_by_signals() as stopped,
+        told(1.9 * args.interval, partial(_silent, args.format)) as silence,
         recorder.folder() as place,
         recorder.recorder(place, 4 * args.interval) as child,
     ):
@@ -95,7 +114,9 @@ def run(args: argparse.Namespace) -> Answer | int:
             answer = _answer(interval, waiting, args)
             if args.once:
                 return answer
-            _show(answer)
+            with silence.lock:
+                _show(answer, args.format)
+                silence.broken()
             # The next one would end later; and what a signal raised may have been caught elsewhere.
             if stopped or time.monotonic() + args.interval / 2 > end:
                 break
@@ -109,15 +130,16 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"--interval {args.interval:g}", "0.5 to 60 seconds")
     if args.seconds is not None and not args.seconds >= args.interval:
         raise UsageError(
-            f"--seconds {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
+            f"--duration {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
         )
     for name in ("cpu", "workload"):
         if getattr(args, name):
             raise UsageError(
                 f"top with --{name}", "threads or processes of this host", "as in --service NAME"
             )
-    if args.format != "table" and not args.once:
-        raise UsageError(f"--format {args.format}", "one answer for a program", "add --once")
+    if args.format == "csv" and not args.once:
+        hint = "--format json gives a line for each interval"
+        raise UsageError("--format csv for several intervals", "--once with it", hint)
     if sys.platform != "linux":
         raise UsageError("top records this host", "Linux", "on FreeBSD use schedscope capture")
     if os.geteuid():
@@ -156,29 +178,59 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
     from schedscope.present.columns import choose
 
     by = args.by
+    # Also where nothing is shown: it learns who still waits.
     frame = waiting.table(interval, by, _selected(interval, args))
     trace, length = interval.trace, max(1, interval.end - interval.begin)
-    waited = int(frame["waiting"].sum())
     busy, unknown = busy_and_unknown(interval)
-    several = units.several(int((frame["waiting"] > 0).sum()), *_NOUNS[by])
     unsure = f", {units.percent(unknown)} unknown" if unknown else ""
     missing = lost(interval)
     if interval.gap:
         missing.append(f"{units.duration(interval.gap)} before: the ring was too small for them")
-    cpus = f"{units.several(trace.ncpu, 'CPU')}, {units.percent(busy)} busy{unsure}"
-    waits = f"{several} waited for a CPU, {waited / length:.1f} at a time"
-    head = [f"{time.strftime('%H:%M:%S')} · {units.duration(length)} · {cpus} · {waits}"]
+    counted = unknown <= _MOST_UNKNOWN
+    cpus = units.several(trace.ncpu, "CPU")
+    if counted:
+        waited = int(frame["waiting"].sum())
+        several = units.several(int((frame["waiting"] > 0).sum()), *_NOUNS[by])
+        found = f"{cpus}, {units.percent(busy)} busy{unsure}"
+        found += f" · {several} waited for a CPU, {waited / length:.1f} at a time"
+    else:
+        frame = frame.clear()
+        found = f"{cpus}{unsure}: too much of this interval is missing to count anything"
+    head = [f"{_end(interval)}{units.duration(length)} · {found}"]
     head += [*(f"missing: {word}" for word in missing), ""]
     rows = args.top or (_fitting(head) if args.format == "table" else None)
     about: dict[str, Any] = {"begin": interval.begin, "end": interval.end, "ncpu": trace.ncpu}
-    about |= {"busy_frac": busy, "unknown_frac": unknown, "rows_in_all": len(frame)}
+    about |= {"busy_frac": busy if counted else None, "unknown_frac": unknown}
     return Answer(
         frame.head(rows) if rows else frame,
-        choose(frame, [*KEYS[by], *frame.columns[len(KEYS[by]) :]], narrow=_NARROW),
+        choose(frame, [*KEYS[by], *frame.columns[len(KEYS[by]) :]], narrow=_NARROW)
+        if counted
+        else [],
         about={**about, "missing": missing, "time_unit": "ns"},
         head=head,
-        notes=more(len(frame) - rows) if rows else [],
+        rows_in_all=len(frame),
     )
+
+
+def _end(interval: Interval) -> str:
+    """The time of day at which the interval ended, if the recorder knows it."""
+    try:
+        end = interval.trace.time_of_day(interval.end)
+    except UsageError:  # the host's clock was set meanwhile
+        end = None
+    return "" if end is None else f"{end:%H:%M:%S} · "
+
+
+def _silent(form: str, seconds: float, answered: bool) -> None:
+    """A line for who waits for a table that does not come."""
+    text = f"{time.strftime('%H:%M:%S')} · the first table is being made, for {seconds:.0f} s now"
+    if answered:
+        text = f"{time.strftime('%H:%M:%S')} · no table for {seconds:.0f} s: this host is very busy"
+    if form == "table":
+        _output.say(text)
+        _output.flush()
+    else:
+        _output.complain(text)
 
 
 def _selected(interval: Interval, args: argparse.Namespace) -> pl.Expr | None:
@@ -203,8 +255,12 @@ def _fitting(head: Iterable[str]) -> int:
     return max(3, shutil.get_terminal_size().lines - taken - 5)
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: Answer, form: str) -> None:
     """In place of the table before; below it where that cannot be, as in a file."""
+    if form == "json":
+        _output.say_json_line(answer.document())
+        _output.flush()
+        return
     _output.clear()
     _output.say(*answer.lines(_output.width()), *([] if _output.redraws() else [""]))
     _output.flush()

@@ -8,7 +8,8 @@ with `ssh -L 8118:127.0.0.1:8118 HOST`, and open the printed address here. Ctrl-
 
 With a selection the picture begins with the lanes of these threads beside those of the CPUs, and
 its keys step through their longest waits and the findings that affect them; with --cpu it begins
-with these CPUs. All other threads and CPUs can still be searched and added.
+with these CPUs. All other threads and CPUs can still be searched and added. One trace opens where
+its first finding is worst.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options, _output
+from schedscope.outputs import user_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from schedscope.trace import Trace
 
 NAME = "view"
@@ -48,8 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--at",
-        metavar="VIEW",
-        help="what to show first: `view=...`, as the viewer's button `link` copies it",
+        metavar="TIME",
+        help="the time to show first (default: the first finding): seconds from the start, as"
+        " printed, or a time of day; or `view=...`, as the viewer's button `link` copies it",
     )
     _options.add_selection(
         parser, what="lanes and longest waits of these threads and CPUs, at first"
@@ -68,10 +74,12 @@ def run(args: argparse.Namespace) -> int:
     with door:
         since, until = args.since, args.until
         args.since = args.until = None
+        from schedscope.timelines.places import view_at
         from schedscope.timelines.questions import opened
 
         paths = [args.input, args.other] if args.other else [args.input]
         traces = [_options.open_path(args, path) for path in paths]
+        at = view_at(traces[0], args.at) if args.at is not None else ""
         sides, views = [], []
         for trace, chosen, cpus in zip(traces, *_chosen(args, traces), strict=True):
             side, view = opened(trace, since, until, chosen, cpus)
@@ -81,15 +89,13 @@ def run(args: argparse.Namespace) -> int:
         other = sides[1] if args.other else None
         app = application(sides[0], token, other, _options.words(args, cpus=True))
         address = f"http://127.0.0.1:{door.getsockname()[1]}/{token}/"
-        if at := args.at or views[0]:
-            address += "#" + at.lstrip("#")
+        if at := at or views[0]:
+            address += f"#{at}"
         _output.say(f"{address}", "Ctrl-C ends it.")
         if any(views):
             _output.say("That part is long: the whole trace is shown, zoomed to that part.")
         sys.stdout.flush()
-        if not args.no_browser:
-            _open(address)
-        with suppress(KeyboardInterrupt):
+        with nullcontext() if args.no_browser else _opened(address), suppress(KeyboardInterrupt):
             serve(app, door)
     return 0
 
@@ -110,13 +116,33 @@ def _chosen(
     return chosen, [one or [] for one in cpus]
 
 
-def _open(address: str) -> None:
-    """Show it in a window; a browser in the terminal would take the terminal."""
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Show it in a window; a browser in the terminal would take the terminal.
+
+    The browser is given a page that only this user can read and that leads to the address: every
+    user of the machine sees the words of its command line. The page is in the home folder, since a
+    browser in a sandbox may have another /tmp.
+    """
+    import html
+    import tempfile
     import threading
     import webbrowser
 
     if sys.platform != "darwin" and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
+        yield
         return
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    to = html.escape(address)
+    text = f'<!DOCTYPE html><meta http-equiv="refresh" content="0;url={to}"><a href="{to}">view</a>'
+    home = Path.home()
+    folder = home if os.access(home, os.W_OK) and user_of(home) is None else None
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="schedscope-view-", suffix=".html", dir=folder, encoding="utf-8"
+    ) as page:
+        page.write(text)
+        page.flush()
+        uri = Path(page.name).absolute().as_uri()
+        threading.Thread(target=webbrowser.open, args=(uri,), daemon=True).start()
+        yield

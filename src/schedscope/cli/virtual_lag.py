@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -78,12 +78,11 @@ def run(args: argparse.Namespace) -> Answer:
         narrow = "n_excluded unknown unplaced ts_settled competed picks_eligible lag_min weight"
         narrow += " picks"
     shown = frame[: _options.top(args, _options.MODEL_ROWS)]
-    about = {**headline.about(trace), "scheduler": args.model, "rows_in_all": frame.height}
+    about = {**headline.about(trace), "scheduler": args.model}
     about["weights"] = notes
     if not args.series:
         about["sentences"] = sentences[: shown.height]
-    foot = more(frame.height - shown.height)
-    foot += ["", *sentences[: min(5, shown.height)]] if sentences else []
+    foot = ["", *sentences[: min(5, shown.height)]] if sentences else []
     question = "virtual_lag_series" if args.series else "virtual_lag"
     return Answer(
         shown,
@@ -91,4 +90,5 @@ def run(args: argparse.Namespace) -> Answer:
         about=about,
         head=[*headline.headline(trace), ""],
         notes=[*foot, *(f"weights: {note}" for note in notes)],
+        rows_in_all=frame.height,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -51,13 +51,9 @@ def run(args: argparse.Namespace) -> Answer:
     by = "wait" if per_wait else _options.groups(args.by, GROUPS)
     trace = _options.open_input(args)
     where = _options.where(args, trace)
-    # Of single waits there is no end: programs get 1,000 if they do not say.
-    most = args.top or (20 if args.format == "table" else 1000)
-    frame = wait_breakdown(trace, by=by, where=where, top=most)
-    shown = frame.head(_options.top(args, 20) or len(frame))
-    notes = more(len(frame) - len(shown), "more row", " that waited less")
-    if not len(frame):
-        notes.append("no waits for this selection")
+    frame = wait_breakdown(trace, by=by, where=where)
+    shown = frame[: _options.top(args, 20)]
+    notes = [] if len(frame) else ["no waits for this selection"]
     if "idle CPU" in frame["evidence"]:
         notes.append(
             "throttled: time in which CPUs idled although threads of a group that the kernel"
@@ -81,9 +77,11 @@ def run(args: argparse.Namespace) -> Answer:
             narrow=" ".join(["utid", "pid", "n", "cpu", *least]),
             origin=trace.origin,
         ),
-        about={**headline.about(trace), "rows_in_all": frame.height},
+        about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         notes=notes,
+        rows_in_all=frame.height,
+        rest=("more row", " that waited less"),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 from schedscope.present.who import who
 
@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> Answer:
         utid = _options.one_thread(args, trace)
     frame = wake_chain(trace, since, until, utid=utid)
     shown = frame[: _options.top(args, 20)]
-    foot = more(len(frame) - len(shown), "later wakeup")
     waited = int(frame["wait"].sum())
     hops = int(frame["hops"].max() or 0)  # type: ignore[arg-type]
     worded = _worded(shown)
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace) -> Answer:
             question="wake_chain",
             origin=trace.origin,
         ),
-        about={**headline.about(trace), "utid": utid, "rows_in_all": len(frame), "wait": waited},
+        about={**headline.about(trace), "utid": utid, "wait": waited},
         head=[
             *headline.headline(trace),
             "it woke nobody in this time"
@@ -83,7 +82,8 @@ def run(args: argparse.Namespace) -> Answer:
             f"together they waited {units.duration(waited)} for a CPU",
             "",
         ],
-        notes=foot,
+        rows_in_all=len(frame),
+        rest=("later wakeup", ""),
         shown=worded,
     )
 

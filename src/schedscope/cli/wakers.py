@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 from schedscope.present.who import who
 
@@ -50,10 +50,6 @@ def run(args: argparse.Namespace) -> Answer:
     trace = _options.open_input(args)
     frame = wakers(trace, by=args.by, where=_options.where(args, trace))
     shown = frame[: _options.top(args, 20)]
-    foot = more(len(frame) - len(shown), "rarer pair")
-    if not len(frame):
-        foot.append("no wakeups for this selection")
-    about = {**headline.about(trace), "rows_in_all": len(frame)}
     worded = _worded(shown)
     names = ["waker", "woken", "n", "mean", "p50", "p99", "max", "total"]
     narrow = "n_censored n_excluded n_new total p50 p99"
@@ -65,9 +61,11 @@ def run(args: argparse.Namespace) -> Answer:
             question="wakers",
             narrow=narrow,
         ),
-        about=about,
+        about=headline.about(trace),
         head=[*headline.headline(trace), _totals(frame), ""],
-        notes=foot,
+        notes=[] if len(frame) else ["no wakeups for this selection"],
+        rows_in_all=len(frame),
+        rest=("rarer pair", ""),
         shown=worded,
     )
 

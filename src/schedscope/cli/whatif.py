@@ -2,11 +2,13 @@
 
 The trace is replayed as it was configured, and with the change. Each service has three
 rows: as recorded, as replayed, as changed. How far the replay of the recorded
-configuration is from the recording shows how far the answer can be trusted: within a
-factor of 1.25 it is good, up to a factor of 2 it is doubtful, and beyond that it is
-refused. Ranges are those in which 9 of 10 recordings should lie. They come from several
-replays, with other seeds and with clock ticks at other instants, and are widened by the
-error of the replay and by how far recordings of one workload usually lie apart.
+configuration is from the recording shows how far the answer can be trusted, for each
+figure: within a factor of 1.25 it is good, up to a factor of 2 it is doubtful (marked by
+a question mark), and beyond that it is refused. So is the whole answer if waits have
+other causes in the replay than in the recording. Ranges are those in which 9 of 10
+recordings should lie. They come from several replays, with other seeds and with clock
+ticks at other instants, and are widened by the error of the replay and by how far
+recordings of one workload usually lie apart.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _change, _options
 from schedscope.cli._progress import Progress
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.headline import gaps, headline
 
 if TYPE_CHECKING:
@@ -62,13 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_selection(
         parser, what="these threads replayed: the others take the CPU time that they took"
     )
-    parser.add_argument(
-        "--others",
-        choices=("occupy", "compete"),
-        help="with threads selected: the other threads take the CPU time that they took, before all"
-        " fair threads (occupy) or as one of them (compete); default: whichever replays the"
-        " recorded configuration more closely",
-    )
+    _options.add_others(parser)
     parser.add_argument(
         "--replays",
         type=int,
@@ -86,8 +82,11 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.present.whatif_table import whatif_table
+    from schedscope.simulator.alternatives import alternatives
     from schedscope.simulator.change import change
-    from schedscope.simulator.whatif import answers, nearest_way
+    from schedscope.simulator.nearest_way import nearest_way
+    from schedscope.simulator.policy import called
+    from schedscope.simulator.whatif import answers
     from schedscope.simulator.whatif_notes import whatif_notes
 
     _options.check_top(args, "services")
@@ -97,10 +96,12 @@ def run(args: argparse.Namespace) -> Answer:
     traces = [first, *(_options.open_path(args, path) for path in args.again)]
     ways = [nearest_way(one, _options.where_threads(args, one), args.others) for one in traces]
     wanted = [change(way, **change_to) for way in ways]
+    other = [alternatives(way, change_to, args.others) for way in ways]
     with Progress("replaying") as progress:
         frame = answers(
             ways,
             wanted,
+            other=other,
             by=args.by,
             replays=args.replays,
             seed=args.seed,
@@ -121,7 +122,7 @@ def run(args: argparse.Namespace) -> Answer:
             "again": [one.name for one in traces[1:]],
             "change": wanted[0].words,
             "recorded_policy": ways[0].policy,
-            "policy": wanted[0].policy,
+            "policy": called(wanted[0].policy),
             "replays": args.replays,
             "others": ways[0].workload.info["others"] if _options.selects_threads(args) else None,
             "costs": vars(ways[0].costs),
@@ -131,11 +132,14 @@ def run(args: argparse.Namespace) -> Answer:
         },
         head=[
             *(line for way in ways for line in _about(way)),
+            *_options.others_taken(args, ways[0].workload.info["others"]),
             f"changed: {', '.join(wanted[0].words)}",
             "",
         ],
-        notes=[*more(len(services) - len(kept), "more service"), *whatif_notes(traces, frame)],
+        notes=whatif_notes(traces, frame),
+        rows_in_all=len(frame),
         shown=shown,
+        rest=units.several(len(services) - len(kept), "more service"),
     )
 
 

@@ -16,7 +16,7 @@ from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
-from schedscope.present.answer import Answer, more
+from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
 NAME = "work-conservation"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="only the first N rows (default: 20 in a table, else all), the first N episodes"
-        " (default: 20), or the N CPUs on whose queues threads waited longest (default: all; in a"
+        " (the same), or the N CPUs on whose queues threads waited longest (default: all; in a"
         " table 32 of more than 64 CPUs)",
     )
     _options.add_selection(parser)
@@ -92,18 +92,28 @@ def run(args: argparse.Namespace) -> Answer:
     about["held_by_quotas"] = held
     head = [*headline.headline(trace), *_totals(machine), *_quotas(held), ""]
     if args.episodes:
-        frame = idle_episodes(
-            trace, longer_than=args.longer_than or "1ms", top=args.top or 20, where=where
-        )
+        every = idle_episodes(trace, longer_than=args.longer_than or "1ms", where=where)
+        # One episode has a row for each thread that waited.
+        kept = every["episode"].unique(maintain_order=True)[:top]
+        frame = every.filter(pl.col("episode").is_in(kept.implode()))
+        left_out = units.several(every["episode"].n_unique() - kept.len(), "more episode")
         names = ["episode", "ts", "dur", "wasted", "idle_cpus", "comm", "tid", "cpu", "waited"]
         columns = choose(
             frame, [*names, "cause"], narrow="tid wasted idle_cpus", origin=trace.origin
         )
-        return Answer(frame, columns, about=about, head=head)
+        return Answer(
+            frame,
+            columns,
+            about=about,
+            head=head,
+            notes=[] if len(every) else [f"no episode of {args.longer_than or '1ms'} or more"],
+            rows_in_all=every.height,
+            rest=f"{left_out}, with less wasted time",
+        )
     frame = work_conservation(trace, by=args.by, where=where if about_threads else None)
     if where is not None and not about_threads:
         frame = frame.filter(where)
-    about["rows_in_all"] = rows = len(frame)
+    rows = len(frame)
     frame = frame[:top] if about_threads else _options.top_cpus(args, frame, "waited", "idle")
     shown = frame
     if about_threads:
@@ -139,8 +149,9 @@ def run(args: argparse.Namespace) -> Answer:
         choose(frame, names, question="work_conservation", narrow=narrow),
         about=about,
         head=head,
-        notes=more(rows - len(frame), *(() if about_threads else ("more CPU", ", less waiting"))),
         shown=shown,
+        rows_in_all=rows,
+        rest=("more row", "") if about_threads else ("more CPU", ", less waiting"),
     )
 
 

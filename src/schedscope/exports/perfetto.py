@@ -40,7 +40,7 @@ _LAST = 2**40
 
 
 Frames = dict[str, pl.DataFrame]
-"""The frames of `native/src/encode/perfetto`, by name; those that are absent are empty."""
+"""The frames of `native/encode/src/perfetto`, by name; those that are absent are empty."""
 
 
 def perfetto_blocks(

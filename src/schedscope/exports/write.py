@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope import stored
+from schedscope import outputs, stored
 from schedscope.analysis._base.arguments import check_trace
 from schedscope.analysis._base.by import some_threads
 from schedscope.errors import StorageError, UsageError
@@ -38,6 +36,9 @@ _ELSEWHERE = {
     "sleep_reasons": ("reason for a sleep", "reasons for sleeps", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
+
+_OURS = (stored.METADATA, stored.SELECTION)
+"""What tells a folder that an export made."""
 
 # Clocks that readers of trace.dat know by name.
 _CLOCKS = ("local", "global", "mono", "mono_raw", "boot", "tai")
@@ -89,7 +90,6 @@ def export(
     target = Path(path)
     if target.exists() and not force:
         raise UsageError(f"{target} exists", "a free name", "choose another name, or use force")
-    partial = target.with_name(target.name + ".partial")
     writers: dict[str, Callable[[Path], None]] = {
         "perfetto": lambda part: _perfetto(trace, part, waits, chosen),
         "trace.dat": lambda part: _trace_dat(trace, part, notes),
@@ -98,18 +98,16 @@ def export(
         "csv": lambda part: _folder(trace, part, "csv", chosen),
     }
     try:
-        _remove(partial)
-        writers[to](partial)
-        if target.is_dir() and not target.is_symlink():
-            _replace_folder(target, partial)
-        else:
-            os.replace(partial, target)
+        if target.is_dir() and not any((target / name).is_file() for name in _OURS):
+            raise UsageError(
+                f"{target} is a folder that no export made", "a free name", "choose another name"
+            )
+        with outputs.whole(target, trace.sources) as made:
+            writers[to](made)
     except OSError as error:
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}", "a writable folder"
         ) from error
-    finally:
-        _remove(partial)
     if notes is not None and chosen is not None:
         notes.append(_selected(trace, to, chosen))
     if notes is not None and to in ("perfetto", "trace.dat"):
@@ -259,20 +257,3 @@ def _folder(trace: Trace, path: Path, suffix: str, chosen: pl.Series | None) -> 
         return
     about |= {"files": stored.record(path)} if suffix == "parquet" else {}
     (path / "trace.json").write_text(trace_json.written(about))
-
-
-def _replace_folder(target: Path, partial: Path) -> None:
-    if not any((target / name).is_file() for name in (stored.METADATA, stored.SELECTION)):
-        raise UsageError(
-            f"{target} is a folder that no export made", "a free name", "choose another name"
-        )
-    shutil.rmtree(target)
-    os.replace(partial, target)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        with suppress(FileNotFoundError):
-            path.unlink()

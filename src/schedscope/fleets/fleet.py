@@ -54,6 +54,8 @@ def fleet(
     options: Mapping[str, str] | None = None,
     fetch_limit: int = FETCH_LIMIT,
     select: Mapping[str, Any] | None = None,
+    since: str | float | None = None,
+    until: str | float | None = None,
 ) -> pl.DataFrame:
     """One row per trace: its host, its settings and labels, its waits, and how far to trust it.
 
@@ -71,11 +73,15 @@ def fleet(
     * `fetch_limit`: a trace of more bytes than this is not fetched from a store;
     * `select`: only the waits of these threads, as in `{"service": "nginx.service"}`: `comm`, or
       arguments of `of_processes` except `tree`, because processes have other ids on each host. A
-      trace without such threads has `n` 0.
+      trace without such threads has `n` 0;
+    * `since`, `until`: only this part of each trace, as in `Trace.between`: seconds from its start,
+      or a time of day. A trace without that part has an error.
 
     The columns:
 
-    * `trace`, `path`; `host`, `os`, `release`, `machine`, `cpus`, `scheduler`, `preempt`, `hz`;
+    * `trace`: the end of its path that tells it from the others; `path`; `host`: null where it has
+      none, or a name of every host, such as "(none)" or "localhost"; `os`, `release`, `machine`,
+      `cpus`, `scheduler`, `preempt`, `hz`;
     * `label_*`, `setting_*`: a column for each label and each recorded setting of the scheduler;
     * `dur`, `events`; `n`, `n_censored`, `n_excluded`, `total`, `mean`, `p50` ..., `max` of the
       waits for a CPU, exact, as in `latency`; `waiting_frac`: `total` over the CPUs' time;
@@ -99,6 +105,8 @@ def fleet(
         options=options,
         fetch_limit=fetch_limit,
         select=select,
+        since=since,
+        until=until,
     ).table
 
 
@@ -114,6 +122,8 @@ def summarised(
     options: Mapping[str, str] | None = None,
     fetch_limit: int = FETCH_LIMIT,
     select: Mapping[str, Any] | None = None,
+    since: str | float | None = None,
+    until: str | float | None = None,
     told: Told = lambda done, total: None,
 ) -> Fleet:
     """The same with the summaries; `told` is called after each trace."""
@@ -138,6 +148,8 @@ def summarised(
         traces = [each if sources.is_url(each) else os.path.abspath(each) for each in traces]
     chosen = dict(options or {})
     of = _lists(select or {})
+    threads = bool(of)
+    of |= {name: at for name, at in (("since", since), ("until", until)) if at is not None}
     folder = store.Folder(Path(output), chosen, of)
     found: dict[str, dict[str, Any]] = {}
     for trace in traces:
@@ -162,7 +174,7 @@ def summarised(
                     errors[trace] = answer["error"]
                 done += 1
                 told(done, len(traces))
-    if of and found and not any(map(_waits, found.values())):
+    if threads and found and not any(map(_waits, found.values())):
         raise UsageError(
             f"no wait of the selected threads in {several(len(found), 'trace')}",
             "threads that a trace has",
@@ -172,7 +184,9 @@ def summarised(
     # Polars' own writer does not say that a disk is full.
     whole = io.BytesIO()
     table.write_parquet(whole)
-    store.write_whole(folder.path / store.TABLE, lambda to: to.write_bytes(whole.getvalue()))
+    store.write_whole(
+        folder.path / store.TABLE, lambda to: to.write_bytes(whole.getvalue()), traces
+    )
     return Fleet(table, found, len(missing) - len(errors))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,8 @@ def gathered(
 ) -> pl.DataFrame:
     """A row for each trace, in this order; those without a summary have an error."""
     rows = [_row(trace, summaries.get(trace), errors.get(trace), labels) for trace in traces]
+    for row, name in zip(rows, told_apart(traces), strict=True):
+        row["trace"] = name
     # What only some have follows the facts, by name.
     more = sorted({name for row in rows for name in row if name.startswith(("label_", "setting_"))})
     schema = {**FACTS, **dict.fromkeys(more, pl.String), **NUMBERS, **TRUST}
@@ -65,11 +68,39 @@ def _row(
     trace: str, summary: dict[str, Any] | None, error: str | None, labels: Labels
 ) -> dict[str, Any]:
     known = labels.of(trace, (summary or {}).get("labels", {}))
-    row: dict[str, Any] = {"trace": trace.rstrip("/").rsplit("/", 1)[-1]}
+    row: dict[str, Any] = {}
     if summary is not None:
         row |= summary["facts"] | summary["numbers"] | summary["trust"]
         row |= {f"setting_{name}": value for name, value in summary["settings"].items()}
     # A recording may leave its host out, or be of a container that has another name.
-    row["host"] = known.pop("host", row.get("host"))
+    row["host"] = known.pop("host", _named(row.get("host")))
     row |= {f"label_{name}": value for name, value in known.items()}
     return row | {"path": trace, "error": error}
+
+
+def _named(host: str | None) -> str | None:
+    """The name of a host, unless it is what every host has that nobody gave one."""
+    return None if host in _NAMELESS else host
+
+
+_NAMELESS = (None, "", "(none)", "localhost", "localhost.localdomain")
+
+
+def told_apart(paths: Sequence[str]) -> list[str]:
+    """The end of each path, as short as it may be to differ from those of the others.
+
+    >>> told_apart(["in/a/web.capture", "in/b/web.capture/", "in/b/db.capture"])
+    ['a/web.capture', 'b/web.capture', 'db.capture']
+    """
+    parts = [path.rstrip("/").split("/") for path in paths]
+    lengths = [1] * len(parts)
+    while True:
+        names = ["/".join(part[-n:]) for part, n in zip(parts, lengths, strict=True)]
+        seen = Counter(names)
+        longer = [
+            i for i, name in enumerate(names) if seen[name] > 1 and lengths[i] < len(parts[i])
+        ]
+        if not longer:
+            return names
+        for i in longer:
+            lengths[i] += 1

@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 
 from schedscope.analysis._base.quantiles import at_share
-from schedscope.extras import explained
+from schedscope.analysis.comparison.t_distribution import quantile
 from schedscope.fleets.measures import Floats, Host
 
 CONFIDENCE = 0.95
@@ -83,11 +83,7 @@ def tail(confidence: float, freedom: float) -> float:
     """
     if not np.isfinite(freedom):
         return (1 - confidence) / 2
-    try:
-        from scipy.stats import t
-    except ModuleNotFoundError as error:
-        raise explained(error) from error
-    return NormalDist().cdf(float(t.ppf((1 - confidence) / 2, freedom)))
+    return NormalDist().cdf(-quantile(confidence, freedom))
 
 
 def residual_means(hosts: Sequence[Host], resamples: int, seed: int) -> dict[int, Floats] | None:

@@ -255,10 +255,12 @@ def _traces(
                 for name, share in (("p50", 0.5), ("p99", 0.99))
                 if whole.n
             )
-            rows.append(
-                f"<tr><th colspan={width}>{escape(str(before or 'host not named'))} ·"
-                f" {units.several(whole.n, 'wait')}{quantiles} (±{_error()})</th></tr>"
-            )
+            # Of hosts without a name it is not known which traces are of the same one.
+            said = "hosts not named"
+            if before is not None:
+                sums = f"{units.several(whole.n, 'wait')}{quantiles} (±{_error()})"
+                said = f"{escape(str(before))} · {sums}"
+            rows.append(f"<tr><th colspan={width}>{said}</th></tr>")
         tags = " ".join(
             f"{escape(name.removeprefix('label_'))}={escape(row[name])}"
             for name in labels

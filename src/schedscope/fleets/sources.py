@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.errors import MissingExtraError, StorageError, UsageError
+from schedscope.extras import installing
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -48,7 +49,7 @@ def file_system(url: str) -> tuple[AbstractFileSystem, str]:
             raise MissingExtraError(
                 f"{url} needs a package of fsspec: {text}",
                 "the package for this kind of store",
-                "for s3://, pip install s3fs",
+                f"for s3://, {installing(['s3fs'])}",
             ) from error
         raise UsageError(f"{url} is not an address: {text}", "one that fsspec knows") from error
     return found

@@ -18,12 +18,13 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from schedscope import cache
+from schedscope import cache, outputs
 from schedscope.errors import StorageError
 from schedscope.fleets.sources import is_url, stored_identity
 from schedscope.fleets.summary import FORMAT
@@ -52,22 +53,17 @@ def full(sentence: str) -> StorageError:
     return StorageError(first, hint="free some space, then run it again: what is finished is kept")
 
 
-def write_whole(target: Path, fill: Callable[[Path], object]) -> None:
-    """Write a file, all of it or nothing."""
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+def write_whole(target: Path, fill: Callable[[Path], object], traces: Iterable[str]) -> None:
+    """Write a file about these traces, all of it or nothing."""
     try:
-        fill(partial)
-        partial.replace(target)
+        with outputs.whole(target, [Path(trace) for trace in traces]) as made:
+            fill(made)
     except OSError as error:
         hint = "free some space, then run it again: what is finished is kept"
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}",
             hint=hint if is_full(error) else "",
         ) from error
-    finally:
-        # With no room for a file there may be none for its end either.
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 class Folder:
@@ -83,6 +79,7 @@ class Folder:
         self.path = path
         self._version = {"format": FORMAT, **cache.version(options)}
         self._of = json.dumps(select, sort_keys=True) if select else ""
+        outputs.refuse_led(path)
         try:
             (path / _SUMMARIES).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -113,7 +110,8 @@ class Folder:
             "summary": summary,
         }
         text = json.dumps(document, ensure_ascii=False)
-        write_whole(self._place(trace), lambda to: to.write_text(text, encoding="utf-8"))
+        fill = partial(Path.write_text, data=text, encoding="utf-8")
+        write_whole(self._place(trace), fill, [trace])
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -121,7 +119,7 @@ class Folder:
         self._remove_abandoned()
         place = self.path / f".scratch-{secrets.token_hex(4)}"
         try:
-            place.mkdir()
+            place.mkdir(0o700)
             descriptor = os.open(place, os.O_RDONLY)
         except OSError as error:
             raise StorageError(f"cannot write {self.path}: {error.strerror}") from error

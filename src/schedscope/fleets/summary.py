@@ -25,16 +25,25 @@ FORMAT = 1
 """Of the document; a summary of another one is made again."""
 
 
+WINDOW = ("since", "until")
+"""What of `select` is about time."""
+
+
 def summarise(trace: Trace, select: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The summary of a trace: `facts`, `settings`, `labels`, `numbers`, `trust` and `waits`.
 
     With `select`, `comm` and arguments of `of_processes`, the waits are those of these threads, and
-    `trust` has what is known of them; of a trace without such threads there are none.
+    `trust` has what is known of them; of a trace without such threads there are none. With `since`
+    or `until` in it, the summary is of that part of the trace.
 
     Raises `MissingEventsError` for a trace without switches or wakeups.
     """
+    select = dict(select or {})
+    since, until = (select.pop(name, None) for name in WINDOW)
+    if since is not None or until is not None:
+        trace = trace.between(since, until)
     info = trace.info
-    where = _where(trace, select or {})
+    where = _where(trace, select)
     mine = pl.lit(True)
     if where is not None:
         mine = pl.col("utid").is_in(chosen_threads(trace, where).implode())

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from schedscope import collectors
 from schedscope.errors import StorageError
+from schedscope.invoking_user import FORGOTTEN
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -102,9 +103,11 @@ def recorder(place: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
         os.dup2(reading, 4)
         os.set_inheritable(4, True)
 
+    # Its snapshots are read by us alone, so they belong to root.
+    environment = {name: text for name, text in os.environ.items() if name not in FORGOTTEN}
     child = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, errors="replace", preexec_fn=prepare, close_fds=False,
+        text=True, errors="replace", preexec_fn=prepare, close_fds=False, env=environment,
     )  # fmt: skip
     os.close(reading)
     said: list[str] = []

@@ -20,6 +20,10 @@ class Answer:
 
     JSON has `about` as keys beside the `rows`; CSV the rows alone. People read `head`, the
     `columns` of `shown` (by default the frame; else the same rows, worded), and `notes`.
+
+    `rows_in_all`: how many rows there are where `frame` has the first of them only. JSON says the
+    number, and the line below a table says what was left out: `rest`, a sentence or what one
+    row is called and why it is below.
     """
 
     frame: pl.DataFrame
@@ -29,6 +33,8 @@ class Answer:
     notes: Iterable[str] = ()
     shown: pl.DataFrame | None = None
     exit_code: int = 0
+    rows_in_all: int | None = None
+    rest: str | tuple[str, str] = ("more row", "")
 
     def lines(self, width: int | None = None) -> list[str]:
         """As people read it, in a terminal of this width."""
@@ -36,15 +42,26 @@ class Answer:
         columns = conventional(frame) if self.columns is None else self.columns
         # No columns: the lines around say it all.
         table = text_table(frame, columns, width=width) if columns else []
+        left_out = self._left_out()
         head, notes = (
             [line for text in texts for line in sentence(text, width)]
-            for texts in (self.head, self.notes)
+            for texts in (self.head, [*([left_out] if left_out else []), *self.notes])
         )
         return [*head, *table, *notes]
 
     def document(self) -> dict[str, Any]:
         """As programs read it: nanoseconds, plain digits, every column."""
-        return {**self.about, "rows": self.frame.to_dicts()}
+        rows = self.frame.height if self.rows_in_all is None else self.rows_in_all
+        return {**self.about, "rows_in_all": rows, "rows": self.frame.to_dicts()}
+
+    def _left_out(self) -> str:
+        if self.rows_in_all is None or self.rows_in_all <= self.frame.height or not self.rest:
+            return ""
+        rest = self.rest
+        if not isinstance(rest, str):
+            what, why = rest
+            rest = units.several(self.rows_in_all - self.frame.height, what) + why
+        return f"({rest}; use a larger --top)"
 
 
 @dataclass(frozen=True)
@@ -58,12 +75,3 @@ class Facts:
     lines: Sequence[str]
     exit_code: int = 0
     keep: str = ""
-
-
-def more(rest: int, what: str = "more row", why: str = "") -> list[str]:
-    """The line below a table of which so many rows were cut off, if any were.
-
-    >>> more(2), more(1, "waker", ", all rarer"), more(0)
-    (['(2 more rows; use a larger --top)'], ['(1 waker, all rarer; use a larger --top)'], [])
-    """
-    return [f"({units.several(rest, what)}{why}; use a larger --top)"] if rest > 0 else []

@@ -533,13 +533,33 @@ QUESTIONS = {
         cpu_time      | CPU time | time | CPU time
         cpu_time_low  | least CPU time | time | lowest CPU time over the replays
         cpu_time_high | most CPU time  | time | highest CPU time over the replays
+        throughput    | rounds/s | fixed | rounds per second of the loop of what runs for a time
+        throughput_low | least rounds/s | fixed | lowest of it over the replays
+        throughput_high | most rounds/s | fixed | highest of it over the replays
+        throughput_verdict | rounds/s are | text | good, doubtful or refused: rounds per second
         waiting_low   | least waiting  | time | lowest time waited for a CPU over the replays
         waiting_high  | most waiting   | time | highest time waited for a CPU over the replays
         wait_p99_low  | lowest p99     | time | lowest 99th percentile of the waits over the replays
         wait_p99_high | highest p99 | time | highest 99th percentile of the waits over the replays
         replay_error | replay off by | fixed | factor between recording and unchanged replay
         p99_error    | p99 off by | fixed | the same factor of the 99th percentile of the waits
-        verdict       |          | text | good, doubtful or refused, according to replay_error
+        verdict       |          | text | good, doubtful or refused; good if every figure is
+        cpu_time_verdict | CPU time is | text | the same of the CPU time
+        n_waits_verdict  | waits are   | text | the same of the number of waits
+        waiting_verdict  | waiting is  | text | the same of the time waited for a CPU
+        wait_p50_verdict | p50 is      | text | the same of the median wait
+        wait_p99_verdict | p99 is      | text | the same of the 99th percentile of the waits
+        cause          | cause        | text  | the cause of waits that the change is about
+        cause_recorded | recorded share | share | its share of the waiting in the recording
+        cause_replayed | replayed share | share | its share of the waiting in the unchanged replay
+        cause_error    | share off by | fixed | factor between the two shares
+        tested_on      | tested on    | count | waits recorded while the cause did not act
+        tested_mean    | mean there   | time  | mean of those waits
+        tested_p99     | p99 there    | time  | 99th percentile of those waits
+        test_error     | mean over predicted | fixed | how much longer these are than predicted
+        test_p99_error | p99 over predicted  | fixed | the same of the 99th percentile
+        outside        | others' share | share | CPU time of programs outside of the workload
+        unclear        | unclear | text | what the recording does not show, and doubles a figure
     """,
     "fidelity_of_runs": """
         measure     |             | text   | what is compared

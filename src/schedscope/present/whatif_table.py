@@ -1,4 +1,5 @@
-"""The rows of `whatif` as a table: the ranges in brackets behind the figures of the change."""
+"""The rows of `whatif` as a table: ranges in brackets behind the figures of the change, and a
+question mark behind what is doubtful."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ import polars as pl
 
 from schedscope import units
 from schedscope.present.columns import Column, choose
+from schedscope.simulator.whatif_verdicts import FIGURES
 
 _NAMES = (
-    *("configuration", "threads", "cpu_time", "n_waits", "waiting", "wait_mean", "wait_p99"),
-    *("completion?", "replay_error", "verdict"),
+    *("configuration", "threads", "cpu_time", "n_waits", "waiting", "wait_p50", "wait_p99"),
+    *("throughput?", "completion?", "replay_error", "verdict"),
 )
-_NARROW = "threads n_waits completion wait_mean"
+_NARROW = "threads n_waits completion wait_p50"
 
 
 def whatif_table(rows: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[Column]]:
@@ -26,21 +28,40 @@ def whatif_table(rows: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[Column]]:
         .alias(by),
         configuration=pl.col("configuration").cast(pl.String),
         verdict=pl.col("verdict").cast(pl.String).fill_null(""),
-        **{
-            name: pl.Series(_ranges(rows, name), dtype=pl.String)
-            for name in ("cpu_time", "waiting", "wait_p99")
-        },
+        **{name: pl.Series(_texts(rows, name), dtype=pl.String) for name in FIGURES},
+        throughput=_rates(rows),
     )
     return shown, choose(shown, [by, *_NAMES], question="whatif", narrow=_NARROW)
 
 
-def _ranges(rows: pl.DataFrame, name: str) -> list[str]:
-    """A figure, and behind it the extremes of recordings, or the range of the change."""
+def _texts(rows: pl.DataFrame, name: str) -> list[str]:
+    """A figure, behind it the extremes of recordings, or the range of the change, and a mark if it
+    is doubtful; one that is refused in an answer that is not has that word in its place.
+    """
     found = []
     for row in rows.iter_rows(named=True):
-        low, high = row[f"{name}_low"], row[f"{name}_high"]
-        text = units.duration(row[name])
+        low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+        shown = units.count if name == "n_waits" else units.duration
+        text = shown(row[name])
         if low is not None and row["configuration"] != "replayed":
-            text += f" [{units.duration(low)}, {units.duration(high)}]"
-        found.append(text)
+            text += f" [{shown(low)}, {shown(high)}]"
+        found.append(_marked(text, row[f"{name}_verdict"], row["verdict"]))
     return found
+
+
+def _rates(rows: pl.DataFrame) -> pl.Series:
+    """Rounds per second, and of the change their range; null where there are none."""
+    found = []
+    for row in rows.iter_rows(named=True):
+        text = None if row["throughput"] is None else f"{row['throughput']:,.0f}"
+        if text and row["configuration"] == "changed":
+            text += f" [{row['throughput_low']:,.0f}, {row['throughput_high']:,.0f}]"
+            text = _marked(text, row["throughput_verdict"], row["verdict"])
+        found.append(text)
+    return pl.Series("throughput", found, pl.String)
+
+
+def _marked(text: str, own: str | None, whole: str | None) -> str:
+    if own == "refused" and whole != "refused":
+        return own
+    return f"{text} ?" if own == "doubtful" else text

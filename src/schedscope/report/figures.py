@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from schedscope import plot
+from schedscope import outputs, plot
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import has
 from schedscope.analysis.efficiency import efficiency
@@ -32,11 +32,12 @@ def write_figures(subject: Subject, folder: Path) -> list[Path]:
     """Write one PNG per figure of the page into `folder`; returns the paths."""
     written = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        outputs.make_folder(folder, subject.trace.sources)
         for name, axes in _figures(subject).items():
             path = folder / f"{name}.png"
             assert isinstance(axes.figure, Figure)
-            axes.figure.savefig(path, dpi=144)
+            with outputs.whole(path, subject.trace.sources) as made:
+                axes.figure.savefig(made, dpi=144)
             written.append(path)
     except OSError as error:
         raise StorageError(f"cannot write figures to {folder}: {error.strerror}") from error

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from schedscope import units
 from schedscope.analysis.worst_waits import worst_waits
-from schedscope.errors import UsageError
 from schedscope.report.subject import Subject
+from schedscope.timelines.places import around as stretch
 from schedscope.trace import Trace
 
-_AROUND = 100_000_000
 _LEAST = 1_000_000
 _LONGEST = 5_000_000_000
 """A longer stretch would show sums only: its start shows more."""
@@ -31,15 +30,8 @@ def focus(subject: Subject, around: str | float | None = None) -> Focus:
     Raises `UsageError` for an instant outside the trace.
     """
     trace = subject.trace
-    begin, end = trace.window
     if around is not None:
-        at = trace.instant(around)
-        if not begin <= at < end:
-            raise UsageError(
-                f"a timeline around {around}",
-                f"{units.instant(begin, trace.origin)} to {units.instant(end, trace.origin)}",
-            )
-        return _cut(trace, at - _AROUND, at + _AROUND, f"around {around}, as requested")
+        return Focus(*stretch(trace, around), f"around {around}, as requested")
     for number, row in enumerate(subject.findings.iter_rows(named=True), 1):
         if row["ts"] is not None and row["dur"]:
             what = f"of finding {number} ({row['topic']})"
@@ -49,6 +41,7 @@ def focus(subject: Subject, around: str | float | None = None) -> Focus:
         row = worst.row(0, named=True)
         name = units.printable(row["comm"] or "?")
         return _around(trace, row["ts_ready"], row["wait"], f"around the longest wait, of {name}")
+    begin, _ = trace.window
     return _cut(trace, begin, begin + _LONGEST, "the start of the trace: nothing waited")
 
 

@@ -13,9 +13,11 @@ from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
 from schedscope.report.subject import Subject
+from schedscope.simulator.alternatives import alternatives
 from schedscope.simulator.change import change
+from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.services import services
-from schedscope.simulator.whatif import answer, nearest_way
+from schedscope.simulator.whatif import answer
 from schedscope.simulator.whatif_notes import whatif_notes
 
 _SERVICES = 12
@@ -29,7 +31,7 @@ def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
     trace = subject.trace
     way = nearest_way(trace, None)
     wanted = change(way, **asked)
-    frame = answer(way, wanted)
+    frame = answer(way, wanted, other=alternatives(way, asked))
     by = frame.columns[0]
     every = frame[by].unique(maintain_order=True)
     mine = every
@@ -47,8 +49,8 @@ def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
         f"What if: {', '.join(wanted.words)}?",
         "The trace is replayed twice: as it was configured, which should reproduce the recording,"
         " and with the change. 9 of 10 recordings should lie in the range in brackets. The error"
-        " of the first replay shows how far the answer can be trusted: up to a factor of 1.25 it"
-        " is good, up to 2 doubtful, and beyond that there is none. Simulated with"
+        " of the first replay shows how far a figure can be trusted: up to a factor of 1.25 it is"
+        " good, up to 2 doubtful (marked ?), and beyond that there is none. Simulated with"
         f" <code>{escape(way.policy)}</code>."
         + (" The selected threads come first." if subject.where is not None else ""),
         html_table(shown, columns, "whatif") + f"<ul>{said}</ul>",

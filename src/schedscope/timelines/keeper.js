@@ -148,9 +148,11 @@ function keeper(picture, source, home) {
     },
     start: async () => {
       const hash = location.hash.slice(1);
-      if (home !== "notebook" && !picture.second && hash.startsWith("view=")) await apply(hash, picture.learn);
+      const asked = home !== "notebook" && !picture.second && hash.startsWith("view=");
+      if (asked) await apply(hash, picture.learn);
       now = text();
       started = true;
+      return asked;
     },
   };
 }

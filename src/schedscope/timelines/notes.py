@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import StorageError, UsageError
+from schedscope.outputs import whole
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -24,6 +24,7 @@ class Notes:
     def __init__(self, trace: Trace) -> None:
         """Take what was kept for this trace."""
         self.path: Path | None = None
+        self._sources = trace.sources
         if trace.path is not None:
             self.path = trace.path.with_name(trace.path.name.removesuffix(".sched") + ".notes.json")
         self.rows: list[dict[str, Any]] = []
@@ -43,14 +44,11 @@ class Notes:
         self.rows = _checked(rows)
         if self.path is None:
             return
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         try:
-            partial.write_text(json.dumps(self.rows, ensure_ascii=False, indent=1), "utf-8")
-            partial.replace(self.path)
+            with whole(self.path, self._sources) as made:
+                made.write_text(json.dumps(self.rows, ensure_ascii=False, indent=1), "utf-8")
         except OSError as error:
             raise StorageError(f"cannot keep notes in {self.path}: {error.strerror}") from error
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def _checked(rows: Any) -> list[dict[str, Any]]:

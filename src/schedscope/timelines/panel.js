@@ -177,9 +177,9 @@ function panel(picture, source, keep) {
       !can.has("slice") && missing("What the wait consisted of, the critical path and more:")].filter(Boolean);
   }
 
-  async function tables(request) {
+  async function tables(request, signal) {
     try {
-      const { answer } = await source(request);
+      const { answer } = await source(request, signal);
       return [...answer.tables.map((data) => table(data, go)), ...(answer.missing || []).map((text) => h("p", { role: "alert" }, text))];
     } catch (error) {
       return [h("p", { role: "alert" }, String(error.message || error))];
@@ -307,7 +307,8 @@ function panel(picture, source, keep) {
     current = i;
     describeAll(rows);
     turn("findings"); // it covers a part of the window, in which the lane must not be
-    if (row.lane) await picture.show([row.lane]);
+    const lanes = [...(row.lane ? [row.lane] : []), ...lanesOf(row)];
+    if (lanes.length) await picture.show(lanes);
     picture.between(...row.shown);
     picture.select(row.at === null ? null : row.lane, row.at, true);
     // Of a part of the trace only some are shown, under their numbers of all.
@@ -315,6 +316,21 @@ function panel(picture, source, keep) {
     picture.stepped(`Finding ${number}: ${row.topic}, ${row.cost}`);
     body.querySelector(".sst-findings [aria-current]")?.scrollIntoView({ block: "nearest" });
     return undefined;
+  }
+  /** Lanes that show what a finding is about, beside that of its thread or CPU. */
+  function lanesOf(row) {
+    const offered = (about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]]));
+    const wanted = {
+      interrupts: (lane) => row.lane && lane === row.lane.replace("cpu:", "irq:"),
+      quota: (lane, title) => lane.startsWith("quota:") && row.text.includes(title.replace(/^quota /, "")),
+      "avoidable idle time": (lane) => lane === "depth:all", overload: (lane) => lane === "depth:all",
+    }[row.topic];
+    return wanted ? offered.filter(([lane, title]) => wanted(lane, title)).map(([lane]) => lane) : [];
+  }
+  /** The worst one, unless somebody has looked elsewhere before it was known. */
+  async function first() {
+    const before = keep.text(), rows = await learned();
+    if (rows.length && keep.text() === before && open === null) await reach(0);
   }
   /** The next one, or the one before. */
   async function finding(step) {
@@ -440,9 +456,13 @@ function panel(picture, source, keep) {
     text.value = "SELECT ts_ready, utid, wait, cause\nFROM waits\nWHERE censored = 'none'\nORDER BY wait DESC\nLIMIT 20";
     const result = h("div", {});
     const tree = h("div", { class: "sst-schema" });
+    let running = null;
     async function run() {
-      result.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
-      result.replaceChildren(...(await tables({ kind: "sql", text: text.value })));
+      running?.abort();
+      const mine = running = new AbortController();
+      result.replaceChildren(h("p", { class: "sst-faint" }, "Looking … ", h("button", { type: "button", click: () => mine.abort() }, "cancel")));
+      const found = await tables({ kind: "sql", text: text.value }, mine.signal);
+      if (running === mine) result.replaceChildren(...found);
     }
     source({ kind: "schema" }).then(({ answer }) => tree.replaceChildren(...answer.schema.map((each) =>
       h("details", {}, h("summary", { title: each.row }, each.name),
@@ -452,5 +472,5 @@ function panel(picture, source, keep) {
 
   picture.on("select", selected);
   picture.on("range", ranged);
-  return { turn, close, note, go, finding, opened: () => open };
+  return { turn, close, note, go, finding, first, opened: () => open };
 }

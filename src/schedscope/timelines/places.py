@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope import units
+from schedscope import time_of_day, units
 from schedscope.analysis._base.memo import once
 from schedscope.analysis.findings.findings import findings
-from schedscope.errors import SchedscopeError
+from schedscope.errors import SchedscopeError, UsageError
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 _AROUND = 10_000_000
 """Shown before and after an instant that has no length (ns)."""
+_ASKED = 100_000_000
+"""Shown before and after an instant that was asked for (ns)."""
+_VIEW = re.compile(r"view=-?\d+--?\d+(&[a-z]+=[^&]*)*")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,40 @@ class Place:
             return text
         lane = self.lane.replace("cpu:", "c").replace("utid:", "u")
         return f"{text}&select={lane}@{at - trace.origin}"
+
+
+def around(trace: Trace, when: str | float) -> tuple[int, int]:
+    """The stretch to show for `--at TIME`: the instant, with 100 ms on both sides (ns).
+
+    Raises `UsageError` for what is no time, and for one outside the trace.
+    """
+    try:
+        at = trace.instant(when)
+    except UsageError:
+        if time_of_day.is_one(when):
+            raise
+        expected = "a time as tables print it, as in 2.5, or a time of day, as in 12:03"
+        raise UsageError(f"--at {when}", expected) from None
+    begin, end = trace.window
+    if not begin <= at < end:
+        first, last = (units.instant(ts, trace.origin) for ts in (begin, end))
+        raise UsageError(f"--at {when}", f"a time from {first} to {last}, which the trace covers")
+    return max(begin, at - _ASKED), min(end, at + _ASKED)
+
+
+def view_at(trace: Trace, text: str) -> str:
+    """What stands in the viewer's address for `--at`: a time, or a view as the viewer copies it.
+
+    Raises `UsageError` for anything else.
+    """
+    view = text.lstrip("#")
+    if view.startswith("view="):
+        if not _VIEW.fullmatch(view):
+            expected = "view=BEGIN-END in ns, as the viewer's button `link` copies it"
+            raise UsageError(f"--at {text}", expected, "or give a time, as in --at 2.5")
+        return view
+    since, until = (ts - trace.origin for ts in around(trace, text))
+    return f"view={since}-{until}"
 
 
 def places(trace: Trace, found: pl.DataFrame) -> list[Place]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from threading import RLock
+from threading import Event, RLock
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -112,23 +112,31 @@ class Questions:
             "more": self.timeline.levels.offered(),
         }
 
-    def reply(self, request: Any) -> Answer:
-        """The answer and its buffers; a refusal is an answer, too, of kind `error`."""
+    def reply(self, request: Any, stop: Event | None = None) -> Answer:
+        """The answer and its buffers; a refusal is an answer, too, of kind `error`.
+
+        When `stop` is set nobody waits for it any more: a query ends.
+        """
         try:
             if not isinstance(request, Mapping):
                 raise UsageError("this request", "an object")
-            return self._answer(request)
+            return self._answer(request, stop)
         except SchedscopeError as error:
             number = request.get("id") if isinstance(request, Mapping) else None
             return {"kind": "error", "id": number, "text": str(error)}, []
 
-    def _answer(self, request: Mapping[str, Any]) -> Answer:
+    def _answer(self, request: Mapping[str, Any], stop: Event | None) -> Answer:
         kind = request.get("kind", "lanes")
         if kind == "lanes":
             with self._pictures:
                 return self.timeline.answer(request)
         if kind not in KINDS:
             raise UsageError(f"a question about {kind!r:.40}", "one of " + ", ".join(KINDS))
+        if kind == "sql":  # in a process of its own, for which others do not wait
+            from schedscope.timelines.sql import query
+
+            rows = query(self.timeline.lanes.trace, request.get("text"), stop)
+            return {"kind": "answer", "id": request.get("id"), "tables": [rows]}, []
         with self._finds if kind in ("findings", "quality") else self._others:
             found = getattr(self, f"_{kind}")(request)
         return {"kind": "answer", "id": request.get("id"), **found}, []
@@ -166,11 +174,6 @@ class Questions:
         from schedscope.timelines.stretch import stretch
 
         return stretch(self.timeline.lanes, _at(request, "begin"), _at(request, "end"))
-
-    def _sql(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from schedscope.timelines.sql import query
-
-        return {"tables": [query(self.timeline.lanes.trace, request.get("text"))]}
 
     def _schema(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.sql import schema

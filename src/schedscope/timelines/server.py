@@ -3,21 +3,24 @@
 It listens on 127.0.0.1 only. It answers only requests that have the token of its address and come
 under a name of this machine: a page from elsewhere could reach the port, but does not know the
 token, and has another host or origin. It serves the page and the answers about this trace, and no
-files.
+files. How long and how many of those without the token are listened to is `visitors`' business.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import os
 import secrets
 import socket
 import struct
 from importlib import import_module
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import StorageError, UsageError
 from schedscope.extras import missing
+from schedscope.timelines import visitors
 from schedscope.timelines.content_policy import policy
 from schedscope.timelines.difference import absent, differences
 from schedscope.timelines.questions import Questions
@@ -27,6 +30,9 @@ from schedscope.units import printable
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+_asked: set[Event] = set()
+"""Set when an answer is no longer waited for."""
 
 _OURS = {"127.0.0.1", "localhost", "[::1]"}
 _LONGEST = 4_000_000
@@ -113,6 +119,7 @@ def application(
     def refusal(request: Request) -> Response | None:
         if not secrets.compare_digest(request.path_params["token"].encode(), token.encode()):
             return answer(403, _REFUSED, "text/plain")
+        visitors.know(request.scope.get("client"))
         return None
 
     async def show(request: Request) -> Response:
@@ -150,7 +157,7 @@ def application(
             content, buffers = await run_in_threadpool(answer_both, questions, other, asked)
         else:
             side = sides[1] if number == 1 and other is not None else questions
-            content, buffers = await run_in_threadpool(side.reply, asked)
+            content, buffers = await _unless_gone(request, side.reply, asked)
         return answer(200, packed(content, buffers), "application/octet-stream")
 
     async def nothing(request: Request, _error: Exception) -> Response:
@@ -165,6 +172,28 @@ def application(
     )
     app.router.redirect_slashes = False
     return _guarded(app)
+
+
+async def _unless_gone(request: Request, reply: Any, asked: Any) -> Any:
+    """The answer; when the page no longer waits for it, what computes it is told."""
+    import asyncio
+
+    from anyio import to_thread
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        stop.set()
+
+    stop = Event()
+    _asked.add(stop)
+    waiting = asyncio.ensure_future(gone())
+    try:
+        return await to_thread.run_sync(reply, asked, stop, abandon_on_cancel=True)
+    finally:
+        stop.set()
+        _asked.discard(stop)
+        waiting.cancel()
 
 
 def _guarded(app: Any) -> Any:
@@ -195,15 +224,31 @@ def packed(content: Any, buffers: list[bytes]) -> bytes:
     return b"".join([struct.pack("<I", len(head)), head, *buffers])
 
 
-def serve(app: Any, door: socket.socket) -> None:
-    """Answer until Ctrl-C. Raises `StorageError` if it cannot start."""
+def server_of(app: Any) -> Any:
+    """The server, to be run on sockets of `listen`."""
+    import logging
+
     import uvicorn
 
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            for stop in list(_asked):
+                stop.set()
+            super().handle_exit(sig, frame)
+
+    # What goes wrong with one connection is that connection's; tracebacks help nobody.
+    level = "error" if os.environ.get("SCHEDSCOPE_DEBUG") else "critical"
+    logging.getLogger("asyncio").setLevel(level.upper())
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, lifespan="off", server_header=False, ws="none",
-        timeout_graceful_shutdown=2,
+        app, http=visitors.protocol(), log_level=level, access_log=False, lifespan="off",
+        server_header=False, ws="none", timeout_graceful_shutdown=2,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    return Server(config)
+
+
+def serve(app: Any, door: socket.socket) -> None:
+    """Answer until Ctrl-C. Raises `StorageError` if it cannot start."""
+    server = server_of(app)
     server.run(sockets=[door])
     if not server.started:
         raise StorageError("the server did not start")

@@ -70,11 +70,12 @@ function listed(threads, { text, utids }) {
 /** From `schedscope view`: one request for each question. */
 export function served(side = 0) {
   const text = (request) => JSON.stringify({ ...request, side }), type = "application/json";
-  async function ask(request) {
+  async function ask(request, signal) {
     let answer;
     try {
-      answer = await fetch("ask", { method: "POST", body: text(request), headers: { "Content-Type": type } });
+      answer = await fetch("ask", { method: "POST", body: text(request), headers: { "Content-Type": type }, signal });
     } catch {
+      if (signal?.aborted) throw new Error("cancelled");
       throw new Error("schedscope view does not answer: was it ended?");
     }
     if (!answer.ok) throw new Error((await answer.text()).trim());

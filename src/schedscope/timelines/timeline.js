@@ -640,7 +640,10 @@ export function mount(root, about, source, home = "page") {
   if (about.show) between(...about.show);
   else whole();
   if (by !== "none") arrange(); // learns whose threads they are
-  keep.start();
+  keep.start().then((asked) => {
+    // One trace opens where its first finding is worst, unless its address says where.
+    if (!asked && home === "server" && document.querySelectorAll("[data-served]").length === 1) details.first();
+  });
 
   const handle = {
     about, view, canvas, picture, keep,

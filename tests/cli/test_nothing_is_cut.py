@@ -1,0 +1,147 @@
+"""Frames, JSON and CSV are complete; a cut table says so; `rows_in_all` counts before any cut.
+
+Asked are every command that answers a question about a trace, each as its parser lets it be asked,
+and every public function that can return a part of its rows: new ones are tested, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from parsers_of_commands import actions
+
+import schedscope as ss
+from schedscope import cli
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+MANY = 1_000_000
+# Commands that ask nothing of a trace, or make something of it that is no table of rows.
+OTHERS = {
+    "capture", "collectors", "convert", "doctor", "export", "fleet", "ministat", "report",
+    "simulate", "timeline", "top", "validate", "view", "info", "check", "fidelity", "whatif",
+}  # fmt: skip
+# Of what these must be given; of those with several kinds of rows, the most numerous.
+GIVEN = {
+    "compare": [""],
+    "critical-path": ["--worst 1", "--worst 1 --by thread"],
+    "wake-chain": ["--worst 1"],
+    "starvation": [
+        "--threshold 500us",
+        "--threshold 500us --culprits",
+        "--threshold 500us --by thread",
+    ],
+    "work-conservation": ["", "--by thread", "--episodes --longer-than 1ns"],
+    "wait-breakdown": ["", "--by wait"],
+    "requests": ["", "--by request"],
+    "interference": ["", "--together"],
+    "fairness": ["", "--every 1ms"],
+    "latency": ["--by tid", "--every 1ms"],
+    "migrations": ["--by tid", "--list", "--matrix", "--ping-pong"],
+    "affinity": ["--by tid", "--residency cpu", "--returns"],
+    "virtual-lag": ["", "--series"],
+    "interactivity": ["", "--series"],
+    "outliers": ["--all --every 2ms"],
+}
+ASKED = sorted(set(cli.commands()) - OTHERS)
+QUESTIONS = [f"{name} {how}".strip() for name in ASKED for how in GIVEN.get(name, [""])]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def source(command: str) -> str:
+    kind = {"requests": "requests", "idle_episodes": "ftrace-pool"}.get(command, "ftrace-mixed")
+    return str(FIXTURES / f"linux-{kind}.capture")
+
+
+def words(question: str, cache: Path, *more: str) -> list[str]:
+    command, *options = question.split()
+    path = source(command)
+    inputs = [path, path] if command == "compare" else [path]
+    part = ["--since", "0.4", "--until", "0.5"] if "mixed" in path else []
+    return [command, *inputs, *options, *part, *more, "--cache", str(cache)]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_programs_get_every_row_and_people_read_how_many_are_left_out(
+    question: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*more: str) -> str:
+        assert cli.main(words(question, cache, *more)) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    document = json.loads(said("--format", "json"))
+    rows = len(document["rows"])
+    assert document["rows_in_all"] == rows
+    assert len(list(csv.reader(io.StringIO(said("--format", "csv"))))) - 1 == rows
+    options = {name for action in actions(question.split()[0]) for name in action.option_strings}
+    of_victims = set() if "--together" in question else {"--victims"}
+    limits = sorted(options & {"--top", *of_victims})
+    if not limits or question == "compare":
+        return
+    everything = [word for option in limits for word in (option, str(MANY))]
+    assert json.loads(said("--format", "json", *everything))["rows"] == document["rows"]
+    for option in limits:
+        first = json.loads(said("--format", "json", option, "1"))
+        assert first["rows_in_all"] == rows
+        shown = said(option, "1")
+        if len(first["rows"]) < rows:
+            assert re.search(r"^\([\d,]+ .*\)$", shown, re.MULTILINE), shown
+
+
+def limited() -> list[str]:
+    """Public functions that can return a part of their rows."""
+    found = []
+    for name in ss.__all__:
+        value = getattr(ss, name)
+        if inspect.isfunction(value) and not inspect.isclass(value):
+            found += [name] * bool(LIMITS & set(inspect.signature(value).parameters))
+    return found
+
+
+LIMITS = {"top", "victims", "most", "limit", "rows"}
+# Rows of these are tests of significance: of more groups, each single one shows less.
+TESTS = {"compare"}
+
+
+@pytest.mark.parametrize("name", sorted(set(limited()) - TESTS))
+def test_a_function_returns_every_row_unless_it_is_asked_for_the_first(name: str) -> None:
+    for limit in LIMITS & set(inspect.signature(getattr(ss, name)).parameters):
+        assert inspect.signature(getattr(ss, name)).parameters[limit].default is None
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("wait_breakdown", {"by": "wait"}),
+        ("requests", {"by": "request"}),
+        ("idle_episodes", {"longer_than": 0}),
+        ("starvation", {"threshold": "10ms"}),
+        ("interference", {}),
+    ],
+)
+def test_a_function_without_a_limit_returns_what_one_above_all_rows_does(
+    name: str, how: dict[str, object], cache: Path
+) -> None:
+    trace = ss.open(source(name), cache=cache)
+    question = getattr(ss, name)
+    limit = (LIMITS & set(inspect.signature(question).parameters)).pop()
+    everything = question(trace, **how)
+    assert everything.height > 20
+    assert everything.equals(question(trace, **how, **{limit: MANY}))
+    assert question(trace, **how, **{limit: 1}).height < everything.height
+
+
+def test_a_wait_that_is_asked_for_one_by_one_is_a_row_for_each(cache: Path) -> None:
+    trace = ss.open(source("latency"), cache=cache)
+    runnable = trace.states.filter(pl.col("state") == "runnable", pl.col("dur") > 0).collect()
+    assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()
