@@ -37,7 +37,7 @@ def starved(subject: Subject) -> Section:
         body = (
             figure(drawn, "the CPUs during the longest wait", "starved")
             + _names(shown)
-            + html_table(frame.head(15), columns, "starved")
+            + html_table(frame, columns, "starved", most=15)
         )
     return Section(
         "starved",
@@ -71,7 +71,7 @@ def who(subject: Subject) -> Section:
         "One line for each thread name, most waiting time first. Half of the waits do"
         " not exceed p50; one in a hundred exceeds p99. The scale is logarithmic.",
         figure(drawn, "quantiles of the wait by thread name", "who")
-        + html_table(frame.head(20), latency_columns(frame, "comm", subject.trace), "who"),
+        + html_table(frame, latency_columns(frame, "comm", subject.trace), "who", most=20),
         subject.commands("latency --by comm"),
     )
 
@@ -84,14 +84,14 @@ def why(subject: Subject) -> Section:
     body = figure(drawn, "share of waits that last longer", "why")
     body += html_table(frame, latency_columns(frame, "cause", trace), "why")
     commands = ["latency --by cause"]
-    lost = preemption_loss(trace, where=where).head(6)
+    lost = preemption_loss(trace, where=where)
     if lost.height:
         names = ["sched_class", "by_class", "n", "n_ambiguous?", "lost", "lost_frac", "max"]
         columns = choose(lost, names, question="preemption_loss")
         body += (
             "<p>Time between losing a CPU and running again, by scheduling class. Where the trace"
             " cannot tell a preemption from a yield, it is counted and flagged.</p>"
-            + html_table(lost, columns, "lost")
+            + html_table(lost, columns, "lost", most=6)
         )
         commands.append("preemption-loss")
     return Section(
