@@ -8,11 +8,16 @@ VENV = .venv
 RUN = $(VENV)/bin/python
 CAPTURE = fixtures/linux-ftrace-mixed.capture
 DEMO = demo-out
+BUILD_LOG = $(VENV)/build.log
+TRACEFS = /sys/kernel/tracing
+
+# Every package for development and releases, with its version and hashes.
+LOCKED = packaging/development.txt
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
-.PHONY: help build dev test test-host test-all demo demo-live lint types clippy shellcheck rust-test \
-  fuzz lab check bench startup wheel man docs clean
+.PHONY: help build dev lock advisories test test-host test-all demo demo-live lint types clippy \
+  shellcheck rust-test fuzz lab check bench startup wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -22,6 +27,7 @@ help:
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
 	@echo 'make dev        the engine as edited, less optimised, for the next import'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
+	@echo 'make advisories known weaknesses and licences of dependencies; `make lock` pins these'
 	@echo 'make rust-test  cargo test of the engine, without Python'
 	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
@@ -32,19 +38,19 @@ help:
 
 # ------------------------------------------------------------------ set up
 
-$(VENV)/python.stamp: pyproject.toml
+$(VENV)/python.stamp: $(LOCKED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'schedscope needs Python 3.11 or newer: make PYTHON=python3.12 ...' >&2; exit 1; }
 	@command -v cargo >/dev/null || \
 	  { echo 'schedscope needs Rust to build its engine: see https://rustup.rs' >&2; exit 1; }
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install -q --upgrade 'pip>=25.1'
-	$(RUN) -m pip install -q --group dev
+	$(RUN) -m pip install -q --require-hashes -r $(LOCKED)
 	@touch $@
 
 $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
-	@echo 'Building the native engine: minutes the first time, less after a change. What cargo says:'
-	$(RUN) -m pip install -v --no-build-isolation -e .
+	@echo 'Building the native engine: minutes the first time, less after a change ($(BUILD_LOG))'
+	@$(RUN) -m pip install -v --no-build-isolation -e . >$(BUILD_LOG) 2>&1 || \
+	  { grep -v 'Running `' $(BUILD_LOG) | cut -c1-300 >&2; exit 1; }
 	@touch $@
 
 build: $(VENV)/native.stamp
@@ -59,6 +65,11 @@ dev: $(VENV)/python.stamp
 	mv -f src/schedscope/native.new src/schedscope/_native$$($(RUN) -c \
 	  'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 	@rm -f $(VENV)/native.stamp
+
+# After a change of pyproject.toml; `make lock UPGRADE=--upgrade` takes the newest versions.
+lock:
+	$(RUN) -m uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header --no-emit-index-url $(UPGRADE) -o $(LOCKED)
 
 # ------------------------------------------------------------------ verify
 
@@ -88,6 +99,13 @@ shellcheck:
 	@command -v shellcheck >/dev/null || { echo 'shellcheck is not installed' >&2; exit 1; }
 	shellcheck .ci/run .ci/tools .ci/wheel
 	test ! -f collectors/capture || shellcheck collectors/capture
+
+# Known weaknesses and licences of all that is built upon; needs the network and cargo-deny.
+advisories: $(VENV)/python.stamp
+	$(RUN) -m pip_audit --disable-pip --require-hashes -r $(LOCKED)
+	@command -v cargo-deny >/dev/null || \
+	  { echo 'cargo-deny is not installed: cargo install --locked cargo-deny' >&2; exit 1; }
+	cd native && cargo deny --locked check
 
 # Without Python. The examples show that a Rust program can use the engine.
 rust-test:
@@ -128,10 +146,15 @@ demo: build
 	@echo; echo '$$ schedscope report $(CAPTURE) -o $(DEMO)/bundled.html'
 	@$(SCHEDSCOPE) report $(CAPTURE) --cache $(DEMO)/cache -f -o $(DEMO)/bundled.html \
 	  --figures $(DEMO)/bundled
-	@if [ "$$(id -u)" = 0 ] && [ -d /sys/kernel/tracing/events/sched ]; then \
+	@if [ "$$(id -u)" != 0 ]; then \
+	  echo; echo 'This host live: needs root; try: sudo make demo'; \
+	elif [ "$$(uname)" != Linux ]; then \
+	  echo; echo 'This host live: see docs/capturing-on-freebsd.md'; \
+	elif [ -d $(TRACEFS)/events/sched ] || mount -t tracefs nodev $(TRACEFS); then \
 	  $(MAKE) --no-print-directory demo-live; \
 	else \
-	  echo; echo 'This host live: needs root and /sys/kernel/tracing; try: sudo make demo'; \
+	  echo; echo 'This host live: needs tracefs, which could not be mounted at $(TRACEFS):'; \
+	  echo 'in a container, start it with --privileged, or mount it there from the host'; \
 	fi
 	@echo; echo 'Open $(DEMO)/bundled.html in a browser.'
 

@@ -145,7 +145,8 @@ run_timer() {
     # Some shells write a line of their own about a child that was ended.
     exec 2>/dev/null 5>&- 7<&- 8<&-
     trap - EXIT INT HUP QUIT PIPE USR1 USR2 ALRM
-    trap 'kill "$timer_sleep" 2>/dev/null; exit 0' TERM
+    # Not TERM: a process that was just forked loses it to this trap, which it has inherited.
+    trap 'kill -s KILL "$timer_sleep" 2>/dev/null; exit 0' TERM
     sleep "$seconds" 6<&- &
     timer_sleep=$!
     end_timer &
@@ -157,7 +158,7 @@ run_timer() {
 end_timer() {
     trap - TERM
     read -r _ <&6
-    kill "$timer_sleep" 2>/dev/null
+    kill -s KILL "$timer_sleep" 2>/dev/null
 }
 
 # Waits for the pid: 0 and `waited` when it has ended, 1 when a signal of ours broke the wait.

@@ -19,6 +19,8 @@ ring_ask() {
         [ -d "$ring_path" ] || continue
         ring_pid=${ring_path##*/schedscope-}
         ring_pid=${ring_pid%%-*}
+        # Another process may have that number by now, and be in a folder of its user's.
+        [ "$(sed -n 's/^Uid:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$ring_pid/status" 2>/dev/null)" = 0 ] || continue
         read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
         [ "$ring_other" = "${ring_path##*/}" ] || continue
         ring_at=$(readlink "/proc/$ring_pid/cwd")

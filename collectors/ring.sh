@@ -355,9 +355,15 @@ ring_room() {
     while :; do
         ring_why=
         if [ -n "$keep" ]; then
-            ring_used=$(du -sk . 2>/dev/null)
+            # Snapshots are their user's, who may have put anything into them.
+            # shellcheck disable=SC2086
+            ring_used=$(${host_limit:+$host_limit 10} du -sk . 2>/dev/null)
             ring_used=${ring_used%%[!0-9]*}
-            [ $((${ring_used:-0} + ring_worst_kb)) -le "$keep_kb" ] ||
+            if [ -z "$ring_used" ]; then
+                ring_why="the snapshots in $output could not be measured within 10 seconds"
+                return 1
+            fi
+            [ $((ring_used + ring_worst_kb)) -le "$keep_kb" ] ||
                 ring_why="--keep $keep leaves no room for another"
         fi
         if [ "$min_free_kb" -gt 0 ]; then
@@ -382,10 +388,11 @@ ring_drop() {
         (
             cd -P "./$1" || exit
             ring_rm='rm -rf ./* ./.[!.]* ./..?*'
+            # shellcheck disable=SC2086
             if have setpriv; then
-                setpriv "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- sh -c "$ring_rm"
+                ${host_limit:+$host_limit 60} setpriv "--reuid=$run_uid" "--regid=$run_gid" --init-groups -- sh -c "$ring_rm"
             elif have runuser; then
-                runuser -u "$run_user" -- sh -c "$ring_rm"
+                ${host_limit:+$host_limit 60} runuser -u "$run_user" -- sh -c "$ring_rm"
             else
                 su "$run_user" -s /bin/sh -c "$ring_rm"
             fi
@@ -404,13 +411,14 @@ ring_drop() {
 ring_main() {
     stage=preparing
     host_clean
-    ring_folder
-    check_space
-    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
+    # What takes time comes before there is a folder: a kill -9 leaves it behind until what records is there.
     host_facts
     json_facts
     ring_memory
     tunables_json=$(host_tunables | json_pairs)
+    ring_folder
+    check_space
+    dd if=/dev/zero of=.reserve bs=65536 count=16 2>/dev/null || die "no space left for $output; nothing was recorded"
     read -r ring_online </sys/devices/system/cpu/online
     host_cpus >"$scratch/cpus.tsv" || die "cannot write into $output"
     printf '%s' "$ring_predicates" >"$scratch/predicates"

@@ -31,6 +31,7 @@ _cpu = _whole(0, MOST_CPUS - 1, f"the number of a CPU, below {MOST_CPUS}")
 _number = _whole(-(2**63), 2**63 - 1, "a whole number")
 _tid = _whole(0, 2**32 - 1, "the number of a thread or process")
 _nice = _whole(-20, 19, "a nice level, -20 to 19")
+_freebsd_nice = _whole(-20, 20, "a nice level, -20 to 20")
 
 
 def _text(value: Any) -> str:
@@ -125,6 +126,7 @@ _SHAPE: Mapping[str, Any] = {
         needed=("tid", "runtime", "deadline", "period"),
     ),
     "slices": _Each(list, {"tid": _tid, "slice": _count}, needed=("tid", "slice")),
+    "nice": _Each(list, {"tid": _tid, "nice": _freebsd_nice}, needed=("tid", "nice")),
     "cpu_time": _Each(
         list,
         {

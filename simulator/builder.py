@@ -168,6 +168,8 @@ class Builder:
             raise UsageError(f"{n!r} threads called {name!r}", "a whole number of at least 1")
         program = Program(len(self._programs), len(self._threads))
         self._programs.append(program)
+        if "class" in options:
+            raise UsageError(f"class={options['class']!r}", f"sched={options['class']!r}")
         sched = options.pop("sched", "fair")
         if sched not in CLASSES:
             raise UsageError(f"scheduling class {sched!r}", f"one of {', '.join(CLASSES)}")
@@ -176,7 +178,7 @@ class Builder:
             "pid": None,
             "nice": 0,
             # Where there is no such class it is SCHED_FIFO of the highest priority.
-            "rt_prio": 99 if sched == "deadline" else 0,
+            "rt_prio": {"deadline": 99, "interrupt": 50}.get(sched, 0),
             "cpus": None,
             "asleep": False,
             "cpu": None,

@@ -126,6 +126,8 @@ Priorities, masks, groups and ticks:
   other one SCHED_FIFO. A thread with a priority below 0 is SCHED_DEADLINE, with the runtime,
   deadline and period that the recorder found; where they are unknown (`deadlines_unknown`) it has
   no limit.
+* FreeBSD's interrupt threads are a class of their own (`interrupt`). Nice values there are those of
+  `threads.tsv`, which children inherit; changes during the recording are not seen.
 * A thread that the recorder found with a slice of its own keeps it, and so do the threads that it
   starts (`own_slices`). Requests for a slice during the recording, and a reset on fork, are not
   seen.
@@ -193,7 +195,7 @@ _CLASSES = {
     "stop": ("fifo", 99),
     "deadline": ("deadline", 99),
     "realtime": ("fifo", 50),
-    "interrupt": ("fifo", 90),
+    "interrupt": ("interrupt", 50),
     "kernel": ("fifo", 10),
     "fair": ("fair", 0),
     "timeshare": ("fair", 0),
@@ -201,6 +203,9 @@ _CLASSES = {
     "batch": ("batch", 0),
     "idle": ("idle", 0),
 }
+_STRICT = ("fifo", "rr", "deadline", "interrupt")
+_NICEST = 19
+"""Of a simulated thread: FreeBSD has 20, too."""
 
 
 def extract(
@@ -274,6 +279,11 @@ def extract_with_utids(
         "switches": _for_native(trace, "switches", switches),
         "wakeups": _for_native(trace, "wakeups", wakeups),
     }
+    if has_waking and trace.info.get("os") == "FreeBSD":
+        # Its `wakeup` probe tells of sleepers only; what is common to all wakes, those of interrupt
+        # threads included, is that the thread is put on a queue.
+        facts["wakeups"] = wakeups.filter(pl.col("kind").cast(pl.String) != "waking")
+        has_waking = False
     del switches, wakeups
     made, columns, pipes, report = _native.extract(
         {
@@ -305,6 +315,7 @@ def extract_with_utids(
     waited |= began
     report["round_robin"] = len(turns)
     given = _given(trace)
+    known = known.with_columns(nice=_nice(trace))
     threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
@@ -321,7 +332,7 @@ def extract_with_utids(
     steps = _steps(pl.DataFrame(made), masks)
     groups, of_threads, moves = recorded_groups(trace, found["utid"])
     threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
-    fair = ~threads["class"].cast(pl.String).is_in(["fifo", "rr", "deadline"])
+    fair = ~threads["class"].cast(pl.String).is_in(_STRICT)
     report["groups"] = groups.height
     report["group_moves"] = moves.height
     report["groups_lacking"] = lacking(
@@ -442,6 +453,12 @@ def _given(trace: Trace) -> dict[str, pl.Expr]:
     return {**columns, "slice": _looked_up("utid", _slices(trace))}
 
 
+def _nice(trace: Trace) -> pl.Expr:
+    """By utid, the nice value that the recorder found where no priority tells it (FreeBSD)."""
+    found = {row["tid"]: min(row["nice"], _NICEST) for row in trace.info.get("nice") or []}
+    return _looked_up("utid", _inherited(trace, found))
+
+
 def _looked_up(column: str, values: Mapping[int, int]) -> pl.Expr:
     if not values:
         return pl.lit(None, pl.Int64)
@@ -450,17 +467,21 @@ def _looked_up(column: str, values: Mapping[int, int]) -> pl.Expr:
 
 
 def _slices(trace: Trace) -> dict[int, int]:
-    """The slice of each thread that has one of its own: a child has that of its parent."""
+    """The slice of each thread that has one of its own."""
     asked = {row["tid"]: row["slice"] for row in trace.info.get("slices") or []}
-    if not asked:
+    within = {tid: min(max(ns, SHORTEST_SLICE), LONGEST_SLICE) for tid, ns in asked.items()}
+    return _inherited(trace, within)
+
+
+def _inherited(trace: Trace, by_tid: Mapping[int, int]) -> dict[int, int]:
+    """By utid, what the threads of these tids have, and their children, which have the same."""
+    if not by_tid:
         return {}
     threads = trace.threads.select("utid", "tid", "parent_utid").collect()
     waiting = dict(threads.select("utid", "parent_utid").drop_nulls().iter_rows())
     first = threads.filter(pl.col("parent_utid").is_null())
     found = {
-        utid: min(max(asked[tid], SHORTEST_SLICE), LONGEST_SLICE)
-        for utid, tid in first.select("utid", "tid").iter_rows()
-        if tid in asked
+        utid: by_tid[tid] for utid, tid in first.select("utid", "tid").iter_rows() if tid in by_tid
     }
     while inherited := {u: found[p] for u, p in waiting.items() if p in found}:
         found.update(inherited)
@@ -491,7 +512,7 @@ def _threads(
         (prio < 100)
         if linux
         else sched.replace_strict(
-            {k: v[0] in ("fifo", "deadline") for k, v in _CLASSES.items()}, return_dtype=pl.Boolean
+            {k: v[0] in _STRICT for k, v in _CLASSES.items()}, return_dtype=pl.Boolean
         )
     )
     rt_prio = (
@@ -524,6 +545,8 @@ def _threads(
             .then(pl.lit("deadline"))
             .when(realtime & pl.col("utid").is_in(turns))
             .then(pl.lit("rr"))
+            .when(sched == "interrupt")
+            .then(pl.lit("interrupt"))
             .when(realtime)
             .then(pl.lit("fifo"))
             .otherwise(fair_class)
@@ -531,7 +554,7 @@ def _threads(
         nice=(
             pl.when(realtime)
             .then(0)
-            .otherwise((prio - 120).clip(-20, 19) if linux else pl.lit(0))
+            .otherwise((prio - 120).clip(-20, _NICEST) if linux else pl.col("nice"))
             .fill_null(0)
         ),
         rt_prio=pl.when(realtime).then(rt_prio).otherwise(0).fill_null(0),

@@ -42,10 +42,11 @@ def recorded_policy(trace: Trace) -> str:
     name = named.lower().replace("_", "-")
     if name.startswith(_SCHED_EXT):
         name = "scx-" + name.removeprefix(_SCHED_EXT)
-    if name in declared():
-        return name
     release = numbers_of(str(trace.info.get("release") or ""))
     system = str(trace.info.get("os") or "Linux")
+    # FreeBSD calls its scheduler "4BSD" in every release, which is also the name of one preset.
+    if name in declared() and (system != "FreeBSD" or version_of(name)):
+        return name
     if not name:
         family = _of_release(system, release)
         lacks = " ".join(filter(None, (system, str(trace.info.get("release") or ""))))
@@ -111,6 +112,9 @@ def _preset(family: str, release: tuple[int, ...], *, oldest: bool = False) -> s
     known = [one for one in presets if version_of(one)]
     if not known:
         return presets[0]
+    newest = max(map(version_of, known))
+    if not version_of(presets[0]) and (not release or release[: len(newest)] > newest):
+        return presets[0]  # without a version: that of the family's newest release
     older = [one for one in known if version_of(one) <= release] if release else []
     if older:
         return max(older, key=version_of)

@@ -4,6 +4,9 @@ A recorder notes what the kernel shows of them: files of `/sys/kernel/debug/sche
 `/proc/sys/kernel` up to Linux 5.12), and its list of features, in which a feature that is off
 begins with `NO_`. The kernel shows times after it has scaled them by its number of CPUs; a policy
 scales them itself.
+
+Of FreeBSD it is `kern.sched`, whose slice counts ticks of the statistics clock, and the release,
+which says what its bands of priorities are (sys/sys/priority.h).
 """
 
 from __future__ import annotations
@@ -43,6 +46,16 @@ _RT_RUNTIME, _RT_PERIOD = "rt_runtime", "rt_period"
 _RT_GROUPS = "CONFIG_RT_GROUP_SCHED"
 _FAIR_SERVER = "/fair_server/cpu0/"
 _MOST_SCALED = 8
+_FREEBSD = ("slice", "preempt_thresh", "interact", "steal_thresh")
+_ON_OR_OFF = ("steal_idle", "static_boost")
+_BANDS = {
+    1_400_000: {"min_realtime": 16, "min_timeshare": 88, "interact_levels": 48},
+    0: {"min_realtime": 48, "min_timeshare": 120, "interact_levels": 32},
+}
+"""By the first `kern.osreldate`: the best real-time and timeshare priorities, and how many of the
+latter ULE gives to interactive threads."""
+_OTHER_BANDS = 1_500_000
+"""From here on there is a list for each priority, which no policy models."""
 _LAZY = {"lazy": "on", "full": "off"}
 """By the kernel's preemption model."""
 
@@ -56,9 +69,11 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
     known = dict(tunables(policy).select("name", "default").iter_rows())
     told = (trace.info.get("scheduler") or {}).get("tunables") or {}
     found = dict(_found({str(path): str(text) for path, text in told.items()}, trace.ncpu))
-    hz = trace.info.get("hz")
-    if hz:
-        found["hz"] = int(hz)
+    for clock in ("hz", "stathz"):
+        if hz := trace.info.get(clock):
+            found[clock] = int(hz)
+    if trace.info.get("os") == "FreeBSD":
+        found |= dict(_found_of_freebsd({str(name): str(text) for name, text in told.items()}))
     # What older kernels call voluntary has become lazy: it tells nothing of a newer one.
     model = str(trace.info.get("preempt")).removesuffix(" (dynamic)").removeprefix("rt, ")
     if model in _LAZY:
@@ -67,6 +82,20 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
     if known.get(_RT_RUNTIME) == "0" and told.get(_RT_GROUPS) != "y":
         found.pop(_RT_RUNTIME, None)
     return {name: value for name, value in found.items() if name in known}
+
+
+def _found_of_freebsd(told: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    for name in _FREEBSD:
+        if told.get(f"kern.sched.{name}", "").isdigit():
+            yield name, int(told[f"kern.sched.{name}"])
+    for name in _ON_OR_OFF:
+        if told.get(f"kern.sched.{name}", "").isdigit():
+            yield name, "on" if int(told[f"kern.sched.{name}"]) else "off"
+    if told.get("kern.sched.balance") == "0":
+        yield "balance", "off"
+    release = told.get("kern.osreldate", "")
+    if release.isdigit() and int(release) < _OTHER_BANDS:
+        yield from next(bands for first, bands in _BANDS.items() if int(release) >= first).items()
 
 
 def _found(told: Mapping[str, str], ncpu: int) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ Linux host from a JSON file; its times are microseconds. What is translated:
 | dl_runtime, dl_deadline, dl_period | `dl-runtime`, `dl-deadline`, `dl-period` |
 | cpus | `cpus` |
 | start | `delay` |
-| fork | the child's `delay` is not known: it is written as `fork` |
+| fork | `fork`; of a recording a `delay` instead (`exported`) |
 
 Not expressed: wait_until, read_clock, set_affinity, set_priority, absolute signal counts
 (rt-app's `resume` of a thread that does not wait is lost), repeats inside a
@@ -30,20 +30,29 @@ program, disk sleeps (become plain ones). `to_rtapp` names what it left out.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from schedscope.errors import FormatError, UsageError
 from schedscope.parsers.trace_json import shown
 from schedscope.simulator.builder import Builder, Program
+from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.workload import Workload, cpu_list
+
+if TYPE_CHECKING:
+    from schedscope.simulator.replay import Replay
 
 _REALTIME = ("fifo", "rr", "deadline")
 _HIGHEST = 99
 MOST_INSTANCES = 20_000
 """Threads of one task; more are a slip of the pen."""
+
+_SHORT = 11
+"""Of 15 characters that a thread's name may have."""
 
 _POLICIES = {"fifo": "SCHED_FIFO", "rr": "SCHED_RR", "fair": "SCHED_OTHER", "idle": "SCHED_IDLE"}
 _RESERVATION = {"dl-runtime": "dl_runtime", "dl-deadline": "dl_deadline", "dl-period": "dl_period"}
@@ -70,6 +79,7 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
         ).items()
     }
     names = _names(workload)
+    starts = workload.threads["start"].to_list()
     waits = workload.steps.filter((pl.col("op") == "wait_for") & pl.col("thread").is_null())
     open_programs = set(waits["program"].to_list())
     # Threads that wait for anyone: who signals them resumes them under their own name.
@@ -95,6 +105,8 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
         phases: dict[str, Any] = {}
         steps = programs.get(thread["program"], [])
         for n, step in enumerate(steps):
+            if step["op"] == "fork" and starts[step["thread"]] is not None:
+                continue  # it begins by itself
             phase = _phase(step, i, names, hear_anyone)
             if step["op"] == "repeat" and step["step"] == 0 and n == len(steps) - 1:
                 task["loop"] = -1 if step["count"] is None else step["count"] + 1
@@ -119,14 +131,48 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
 
 
 def _names(workload: Workload) -> list[str]:
-    """A name of its own for each thread: rt-app's tasks are the keys of an object."""
-    seen: dict[str, int] = {}
+    """A name of its own for each thread: rt-app's tasks are the keys of an object.
+
+    rt-app also names a log file after each, so that a name may have no `/`, and a thread, which has
+    room for `_SHORT` characters and its own number.
+    """
+    seen: set[str] = set()
     names = []
-    for name in workload.threads["name"].to_list():
-        n = seen.get(name, 0)
-        seen[name] = n + 1
-        names.append(name if n == 0 else f"{name}~{n}")
+    for given in workload.threads["name"].to_list():
+        plain = re.sub(r"[^A-Za-z0-9_.+-]", "_", given) or "_"
+        name, n = plain[:_SHORT], 0
+        while name in seen:
+            n += 1
+            name = f"{plain[: _SHORT - 1 - len(str(n))]}.{n}"
+        seen.add(name)
+        names.append(name)
     return names
+
+
+def exported(way: Replay) -> Workload:
+    """What of a recording a program can do again: the replayed threads but those of the kernel.
+
+    Wakes by threads that are left out become sleeps. Threads that others started begin when they
+    did in the recording, by a `delay`: rt-app 1.0 crashes on documents with many forks.
+    """
+    trace = way.trace
+    known = trace.threads.select("utid", kernel=pl.col("kernel").fill_null(False)).collect()
+    mine = way.utids.drop_nulls()
+    users = known.filter(~pl.col("kernel"), pl.col("utid").is_in(mine.implode()))["utid"]
+    if users.is_empty():
+        raise UsageError(
+            "an export of threads of the kernel",
+            "threads of processes",
+            "rt-app can start no others",
+        )
+    where = pl.col("utid").is_in(users.implode())
+    workload, utids = extract_with_utids(
+        trace, external=way.workload.info["external"], cut="park", where=where
+    )
+    began = trace.threads.select("utid", at=pl.col("start_ts") - trace.window[0]).collect()
+    began = utids.to_frame("utid").join(began, on="utid", how="left", maintain_order="left")
+    threads = workload.threads.with_columns(start=pl.coalesce("start", began["at"].clip(0)))
+    return replace(workload, threads=threads)
 
 
 def _phase(

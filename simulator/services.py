@@ -64,7 +64,7 @@ def replayed_services(way: Replay, by: str) -> pl.DataFrame:
 
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
-    **dict.fromkeys(("wait_mean", "wait_p50", "wait_p99", "completion")),
+    **dict.fromkeys(("wait_mean", "wait_p50", "wait_p99", "completion", "busy", "throughput")),
 }
 
 
@@ -100,6 +100,7 @@ def figures(
         .agg(
             cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
             waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
+            busy=_span(),
         )
     )
     waits = (
@@ -147,6 +148,12 @@ def figures(
                 }
             one.update(row)
     return found
+
+
+def _span() -> pl.Expr:
+    """From when threads first ran to when they last did."""
+    ran = (pl.col("state") == "running") & (pl.col("dur") > 0)
+    return (pl.col("ts") + pl.col("dur")).filter(ran).max() - pl.col("ts").filter(ran).min()
 
 
 def median_of(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ the second can be trusted, for each service.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +31,15 @@ from schedscope.simulator.services import (
     median_of,
     replayed_services,
 )
+from schedscope.simulator.spread import spreads
+from schedscope.simulator.time_limited import is_time_limited, paces, throughput
 from schedscope.simulator.wait_causes import THREADS, Shares, lifted, shares, touched, without_quota
 from schedscope.simulator.whatif_ranges import RANGES, extremes, of_change
 from schedscope.simulator.whatif_verdicts import (
     BOUND,
     BRIEF,
     FIGURES,
+    RATE,
     REFUSED,
     VERDICTS,
     factor,
@@ -78,10 +82,13 @@ SCHEMA = pl.Schema(
         "wait_p99_low": pl.Int64(),
         "wait_p99_high": pl.Int64(),
         "completion": pl.Int64(),
+        "throughput": pl.Float64(),
+        "throughput_low": pl.Float64(),
+        "throughput_high": pl.Float64(),
         "replay_error": pl.Float64(),
         "p99_error": pl.Float64(),
         "verdict": pl.Enum(VERDICTS),
-        **{f"{figure}_verdict": pl.Enum(VERDICTS) for figure in FIGURES},
+        **{f"{figure}_verdict": pl.Enum(VERDICTS) for figure in (*FIGURES, RATE)},
         "cause": pl.String(),
         "cause_recorded": pl.Float64(),
         "cause_replayed": pl.Float64(),
@@ -92,6 +99,7 @@ SCHEMA = pl.Schema(
         "test_error": pl.Float64(),
         "test_p99_error": pl.Float64(),
         "unclear": pl.String(),
+        "outside": pl.Float64(),
     }
 )
 
@@ -154,6 +162,10 @@ def whatif(
     * the service; `configuration`: recorded, replayed or changed; `threads`, and how many of them
       were `alive` at once;
     * `cpu_time`: CPU time;
+    * `throughput`: of services that run for a time and not for an amount of work (closed-loop
+      clients and their servers), rounds of their loop per second, which end where a thread of the
+      recording slept; null of others. With the change these have no CPU time, which follows from
+      how many rounds there are, and `throughput_verdict` in place of `cpu_time_verdict`;
     * `n_waits`, `waiting`, `wait_mean`, `wait_p50`, `wait_p99`: waits for a CPU that ended, all
       time spent waiting for one, the mean, the median and the 99th percentile of the waits;
     * `completion`: when the service's last thread ended; null if not all did;
@@ -179,6 +191,8 @@ def whatif(
     * `unclear`: what the recording does not show, and by which a figure of the answer differs more
       than twofold: the ranges span all extractions that replay the recording as well, and such a
       figure is not good;
+    * `outside`: the share of CPU time that was not the recorded command's, or not that of the
+      selected threads: ranges from fewer than three captures are wider by it;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
       All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
       factor by which more threads are alive at once than ever in the recording: whatever limited
@@ -283,6 +297,10 @@ class AsItWas:
     floor: float
     causes: tuple[Shares, Shares] = ({}, {})
     """Of what waits consisted in the recording, and in its first replay."""
+    paces: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """How each service goes round its loop, in the recording."""
+    spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """How far other recordings lie from this one."""
 
 
 @dataclass(frozen=True)
@@ -338,7 +356,13 @@ def as_it_was(
     replayed = _replayed(way, change_of_nothing(way), recorded, by, replays, seed, progress, causes)
     floor = LITTLE * way.trace.duration * way.trace.ncpu
     return AsItWas(
-        dict(sizes.iter_rows()), recorded, replayed, floor, causes=(causes[0], causes[1])
+        dict(sizes.iter_rows()),
+        recorded,
+        replayed,
+        floor,
+        causes=(causes[0], causes[1]),
+        paces=paces(way.trace, _named(way, by)),
+        spreads=spreads(way, _named(way, by)),
     )
 
 
@@ -388,6 +412,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         sums = max(apart["cpu_time"], apart["waiting"])
         # A figure may be far off that is too small for the verdict, or whose sum is not.
         errors = {key: times(own[key], middle[key], BRIEF) for key in RANGES}
+        errors[RATE] = times(own[RATE], middle[RATE], 1.0)
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
         head = {by: service, "threads": sizes[len(sizes) // 2]}
         first = {**head, "configuration": "recorded", **own}
@@ -401,10 +426,12 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         last |= of_cause(recorded, replayed, service, captures[0].cause, floor)
         last |= of_test([one.tested for one in captures], service, then)
         doubt = sums if sums > BOUND else 1
-        widest = of_change(said, errors, doubt)
+        fitted = _mean_square([one.was.spreads.get(service, {}) for one in captures])
+        last["outside"] = fitted.pop("outside", None)
+        widest = of_change(said, errors, doubt, fitted)
         unclear: dict[str, set[str]] = {}
         for text, same in _explained(captures, said, service, floor).items():
-            widest = _spanning(widest, of_change(same, errors, doubt))
+            widest = _spanning(widest, of_change(same, errors, doubt, fitted))
             there = off(then, median_of([one["changed"] for one in same]), floor)
             if apart_by := {key for key in FIGURES if there[key] > REFUSED}:
                 unclear[text] = apart_by
@@ -420,6 +447,16 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
                     if key == "waiting":
                         last["wait_mean"] = None
             last = {key: value for key, value in last.items() if key in {by, *SCHEMA}}
+        known = [one.was.paces[service] for one in captures if service in one.was.paces]
+        if is_time_limited(known, [one["recorded"]["cpu_time"] for one in said]):
+            if last["verdict"] != "refused":
+                last["throughput_verdict"] = verdict(apart[RATE])
+                last |= dict.fromkeys(_OF_WORK)
+                if last["throughput_verdict"] == "refused":
+                    last |= dict.fromkeys(_OF_RATE)
+        else:
+            for row in (first, second, last):
+                row |= dict.fromkeys(_OF_RATE)
         rows += [first, second, last]
     rows.sort(
         key=lambda row: (
@@ -431,11 +468,15 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={by: pl.String(), **SCHEMA})
 
 
+_OF_WORK = ("cpu_time", "cpu_time_low", "cpu_time_high", "cpu_time_verdict")
+_OF_RATE = ("throughput", "throughput_low", "throughput_high")
+
+
 def _of(capture: Asked, service: str) -> dict[str, Any]:
-    replays = [run.get(service, NOTHING) for run in capture.was.replayed]
-    changes = [run.get(service, NOTHING) for run in capture.changed]
+    replays = [_with_rate(capture, service, run) for run in capture.was.replayed]
+    changes = [_with_rate(capture, service, run) for run in capture.changed]
     return {
-        "recorded": capture.was.recorded.get(service, NOTHING),
+        "recorded": _with_rate(capture, service, capture.was.recorded),
         "replays": replays,
         "changes": changes,
         "replayed": median_of(replays),
@@ -452,13 +493,22 @@ def _explained(
     for capture, one in zip(captures, said, strict=True):
         base = max(off(one["recorded"], one["replayed"], floor).values())
         for other in capture.other:
-            there = off(one["recorded"], other.replayed.get(service, NOTHING), floor)
+            there = off(one["recorded"], _with_rate(capture, service, other.replayed), floor)
             if max(there.values()) > AS_WELL * base:
                 continue
-            changes = [run.get(service, NOTHING) for run in other.changed]
+            changes = [_with_rate(capture, service, run) for run in other.changed]
             same = {**one, "changes": changes, "changed": median_of(changes)}
             found.setdefault(other.unclear, []).append(same)
     return found
+
+
+def _mean_square(captures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each spread the quadratic mean over captures."""
+    keys = dict.fromkeys(key for one in captures for key in one)
+    return {
+        key: math.sqrt(sum(one.get(key, 0.0) ** 2 for one in captures) / len(captures))
+        for key in keys
+    }
 
 
 def _spanning(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -494,6 +544,17 @@ def _verdicts(
     if whole == "refused":
         return {**dict.fromkeys(found, whole), "verdict": whole}
     return {**found, "verdict": "good" if set(found.values()) == {"good"} else "doubtful"}
+
+
+def _with_rate(
+    capture: Asked, service: str, run: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The figures of a service in a run, with its throughput."""
+    found, pace = dict(run.get(service, NOTHING)), capture.was.paces.get(service)
+    if pace:
+        recorded = capture.was.recorded.get(service, NOTHING)
+        found[RATE] = throughput(pace, recorded, found)
+    return found
 
 
 def _crowd(recorded: int, changed: int) -> float:

@@ -12,6 +12,7 @@ from schedscope.analysis._base.policies import version_of
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.replay import replay
 from schedscope.simulator.wait_causes import QUOTA, THREADS
+from schedscope.simulator.whatif_ranges import ENOUGH
 from schedscope.simulator.whatif_verdicts import BOUND, FIGURES, REFUSED
 from schedscope.trace import Trace
 from schedscope.units import duration, percent, several
@@ -72,6 +73,18 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
             f"doubtful, because the recording does not show {text[0]}:"
             f" {_some([repr(s) for s in rows[by]])}"
         )
+    rounds = told.drop_nulls("throughput_verdict")
+    if rounds.height:
+        tail.append(
+            "no CPU time is predicted of what runs for a time and not for an amount of work, but"
+            f" how often it goes round its loop: {_some([repr(s) for s in rounds[by]])}"
+        )
+    outside = max(told["outside"].drop_nulls().to_list(), default=0.0)
+    if outside > MUCH and (isinstance(trace, Trace) or len(trace) < ENOUGH):
+        tail.append(
+            f"ranges are wide because others took {percent(outside)} of the CPU time, and would not"
+            f" do the same again: from {ENOUGH} captures on (--again) ranges show how much that is"
+        )
     tests = [_test(row, by) for row in last.drop_nulls("tested_on").to_dicts()]
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
@@ -99,6 +112,10 @@ def _test(row: Mapping[str, Any], by: str) -> str:
 
 def _with(rows: pl.DataFrame, by: str, error: str) -> str:
     return _some([f"{name!r} ({x:.2g}x)" for name, x in rows.select(by, error).iter_rows()])
+
+
+MUCH = 0.2
+"""A larger share of others makes ranges wide."""
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
 """Ranges of `whatif`, from one capture or from several: 90 % of recordings should lie in them.
 
-One capture does not show how far apart recordings of its workload lie, so a usual figure (`APART`)
-stands for it. `ENOUGH` captures or more show it themselves. The range is then the one in which one
-more recording would lie, if recordings with the change lie as far apart as those without it, or as
-replays with it, whichever is further. As a few captures show this only roughly, the usual figure
-counts as `USUAL` further ones.
+One capture does not show how far apart recordings of its workload lie. A usual figure (`APART`)
+stands for it, and to that comes what the capture does show: how far its parts lie apart, and the
+share of others in the CPU time (`schedscope.simulator.spread`). `ENOUGH` captures or more show it
+themselves. The range is then the one in which one more recording would lie, if recordings with the
+change lie as far apart as those without it, or as replays with it, whichever is further. As a few
+captures show this only roughly, the usual figure counts as `USUAL` further ones.
 
 The replays of the recorded configuration are too small or too large by some factor. That error may
 or may not be there with the change as well, so the range reaches further by that factor, on that
@@ -20,12 +21,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schedscope.simulator.whatif_verdicts import BRIEF
+from schedscope.simulator.whatif_verdicts import BRIEF, RATE
 
 APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
 three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
+
+_APART = {**APART, RATE: APART["cpu_time"]}
+"""Throughput was not measured, and is proportional to CPU time."""
 
 INTERVAL = 1.645
 """The number of standard deviations that hold 90 % of outcomes."""
@@ -49,35 +53,42 @@ def extremes(
 ) -> dict[str, Any]:
     """The lowest and the highest of each figure, moved apart by its factor on both sides."""
     found: dict[str, Any] = {}
-    for key in RANGES:
+    for key in _APART:
         factor = (factors or {}).get(key, 1)
-        values = [run[key] for run in runs if run[key] is not None]
-        found[f"{key}_low"] = math.floor(min(values) / factor) if values else None
-        found[f"{key}_high"] = math.ceil(max(values) * factor) if values else None
+        values = [run[key] for run in runs if run.get(key) is not None]
+        down, up = (float, float) if key == RATE else (math.floor, math.ceil)
+        found[f"{key}_low"] = down(min(values) / factor) if values else None
+        found[f"{key}_high"] = up(max(values) * factor) if values else None
     return found
 
 
 def of_change(
-    captures: Sequence[Mapping[str, Any]], errors: Mapping[str, float], doubt: float = 1
+    captures: Sequence[Mapping[str, Any]],
+    errors: Mapping[str, float],
+    doubt: float = 1,
+    fitted: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The range of the change: of each capture what was `recorded`, and all replays with it.
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
-    it is not.
+    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it
+    (`schedscope.simulator.spread`).
     """
     if len(captures) < ENOUGH:
         runs = [run for one in captures for run in one["changes"]]
-        off = {key: max(abs(math.log(errors[key])), _doubt(key, doubt)) for key in RANGES}
-        widths = {key: math.exp(math.hypot(off[key], INTERVAL * APART[key])) for key in RANGES}
+        off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
+        more = {**(fitted or {}), RATE: (fitted or {}).get("cpu_time", 0.0)}
+        apart = {key: math.hypot(usual, more.get(key, 0.0)) for key, usual in _APART.items()}
+        widths = {key: math.exp(math.hypot(off[key], INTERVAL * apart[key])) for key in _APART}
         found = extremes(runs, widths)
-        for key in RANGES:
+        for key in _APART:
             if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
                 found[f"{key}_high"] = math.ceil(BRIEF * math.exp(off[key])) if off[key] else 0
         return found
     found = {}
-    for key in RANGES:
-        error, either = math.log(errors[key]), _doubt(key, doubt)
+    for key in _APART:
+        error, either = math.log(errors.get(key, 1)), _doubt(key, doubt)
         low, high = _of_next(key, captures, (max(-error, either), max(error, either)))
         found |= {f"{key}_low": low, f"{key}_high": high}
     return found
@@ -90,7 +101,7 @@ def _doubt(key: str, doubt: float) -> float:
 
 def _of_next(
     key: str, captures: Sequence[Mapping[str, Any]], further: tuple[float, float]
-) -> tuple[int | None, int | None]:
+) -> tuple[float | None, float | None]:
     """Where the next recording with the change should lie, 9 times in 10; so much `further` down
     and up for the errors of the replays.
     """
@@ -105,11 +116,13 @@ def _of_next(
     )
     seen = _variance(recorded)
     free = n - 1 + USUAL
-    variance = (USUAL * APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
+    variance = (USUAL * _APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
     half = _T95[min(free, len(_T95)) - 1] * math.sqrt(variance * (1 + 1 / n))
     middle = statistics.mean(middles)
     low = math.exp(middle - max(0, further[0]) - half)
     high = math.exp(middle + max(0, further[1]) + half)
+    if key == RATE:
+        return low, high
     return (0 if low <= BRIEF else math.floor(low)), math.ceil(high)
 
 
@@ -119,4 +132,5 @@ def _variance(logs: Sequence[float]) -> float:
 
 def _logs(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     """The logarithms of a figure, with times below `BRIEF` as that."""
-    return [math.log(max(run[key], BRIEF)) for run in runs if run[key] is not None]
+    least = 1.0 if key == RATE else BRIEF
+    return [math.log(max(run[key], least)) for run in runs if run.get(key) is not None]

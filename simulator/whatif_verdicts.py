@@ -29,6 +29,9 @@ VERDICTS = ("good", "doubtful", "refused")
 FIGURES = ("cpu_time", "n_waits", "waiting", "wait_p50", "wait_p99")
 """What has a verdict of its own."""
 
+RATE = "throughput"
+"""In place of CPU time, of services that run for a time."""
+
 
 def verdict(factor: float) -> str:
     """Of a figure that is off by this factor."""
@@ -52,27 +55,30 @@ def factor(ratio: float) -> float:
 
 def off(own: Mapping[str, Any], replayed: Mapping[str, Any], floor: float) -> dict[str, float]:
     """By which factor each figure of a replay is off; sums below `floor` count as that."""
-    floors = {"cpu_time": floor, "waiting": floor, "n_waits": FEW}
-    return {key: factor(times(own[key], replayed[key], floors.get(key, BRIEF))) for key in FIGURES}
+    floors = {"cpu_time": floor, "waiting": floor, "n_waits": FEW, RATE: 1.0}
+    return {
+        key: factor(times(own[key], replayed[key], floors.get(key, BRIEF)))
+        for key in (*FIGURES, RATE)
+    }
 
 
 def of_cause(
     recorded: Sequence[Shares], replayed: Sequence[Shares], service: str, cause: str, floor: float
 ) -> dict[str, Any]:
     """Columns on the share of the cause in the waiting, summed over captures."""
-    sums = [_sum([one.get(service, {}) for one in side]) for side in (recorded, replayed)]
-    if all((one["known"] or 0) < floor for one in sums):
+    first, second = (_sum([one.get(service, {}) for one in side]) for side in (recorded, replayed))
+    if max(first["known"] or 0, second["known"] or 0) < floor:
         return {}  # it waits too little for any cause to matter
-    found = apart(*sums, cause)
+    found = apart(first, second, cause)
     if found is None:
         return {"cause": cause} if cause == QUOTA else {}
-    first, second, error = found
-    if max(first, second) == 0:
+    here, there, error = found
+    if max(here, there) == 0:
         return {}
     return {
         "cause": cause,
-        "cause_recorded": first,
-        "cause_replayed": second,
+        "cause_recorded": here,
+        "cause_replayed": there,
         "cause_error": error,
     }
 

@@ -56,7 +56,7 @@ OPS = (
     "sleep_ticks",
     "read_clock",
 )
-CLASSES = ("fifo", "rr", "fair", "batch", "idle", "deadline")
+CLASSES = ("fifo", "rr", "fair", "batch", "idle", "deadline", "interrupt")
 
 THREADS = pl.Schema(
     {

@@ -74,17 +74,17 @@ def resolve(policy: str) -> str:
             f"no policy is called {policy!r}",
             f"one of {', '.join([*declared(), *sorted(families)])}",
         )
-    return max(presets, key=version_of) if any(version_of(name) for name in presets) else presets[0]
+    return max(presets, key=version_of) if version_of(presets[0]) else presets[0]
 
 
 def version_of(policy: str) -> tuple[int, ...]:
-    """The kernel release that a preset's name ends in; empty for a name without a dotted one.
+    """The kernel release that a preset's name ends in; empty for one without, or with a year.
 
-    >>> version_of("eevdf-6.12"), version_of("ule-14")
-    ((6, 12), ())
+    >>> version_of("eevdf-6.12"), version_of("ule-14"), version_of("ule-2011")
+    ((6, 12), (14,), ())
     """
     _, _, text = policy.partition("-")
-    found = re.match(r"\d+(\.\d+)+", text)
+    found = re.match(r"\d+(\.\d+)+|\d{1,2}$", text)
     return numbers_of(found[0]) if found else ()
 
 

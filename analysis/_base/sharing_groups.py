@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
+
 from schedscope.analysis._base.group_weights import group_weights
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.occupancy import occupancy
@@ -24,7 +26,14 @@ def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHisto
         raise UsageError(f"per={per!r}", '"cpu" or "machine"')
     read = occupancy(trace, weights=levels)
     placed, nowhere = read.waiting
-    return read, per or ("machine" if nowhere > placed else "cpu")
+    shared = nowhere > placed or once(_one_queue, trace)
+    return read, per or ("machine" if shared else "cpu")
+
+
+def _one_queue(trace: Trace) -> bool:
+    """The kernel counts one load for all CPUs (4BSD), however many wait where they last ran."""
+    loads = trace.queue_load.select(pl.len(), named=pl.col("cpu").count()).collect()
+    return loads.item(0, "len") > 0 and loads.item(0, "named") == 0
 
 
 def sharing(

@@ -106,12 +106,13 @@ _WAYS = 2**53
 def _ways(ranks: tuple[int, ...], first: int) -> Floats:
     """By the sum of ranks: how many choices of `first` of these ranks have it."""
     most = sum(ranks[-first:])
-    ways = np.zeros((first + 1, most + 1))
+    ways: Floats = np.zeros((first + 1, most + 1))
     ways[0, 0] = 1
     for rank_ in ranks:
         for chosen in range(first, 0, -1):
             ways[chosen, rank_:] += ways[chosen - 1, : most + 1 - rank_]
-    return ways[first]
+    of_all: Floats = ways[first]
+    return of_all
 
 
 def between_blocks(

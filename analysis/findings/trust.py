@@ -25,6 +25,11 @@ _QUIET = (
     " idles or runs one thread, and is known from its first event on. Record for longer."
 )
 
+_ON_FREEBSD = (
+    "Record for a shorter time or without --with; most of it is dtrace printing lines, for which an"
+    " idle CPU helps."
+)
+
 
 def trust(facts: Facts) -> Iterator[Finding]:
     """Sums that are off, the recorder's share, and what the trace does not show."""
@@ -40,7 +45,13 @@ def trust(facts: Facts) -> Iterator[Finding]:
             cost = number if row["unit"] == "ns" else 0
             yield Finding("sums", cost, said, "check", level="violated")
         elif name == "recorder" and number > _RECORDER * total:
-            yield Finding("recorder", number, f"{text[0].upper()}{text[1:]}.", "check")
+            yield Finding(
+                "recorder",
+                number,
+                f"{text[0].upper()}{text[1:]}.",
+                "check",
+                advice=_ON_FREEBSD if facts.trace.info.get("os") == "FreeBSD" else None,
+            )
         elif name == "unknown time":
             unknown, share = number if row["level"] == "warning" else 0, text
         elif name == "missing wakeups" and not has(facts.trace, "wakeup_events"):

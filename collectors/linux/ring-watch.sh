@@ -124,15 +124,21 @@ ring_log_has() {
 ring_watch_waits() {
     # shellcheck disable=SC2086
     set -- "$1" $2
-    ring_bpf=${SCHEDSCOPE_BPFTRACE:-bpftrace}
+    ring_bpf=${SCHEDSCOPE_BPFTRACE:-bpftrace} ring_pid=
+    # Ended before it began: who ends the tools has looked for its pid, or it sees that itself.
     # shellcheck disable=SC2016,SC2086
     case $2 in
     wait) ring_script_wait "$3" ;;
     quantile) ring_script_quantile "$3" "$4" "$5" ;;
-    esac | BPFTRACE_MAP_KEYS_MAX=65536 BPFTRACE_MAX_MAP_KEYS=65536 sh -c 'echo $$ >>.scratch/triggers; exec "$@"' ring $ring_bpf -q - 2>".scratch/bpf.$1" |
+    esac | BPFTRACE_MAP_KEYS_MAX=65536 BPFTRACE_MAX_MAP_KEYS=65536 sh -c 'echo "#pid $$"; echo $$ >>.scratch/triggers; [ ! -e .scratch/reading ] || exec "$@"' ring $ring_bpf -q - 2>".scratch/bpf.$1" |
         while IFS= read -r ring_text; do
-            [ -e .scratch/reading ] || break
+            if [ ! -e .scratch/reading ]; then
+                # It may not have heard the signal, and ignores a pipe that nobody reads.
+                [ -z "$ring_pid" ] || kill -s KILL "$ring_pid" 2>/dev/null
+                break
+            fi
             case $ring_text in
+            '#pid '*) ring_pid=${ring_text#'#pid '} ;;
             '#on') : >".scratch/on.$1" ;;
             'hit '*)
                 # No class as [:print:]: small tools take it for the letters that it is written with.

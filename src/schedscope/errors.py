@@ -18,7 +18,9 @@ class SchedscopeError(Exception):
         text = found
         if expected:
             text += f"; expected {expected}"
-        if hint:
+        if hint.startswith("did you mean"):
+            text += f": {hint}" if not expected else f"; {hint}"
+        elif hint:
             text += f". Hint: {hint}"
         super().__init__(text)
 

@@ -79,12 +79,14 @@ def installing(packages: Sequence[str]) -> str:
 def missing(package: str) -> MissingExtraError:
     """The error for a package of an extra, or of every install, that is not installed."""
     extra, needed = _home(package)
+    command = installing(absent(extra) or [needed])
+    if not extra:
+        return MissingExtraError(
+            f"{package}, which schedscope needs, is not installed", "", command
+        )
     purpose = f", for {PURPOSES[extra]}" if extra in PURPOSES else ""
-    return MissingExtraError(
-        f"{package} is not installed",
-        f"the packages of the extra `{extra}`{purpose}" if extra else "what every install has",
-        installing(absent(extra) or [needed]),
-    )
+    expected = f"the packages of the extra `{extra}`{purpose}"
+    return MissingExtraError(f"{package} is not installed", expected, command)
 
 
 def explained(error: BaseException) -> BaseException:

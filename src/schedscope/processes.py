@@ -95,11 +95,7 @@ def of_processes(
             hint = f"did you mean {' or '.join(filter(None, close))}?"
         elif len(asked) > 1:
             hint = "a process must match everything given; an option given twice selects more"
-        raise NoMatchError(
-            f"no process of {trace.name} matches {' and '.join(asked)}",
-            "a process that the trace has",
-            hint,
-        )
+        raise NoMatchError(f"no process of {trace.name} matches {' and '.join(asked)}", hint=hint)
     return pl.col("pid").is_in(pids.implode())
 
 
@@ -131,10 +127,29 @@ _LONG = 60
 
 
 def nearest(patterns: Iterable[str], names: Sequence[str]) -> str:
-    """The names that somebody may have meant who wrote these patterns, none of which is a name."""
-    wanted = [text for text in patterns if text and text not in names and len(text) <= _LONG]
-    close = [near for text in wanted for near in get_close_matches(text, names, 3)]
+    """The names that somebody may have meant who wrote these patterns, none of which is a name.
+
+    A part of names is meant for a pattern.
+
+    >>> nearest(["worker"], ["kworker", "web"]), nearest(["wbe"], ["kworker", "web"])
+    ("'*worker'", 'web')
+    """
+    close = []
+    for text in patterns:
+        if not text or text in names or len(text) > _LONG:
+            continue
+        if parts := [name for name in names if text in name]:
+            close.append(shlex.quote(_pattern(text, parts)))
+        else:
+            close += get_close_matches(text, names, 3)
     return " or ".join(dict.fromkeys(close))
+
+
+def _pattern(text: str, names: Iterable[str]) -> str:
+    """The narrowest pattern for all names with this text in them."""
+    before = "" if all(name.startswith(text) for name in names) else "*"
+    after = "" if all(name.endswith(text) for name in names) else "*"
+    return f"{before}{text}{after}"
 
 
 class NoMatchError(UsageError):

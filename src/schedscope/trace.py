@@ -194,7 +194,16 @@ class Trace:
         """
         if isinstance(when, str) and time_of_day.is_one(when):
             return time_of_day.instant(self, when)
-        return self.origin + offset(when)
+        try:
+            return self.origin + offset(when)
+        except UsageError:
+            if not isinstance(when, str):
+                raise
+            raise UsageError(
+                f"{when!r} is not a time",
+                "seconds from the start as tables print them, as in 2.5, or a time of day, as in"
+                " 12:03",
+            ) from None
 
     def time_of_day(self, ts: int) -> datetime | None:
         """The host's time of day at an instant, in this machine's zone; None if it is not known.

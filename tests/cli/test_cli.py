@@ -15,11 +15,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from ledgers import played
+from parsers_of_commands import required
 
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.cli import _options
+from schedscope.cli import _options, capture
 from schedscope.present.columns import Column
 from schedscope.present.text_table import room, text_table
 
@@ -70,16 +71,24 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
         assert import_module(module).HELP in out
 
 
-def test_alone_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_all_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str]) -> None:
     """Each command once, on one line, under a heading; no command is without a group."""
-    assert run() == 0
-    lines = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert run("--all") == 0
+    lines = capsys.readouterr().out.splitlines()
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
     assert sorted(listed) == list(cli.commands())
     assert max(map(len, lines)) <= 80
     headings = [line.rstrip(":") for line in lines if not line.startswith("  ")]
     assert tuple(headings) == cli.GROUPS
     assert listed[:2] == ["doctor", "capture"]
+
+
+def test_alone_it_lists_what_a_first_day_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:8]] == list(cli.FIRST_DAY)
+    assert f"{len(cli.commands()) - 8} more: schedscope --all" in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_rows_may_be_grouped_by_whatever_is_known_of_a_thread() -> None:
@@ -106,12 +115,14 @@ def test_completion_knows_every_command_and_option(
         subprocess.run(["bash", "-n"], input=out.encode(), check=True)
 
 
-def test_completion_without_its_library_says_which_extra(
+def test_completion_without_its_library_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
-    assert run("--completion", "bash") == 2
-    assert "pip install 'schedscope[completion]'" in capsys.readouterr().err
+    assert run("--completion", "bash") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("schedscope: shtab, which schedscope needs, is not installed. Hint: ")
+    assert "install 'shtab" in said
 
 
 def test_the_manual_page_has_every_command_with_its_example() -> None:
@@ -518,3 +529,65 @@ def test_convert_does_not_overwrite_what_is_not_its_own(
     assert "not a .sched folder" in capsys.readouterr().err
     assert run("convert", str(source), "-o", str(tmp_path / "no" / "where.sched")) == 1
     assert target.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("latncy x", "no command 'latncy': did you mean latency?"),
+        ("foo", "no command 'foo'. Hint: `schedscope --all` lists the commands"),
+        ("latency", "latency needs INPUT, a capture folder, a .sched folder, or a trace file of"
+         " another tool. Hint: see `schedscope latency --help`"),
+        ("latency x --toop 3", "latency has no option --toop: did you mean --top?"),
+        ("latency x --top y", "--top y; expected a whole number"),
+        ("starvation x --share y", "--share y; expected a number"),
+        ("latency x --format xml", "--format xml; expected one of table, json, csv"),
+        ("latency x --sort maxx", "--sort maxx; expected one of total, n, mean, p50, p90, p99,"
+         " p99.9, max; did you mean max?"),
+        ("latency x y", "latency was given more than it takes: y. Hint: see `schedscope latency"
+         " --help`"),
+        ("latency x --top", "--top needs a value. Hint: see `schedscope latency --help`"),
+        ("critical-path x", "critical-path needs one of --tid, --utid, --worst. Hint: see"
+         " `schedscope critical-path --help`"),
+        ("migrations x --list --matrix", "--matrix with --list; expected one of them"),
+    ],
+)  # fmt: skip
+def test_a_command_line_that_cannot_be_is_one_sentence(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"schedscope: {said}\n")
+
+
+@pytest.mark.parametrize("name", ["critical-path", "fleet", "info", "view", "whatif"])
+def test_a_required_argument_is_named_in_one_line(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert required(name)
+    assert run(name) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"schedscope: {name} needs ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["0.5", "500ms", "0.5s"])
+def test_a_recording_lasts_seconds_or_what_its_unit_says(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[list[str]] = []
+
+    def record(given: list[str]) -> tuple[int, bool]:
+        words.append(given)
+        return 1, False
+
+    monkeypatch.setattr(capture, "_record", record)
+    assert run("capture", "-d", text, "-o", "never-made") == 1
+    [given] = words
+    assert given[given.index("-d") + 1] == "0.5"
+
+
+def test_a_duration_that_is_none_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("capture", "-d", "10x") == 2
+    assert capsys.readouterr().err.startswith("schedscope: '10x' is not a duration; expected")

@@ -57,8 +57,8 @@ SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs share one queue"}
 SOURCES = {
     "linux": FIXTURES / "linux-ftrace-mixed.capture",
     "linux-calls": FIXTURES / "linux-syscalls.capture",
-    "freebsd-ule": FIXTURES / "freebsd-ule-synthetic.capture",
-    "freebsd-4bsd": FIXTURES / "freebsd-4bsd-synthetic.capture",
+    "freebsd-ule": FIXTURES / "freebsd-ule.capture",
+    "freebsd-4bsd": FIXTURES / "freebsd-4bsd.capture",
     "simulated": None,
 }
 

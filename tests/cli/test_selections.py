@@ -343,10 +343,10 @@ def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
         # Every name is right, and no thread has both.
         (["--process", "python3", "--comm", "head"], "a thread must match every option"),
         (["--process", "head", "--tree", "18293"], "a process must match everything given"),
-        (["--comm", "[a"], "matches --comm '[a'; expected"),
-        (["--comm", ""], "matches --comm ''; expected"),
-        (["--comm", "\x1b[31m\n"], r"matches --comm '\x1b[31m\n'; expected"),
-        (["--process", "a" * 5000], f"matches process {'a' * 57}...; expected"),
+        (["--comm", "[a"], "matches --comm '[a'"),
+        (["--comm", ""], "matches --comm ''"),
+        (["--comm", "\x1b[31m\n"], r"matches --comm '\x1b[31m\n'"),
+        (["--process", "a" * 5000], f"matches process {'a' * 57}..."),
         (["--cmdline", "b" * 5000], "no cmdline of any thread"),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collector_runs import CAPTURE, INSTANCES, Run, eventually, meta
+from collector_runs import CAPTURE, INSTANCES, ROOT, Run, eventually, meta
 
 import schedscope
 from schedscope import collectors
@@ -215,6 +215,63 @@ def test_a_folder_that_is_removed_leaves_no_tool(tmp_path: Path) -> None:
     run.process.kill()
     run.wait()
     eventually(lambda: not run.leftovers(), 15)
+
+
+@needs_ftrace
+@pytest.mark.parametrize("command", [(), ("--", "sleep", "60")], ids=["alone", "command"])
+@pytest.mark.parametrize("ring", [(), ("--ring", "4M", "--until", "log {} BOOM")], ids=len)
+def test_a_folder_that_is_removed_is_said_at_once(
+    ring: tuple[str, ...], command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Also while a command goes on; nothing is left, nor is the folder made again."""
+    (tmp_path / "log").touch()
+    words = [word.format(tmp_path / "log") for word in ring]
+    run = Run(*words, "-o", "x", *command, cwd=tmp_path)
+    run.until("capture --snapshot" if ring else "recording with")
+    run.eventually(lambda: list(tmp_path.glob("x.*/.scratch/recording")))
+    for folder in tmp_path.glob("x.*"):
+        shutil.rmtree(folder)
+    run.until("was removed while it recorded")
+    run.process.terminate()
+    assert run.wait() == 125
+    assert run.said.count("removed") == 1
+    assert run.instance() == []
+    run.eventually(lambda: not run.leftovers(), 15)
+    assert not list(tmp_path.glob("x.*"))
+
+
+@needs_ftrace
+def test_a_recorder_that_died_is_said_while_the_command_goes_on(tmp_path: Path) -> None:
+    run = Run("-o", "x", "--", "sleep", "60", cwd=tmp_path)
+    run.until("recording with")
+    for pid, line in run.processes():
+        if "schedscope-watchdog" in line:
+            parent = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1]
+            if int(parent) == run.process.pid:
+                os.kill(pid, signal.SIGKILL)
+    run.until("the process that records was killed; waiting for the command to end")
+    run.process.terminate()
+    assert run.wait() == 125
+    assert meta(tmp_path / "x.capture")["complete"] is False
+    assert run.instance() == []
+    run.eventually(lambda: not run.leftovers(), 15)
+
+
+@pytest.mark.needs("linux", "mksh")
+def test_a_shell_that_keeps_descriptors_is_refused(tmp_path: Path) -> None:
+    """What records could not see the end of this program."""
+    run = Run("--list", cwd=tmp_path, shell=("mksh",))
+    assert run.wait() == 125
+    assert run.said.startswith("capture: this shell keeps its descriptors")
+    assert run.said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("value", "whole"), [('"x"', True), ("", False), ("null", True)])
+def test_a_value_that_awk_did_not_print_is_noticed(value: str, whole: bool, tmp_path: Path) -> None:
+    (tmp_path / "json").write_text(f'{{\n  "version": 1,\n  "hostname": {value},\n  "x": 2\n}}\n')
+    code = f". {ROOT}/collectors/metadata.sh; json_whole json"
+    done = subprocess.run(["sh", "-c", code], cwd=tmp_path, check=False)
+    assert (done.returncode == 0) == whole
 
 
 @needs_ftrace

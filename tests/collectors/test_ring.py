@@ -443,6 +443,38 @@ def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
     assert capture.parent.owner() == "nobody"
 
 
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.needs("setpriv")
+def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) -> None:
+    """Whatever the user put there meanwhile, root neither follows nor waits for it."""
+    environment = {"SUDO_USER": "nobody"}
+    tmp_path.chmod(0o755)
+    words = ("--ring", "2M", "--until", "exit", "-o", "x", "--", "true")
+    first = Run(*words, cwd=tmp_path, environment=environment)
+    assert first.wait() == 0, first.said
+    (one,) = snapshots(first)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("root's own")
+    planted = """
+        cd x.ring; ln -s ../victim/file .reserve; ln -s ../victim 1.capture.partial
+        mkdir -p .scratch/deep; ln -s ../../victim .scratch/deep/link; mkfifo .scratch/ring
+        chown -hR nobody .scratch .reserve 1.capture.partial"""
+    subprocess.run(["sh", "-ec", planted], cwd=tmp_path, check=True)
+    second = Run(*words, cwd=tmp_path, environment=environment)
+    assert second.wait() == 0, second.said
+    assert len(snapshots(second)) == 2
+    assert one.is_dir()
+    gone(second)
+    assert (victim / "file").read_text() == "root's own"
+    assert [path.name for path in victim.iterdir()] == ["file"]
+    assert one.parent.owner() == "nobody"
+    other = Run(*words, cwd=tmp_path, environment={"SUDO_USER": "daemon"})
+    assert other.wait() == 125
+    assert "is not a folder that only root can write to" in other.said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -59,8 +59,8 @@ def ktrdump(*, newest_first: bool = True, ticks: bool = False, base: int = 10**1
 def check(got: Decoded, shift: int = 0) -> None:
     columns = ("ts", "prev_utid", "prev_state", "preempted", "next_utid")
     assert got.rows("switches", *columns) == [
-        (600 + shift, -1, "runnable", False, 100402),
-        (1_600 + shift, 100402, "sleeping", False, 100403),
+        (500 + shift, -1, "runnable", False, 100402),
+        (1_500 + shift, 100402, "sleeping", False, 100403),
         (2_700 + shift, 100403, "dead", False, -1),
     ]
     assert got.rows("wakeups", "ts", "kind", "utid", "waker_utid", "target_cpu") == [
@@ -106,6 +106,66 @@ def test_schedgraph_d_prints_nanoseconds_and_process_names(tmp_path: Path) -> No
         for time, cpu, what in ENTRIES
     ]
     check(decode(tmp_path, "".join(lines)))
+
+
+def told(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
+    lines = [
+        f'{n} {cpu} {time} KTRGRAPH group:"{what}\n' for n, (time, cpu, what) in enumerate(entries)
+    ]
+    return decode(tmp_path, "".join(lines), tsc_hz=str(10**9), osreldate="1302001")
+
+
+def test_a_thread_has_left_at_its_own_line_and_not_at_the_next_ones(tmp_path: Path) -> None:
+    """Another CPU may queue it before `running` is logged, and does so to the next one, too."""
+    got = told(
+        tmp_path,
+        (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
+        (1_010, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
+        (2_000, 0, f'thread", id:"{MAKE}", state:"sleep", attributes: prio:152, wmesg:"nanslp"'),
+        (
+            2_020,
+            1,
+            f'thread", id:"{CC}", state:"runq add", attributes: prio:152, linkedto:"{IDLE}"',
+        ),
+        (
+            2_030,
+            1,
+            f'thread", id:"{MAKE}", state:"runq add", attributes: prio:152, linkedto:"{IDLE}"',
+        ),
+        (2_100, 0, f'thread", id:"{CC}", state:"running", attributes: prio:152'),
+        (3_000, 0, f'thread", id:"{CC}", state:"proc exit", attributes: prio:152'),
+        (3_900, 0, f'thread", id:"{CC}", state:"exit", attributes: prio:152'),
+        (4_000, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
+    )
+    # The next one was queued in between; one that exits runs to the end.
+    assert got.rows("switches", "ts", "prev_utid", "next_utid") == [
+        (0, -1, 100402), (1_020, 100402, 100403), (3_000, 100403, 100402),
+    ]  # fmt: skip
+    assert got.rows("wakeups", "ts", "utid") == [(1_020, 100403), (1_030, 100402)]
+    waits = [row for row in got.rows("waits", "utid", "wait") if row[1] is not None]
+    assert (100402, 1_970) in waits
+
+
+def test_a_thread_that_spins_for_a_lock_runs(tmp_path: Path) -> None:
+    """`running` without a priority says that it has the lock; a switch says the priority."""
+    got = told(
+        tmp_path,
+        (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
+        (1_010, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
+        (1_100, 0, f'thread", id:"{MAKE}", state:"spinning", attributes: lockname:"unp"'),
+        (1_200, 0, f'thread", id:"{MAKE}", state:"yielding", attributes: prio:152'),
+        (1_210, 0, f'thread", id:"{CC}", state:"running", attributes: prio:120'),
+        (1_300, 0, f'thread", id:"{CC}", state:"sleep", attributes: prio:120, wmesg:"-"'),
+        (1_310, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
+        (1_400, 0, f'thread", id:"{MAKE}", state:"sleep", attributes: prio:152, wmesg:"-"'),
+        (1_405, 0, f'thread", id:"{MAKE}", state:"spinning", attributes: lockname:"sched lock"'),
+        (1_410, 0, f'thread", id:"{MAKE}", state:"running", attributes: none'),
+        (1_420, 0, f'thread", id:"{IDLE}", state:"running", attributes: prio:255'),
+    )
+    assert got.rows("switches", "ts", "prev_utid", "next_utid") == [
+        (0, -1, 100402), (200, 100402, 100403), (300, 100403, 100402), (400, 100402, -1),
+    ]  # fmt: skip
+    assert not any("KTRGRAPH lines" in warning for warning in got.about["warnings"])
 
 
 def test_priority_bands_tell_the_class_where_the_release_is_known(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_where_the_trace_cannot_show_the_wait_both_are_said(
     assert text in ss.findings(ss.open(folder)).row(0, named=True)["text"]
     for command in ("info", "findings"):
         assert text in said(capsys, command, str(folder))
-    for command in ("info", "efficiency", "latency"):
+    for command in ("info", "efficiency"):
         assert "the wait of 234 ms that triggered it is not shown" in said(
             capsys, command, str(folder)
         )

@@ -547,7 +547,8 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     questions = Questions(trace)
     rows = [{"at": 5, "lane": "cpu:0", "text": "é <b>"}, {"at": 7, "lane": None, "text": ""}]
     assert questions.reply({"kind": "notes", "rows": rows})[0]["rows"] == rows
-    path = tmp_path / "linux-ftrace-mixed.notes.json"
+    assert trace.path is not None
+    path = trace.path.with_suffix(".notes.json")
     assert json.loads(path.read_text("utf-8")) == rows
     # A part of the trace, opened anew, has the same.
     again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
@@ -558,6 +559,20 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(StorageError, match="holds no notes"):
         Questions(trace)
+
+
+def test_notes_are_not_written_through_a_link(tmp_path: Path) -> None:
+    """Somebody else put one where they are written before they are complete."""
+    questions = Questions(ss.open(FIXTURE, cache=tmp_path))
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "linux-ftrace-mixed.notes.json"
+    path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to(victim)
+    rows = [{"at": 5, "lane": None, "text": "note"}]
+    questions.reply({"kind": "notes", "rows": rows})
+    assert victim.read_text() == "mine"
+    assert json.loads(path.read_text("utf-8")) == rows
+    assert not path.is_symlink()
 
 
 def test_a_trace_without_events_can_be_asked() -> None:

@@ -902,6 +902,17 @@ def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.T
     page.wait("document.querySelector('.sst-body [role=alert]')?.innerText.includes('read_csv')")
 
 
+def test_a_query_can_be_cancelled(page: Any) -> None:
+    page.key("q")
+    page.wait(f"document.querySelectorAll('.sst-schema details').length === {len(TABLES)}")
+    endless = "SELECT 1" + " UNION ALL SELECT 1" * 500
+    page.run(f"document.querySelector('.sst-body textarea').value = '{endless}'")
+    press(page, "run")
+    page.wait("document.querySelector('.sst-body p button:not(.sst-acts button)')")
+    press(page, "cancel")
+    page.wait("document.querySelector('.sst-body [role=alert]')?.innerText === 'cancelled'")
+
+
 def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> None:
     """Who is about to press a button must not miss it."""
     page.run(

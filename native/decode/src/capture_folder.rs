@@ -174,6 +174,7 @@ impl CaptureFolder {
             ("autogroups", self.autogroups()?),
             ("reservations", reservations(threads)),
             ("slices", slices(threads)),
+            ("nice", self.nice(threads)),
         ] {
             if !rows.is_empty()
                 && let Some(about) = about.as_object_mut()
@@ -187,6 +188,18 @@ impl CaptureFolder {
             about.insert("counters_read".into(), serde_json::json!([begin, end]));
         }
         Ok(about)
+    }
+
+    /// The nice value of threads that have another than 0, where no priority tells it.
+    fn nice(&self, threads: &[Row]) -> Vec<Value> {
+        if self.text(&["os"]) != Some("FreeBSD") {
+            return Vec::new();
+        }
+        let of = |row: &Row| {
+            let (tid, nice) = (row.number::<u32>("tid")?, row.number::<i8>("nice")?);
+            (nice != 0).then(|| serde_json::json!({"tid": tid, "nice": nice}))
+        };
+        threads.iter().filter_map(of).collect()
     }
 
     /// From when to when the kernel's counters, whose growth is told, surely counted.

@@ -70,6 +70,7 @@ impl PyWorld {
 fn class_name(class: Class) -> &'static str {
     match class {
         Class::Deadline => "deadline",
+        Class::Interrupt => "interrupt",
         Class::Fifo => "fifo",
         Class::RoundRobin => "rr",
         Class::Fair => "fair",

@@ -171,20 +171,21 @@ fn group_move(&(at, thread, group): &MoveRow) -> GroupMove {
     GroupMove { at, thread, group }
 }
 
-const CLASSES: [Class; 6] = [
+const CLASSES: [Class; 7] = [
     Class::Fifo,
     Class::RoundRobin,
     Class::Fair,
     Class::Batch,
     Class::Idle,
     Class::Deadline,
+    Class::Interrupt,
 ];
 
 fn class(code: u8) -> Result<Class> {
     CLASSES.get(code as usize).copied().ok_or_else(|| {
         Error::usage(
             format!("scheduling class number {code}"),
-            "one of fifo, rr, fair, batch, idle, deadline",
+            "one of fifo, rr, fair, batch, idle, deadline, interrupt",
             "",
         )
     })

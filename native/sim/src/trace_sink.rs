@@ -274,6 +274,7 @@ fn group_moves(load: &Workload, end: i64) -> Vec<Value> {
 fn class_of(class: Class) -> SchedClass {
     match class {
         Class::Deadline => SchedClass::Deadline,
+        Class::Interrupt => SchedClass::Interrupt,
         Class::Fifo | Class::RoundRobin => SchedClass::Realtime,
         Class::Fair => SchedClass::Fair,
         Class::Batch => SchedClass::Batch,

@@ -153,6 +153,8 @@ pub const NO_JOB: u32 = u32::MAX;
 pub enum Class {
     /// SCHED_DEADLINE; where a policy has none, SCHED_FIFO of its `rt_prio`.
     Deadline,
+    /// An interrupt thread of FreeBSD; elsewhere SCHED_FIFO of its `rt_prio`.
+    Interrupt,
     Fifo,
     RoundRobin,
     Fair,
@@ -164,7 +166,7 @@ impl Class {
     /// Strict order between classes: a lower level always runs first.
     pub fn level(self) -> u8 {
         match self {
-            Class::Deadline | Class::Fifo | Class::RoundRobin => 0,
+            Class::Deadline | Class::Interrupt | Class::Fifo | Class::RoundRobin => 0,
             Class::Fair | Class::Batch => 1,
             Class::Idle => 2,
         }
@@ -172,7 +174,7 @@ impl Class {
 
     /// Whether its threads run until they sleep or something better comes.
     pub fn runs_on(self) -> bool {
-        matches!(self, Class::Deadline | Class::Fifo)
+        matches!(self, Class::Deadline | Class::Interrupt | Class::Fifo)
     }
 
     pub fn is_realtime(self) -> bool {

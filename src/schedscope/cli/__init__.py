@@ -28,14 +28,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, NoReturn
 
-from schedscope import units
-from schedscope.cli import _output
+from schedscope.cli import _complaints, _output
 from schedscope.cli._output import complain
 from schedscope.cli._stops import heed_stops
 from schedscope.errors import InternalError, SchedscopeError, UsageError
@@ -46,14 +45,25 @@ DESCRIPTION = "Capture, analyse and replay CPU-scheduler traces of FreeBSD and L
 
 EPILOG = """\
 a first session:
-  schedscope capture -o web.capture -d 10        record this host for 10 seconds
-  schedscope findings web.capture                what is wrong, and what to try
-  schedscope outliers night.capture              which minute of a long one to look at
-  schedscope latency web.capture --by comm       who waited for a CPU, and how long
-  schedscope check web.capture                   how much of it can be trusted
+  schedscope capture -o web.capture -d 10s  record this host for 10 seconds
+  schedscope findings web.capture           what is wrong, and what to try
+  schedscope outliers night.capture         which minute of a long one matters
+  schedscope latency web.capture --by comm  who waited for a CPU, how long
+  schedscope check web.capture              how much of it can be trusted
 
 `schedscope COMMAND --help` explains a command with an example."""
 
+# What `schedscope` alone lists, in the order of a session; --all lists every command.
+FIRST_DAY = (
+    "doctor",
+    "capture",
+    "check",
+    "findings",
+    "latency",
+    "wait-breakdown",
+    "view",
+    "compare",
+)
 SHELLS = ("bash", "zsh", "tcsh")
 
 # Headings of the list of commands, in the order of a session; each command names its own.
@@ -166,13 +176,15 @@ def _dispatch(arguments: list[str]) -> int:
         from difflib import get_close_matches
 
         close = get_close_matches(arguments[0], known, 1)
-        raise UsageError(
-            f"no command {arguments[0]!r}",
-            f"one of {', '.join(known)}",
-            f"did you mean {close[0]}?" if close else "",
-        )
+        hint = f"did you mean {close[0]}?" if close else "`schedscope --all` lists the commands"
+        raise UsageError(f"no command {arguments[0]!r}", hint=hint)
     if not arguments:
-        _output.say(*_listing(), "", *EPILOG.splitlines())
+        rest = len(known) - len(FIRST_DAY)
+        _output.say(*_lines(FIRST_DAY), "", f"{rest} more: schedscope --all", "")
+        _output.say(*EPILOG.splitlines())
+        return 0
+    if arguments == ["--all"]:
+        _output.say(*_listing())
         return 0
     whole = _parser()
     args = whole.parse_args(arguments)
@@ -202,12 +214,17 @@ def _load_polars() -> None:
 
 def _listing() -> list[str]:
     """The commands, one line each, by group."""
-    space = max(map(len, commands()))
     lines = []
     for group, here in by_group().items():
         lines.append(group if group.endswith("?") else f"{group}:")
-        lines += [f"  {name:<{space}}  {import_module(path).HELP}" for name, path in here.items()]
+        lines += _lines(here)
     return lines
+
+
+def _lines(names: Iterable[str]) -> list[str]:
+    known = commands()
+    space = max(map(len, known))
+    return [f"  {name:<{space}}  {import_module(known[name]).HELP}" for name in names]
 
 
 def _ordered() -> dict[str, str]:
@@ -222,6 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="\n".join([*_listing(), "", EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--all", action="store_true", help="list every command")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument(
         "--completion",
@@ -256,8 +274,7 @@ class _Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: error: {units.printable(message)}\n")
+        raise _complaints.of(self, message)
 
 
 class _Version(argparse.Action):

@@ -354,7 +354,7 @@ def _nearest(args: argparse.Namespace, trace: Trace) -> tuple[str, str]:
         hint = f"did you mean {close}?"
     elif len(_given(args)) > 1:
         hint = "a thread must match every option; an option given twice selects more"
-    return "a thread that the trace has", hint
+    return "", hint
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -456,6 +456,19 @@ def others_taken(args: argparse.Namespace, taken: str) -> list[str]:
         return []
     why = "as asked" if args.others else "closer to the recording"
     return [f"other threads: {_OTHERS[taken]} (--others {taken}, {why})"]
+
+
+def seconds(text: str) -> str:
+    """A length of time as a bare number of seconds; a number without a unit stays as it is.
+
+    >>> seconds("10"), seconds("10s"), seconds("2m"), seconds("250ms")
+    ('10', '10', '120', '0.25')
+    """
+    from schedscope.units import nanoseconds
+
+    if not text.strip() or not text.strip()[-1].isalpha():
+        return text
+    return f"{nanoseconds(text) / 1e9:.9f}".rstrip("0").rstrip(".")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -51,7 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RECORDER",
         help="ftrace, perf, bpftrace, dtrace (default: the best)",
     )
-    parser.add_argument("-d", "--duration", metavar="SECONDS", help="record at most this long")
+    parser.add_argument(
+        "-d",
+        "--duration",
+        metavar="TIME",
+        type=_options.seconds,
+        help="record at most this long: seconds, or with a unit, as in 2m",
+    )
     parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")
     parser.add_argument(
         "--with",
@@ -103,8 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pause",
-        metavar="SECONDS",
-        help="shortest time between two snapshots of --until (default: 10)",
+        metavar="TIME",
+        type=_options.seconds,
+        help="shortest time between two snapshots of --until (default: 10s)",
     )
     parser.add_argument(
         "--snapshot", action="store_true", help="ask the running flight recorder for a snapshot"

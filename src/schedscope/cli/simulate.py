@@ -508,7 +508,7 @@ def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
     import json
 
     from schedscope.simulator.replay import Replay
-    from schedscope.simulator.rtapp import to_rtapp
+    from schedscope.simulator.rtapp import exported, to_rtapp
 
     workload = source.workload if isinstance(source, Replay) else source
     if args.save_workload:
@@ -517,7 +517,12 @@ def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
         target = Path(args.save_rtapp)
         if target.exists() and not args.force:
             raise UsageError(f"{target} exists", "a free name", "give --force to replace it")
-        document, lost = to_rtapp(workload)
+        length = -1
+        if isinstance(source, Replay):
+            workload = exported(source)
+            # What waits for a thread that is not there would wait for ever.
+            length = -(-source.trace.duration // 1_000_000_000)
+        document, lost = to_rtapp(workload, duration=length)
         _output.write_whole(target, json.dumps(document, indent=1) + "\n", workload.sources)
         if lost:
             words = ", ".join(f"{n} {op}" for op, n in lost.items())

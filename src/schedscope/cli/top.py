@@ -37,7 +37,7 @@ GROUP = "record"
 HELP = "which threads wait most for a CPU right now"
 EXAMPLE = """\
   sudo schedscope top
-  sudo schedscope top --by service --interval 5 --seconds 60
+  sudo schedscope top --by service --interval 5s -d 1m
   sudo schedscope top --service nginx.service
   sudo schedscope top --once --format json
   sudo schedscope top --format json | jq '.rows[0]'
@@ -64,14 +64,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=float,
+        type=_seconds,
         default=1,
-        metavar="SECONDS",
-        help="time between two tables (default: 1)",
+        metavar="TIME",
+        help="time between two tables: seconds, or with a unit (default: 1s)",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end after one table")
-    end.add_argument("--seconds", type=float, metavar="N", help="end after N seconds")
+    end.add_argument(
+        "-d",
+        "--duration",
+        "--seconds",
+        dest="seconds",
+        type=_seconds,
+        metavar="TIME",
+        help="end after this time: seconds, or with a unit, as in 2m (--seconds: the older name)",
+    )
     parser.add_argument(
         "--top",
         type=int,
@@ -81,6 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.add_selection(parser, what="these threads")
     _options.add_format(parser)
+
+
+def _seconds(text: str) -> float:
+    return float(_options.seconds(text))
 
 
 def run(args: argparse.Namespace) -> Answer | int:
@@ -118,7 +130,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"--interval {args.interval:g}", "0.5 to 60 seconds")
     if args.seconds is not None and not args.seconds >= args.interval:
         raise UsageError(
-            f"--seconds {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
+            f"--duration {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
         )
     for name in ("cpu", "workload"):
         if getattr(args, name):

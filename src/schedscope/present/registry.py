@@ -533,6 +533,10 @@ QUESTIONS = {
         cpu_time      | CPU time | time | CPU time
         cpu_time_low  | least CPU time | time | lowest CPU time over the replays
         cpu_time_high | most CPU time  | time | highest CPU time over the replays
+        throughput    | rounds/s | fixed | rounds per second of the loop of what runs for a time
+        throughput_low | least rounds/s | fixed | lowest of it over the replays
+        throughput_high | most rounds/s | fixed | highest of it over the replays
+        throughput_verdict | rounds/s are | text | good, doubtful or refused: rounds per second
         waiting_low   | least waiting  | time | lowest time waited for a CPU over the replays
         waiting_high  | most waiting   | time | highest time waited for a CPU over the replays
         wait_p99_low  | lowest p99     | time | lowest 99th percentile of the waits over the replays
@@ -554,6 +558,7 @@ QUESTIONS = {
         tested_p99     | p99 there    | time  | 99th percentile of those waits
         test_error     | mean over predicted | fixed | how much longer these are than predicted
         test_p99_error | p99 over predicted  | fixed | the same of the 99th percentile
+        outside        | others' share | share | CPU time of programs outside of the workload
         unclear        | unclear | text | what the recording does not show, and doubles a figure
     """,
     "fidelity_of_runs": """

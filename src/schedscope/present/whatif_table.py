@@ -13,7 +13,7 @@ from schedscope.simulator.whatif_verdicts import FIGURES
 
 _NAMES = (
     *("configuration", "threads", "cpu_time", "n_waits", "waiting", "wait_p50", "wait_p99"),
-    *("completion?", "replay_error", "verdict"),
+    *("throughput?", "completion?", "replay_error", "verdict"),
 )
 _NARROW = "threads n_waits completion wait_p50"
 
@@ -29,6 +29,7 @@ def whatif_table(rows: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[Column]]:
         configuration=pl.col("configuration").cast(pl.String),
         verdict=pl.col("verdict").cast(pl.String).fill_null(""),
         **{name: pl.Series(_texts(rows, name), dtype=pl.String) for name in FIGURES},
+        throughput=_rates(rows),
     )
     return shown, choose(shown, [by, *_NAMES], question="whatif", narrow=_NARROW)
 
@@ -46,6 +47,18 @@ def _texts(rows: pl.DataFrame, name: str) -> list[str]:
             text += f" [{shown(low)}, {shown(high)}]"
         found.append(_marked(text, row[f"{name}_verdict"], row["verdict"]))
     return found
+
+
+def _rates(rows: pl.DataFrame) -> pl.Series:
+    """Rounds per second, and of the change their range; null where there are none."""
+    found = []
+    for row in rows.iter_rows(named=True):
+        text = None if row["throughput"] is None else f"{row['throughput']:,.0f}"
+        if text and row["configuration"] == "changed":
+            text += f" [{row['throughput_low']:,.0f}, {row['throughput_high']:,.0f}]"
+            text = _marked(text, row["throughput_verdict"], row["verdict"])
+        found.append(text)
+    return pl.Series("throughput", found, pl.String)
 
 
 def _marked(text: str, own: str | None, whole: str | None) -> str:

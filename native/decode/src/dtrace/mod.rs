@@ -21,7 +21,7 @@ use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, Sourc
 use crate::{Options, rewritten};
 use freebsd::FreeBsd;
 use linux::Linux;
-use scan::{Header, Os, Scan, drop_report};
+use scan::{Header, Os, Scan, discarded, drop_report};
 use stream::{LastLine, Reader, RunStream, Shared};
 
 /// Memory for the windows of all runs that overlap in time, and the least of one.
@@ -46,6 +46,8 @@ struct DtraceSource {
     info: SourceInfo,
     /// Records dropped per CPU; what dtrace could not assign is under None.
     drops: Vec<(Option<u16>, u64)>,
+    /// Records of clauses that found no memory for a variable.
+    discarded: u64,
 }
 
 pub fn open_text(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
@@ -76,9 +78,9 @@ pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
         adapt_threads(&mut info, &folder);
     }
     let drops = drops_of(&folder, &scan)?;
-    Ok(Box::new(DtraceSource::new(
-        input, header, scan, info, drops,
-    )))
+    let mut source = DtraceSource::new(input, header, scan, info, drops);
+    source.discarded = discarded_of(&messages_of(&folder)?);
+    Ok(Box::new(source))
 }
 
 fn need_header(scan: &Scan, input: &Input) -> Result<Header> {
@@ -131,6 +133,23 @@ fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
     }
 }
 
+fn messages_of(folder: &CaptureFolder) -> Result<String> {
+    let path = folder.path.join("stderr.txt");
+    if path.exists() {
+        capture_folder::read_text(&path)
+    } else {
+        Ok(String::new())
+    }
+}
+
+/// Records that DTrace discarded since it had no memory for a clause's variable.
+fn discarded_of(messages: &str) -> u64 {
+    let found = messages
+        .lines()
+        .filter_map(|line| discarded(line.as_bytes()));
+    found.fold(0, u64::saturating_add)
+}
+
 /// What capture.json says was lost; else what dtrace's messages say.
 fn drops_of(folder: &CaptureFolder, scan: &Scan) -> Result<Vec<(Option<u16>, u64)>> {
     let listed = folder
@@ -146,18 +165,25 @@ fn drops_of(folder: &CaptureFolder, scan: &Scan) -> Result<Vec<(Option<u16>, u64
             (cpu.and_then(|cpu| u16::try_from(cpu).ok()), count)
         })
         .collect();
+    let messages = messages_of(folder)?;
     if drops.is_empty() {
         drops.extend(scan.drops.iter().map(|&(cpu, count)| (Some(cpu), count)));
     }
-    let messages = folder.path.join("stderr.txt");
-    if drops.is_empty() && messages.exists() {
-        let text = capture_folder::read_text(&messages)?;
+    if drops.is_empty() {
         drops.extend(
-            text.lines()
+            messages
+                .lines()
                 .filter_map(|line| drop_report(line.as_bytes()))
                 .map(|(cpu, count)| (Some(cpu), count)),
         );
     }
+    // What a capture lists without a CPU holds those, too, of which other lines tell.
+    let mut left = discarded_of(&messages);
+    for (_, count) in drops.iter_mut().filter(|(cpu, _)| cpu.is_none()) {
+        let known = left.min(*count);
+        (left, *count) = (left - known, *count - known);
+    }
+    drops.retain(|&(_, count)| count > 0);
     Ok(drops)
 }
 
@@ -218,6 +244,7 @@ impl DtraceSource {
             scan,
             info,
             drops,
+            discarded: 0,
         }
     }
 
@@ -312,6 +339,15 @@ impl DtraceSource {
         for &(cpu, count) in &self.drops {
             end.unplaced_losses.push((cpu, count, LossReason::Overrun));
             end.anywhere.push((cpu, count));
+        }
+        if self.discarded > 0 {
+            end.unplaced_losses
+                .push((None, self.discarded, LossReason::Overrun));
+            end.warnings.push(format!(
+                "dtrace discarded {} records since it had no memory for its variables: preemptions, \
+                 exits and interrupts are missing, but no switches and wakeups",
+                self.discarded
+            ));
         }
         if dropped > 0 {
             let placed = match &shared.reader {

@@ -258,9 +258,29 @@ pub fn drop_report(line: &[u8]) -> Option<(u16, u64)> {
     Some((cpu.parse().ok()?, count.parse().ok()?))
 }
 
+/// `dtrace: 12 dynamic variable drops with non-empty dirty list`: so many clauses were left
+/// without a record, on any CPU.
+pub fn discarded(line: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(line).ok()?;
+    let (count, rest) = text.strip_prefix("dtrace: ")?.split_once(' ')?;
+    rest.starts_with("dynamic variable drop")
+        .then(|| count.parse().ok())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_that_were_discarded_for_want_of_a_variable_are_read() {
+        assert_eq!(
+            discarded(b"dtrace: 12 dynamic variable drops with non-empty rinsing list"),
+            Some(12)
+        );
+        assert_eq!(discarded(b"dtrace: 1 dynamic variable drop\n"), Some(1));
+        assert_eq!(discarded(b"dtrace: 7 aggregation drops on CPU 0"), None);
+        assert_eq!(discarded(b"dtrace: 7 drops on CPU 0"), None);
+    }
 
     #[test]
     fn drops_are_read_in_singular_and_plural_and_of_buffers_only() {

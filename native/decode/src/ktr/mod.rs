@@ -1,9 +1,15 @@
 //! KTR scheduler traces as text: `ktrdump -ct` and FreeBSD's schedgraph.d.
 //!
 //! The kernel logs state changes thread by thread, not switches. On one CPU a
-//! thread's leaving state and the next thread's "running" make one switch, at
-//! the time of the latter; "runq add" is the enqueue, and the load counter
-//! behind it names its queue. ktrdump prints the newest entry first.
+//! thread's leaving state and the next thread's "running" make one switch;
+//! "runq add" is the enqueue, and the load counter behind it names its queue.
+//! ktrdump prints the newest entry first.
+//!
+//! The switch is at the time of the leaving state, or of the next thread's
+//! "runq add" if that comes later: other CPUs may queue the thread that left
+//! before "running" is logged (mi_switch in kern_synch.c logs it when the switch
+//! is over). An exiting thread runs on after the state that says so: its last
+//! switch is at the time of "running".
 //!
 //! KTR is a ring of a fixed number of entries in the kernel, so the file is
 //! read whole.
@@ -15,6 +21,7 @@ mod ticks;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 
 use crate::Options;
@@ -51,6 +58,7 @@ enum Leaving {
 #[derive(Debug, Clone, Copy)]
 enum What {
     Runs,
+    Spins,
     Leaves(Leaving, Comm),
     Queued {
         waker: Option<u32>,
@@ -72,6 +80,7 @@ impl What {
     fn name(self) -> &'static str {
         match self {
             Self::Runs => "thread:running",
+            Self::Spins => "thread:spinning",
             Self::Leaves(..) => "thread:leaving",
             Self::Queued { .. } => "thread:runq add",
             Self::Unqueued => "thread:runq rem",
@@ -91,6 +100,8 @@ struct Entry {
 
 struct KtrSource {
     entries: Vec<Entry>,
+    /// In the order of the entries behind which they are told.
+    switches: Vec<Switch>,
     scale: Scale,
     base: u64,
     info: SourceInfo,
@@ -247,6 +258,7 @@ impl Reader {
         let to = |state, kind| Leaving::To(state, kind);
         Some(match state {
             "running" => What::Runs,
+            "spinning" => What::Spins,
             "idle" => What::Leaves(Leaving::Idle, none),
             "sleep" => What::Leaves(to(State::Sleeping, Some(SleepKind::Sleep)), reason("wmesg")),
             "blocked" => What::Leaves(
@@ -283,6 +295,7 @@ impl Reader {
         self.entries.sort_by_key(|entry| entry.time);
         let cpus = usize::from(self.cpus);
         name_queues(&mut self.entries, cpus);
+        let switches = switches(&self.entries, cpus);
         let base = self.entries.first().map_or(0, |entry| entry.time);
         let info = SourceInfo {
             ncpu: self.cpus.max(1),
@@ -297,6 +310,7 @@ impl Reader {
         };
         KtrSource {
             entries: self.entries,
+            switches,
             scale,
             base,
             info,
@@ -327,61 +341,110 @@ fn name_queues(entries: &mut [Entry], cpus: usize) {
     }
 }
 
-/// A CPU between a thread's leaving and the next one's running.
-#[derive(Clone, Copy, Default)]
-struct Cpu {
-    left: Option<(Party, State, Option<SleepKind>, Comm)>,
-    /// Taken off a queue just now; put back by the same hand it is no wakeup.
-    unqueued: Option<u32>,
+/// One thread leaves a CPU, which runs another one: the two entries that say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Switch {
+    leaves: usize,
+    runs: usize,
+    /// The entry whose time is the switch's.
+    at: usize,
 }
 
+/// The switches that the entries tell, in the order of their times.
+fn switches(entries: &[Entry], cpus: usize) -> Vec<Switch> {
+    let mut left: Vec<Option<usize>> = vec![None; cpus];
+    let mut spinning = FxHashSet::default();
+    // By thread: where it was put on a queue last.
+    let mut queued: FxHashMap<u32, usize> = FxHashMap::default();
+    let mut found = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let left = &mut left[usize::from(entry.cpu)];
+        match entry.what {
+            What::Leaves(..) => *left = Some(index),
+            What::Queued { .. } => {
+                queued.insert(entry.who.tid, index);
+            }
+            What::Spins => {
+                spinning.insert(entry.who.tid);
+            }
+            // A thread that has its lock goes on: it had not left.
+            What::Runs if entry.who.prio.is_none() && spinning.remove(&entry.who.tid) => {}
+            What::Runs => {
+                // Without one, its predecessor is before the ring's oldest entry; the same thread
+                // was chosen again.
+                if let Some(leaves) = left.take()
+                    && entries[leaves].who.tid != entry.who.tid
+                {
+                    let at = match entries[leaves].what {
+                        What::Leaves(Leaving::Exit, _) => index,
+                        _ => queued
+                            .get(&entry.who.tid)
+                            .map_or(leaves, |&queued| queued.max(leaves)),
+                    };
+                    found.push(Switch {
+                        leaves,
+                        runs: index,
+                        at,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    found.sort_by_key(|switch| switch.at);
+    found
+}
+
+/// Taken off a queue just now, by CPU: put back by the same hand it is no wakeup.
+type Unqueued = Option<u32>;
+
 impl KtrSource {
-    fn entry(&self, entry: &Entry, cpu: &mut Cpu, sink: &mut dyn EventSink) -> Result<()> {
+    fn switch(&self, switch: Switch, sink: &mut dyn EventSink) -> Result<()> {
+        let (prev, next) = (&self.entries[switch.leaves], &self.entries[switch.runs]);
+        let What::Leaves(leaving, reason) = prev.what else {
+            return Ok(());
+        };
+        let ts = self.scale.ns(self.base, self.entries[switch.at].time);
+        let (prev_state, kind) = match leaving {
+            Leaving::To(state, kind) => (state, kind),
+            Leaving::Idle => (State::Runnable, None),
+            Leaving::Exit => (State::Dead, None),
+        };
+        // Preempted threads and yielding ones are both "yielding".
+        let preempted = (prev_state != State::Runnable || prev.who.idle).then_some(false);
+        sink.event(&Event::Switch {
+            ts,
+            cpu: next.cpu,
+            prev: prev.who,
+            prev_state,
+            preempted,
+            next: next.who,
+        })?;
+        if let Some(kind) = kind {
+            sink.event(&Event::Sleep {
+                ts,
+                cpu: next.cpu,
+                tid: prev.who.tid,
+                kind,
+                reason,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &self,
+        entry: &Entry,
+        unqueued: &mut Unqueued,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
         let ts = self.scale.ns(self.base, entry.time);
         let (who, at) = (entry.who, entry.cpu);
         match entry.what {
-            What::Leaves(leaving, reason) => {
-                let (state, kind) = match leaving {
-                    Leaving::To(state, kind) => (state, kind),
-                    Leaving::Idle => (State::Runnable, None),
-                    Leaving::Exit => {
-                        sink.event(&Event::Exit { ts, who })?;
-                        (State::Dead, None)
-                    }
-                };
-                cpu.left = Some((who, state, kind, reason));
-            }
-            What::Runs => {
-                let Some((prev, prev_state, kind, reason)) = cpu.left.take() else {
-                    // Its predecessor is before the ring's oldest entry.
-                    return Ok(());
-                };
-                if prev.tid == who.tid {
-                    // The chooser picked the same thread: no switch.
-                    return Ok(());
-                }
-                // Preempted threads and yielding ones are both "yielding".
-                let preempted = (prev_state != State::Runnable || prev.idle).then_some(false);
-                sink.event(&Event::Switch {
-                    ts,
-                    cpu: at,
-                    prev,
-                    prev_state,
-                    preempted,
-                    next: who,
-                })?;
-                if let Some(kind) = kind {
-                    sink.event(&Event::Sleep {
-                        ts,
-                        cpu: at,
-                        tid: prev.tid,
-                        kind,
-                        reason,
-                    })?;
-                }
-            }
+            What::Leaves(Leaving::Exit, _) => sink.event(&Event::Exit { ts, who })?,
+            What::Leaves(..) | What::Runs | What::Spins => {}
             What::Queued { waker, target } => {
-                let again = cpu.unqueued.take() == Some(who.tid);
+                let again = unqueued.take() == Some(who.tid);
                 // 4BSD queues a thread that is being switched out by itself.
                 if !again && waker != Some(who.tid) {
                     sink.event(&Event::Wakeup {
@@ -396,7 +459,7 @@ impl KtrSource {
                     })?;
                 }
             }
-            What::Unqueued => cpu.unqueued = Some(who.tid),
+            What::Unqueued => *unqueued = Some(who.tid),
             What::Load { queue, load } => {
                 sink.event(&Event::QueueLoad {
                     ts,
@@ -428,12 +491,16 @@ impl Source for KtrSource {
     }
 
     fn run(&mut self, sink: &mut dyn EventSink) -> Result<SourceEnd> {
-        let mut cpus = vec![Cpu::default(); usize::from(self.info.ncpu)];
+        let mut unqueued = vec![Unqueued::default(); usize::from(self.info.ncpu)];
+        let mut switches = self.switches.iter().peekable();
         let total = self.entries.len() as u64;
         let mut counts: BTreeMap<(&str, u16), u64> = BTreeMap::new();
         for (done, entry) in self.entries.iter().enumerate() {
-            self.entry(entry, &mut cpus[usize::from(entry.cpu)], sink)?;
+            self.entry(entry, &mut unqueued[usize::from(entry.cpu)], sink)?;
             *counts.entry((entry.what.name(), entry.cpu)).or_default() += 1;
+            while let Some(switch) = switches.next_if(|switch| switch.at == done) {
+                self.switch(*switch, sink)?;
+            }
             if done.is_multiple_of(1 << 16) {
                 sink.progress(done as u64, total)?;
             }

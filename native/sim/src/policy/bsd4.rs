@@ -17,7 +17,10 @@
 //! The user priority follows `estcpu` and nice. The active one is that of the sleep
 //! from wakeup to the return to user mode.
 //!
-//! Left out: interrupt threads, priority lending, runq_fuzz.
+//! An interrupt thread (class `interrupt`) preempts at once, and gives the CPU back: who it
+//! preempted is at the head of its list.
+//!
+//! Left out: priority lending, runq_fuzz.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::queue::{Levels, Links};
@@ -33,7 +36,7 @@ use super::{
 pub const SPEC: Spec = Spec {
     family: "4bsd",
     summary: "one queue for all CPUs, priority by decaying CPU usage, 100 ms round robin",
-    models: "FreeBSD 14 sched_4bsd.c; also close to 5.x and 8.x, whose differences are tunables. Left out: interrupt threads, priority lending, runq_fuzz.",
+    models: "FreeBSD 14 sched_4bsd.c; also close to 5.x and 8.x, whose differences are tunables. Left out: priority lending, runq_fuzz.",
     tunables: &[
         int(
             "stathz",
@@ -90,11 +93,22 @@ pub const SPEC: Spec = Spec {
             "fixed load average for the decay; -1 = sampled every 5 s, from 0",
         ),
     ],
-    presets: &[Preset {
-        name: "4bsd",
-        doc: "FreeBSD 14",
-        values: &[],
-    }],
+    presets: &[
+        Preset {
+            name: "4bsd",
+            doc: "FreeBSD 14",
+            values: &[],
+        },
+        Preset {
+            name: "4bsd-13",
+            doc: "FreeBSD 13",
+            values: &[
+                ("stathz", "127"),
+                ("min_timeshare", "120"),
+                ("min_realtime", "48"),
+            ],
+        },
+    ],
     series: &[
         Series {
             name: "estcpu",
@@ -246,6 +260,8 @@ impl Bsd4 {
             + self.threads[t as usize].estcpu / self.weight
             + self.nice_weight * (nice + 20);
         let prio = match class {
+            // 99 levels on the priorities above real time, whose number differs by release.
+            Class::Interrupt => (99 - rt) * self.min_realtime / 100,
             // 99 real-time levels on FreeBSD's 32.
             Class::Deadline | Class::Fifo | Class::RoundRobin => {
                 self.min_realtime + (99 - rt) * 32 / 99
@@ -341,7 +357,8 @@ impl Bsd4 {
     }
 
     /// The thread on `here`, where a thread of priority `prio` has just come, leaves at
-    /// once if it is of the idle class, else at its return to user mode.
+    /// once if it is of the idle class or the other an interrupt thread (`maybe_preempt`),
+    /// else at its return to user mode.
     fn preempt_or_ask(&mut self, w: &mut World, here: Cpu, prio: i64) {
         if self.in_schedcpu {
             // The kernel thread that runs there is better than any other.
@@ -352,7 +369,7 @@ impl Bsd4 {
             return;
         };
         let old = self.prio_of(curr);
-        if prio < old && old > MAX_TIMESHARE {
+        if prio < old && (old > MAX_TIMESHARE || prio < self.min_realtime) {
             self.asked[here as usize].preempt = true;
             w.resched(here, RescheduleReason::Preempted);
         } else {

@@ -14,7 +14,7 @@
 //!
 //! Run time is charged by the statistics clock, sleep in whole `hz` ticks.
 //!
-//! Left out: interrupt threads, priority lending and propagation, CPU groups
+//! Left out: priority lending and propagation, CPU groups
 //! below the cache other than hardware threads. Settings: `ule_spec`; score and priority:
 //! `ule_score`; queues: `ule_queue`; preemption: `ule_preempt`; ticks: `ule_clock`; CPU
 //! placement: `ule_place`; stealing and balancing: `ule_balance`.
@@ -167,6 +167,8 @@ impl Ule {
         let th = w.thread(t);
         let (class, nice) = (th.class, i64::from(th.nice));
         let prio = match class {
+            // 99 levels on the priorities above real time, whose number differs by release.
+            Class::Interrupt => (99 - i64::from(th.rt_prio)) * self.min_realtime / 100,
             // 99 real-time levels on FreeBSD's 32.
             Class::Deadline | Class::Fifo | Class::RoundRobin => {
                 self.min_realtime + (99 - i64::from(th.rt_prio)) * 32 / 99

@@ -127,6 +127,16 @@ pub const SPEC: Spec = Spec {
             values: &[],
         },
         Preset {
+            name: "ule-13",
+            doc: "FreeBSD 13: its priorities and threshold; else the rules of 14",
+            values: &[
+                ("min_timeshare", "120"),
+                ("interact_levels", "32"),
+                ("min_realtime", "48"),
+                ("preempt_thresh", "80"),
+            ],
+        },
+        Preset {
             name: "ule-2011",
             doc: "FreeBSD 8/9, November 2011",
             values: &[

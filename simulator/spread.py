@@ -1,0 +1,160 @@
+"""How far recordings of one workload lie apart, as far as one of them can tell.
+
+A recording is divided into parts of equal length. How much a figure differs from one part to the
+next shows how much of it is chance: a sum over all parts differs by so much between recordings even
+if nothing else does. Slow changes, such as the phases of a build, are in every recording and count
+little, because each part is compared with the next only. For the 99th percentile, parts are drawn
+with replacement.
+
+What programs outside of the workload do differs far more between recordings than within one. Their
+share of the CPU time stands for that (`OUTSIDE`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from schedscope.errors import UsageError
+from schedscope.processes import of_processes
+from schedscope.trace import Trace
+
+if TYPE_CHECKING:
+    from schedscope.simulator.replay import Replay
+
+PARTS = 16
+"""Into which a recording is divided."""
+
+OUTSIDE = {"cpu_time": 0.4, "waiting": 1.0, "wait_p99": 1.0}
+"""How far recordings lie apart, as a standard deviation of logarithms, where all CPU time is that
+of others. Set on recordings of one workload beside others that took 70 to 84 % of it, and looked at
+on two other workloads (docs/simulator-fidelity.md)."""
+
+UNKNOWN = math.log(2)
+"""Of a 99th percentile if all waits are in one part."""
+
+DRAWS = 100
+"""How often parts are drawn for the 99th percentile."""
+
+
+def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Of each service, how far its figures in one recording lie from those in the next.
+
+    `outside` is the share of others. Empty for a simulated trace, which would be the same again.
+    """
+    if way.trace.metadata("source", "format") == "simulation":
+        return {}
+    outside = outside_share(way)
+    found = own_spreads(way.trace, named)
+    return {
+        service: {
+            # By chance both recordings are off.
+            **{
+                key: math.hypot(math.sqrt(2) * own.get(key, 0.0), most * outside)
+                for key, most in OUTSIDE.items()
+            },
+            "outside": outside,
+        }
+        for service, own in found.items()
+    }
+
+
+def outside_share(way: Replay) -> float:
+    """The share of CPU time that is not the recorded command's; where no command was recorded, not
+    that of the selected threads; 0 if neither is known."""
+    trace = way.trace
+    mine = None
+    if trace.metadata("workload", "pid") is not None:
+        try:
+            mine = trace.threads.filter(of_processes(trace, workload=True)).select("utid")
+        except UsageError:
+            mine = None
+    if mine is None:
+        if not way.workload.info["threads_left_out"]:
+            return 0.0
+        mine = way.utids.drop_nulls().to_frame("utid").lazy()
+    inside = pl.col("utid").is_in(mine.collect()["utid"].implode())
+    ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+    sums = ran.select(own=pl.col("dur").filter(inside).sum(), total=pl.col("dur").sum()).collect()
+    own, total = sums.row(0)
+    return 1 - own / total if total else 0.0
+
+
+def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Of each service, how far its figures differ by chance: a standard deviation of logarithms.
+
+    `cpu_time`, `waiting` and `wait_p99`; `named` has the `service` of each `utid`.
+    """
+    lazy = named.drop_nulls().lazy()
+    active = (
+        trace.states.filter(pl.col("state").is_in(["running", "runnable"]))
+        .join(lazy, on="utid")
+        .select("service", "state", "dur", begin="ts", end=pl.col("ts") + pl.col("dur"))
+    )
+    # Of each service from when it was first active to when it was last.
+    lives = active.group_by("service").agg(
+        since=pl.col("begin").min(),
+        length=((pl.col("end").max() - pl.col("begin").min()) // PARTS + 1).cast(pl.Int64),
+    )
+    first, length = pl.col("since") + pl.col("part") * pl.col("length"), pl.col("length")
+    states = (
+        active.join(lives, on="service")
+        .with_columns(
+            part=pl.int_ranges(
+                (pl.col("begin") - pl.col("since")) // length,
+                (pl.col("end") - 1 - pl.col("since")) // length + 1,
+            )
+        )
+        .explode("part")
+        .drop_nulls("part")
+        .with_columns(
+            dur=pl.min_horizontal("end", first + length) - pl.max_horizontal("begin", first)
+        )
+        .group_by("service", "part")
+        .agg(
+            cpu_time=pl.col("dur").filter(pl.col("state") == "running").sum(),
+            waiting=pl.col("dur").filter(pl.col("state") == "runnable").sum(),
+        )
+    )
+    waits = (
+        trace.waits.filter((pl.col("censored") == "none") & pl.col("wait").is_not_null())
+        .join(lazy, on="utid")
+        .join(lives, on="service")
+        .select("service", "wait", part=(pl.col("ts_run") - pl.col("since")) // length)
+        .sort("service", "part", "wait")
+    )
+    sums, each = pl.collect_all([states, waits])
+    found: dict[str, dict[str, float]] = {}
+    for (service,), rows in sums.group_by("service"):
+        numbers = rows["part"].to_numpy()
+        kept = found.setdefault(str(service), {})
+        for key in ("cpu_time", "waiting"):
+            parts = np.zeros(PARTS)
+            np.add.at(parts, np.minimum(numbers, PARTS - 1), rows[key].to_numpy())
+            kept[key] = _of_sum(parts)
+    for (service,), rows in each.group_by("service"):
+        by_part = [part["wait"].to_numpy() for part in rows.partition_by("part")]
+        found.setdefault(str(service), {})["wait_p99"] = _of_p99(by_part)
+    return found
+
+
+def _of_sum(parts: np.ndarray[Any, Any]) -> float:
+    total = parts.sum()
+    if not total:
+        return 0.0
+    between = float(np.mean(np.diff(parts) ** 2)) / 2
+    return math.log1p(math.sqrt(len(parts) * between) / float(total))
+
+
+def _of_p99(parts: list[np.ndarray[Any, Any]]) -> float:
+    if len(parts) < 2:
+        return UNKNOWN
+    drawn = np.random.default_rng(1).integers(len(parts), size=(DRAWS, len(parts)))
+    logs = [
+        math.log(max(1.0, float(np.quantile(np.concatenate([parts[i] for i in row]), 0.99))))
+        for row in drawn
+    ]
+    return float(np.std(logs))

@@ -1,0 +1,144 @@
+"""Recordings of a real FreeBSD 13.2, against what its kernel counted itself."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.simulator.extract import extract, report
+from schedscope.simulator.recorded_tunables import recorded_tunables
+from schedscope.simulator.replay import recorded_policy
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+GENUINE = FIXTURES / "freebsd-13.2"
+COUNTED = re.compile(
+    r"thread (\S+) tid (\d+) cpu_ns (\d+) rusage_us \d+ nvcsw (\d+) nivcsw (\d+) count (\d+)"
+)
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """The capture in an archive; `mix.txt` lies beside it."""
+    with tarfile.open(GENUINE / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"{name}.capture"
+
+
+def lines(capture: Path, letter: str) -> list[list[str]]:
+    text = (capture / "events.txt").read_text(errors="replace")
+    return [row.split("\t") for row in text.splitlines() if row.startswith(f"{letter}\t")]
+
+
+@pytest.mark.parametrize(("name", "n"), [("ule-mix", 10), ("4bsd-mix", 11)])
+def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_path: Path) -> None:
+    """A yield after which the same thread is chosen again is counted, and is no switch."""
+    trace = ss.open(unpacked(name, tmp_path))
+    threads = dict(trace.threads.select("tid", "utid").collect().iter_rows())
+    switches = trace.switches.collect()
+    running = trace.states.filter(pl.col("state") == "running").group_by("utid")
+    ran = dict(running.agg(pl.col("dur").sum()).collect().iter_rows())
+    counted = COUNTED.findall((tmp_path / "mix.txt").read_text())
+    assert len(counted) == n
+    for role, tid, cpu_ns, voluntary, involuntary, turns in counted:
+        utid = threads[int(tid)]
+        left = switches.filter((pl.col("prev_utid") == utid) & (pl.col("prev_state") != "dead"))
+        preempted = left["preempted"].fill_null(value=False).sum()
+        if role in ("main", "yielder"):
+            # The first was not recorded from its start; the other yields in vain at times.
+            assert 0 <= int(voluntary) - (left.height - preempted) <= int(turns), role
+            continue
+        # It may leave once more after it has printed its counts; one that is woken before it has
+        # left has given way in vain.
+        assert abs(preempted - int(involuntary)) <= 1, role
+        assert abs(left.height - preempted - int(voluntary)) <= 1, role
+        if role.startswith("hog"):
+            # What probes take is counted by both, but not to the same side of a switch.
+            assert abs(ran[utid] / int(cpu_ns) - 1) < 0.06, role
+
+
+@pytest.mark.parametrize("name", ["ule-mix", "4bsd-mix", "ule-with-all"])
+def test_nothing_is_missing_or_contradicts_itself(name: str, tmp_path: Path) -> None:
+    checks = ss.check(ss.open(unpacked(name, tmp_path)))
+    found = dict(checks.select("check", "found").iter_rows())
+    for check in ("losses", "unplaced losses", "chain breaks", "contradictions"):
+        assert not found[check], check
+    assert "violated" not in checks["level"].cast(pl.String).to_list()
+
+
+def test_priorities_interrupts_and_callbacks_are_all_read(tmp_path: Path) -> None:
+    """One row a line; of a loan, which has two lines, one."""
+    capture = unpacked("ule-with-all", tmp_path)
+    trace = ss.open(capture)
+    times = {
+        kind: sum(int(row[5]) for row in lines(capture, "I") if row[3] == kind)
+        for kind in ("irq", "callout")
+    }
+    rows = trace.irqs.collect()
+    assert rows.height == len(lines(capture, "I")) > 500
+    kinds = rows.with_columns(timer=pl.col("kind").cast(pl.String) == "soft")
+    sums = dict(kinds.group_by("timer").agg(pl.col("dur").sum()).iter_rows())
+    assert sums == {True: times["callout"], False: times["irq"]}
+    changed = lines(capture, "C")
+    loans = sum(row[7] == "1" for row in changed)
+    assert trace.priorities.collect().height == len(changed) - loans > 500
+
+
+def test_records_that_dtrace_discarded_count_as_lost(tmp_path: Path) -> None:
+    """The capture itself said that none were lost: dtrace's messages tell."""
+    capture = unpacked("ule-discarded", tmp_path)
+    assert "67 dynamic variable drops" in (capture / "stderr.txt").read_text()
+    trace = ss.open(capture)
+    assert [row["count"] for row in trace.info["unplaced_losses"]] == [67]
+    assert any("dtrace discarded 67 records" in text for text in trace.info["warnings"])
+    # Switches and wakeups are all there, so waits are measured.
+    waits = trace.waits.select(pl.col("wait").is_not_null().mean()).collect().item()
+    assert waits > 0.9
+
+
+def test_ktrdumps_clocks_are_not_blamed_for_a_late_line(tmp_path: Path) -> None:
+    """`running` is logged after the switch, when others may have queued the thread that left."""
+    options = {"tsc_hz": "2599998274", "osreldate": "1302001"}
+    text = tmp_path / "ktr.out"
+    text.write_bytes(gzip.decompress((GENUINE / "ktr.gz").read_bytes()))
+    trace = ss.open(text, options=options)
+    found = dict(ss.check(trace).select("check", "level").iter_rows())
+    assert found.get("clocks", "ok") == found["missing wakeups"] == found["warnings"] == "ok"
+    assert found["contradictions"] == "ok"
+    assert not any("not of a known kind" in text for text in trace.info["warnings"])
+    waits = trace.waits.select(pl.col("wait").is_not_null().mean()).collect().item()
+    assert waits > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [("freebsd-ule", "ule-13"), ("freebsd-4bsd", "4bsd-13")]
+)
+def test_a_recording_tells_its_scheduler_and_settings(name: str, policy: str) -> None:
+    trace = ss.open(FIXTURES / f"{name}.capture")
+    assert recorded_policy(trace) == policy
+    told = recorded_tunables(trace, policy)
+    assert (told["stathz"], told["slice"]) == (127, 12)
+    assert (told["min_timeshare"], told["min_realtime"]) == (120, 48)
+    if policy == "ule-13":
+        assert (told["hz"], told["preempt_thresh"], told["interact_levels"]) == (100, 80, 32)
+        assert told["interact"] == 30
+
+
+@pytest.mark.parametrize("name", ["freebsd-ule", "freebsd-4bsd"])
+def test_interrupt_threads_are_woken_and_are_a_class_of_their_own(name: str) -> None:
+    """They are put on a queue without a `wakeup`, which is of sleepers."""
+    workload = extract(ss.open(FIXTURES / f"{name}.capture"))
+    assert report(workload)["wakes_missing"] <= 5
+    classes = dict(workload.threads.group_by("class").len().iter_rows())
+    assert classes["interrupt"] >= 2
+
+
+def test_findings_name_the_recorder_and_advise_nothing_that_freebsd_lacks() -> None:
+    found = ss.findings(ss.open(FIXTURES / "freebsd-ule.capture"))
+    advice = dict(found.select("topic", "advice").iter_rows())
+    assert "dtrace" in advice["recorder"]
+    assert "ftrace" not in " ".join(advice.values())

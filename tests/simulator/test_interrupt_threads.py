@@ -1,0 +1,61 @@
+"""FreeBSD's interrupt threads: they preempt at once, and give the CPU back to whom they took it."""
+
+from __future__ import annotations
+
+import itertools
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.errors import UsageError
+
+
+def followed_by(policy: str, sched: str) -> tuple[int, int]:
+    """Of the switches out of a thread that wakes every 10 ms: back to the same hog, to another."""
+    b = ss.workload.Builder()
+    for i in (0, 1):
+        b.thread(f"hog{i}").run("500ms")
+    b.thread("swi", sched=sched, rt_prio=50).sleep("10ms").run("20us").repeat(90)
+    trace = ss.simulate(b.workload(), policy=policy, cpus=1)
+    names = dict(trace.threads.select("utid", "comm").collect().iter_rows())
+    rows = trace.switches.sort("ts").select("prev_utid", "next_utid").collect().rows()
+    switches = [(names[prev], names[next_]) for prev, next_ in rows]
+    same = other = 0
+    for (before, to), (came, after) in itertools.pairwise(switches):
+        if to == came == "swi" and before.startswith("hog") and after.startswith("hog"):
+            same, other = same + (before == after), other + (before != after)
+    return same, other
+
+
+@pytest.mark.parametrize("policy", ["4bsd", "4bsd-13", "ule-14", "ule-13"])
+def test_an_interrupt_thread_gives_the_cpu_back(policy: str) -> None:
+    """maybe_preempt and sched_switch: who was preempted is at the head of its list."""
+    same, other = followed_by(policy, "interrupt")
+    assert same > 80
+    # Its slice may end in the same moment.
+    assert other <= 5
+
+
+def test_a_realtime_thread_asks_under_4bsd() -> None:
+    """The one that it took the CPU from goes to the tail."""
+    same, other = followed_by("4bsd", "fifo")
+    assert other > 80
+    assert same <= 5
+
+
+def test_interrupt_threads_are_better_than_realtime_ones() -> None:
+    b = ss.workload.Builder()
+    b.thread("swi", sched="interrupt", rt_prio=1, start="5ms").run("1ms")
+    b.thread("rt", sched="fifo", rt_prio=99).run("10ms")
+    for policy in ("4bsd", "ule-14"):
+        trace = ss.simulate(b.workload(), policy=policy, cpus=1)
+        names = trace.threads.select(utid="utid", name="comm").collect()
+        states = trace.states.filter(pl.col("state") == "running").collect().join(names, on="utid")
+        begun = states.filter(pl.col("name") == "swi")["ts"].min()
+        assert begun == trace.window[0] + 5_000_000, policy
+
+
+def test_the_class_of_a_thread_is_told_by_sched() -> None:
+    with pytest.raises(UsageError, match="sched='fifo'"):
+        ss.workload.Builder().thread("x", **{"class": "fifo"})

@@ -1,0 +1,109 @@
+"""How far recordings of one workload lie apart, as far as one of them tells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+
+import schedscope as ss
+from schedscope.simulator.replay import replay
+from schedscope.simulator.run import simulate
+from schedscope.simulator.spread import OUTSIDE, PARTS, UNKNOWN, own_spreads, spreads
+from schedscope.simulator.whatif_ranges import APART, INTERVAL, of_change
+from schedscope.trace import Trace
+
+MS = 1_000_000
+
+
+def recording(ran: list[int], waited: list[list[int]] | None = None) -> dict[str, dict[str, float]]:
+    """The spreads of a thread that runs so many ms of every 10, and waits at the end of each."""
+    rows: list[dict[str, Any]] = []
+    waits: list[dict[str, Any]] = []
+    for i, ms in enumerate(ran):
+        rows.append({"ts": 10 * i * MS, "dur": ms * MS, "state": "running", "utid": 1})
+        for wait in (waited or [[]] * len(ran))[i]:
+            waits.append({"ts_run": (10 * i + 9) * MS, "wait": wait, "utid": 1})
+    # It is seen to the end of the last part.
+    rows.append({"ts": 10 * len(ran) * MS - 1, "dur": 1, "state": "runnable", "utid": 1})
+    tables = {
+        "states": pl.DataFrame(rows).with_columns(cpu=pl.lit(0)),
+        "waits": pl.DataFrame(
+            waits, schema={"ts_run": pl.Int64, "wait": pl.Int64, "utid": pl.UInt32}
+        ).with_columns(censored=pl.lit("none")),
+    }
+    trace = Trace.from_tables(tables, {"ncpu": 1, "window": [0, 10 * len(ran) * MS]})
+    named = pl.DataFrame({"utid": [1], "service": ["web"]}, schema_overrides={"utid": pl.UInt32})
+    return own_spreads(trace, named)
+
+
+def test_what_is_the_same_in_every_part_has_no_spread() -> None:
+    assert recording([2] * PARTS)["web"]["cpu_time"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_sum_of_parts_that_differ_by_chance_has_that_of_its_parts() -> None:
+    """Parts of 1 and 3 ms by turns: two neighbours differ by 2, so that a part is off by sqrt(2),
+    and the sum of 16, which is 32 ms, by 4 sqrt(2)."""
+    found = recording([1, 3] * (PARTS // 2))["web"]["cpu_time"]
+    assert found == pytest.approx(math.log1p(4 * math.sqrt(2) / 32))
+    # The same parts in order: a phase of the program, which the next recording has, too.
+    phases = recording([1] * (PARTS // 2) + [3] * (PARTS // 2))["web"]["cpu_time"]
+    assert phases < found / 3
+
+
+def test_the_tail_of_few_parts_has_a_wider_spread() -> None:
+    same = recording([2] * PARTS, [[100, 200, 900]] * PARTS)
+    assert same["web"]["wait_p99"] == pytest.approx(0, abs=1e-9)
+    once = recording([2] * PARTS, [[100, 200, 900_000 if i == 3 else 900] for i in range(PARTS)])
+    assert once["web"]["wait_p99"] > 1
+    alone = recording([2] * PARTS, [[100] if i == 3 else [] for i in range(PARTS)])
+    assert alone["web"]["wait_p99"] == UNKNOWN
+
+
+def two_processes(**more: Any) -> Trace:
+    """Process 7 runs for 30 ms, and process 8, which is no part of the command, for 10 ms."""
+    b = ss.workload.Builder()
+    b.thread("mine", tid=7, pid=7).run("30ms")
+    b.thread("other", tid=8, pid=8).run("10ms")
+    real = simulate(b.workload(), policy="rr", cpus=2)
+    names = ("switches", "wakeups", "states", "waits", "threads")
+    about = {"ncpu": 2, "window": list(real.window), "scheduler": {"name": "rr"}, **more}
+    return Trace.from_tables({name: getattr(real, name).collect() for name in names}, about)
+
+
+def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
+    named = pl.DataFrame({"utid": [2], "service": ["mine"]}, schema_overrides={"utid": pl.UInt32})
+    trace = two_processes(workload={"pid": 7})
+    found = spreads(replay(trace), named)["mine"]
+    assert found["outside"] == 0.25
+    assert found["cpu_time"] == pytest.approx(OUTSIDE["cpu_time"] / 4)
+    assert found["waiting"] == pytest.approx(OUTSIDE["waiting"] / 4)
+    # Without a recorded command others are those that are not selected.
+    plain = two_processes()
+    assert spreads(replay(plain), named)["mine"]["outside"] == 0
+    selected = replay(plain, where=pl.col("comm") == "mine")
+    assert spreads(selected, named)["mine"]["outside"] == 0.25
+    frame = ss.whatif(trace, cpus=1)
+    assert frame.filter(comm="mine", configuration="changed")["outside"].item() == 0.25
+    said = [note for note in ss.whatif_notes(trace, frame) if note.startswith("ranges are wide")]
+    assert len(said) == 1
+    assert "others took 25.0 % of the CPU time" in said[0]
+
+
+def test_a_simulated_trace_would_be_the_same_again() -> None:
+    real = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1)
+    named = pl.DataFrame({"utid": [1], "service": ["hog"]}, schema_overrides={"utid": pl.UInt32})
+    assert spreads(replay(real), named) == {}
+
+
+def test_what_one_capture_shows_is_added_to_what_is_usual() -> None:
+    run = {"cpu_time": 100 * MS, "waiting": 100 * MS, "wait_p99": 5 * MS}
+    captures = [{"recorded": run, "changes": [run]}]
+    found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"waiting": 0.5})
+    width = math.exp(INTERVAL * math.hypot(APART["waiting"], 0.5))
+    assert found["waiting_high"] == pytest.approx(100 * MS * width, abs=2)
+    assert found["cpu_time_high"] == pytest.approx(
+        100 * MS * math.exp(INTERVAL * APART["cpu_time"]), abs=2
+    )
