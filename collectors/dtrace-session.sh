@@ -27,7 +27,7 @@ dtrace_launch() {
             return 1
         fi
         dtrace_turns=$((dtrace_turns + 1))
-        if [ "$dtrace_turns" -gt "${dtrace_patience:-480}" ]; then
+        if [ "$dtrace_turns" -gt "${SCHEDSCOPE_DTRACE_PATIENCE:-480}" ]; then
             fail_text="dtrace printed nothing; try it by hand: $recorder_command"
             return 1
         fi

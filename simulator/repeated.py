@@ -15,9 +15,6 @@ from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
 
-LONGER = 4
-"""What ended in the recording may take this many times its length to end in a replay."""
-
 REPLAYS = 5
 """How often a configuration is replayed, if nobody says."""
 

@@ -28,6 +28,9 @@ from schedscope.trace import Trace
 AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""
 
+LONGER = 4
+"""What ended in the recording may take this many times its length to end in a replay."""
+
 _LIMITS = {"rt_runtime", "fair_server_runtime"}
 """Tunables of how much of a CPU real-time threads may use."""
 

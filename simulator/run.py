@@ -17,6 +17,7 @@ from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy
+from schedscope.simulator.background_choice import nearest
 from schedscope.simulator.change import fitted
 from schedscope.simulator.groups import (
     engine_groups,
@@ -113,9 +114,7 @@ def simulate(
         workload = source
         policy = policy_asked(None, policy or DEFAULT_POLICY)
     else:
-        from schedscope.simulator.nearest_way import nearest_way  # which simulates
-
-        way = nearest_way(source, where_in(source, where), others)
+        way = nearest(simulate, source, where_in(source, where), others)
         workload = way.workload
         policy = policy_asked(source, policy) if policy else way.policy
         set = way.settings(policy, set)

@@ -21,8 +21,8 @@ from schedscope.simulator.alternatives import Alternative, alternatives
 from schedscope.simulator.change import Changed, change
 from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.policy import Policy
-from schedscope.simulator.repeated import LONGER, REPLAYS, check_repeated, repeated
-from schedscope.simulator.replay import Replay
+from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
+from schedscope.simulator.replay import LONGER, Replay
 from schedscope.simulator.run import Progress
 from schedscope.simulator.services import (
     NOTHING,
@@ -99,7 +99,7 @@ SCHEMA = pl.Schema(
         "test_error": pl.Float64(),
         "test_p99_error": pl.Float64(),
         "unclear": pl.String(),
-        "outside": pl.Float64(),
+        "others_share": pl.Float64(),
     }
 )
 
@@ -191,7 +191,7 @@ def whatif(
     * `unclear`: what the recording does not show, and by which a figure of the answer differs more
       than twofold: the ranges span all extractions that replay the recording as well, and such a
       figure is not good;
-    * `outside`: the share of CPU time that was not the recorded command's, or not that of the
+    * `others_share`: the share of CPU time that was not the recorded command's, or not that of the
       selected threads: ranges from fewer than three captures are wider by it;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
       All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
@@ -427,7 +427,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         last |= of_test([one.tested for one in captures], service, then)
         doubt = sums if sums > BOUND else 1
         fitted = _mean_square([one.was.spreads.get(service, {}) for one in captures])
-        last["outside"] = fitted.pop("outside", None)
+        last["others_share"] = fitted.pop("outside", None)
         widest = of_change(said, errors, doubt, fitted)
         unclear: dict[str, set[str]] = {}
         for text, same in _explained(captures, said, service, floor).items():

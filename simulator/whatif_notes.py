@@ -79,7 +79,7 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
             "no CPU time is predicted of what runs for a time and not for an amount of work, but"
             f" how often it goes round its loop: {_some([repr(s) for s in rounds[by]])}"
         )
-    outside = max(told["outside"].drop_nulls().to_list(), default=0.0)
+    outside = max(told["others_share"].drop_nulls().to_list(), default=0.0)
     if outside > MUCH and (isinstance(trace, Trace) or len(trace) < ENOUGH):
         tail.append(
             f"ranges are wide because others took {percent(outside)} of the CPU time, and would not"

@@ -33,7 +33,7 @@ def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHisto
 def _one_queue(trace: Trace) -> bool:
     """The kernel counts one load for all CPUs (4BSD), however many wait where they last ran."""
     loads = trace.queue_load.select(pl.len(), named=pl.col("cpu").count()).collect()
-    return loads.item(0, "len") > 0 and loads.item(0, "named") == 0
+    return bool(loads.item(0, "len") > 0 and loads.item(0, "named") == 0)
 
 
 def sharing(

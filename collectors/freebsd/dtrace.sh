@@ -16,7 +16,7 @@ dtrace_probe() {
         return 1
     fi
     if ! dtrace_loaded; then
-        if [ ! -e "${dtrace_module:-/boot/kernel/dtraceall.ko}" ]; then
+        if [ ! -e "${SCHEDSCOPE_DTRACE_MODULE:-/boot/kernel/dtraceall.ko}" ]; then
             probe_text="there is no module /boot/kernel/dtraceall.ko; install the kernel's modules"
             return 1
         fi
@@ -112,7 +112,8 @@ dtrace_buffers() {
 
 # Sets dtrace_lines_per_second, an estimate: an eighth of what awk prints in a second of CPU time.
 dtrace_pace() {
-    [ -z "${dtrace_lines_per_second:-}" ] || return 0
+    dtrace_lines_per_second=${SCHEDSCOPE_DTRACE_LINES_PER_SECOND:-}
+    [ -z "$dtrace_lines_per_second" ] || return 0
     times >"$scratch/times.before"
     awk 'BEGIN {
         for (i = 100000; i < 110000; i++)

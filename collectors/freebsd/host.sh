@@ -146,7 +146,7 @@ host_cpus() {
     host_sysctl kern.smp.maxid
     host_maxid=${host_word:-$((host_ncpu - 1))}
     host_packages=$(sed -n 's/^FreeBSD\/SMP: \([0-9]*\) package(s).*/\1/p' \
-        "${host_dmesg:-/var/run/dmesg.boot}" 2>/dev/null | tail -n 1)
+        "${SCHEDSCOPE_DMESG:-/var/run/dmesg.boot}" 2>/dev/null | tail -n 1)
     sysctl -n kern.sched.topology_spec 2>/dev/null |
         awk -v ncpu="$host_ncpu" -v maxid="$host_maxid" -v threads="$host_threads_per_core" -v domains="$host_domains" \
             -v packages="$host_packages" '

@@ -14,10 +14,8 @@ import fcntl
 import glob
 import os
 import pwd
-import secrets
 import shutil
 import stat
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -139,7 +137,7 @@ def whole(target: Path, sources: Iterable[Path] = ()) -> Iterator[Path]:
     user = user_of(parent)
     if user == ANYONE:
         raise _refused(parent, user)
-    with room(target, parent if user is None else _roots_own()) as place:
+    with room(target, parent if user is None else temporary()) as place:
         made = place / target.name
         with private(sources, parent):
             yield made
@@ -160,7 +158,7 @@ def room(target: Path, parent: Path) -> Iterator[Path]:
     stem, suffix = os.fsdecode(os.fsencode(target.stem)[:200]), target.suffix
     _remove_abandoned(parent, stem, suffix)
     while True:
-        place = parent / f".{stem}.{secrets.token_hex(4)}{suffix}.partial"
+        place = parent / f".{stem}.{os.urandom(4).hex()}{suffix}.partial"
         place.mkdir(0o700)
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
@@ -285,8 +283,10 @@ def _refused(folder: Path, user: int, why: str = "") -> StorageError:
     )
 
 
-def _roots_own() -> Path:
-    """A folder for what only root may see meanwhile."""
+def temporary() -> Path:
+    """The folder for temporary files; for root one where nobody can replace them."""
+    import tempfile  # takes long to load, for what only few commands need
+
     for place in (tempfile.gettempdir(), "/var/tmp", "/tmp", "/root"):
         if os.path.isdir(place) and user_of(Path(place)) is None:
             return Path(place)

@@ -183,3 +183,14 @@ def test_a_part_of_a_part_is_cut_from_the_whole(opened: Callable[[str], ss.Trace
     trace = opened(LAB)
     inner = trace.between("1s", "4s").between("2s", "3s")
     assert ss.wait_breakdown(inner).equals(ss.wait_breakdown(trace.between("2s", "3s")))
+
+
+def test_a_quotas_finding_in_a_part_costs_what_it_did_there(
+    opened: Callable[[str], ss.Trace],
+) -> None:
+    """The kernel's count is of the whole recording, and said to be."""
+    part = opened(LAB).between("2s", "3s")
+    groups = ss.wait_breakdown(part, by="cgroup").filter(pl.col("cgroup") == "/limited")
+    found = ss.findings(part).filter(pl.col("topic") == "quota").row(0, named=True)
+    assert found["cost"] == groups["throttled"][0]
+    assert "by the kernel's count of the whole recording." in found["text"]

@@ -19,6 +19,8 @@ from parsers_of_commands import actions
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.present.columns import choose
+from schedscope.present.html_table import html_table
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MANY = 1_000_000
@@ -145,3 +147,13 @@ def test_a_wait_that_is_asked_for_one_by_one_is_a_row_for_each(cache: Path) -> N
     trace = ss.open(source("latency"), cache=cache)
     runnable = trace.states.filter(pl.col("state") == "runnable", pl.col("dur") > 0).collect()
     assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()
+
+
+def test_a_table_on_a_page_says_that_it_is_cut() -> None:
+    frame = pl.DataFrame({"comm": ["a", "b", "c"]})
+    columns = choose(frame, ["comm"])
+    cut = html_table(frame, columns, most=2)
+    assert "Only the first 2 rows" in cut
+    assert cut.count("<tr>") == 1 + 2
+    for most in (3, None):
+        assert "Only the first" not in html_table(frame, columns, most=most)

@@ -19,6 +19,7 @@ from collector_runs import eventually, meta
 
 from schedscope import collectors
 from schedscope.cli import capture as command
+from schedscope.invoking_user import FORGOTTEN
 
 pytestmark = pytest.mark.needs("linux", "root", "tracefs")
 
@@ -211,7 +212,8 @@ def test_sigkill_of_the_python_parent_ends_the_recording(recorder: str, tmp_path
     os.close(process.leader)  # type: ignore[attr-defined]
 
 
-def test_under_sudo_the_summary_is_the_users(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["sudo", "doas", "pkexec"])
+def test_under_sudo_and_its_like_the_summary_is_the_users(by: str, tmp_path: Path) -> None:
     """Root converts nothing where another user could put a link in the way."""
     folder = tmp_path / "open"
     folder.mkdir()
@@ -221,12 +223,14 @@ def test_under_sudo_the_summary_is_the_users(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("root's own")
     nobody = pwd.getpwnam("nobody")
-    environment = {
-        **os.environ,
-        "SUDO_USER": "nobody",
-        "SUDO_UID": str(nobody.pw_uid),
-        "SUDO_GID": str(nobody.pw_gid),
-    }
+    uid, gid = str(nobody.pw_uid), str(nobody.pw_gid)
+    says = {
+        "sudo": {"SUDO_USER": "nobody", "SUDO_UID": uid, "SUDO_GID": gid},
+        "doas": {"DOAS_USER": "nobody"},
+        "pkexec": {"PKEXEC_UID": uid},
+    }[by]
+    others = {name: text for name, text in os.environ.items() if name not in FORGOTTEN}
+    environment = {**others, **says}
     link = f"ln -s {tmp_path} x.sched"
     done = subprocess.run(
         [sys.executable, "-m", "schedscope", "capture", "-o", "x", "--", "sh", "-c", link],

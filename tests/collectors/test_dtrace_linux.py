@@ -57,7 +57,7 @@ def record(folder: Path) -> list[Decoded]:
     environment = {
         "DTRACE": " ".join(words),
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "dtrace_patience": "1200",
+        "SCHEDSCOPE_DTRACE_PATIENCE": "1200",
     }
     inner = ["sh", str(capture), "-q", "-t", "dtrace", "-b", "65536", "-o", "d.capture", "--"]
     outer = ["sh", str(capture), "-q", "-t", "ftrace", "-b", "65536", "-o", "f.capture", "--"]
@@ -81,7 +81,7 @@ def test_dtrace_ends_with_a_capture_that_was_killed(killed: str) -> None:
             "-t", "dtrace", "-o", "x",
             cwd=folder,
             program=shutil.copytree(COLLECTORS, folder / "collectors") / "capture",
-            environment={"DTRACE": " ".join(words), "dtrace_patience": "1200"},
+            environment={"DTRACE": " ".join(words), "SCHEDSCOPE_DTRACE_PATIENCE": "1200"},
         )  # fmt: skip
         run.until("Ctrl-C ends the recording", 300)
         time.sleep(1)

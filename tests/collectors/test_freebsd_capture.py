@@ -109,10 +109,10 @@ class Host:
             "PATH": f"{STAND_INS}:/usr/bin:/bin",
             "STAND_IN_STATE": str(self.state),
             "STAND_IN_SYSCTLS": str(self.sysctls),
-            "dtrace_module": str(self.folder / "dtraceall.ko"),
-            "host_dmesg": str(self.folder / "dmesg"),
+            "SCHEDSCOPE_DTRACE_MODULE": str(self.folder / "dtraceall.ko"),
+            "SCHEDSCOPE_DMESG": str(self.folder / "dmesg"),
             # What dtrace can print does not depend on the host of the tests.
-            "dtrace_lines_per_second": "1000000",
+            "SCHEDSCOPE_DTRACE_LINES_PER_SECOND": "1000000",
         }
 
     def words(self, shell: list[str], *arguments: str) -> list[str]:
@@ -428,7 +428,7 @@ def test_buffers_are_what_the_kernel_gives(
 
 def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> None:
     """4000 lines/s x 10 s x 200 bytes on 4 CPUs: one pass of 30 s, and dtrace is taken for dead."""
-    environment = host.environment() | {"dtrace_lines_per_second": "4000"}
+    environment = host.environment() | {"SCHEDSCOPE_DTRACE_LINES_PER_SECOND": "4000"}
     subprocess.run(
         host.words(["dash"], "-o", "x.capture", "--", "true"),
         cwd=host.folder, env=environment, check=True, timeout=120, capture_output=True,
@@ -440,7 +440,7 @@ def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> N
 def test_the_pace_of_the_host_is_measured(host: Host, shell: list[str]) -> None:
     """In every shell `times` is read as a number; how large is the host's affair."""
     environment = host.environment()
-    del environment["dtrace_lines_per_second"]
+    del environment["SCHEDSCOPE_DTRACE_LINES_PER_SECOND"]
     subprocess.run(
         host.words(shell, "-o", "x.capture", "--", "true"),
         cwd=host.folder, env=environment, check=True, timeout=120, capture_output=True,

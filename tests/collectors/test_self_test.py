@@ -68,7 +68,7 @@ def environment_of(recorder: str, folder: Path) -> tuple[Path, dict[str, str]]:
     if recorder != "dtrace" or words is None:
         return CAPTURE, {}
     program = shutil.copytree(COLLECTORS, folder / "collectors") / "capture"
-    return program, {"DTRACE": " ".join(words), "dtrace_patience": "1200"}
+    return program, {"DTRACE": " ".join(words), "SCHEDSCOPE_DTRACE_PATIENCE": "1200"}
 
 
 @pytest.mark.needs("root", "tracefs", "linux", "taskset")

@@ -29,7 +29,7 @@ MS = 1_000_000
 SERVICE = field(1, field(45, field(1, field(3, "6.18.0")) + field(4, "Perfetto v50")))
 
 
-def compact_wakings(rows: list[tuple[int, int, int]]) -> bytes:
+def compact_wakings(rows: list[tuple[int, int, int]], *, interrupts: bool = False) -> bytes:
     """(time, tid, CPU) of each waking, in columns; the names are of another list."""
     times = [row[0] for row in rows]
     steps = [b - a for a, b in zip([0, *times], times, strict=False)]
@@ -39,7 +39,7 @@ def compact_wakings(rows: list[tuple[int, int, int]]) -> bytes:
         + packed(9, [row[2] for row in rows])
         + packed(10, [120] * len(rows))
         + packed(11, [0] * len(rows))
-        + packed(12, [1] * len(rows))
+        + packed(12, [9 if interrupts else 1] * len(rows))
     )
 
 
@@ -63,7 +63,7 @@ def saved(tmp_path: Path, data: bytes) -> Path:
     return path
 
 
-def two_cpus(head: bytes, *, apart: bool) -> bytes:
+def two_cpus(head: bytes, *, apart: bool, interrupts: bool = False) -> bytes:
     """11 on CPU 0 wakes nobody; 22 on CPU 1 wakes 33 there, and another CPU wakes 22."""
     first = [(0, 0, 11), *((n * 10 * MS, n % 2, 11 if n % 2 == 0 else 0) for n in range(1, 11))]
     second, woken = [(0, 0, 22)], []
@@ -71,7 +71,11 @@ def two_cpus(head: bytes, *, apart: bool) -> bytes:
         begin = n * 10 * MS
         woken += [(begin + MS, 33, 1), (begin + 3 * MS, 22, 1)]
         second += [(begin + 2 * MS, 1, 33), (begin + 4 * MS, 1, 22)]
-    mine = compact_wakings([(10 * MS, 11, 0)]) if apart else compact_wakings(woken)
+    mine = (
+        compact_wakings([(10 * MS, 11, 0)])
+        if apart
+        else compact_wakings(woken, interrupts=interrupts)
+    )
     theirs = compact_wakings(woken) if apart else b""
     return head + bundle(0, runs(first, mine)) + bundle(1, runs(second, theirs))
 
@@ -88,6 +92,13 @@ def test_wakings_of_all_cpus_in_the_bundles_of_one_have_no_waker(tmp_path: Path)
     assert warning.startswith("all wakings are among the events of CPU 0, though 2 CPUs switch")
     waits = trace.waits.filter(pl.col("cause") == "wake").collect()
     assert set(waits["wait"].drop_nulls()) == {MS}
+
+
+def test_wakings_of_all_cpus_by_interrupts_are_not_of_the_bundles_cpu(tmp_path: Path) -> None:
+    trace = decode(saved(tmp_path, two_cpus(RELEASE, apart=False, interrupts=True)))
+    found = wakeups(trace)
+    assert set(found["cpu"]) == {1}
+    assert trace.wakeups.collect()["waker_utid"].null_count() == 20
 
 
 @pytest.mark.parametrize(("head", "apart"), [(SERVICE, False), (RELEASE, True)])

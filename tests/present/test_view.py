@@ -653,7 +653,7 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> 
     [
         ("garbage", "expected a time as tables print it, as in 2.5, or a time of day"),
         ("-1", "expected a time as tables print it"),
-        ("5.2", "expected a time from 0.000000 s to 1.661549 s"),
+        ("5.2", "expected 0.000000 s to 1.661549 s"),
         ("view=2", "expected view=BEGIN-END in ns"),
         ("12:61", "is not a time of day"),
     ],

@@ -48,7 +48,13 @@ def test_a_family_stands_for_its_newest_preset() -> None:
         ({"release": "2.6.32-5-amd64", "scheduler": {"name": "cfs"}}, "cfs", "cfs-2.6.32"),
         ({"release": "5.10.0-32-amd64"}, "cfs", None),
         ({"release": "14.2-RELEASE", "scheduler": {"name": "ULE"}}, "ule", "ule-14"),
+        ({"release": "13.2-RELEASE", "scheduler": {"name": "ULE"}}, "ule", "ule-13"),
         ({"release": "14.2-RELEASE", "scheduler": {"name": "4BSD"}}, "4bsd", "4bsd"),
+        (
+            {"release": "13.2-RELEASE", "os": "FreeBSD", "scheduler": {"name": "4BSD"}},
+            "4bsd",
+            "4bsd-13",
+        ),
         ({"scheduler": {"name": "bfs"}}, "bfs", "bfs"),
         ({"scheduler": {"name": "sched_ext:simple"}, "release": "6.18.2"}, "scx-simple", None),
         ({"scheduler": {"name": "eevdf-6.99"}}, "eevdf", None),

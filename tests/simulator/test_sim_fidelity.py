@@ -175,7 +175,10 @@ def test_real_captures_are_replayed_as_closely_as_before(name: str) -> None:
     comm, bounds = KEPT[name]
     trace = open_trace(FIXTURES / f"{name}.capture")
     rows = fidelity(
-        trace, where=pl.col("comm").is_in(comm), policies=["eevdf-6.18", "fifo", "rr"]
+        trace,
+        where=pl.col("comm").is_in(comm),
+        others="occupy",
+        policies=["eevdf-6.18", "fifo", "rr"],
     ).to_dicts()
     found = {row["against"]: row for row in rows}
     for figure, off in bounds.items():
@@ -221,7 +224,9 @@ def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
     whole, cut_off = (
         {
             row["against"]: row
-            for row in fidelity(t, where=pl.col("comm").is_in(comm), policies=names).to_dicts()
+            for row in fidelity(
+                t, where=pl.col("comm").is_in(comm), others="occupy", policies=names
+            ).to_dicts()
         }
         for t in (trace, part)
     )

@@ -86,7 +86,7 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     selected = replay(plain, where=pl.col("comm") == "mine")
     assert spreads(selected, named)["mine"]["outside"] == 0.25
     frame = ss.whatif(trace, cpus=1)
-    assert frame.filter(comm="mine", configuration="changed")["outside"].item() == 0.25
+    assert frame.filter(comm="mine", configuration="changed")["others_share"].item() == 0.25
     said = [note for note in ss.whatif_notes(trace, frame) if note.startswith("ranges are wide")]
     assert len(said) == 1
     assert "others took 25.0 % of the CPU time" in said[0]

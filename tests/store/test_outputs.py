@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -194,7 +195,8 @@ def test_nothing_in_the_package_writes_by_other_means() -> None:
         "outputs.py",
         "exports/chrome.py",  # fills what `export` made
         "overview_writer.py",  # fills what `cache` made
-        "live/recorder.py",  # in a folder that only root can enter
+        "live/recorder.py",  # in a temporary folder that only root can enter
+        "timelines/sql.py",  # likewise, that only we can enter
         "fleets/task.py",  # in the scratch folder, as the two below
         "fleets/sources.py",
         "cli/fleet.py",  # by `fleets.store`
@@ -355,6 +357,17 @@ def test_root_gives_a_user_no_copy_of_what_that_user_cannot_read(
     said = capsys.readouterr().err
     assert f"below a folder of daemon, who cannot read {source}" in said
     assert not list(theirs.iterdir())
+
+
+@needs_root
+def test_root_keeps_temporary_files_out_of_a_users_folder(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TMPDIR may still be that of the user who calls."""
+    monkeypatch.setattr(tempfile, "tempdir", str(theirs))
+    assert outputs.temporary() in (Path("/var/tmp"), Path("/tmp"))
+    with acting_as(DAEMON.pw_uid):
+        assert outputs.temporary() == theirs
 
 
 @needs_root

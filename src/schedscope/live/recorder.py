@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from schedscope import collectors
 from schedscope.errors import StorageError
 from schedscope.invoking_user import FORGOTTEN
+from schedscope.outputs import temporary
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -64,7 +65,7 @@ class Interval:
 @contextmanager
 def folder() -> Iterator[Path]:
     """A folder in memory, where there is any; it does not outlive us for long."""
-    place = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else temporary()
     _clean(place)
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
     try:

@@ -11,8 +11,15 @@ from schedscope.present.columns import Column
 from schedscope.present.text_table import cells
 
 
-def html_table(frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "") -> str:
-    """A table of those `columns` that the frame has; numbers stand right, with their units."""
+def html_table(
+    frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "", *, most: int | None = None
+) -> str:
+    """A table of those `columns` that the frame has; numbers stand right, with their units.
+
+    With `most` it ends after so many rows, and says so if there are more.
+    """
+    cut = most is not None and frame.height > most
+    frame = frame[:most]
     columns = [column for column in columns if column.name in frame.columns]
     texts = [cells(frame, column) for column in columns]
     sides = [_side(column) for column in columns]
@@ -32,6 +39,7 @@ def html_table(frame: pl.DataFrame, columns: Sequence[Column], anchor: str = "")
     return (
         f"<div class=table{name}><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
+        + (f"<p>Only the first {most} rows; the command below has all of them.</p>" if cut else "")
     )
 
 

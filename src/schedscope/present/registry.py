@@ -568,7 +568,7 @@ QUESTIONS = {
         tested_p99     | p99 there    | time  | 99th percentile of those waits
         test_error     | mean over predicted | fixed | how much longer these are than predicted
         test_p99_error | p99 over predicted  | fixed | the same of the 99th percentile
-        outside        | others' share | share | CPU time of programs outside of the workload
+        others_share   | others' share | share | CPU time of programs outside of the workload
         unclear        | unclear | text | what the recording does not show, and doubles a figure
     """,
     "fidelity_of_runs": """

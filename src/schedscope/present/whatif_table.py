@@ -9,12 +9,13 @@ import polars as pl
 
 from schedscope import units
 from schedscope.present.columns import Column, choose
-from schedscope.simulator.whatif_verdicts import FIGURES
 
 _NAMES = (
     *("configuration", "threads", "cpu_time", "n_waits", "waiting", "wait_p50", "wait_p99"),
     *("throughput?", "completion?", "replay_error", "verdict"),
 )
+_JUDGED = ("cpu_time", "n_waits", "waiting", "wait_p50", "wait_p99")
+"""Figures with a verdict of their own; throughput, which few services have, is one more."""
 _NARROW = "threads n_waits completion wait_p50"
 
 
@@ -28,7 +29,7 @@ def whatif_table(rows: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[Column]]:
         .alias(by),
         configuration=pl.col("configuration").cast(pl.String),
         verdict=pl.col("verdict").cast(pl.String).fill_null(""),
-        **{name: pl.Series(_texts(rows, name), dtype=pl.String) for name in FIGURES},
+        **{name: pl.Series(_texts(rows, name), dtype=pl.String) for name in _JUDGED},
         throughput=_rates(rows),
     )
     return shown, choose(shown, [by, *_NAMES], question="whatif", narrow=_NARROW)

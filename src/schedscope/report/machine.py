@@ -118,7 +118,7 @@ def idle(subject: Subject) -> Section:
     trace = subject.trace
     machine = once(work_conservation, trace).row(0, named=True)
     every = subject.ask(work_conservation, by="comm")
-    names = every.filter(pl.col("avoidable") > 0).head(15)
+    names = every.filter(pl.col("avoidable") > 0)
     columns = choose(
         names,
         ["comm", "waiting", "avoidable", "avoidable_frac", "n"],
@@ -139,7 +139,7 @@ def idle(subject: Subject) -> Section:
     if names.height:
         drawn = plot.work_conservation(every, top=15)
         body += figure(drawn, "avoidable waiting by thread name", "idle") + html_table(
-            names, columns, "idle"
+            names, columns, "idle", most=15
         )
     if machine["wasted"]:
         body += _episodes(trace)

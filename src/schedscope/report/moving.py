@@ -23,7 +23,7 @@ _ROWS = 15
 def moved(subject: Subject) -> Section:
     """Migrations: who, from where to where, why and how far."""
     trace, where = subject.trace, subject.where
-    frame = migration_summary(trace, by="comm", where=where).filter(pl.col("n") > 0).head(_ROWS)
+    frame = migration_summary(trace, by="comm", where=where).filter(pl.col("n") > 0)
     intro = (
         "A migration is a run on another CPU than the run before. The thread loses its cached data,"
         " which pays off if it would have waited longer where it was."
@@ -42,16 +42,16 @@ def moved(subject: Subject) -> Section:
         "moved",
         square=True,
     )
-    body += html_table(frame, by_name, "moved")
+    body += html_table(frame, by_name, "moved", most=_ROWS)
     body += "<p>What chose the new CPU, and how far away it was:</p>"
     body += html_table(causes, kinds)
     commands = ["migrations", "migrations --matrix"]
-    back = subject.ask(ping_pong).filter(pl.col("n") > 1).head(8)
+    back = subject.ask(ping_pong).filter(pl.col("n") > 1)
     if back.height:
         names = ["comm", "tid", "cpu_a", "cpu_b", "n", "away_p50", "wait"]
         columns = choose(back, names, question="ping_pong")
         body += "<p>Back and forth between two CPUs, within 10 ms:</p>"
-        body += html_table(back, columns, "bounced")
+        body += html_table(back, columns, "bounced", most=8)
         commands.append("migrations --ping-pong")
     return Section("moved", title, intro, body, subject.commands(*commands))
 
@@ -59,20 +59,20 @@ def moved(subject: Subject) -> Section:
 def kept(subject: Subject) -> Section:
     """Residency and returns; runs outside the mask."""
     trace, where = subject.trace, subject.where
-    frame = affinity(trace, where=where).head(_ROWS)
+    frame = affinity(trace, where=where)
     names = ["comm", "threads", "running", "effective_cpus", "top_cpu", "top_frac"]
     columns = choose(frame, [*names, "same_cpu_frac", "same_llc_frac?", "allowed"])
     spread = residency(trace, by="comm", where=where)
     body = figure(plot.residency(spread, top=_ROWS), "share of running time per CPU", "kept")
-    body += html_table(frame, columns, "kept")
+    body += html_table(frame, columns, "kept", most=_ROWS)
     commands = ["affinity", "affinity --residency cpu"]
     masks = trace.threads.select(pl.col("affinity").is_not_null().any()).collect().item()
-    outside = subject.ask(runs_outside_affinity).head(8) if masks else pl.DataFrame()
+    outside = subject.ask(runs_outside_affinity) if masks else pl.DataFrame()
     if outside.height:
         names = ["comm", "tid", "affinity", "cpu", "running", "runs", "ts_first"]
         columns = choose(outside, names, origin=trace.origin)
         body += "<p>Runs outside the recorded affinity mask, which may have changed since:</p>"
-        body += html_table(outside, columns, "outside")
+        body += html_table(outside, columns, "outside", most=8)
         commands.append("affinity --outside")
     return Section(
         "kept",
@@ -114,7 +114,7 @@ def fair(subject: Subject) -> Section:
         "basis",
     ]
     columns = choose(classes, names, question="jain_index")
-    behind = frame.filter(pl.col("due") > 0).head(8)
+    behind = frame.filter(pl.col("due") > 0)
     names = ["comm", "tid", "sharing", "weight", "running", "due", "lag", "ratio"]
     rows = choose(behind, names, question="fairness")
     drawn = plot.fairness(frame, top=12)
@@ -126,6 +126,6 @@ def fair(subject: Subject) -> Section:
         f"<p>Weights: {prose(notes)}.</p>"
         + html_table(classes, columns)
         + figure(drawn, "shares due and received", "fair")
-        + html_table(behind, rows, "fair"),
+        + html_table(behind, rows, "fair", most=8),
         subject.commands("fairness"),
     )

@@ -38,7 +38,7 @@ def starved(subject: Subject) -> Section:
         body = (
             figure(drawn, "the CPUs during the longest wait", "starved")
             + _names(shown)
-            + html_table(frame.head(15), columns, "starved")
+            + html_table(frame, columns, "starved", most=15)
         )
     return Section(
         "starved",
@@ -72,7 +72,7 @@ def who(subject: Subject) -> Section:
         "One line for each thread name, most waiting time first. Half of the waits do"
         " not exceed p50; one in a hundred exceeds p99. The scale is logarithmic.",
         figure(drawn, "quantiles of the wait by thread name", "who")
-        + latency_table(frame.head(20), "comm", subject.trace, "who"),
+        + latency_table(frame, "comm", subject.trace, "who", most=20),
         subject.commands("latency --by comm"),
     )
 
@@ -85,14 +85,14 @@ def why(subject: Subject) -> Section:
     body = figure(drawn, "share of waits that last longer", "why")
     body += latency_table(frame, "cause", trace, "why")
     commands = ["latency --by cause"]
-    lost = preemption_loss(trace, where=where).head(6)
+    lost = preemption_loss(trace, where=where)
     if lost.height:
         names = ["sched_class", "by_class", "n", "n_ambiguous?", "lost", "lost_frac", "max"]
         columns = choose(lost, names, question="preemption_loss")
         body += (
             "<p>Time between losing a CPU and running again, by scheduling class. Where the trace"
             " cannot tell a preemption from a yield, it is counted and flagged.</p>"
-            + html_table(lost, columns, "lost")
+            + html_table(lost, columns, "lost", most=6)
         )
         commands.append("preemption-loss")
     return Section(
@@ -129,12 +129,14 @@ def when(subject: Subject) -> Section:
     )
 
 
-def latency_table(frame: pl.DataFrame, by: str, trace: Trace, name: str) -> str:
+def latency_table(
+    frame: pl.DataFrame, by: str, trace: Trace, name: str, *, most: int | None = None
+) -> str:
     """A table of waits, with both bounds of what is not known exactly."""
     names = [by, "n", "n_censored?", "total", "p50", "p90", "p99", "max", "ts_max"]
     shown = with_intervals(frame)
     columns = choose(shown, names, question="latency", origin=trace.origin)
-    return html_table(shown, columns, name)
+    return html_table(shown, columns, name, most=most)
 
 
 def bucket_for(duration: int) -> int:

@@ -71,7 +71,7 @@ def around(trace: Trace, when: str | float) -> tuple[int, int]:
     begin, end = trace.window
     if not begin <= at < end:
         first, last = (units.instant(ts, trace.origin) for ts in (begin, end))
-        raise UsageError(f"--at {when}", f"a time from {first} to {last}, which the trace covers")
+        raise UsageError(f"--at {when}", f"{first} to {last}, which the trace covers")
     return max(begin, at - _ASKED), min(end, at + _ASKED)
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.errors import StorageError, UsageError
+from schedscope.outputs import temporary
 from schedscope.parsers.schema import TABLES
 from schedscope.present.columns import conventional
 from schedscope.timelines.tables import table
@@ -97,7 +98,7 @@ def _without(text: str, kind: str) -> str:
 def _request(trace: Trace, text: str, used: list[str]) -> Iterator[bytes]:
     """What the child needs to know; tables that are in no file yet are written for it."""
     whole = trace._whole or trace
-    with tempfile.TemporaryDirectory(prefix="schedscope-sql-") as folder:
+    with tempfile.TemporaryDirectory(prefix="schedscope-sql-", dir=temporary()) as folder:
         written = [name for name in used if whole.folder_of(name) is None]
         for name in written:
             whole._table(name).sink_parquet(Path(folder) / f"{name}.parquet")

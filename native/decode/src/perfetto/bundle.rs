@@ -175,6 +175,7 @@ pub fn decode(
 ) -> Head {
     out.clear();
     out.cpu = cpu;
+    out.wakings_of_all = known.wakings_of_all;
     let mut head = Head {
         damaged: std::mem::take(&mut state.open),
         ..Head::default()

@@ -1,7 +1,7 @@
 //! The events of one bundle as they wait for their turn.
 
 use crate::merge;
-use crate::model::event::{Comm, Event, Party, State, UNKNOWN_TID, WakeKind};
+use crate::model::event::{Comm, Event, Party, State, WakeKind};
 
 /// An event as it waits for its turn, a third of an [`Event`] in size.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,8 @@ pub(super) enum Form {
 #[derive(Debug, Default)]
 pub struct Bundle {
     pub(super) cpu: u16,
+    /// Its compact wakings are those of all CPUs.
+    pub(super) wakings_of_all: bool,
     pub(super) full: Vec<Row>,
     pub(super) compact: Vec<Row>,
     others: Vec<Event>,
@@ -242,8 +244,8 @@ impl Bundle {
                 target: target_cpu,
             } => Event::Wakeup {
                 ts,
-                // Where it was raised is not known: not where its bundle is, at least.
-                cpu: if waker == Some(UNKNOWN_TID) {
+                // Where one of all CPUs was raised is not known. (Full events name who ran there.)
+                cpu: if self.wakings_of_all && current.is_none() {
                     target_cpu.unwrap_or(cpu)
                 } else {
                     cpu
