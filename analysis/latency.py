@@ -240,7 +240,7 @@ def _quantiles(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> dic
             low = _extreme(pl.min_horizontal, low, at(2, tally.low_once))
             high = _extreme(pl.max_horizontal, high, at(3, tally.high_once))
         most = [(values // 2).set(values % 2 == 1, None) for values in high]
-        both = {name: pair for name, *pair in zip(names, low, most, strict=True)}
+        both = dict(zip(names, zip(low, most, strict=True), strict=True))
     return {
         column: values
         for name, (least, most) in both.items()

@@ -99,8 +99,8 @@ def queue_depth_summary(
     for the sum over all CPUs, see `queue_depth`.
 
     * `observed`, `unknown`: time in which the trace shows what the CPU did, and the rest (ns);
-    * `mean`, and `mean_high`, if all threads were on this queue whenever it is unknown what they did;
-      `p50` ...: the smallest depth that is not exceeded for at least
+    * `mean`, and `mean_high` if all threads were on this queue whenever it is unknown what they
+      did; `p50` ...: the smallest depth that is not exceeded for at least
       that share of the time; `max` and `ts_max`, when it was first reached;
     * `overload`, `overload_frac`: time in which more threads wanted the CPU than the one it can
       run (the machine: than it has CPUs), the running one always included; its share;

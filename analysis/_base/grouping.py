@@ -240,8 +240,16 @@ def _bounded(frame: pl.DataFrame, group: pl.Series, rest: pl.DataFrame, end: int
     begun = pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null()
     gone = known.filter(~begun)["group"]
     found = known.filter(pl.col("high").is_not_null())
-    names = ("group", "low", "high", "ts_ready", "measured", "open", "again")
-    return Bounded(*(found[name] for name in names), gone=gone)
+    return Bounded(
+        group=found["group"],
+        low=found["low"],
+        high=found["high"],
+        ts=found["ts_ready"],
+        measured=found["measured"],
+        open=found["open"],
+        again=found["again"],
+        gone=gone,
+    )
 
 
 def _repeated(value: int, rows: int) -> pl.Series:

@@ -14,8 +14,8 @@ def latency(frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | N
     """Draw what `schedscope.latency` returned.
 
     By group: a line for each, from the smallest quantile to the maximum, with a dot for each
-    quantile, and an arrow where an open wait is longer than every complete one; at most `top`
-    groups.
+    quantile, and an arrow where the longest wait may have been longer, as far as it may have been;
+    at most `top` groups.
 
     With time buckets: the quantiles over time, in seconds after `origin`. Of several groups the
     largest is drawn. The last bucket is left out if the window ends soon after its start.
@@ -23,7 +23,7 @@ def latency(frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | N
     require(frame, _FIXED, "schedscope.latency")
     quantiles = [name for name in frame.columns if _is_quantile(name)]
     require(frame, tuple(quantiles[:1] or ["p50"]), "schedscope.latency")
-    names = [c for c in frame.columns if c not in _FIXED and c != "ts" and not _is_quantile(c)]
+    names = [c for c in frame.columns if c not in _FIXED and c != "ts" and not _is_figure(c)]
     if "ts" in frame.columns:
         return _over_time(frame, names, quantiles, origin, ax)
     return _ladder(frame.head(top), names, quantiles, frame.height - top, ax)
@@ -31,6 +31,10 @@ def latency(frame: pl.DataFrame, *, top: int = 20, origin: int = 0, ax: Axes | N
 
 def _is_quantile(name: str) -> bool:
     return name.startswith("p") and name[1:].replace(".", "", 1).isdigit()
+
+
+def _is_figure(name: str) -> bool:
+    return _is_quantile(name) or name.endswith("_high") or name == "coverage"
 
 
 def _ladder(
@@ -51,14 +55,14 @@ def _ladder(
                 if value == longest:  # too few waits to tell it from the maximum
                     continue
                 axes.plot(value, y, "o", color=color, markersize=6, zorder=2)
-            open_wait = row["max_censored"]
-            if open_wait is not None and open_wait > (longest or 0):
-                axes.plot(max(open_wait, 1), y, ">", color=INK, markersize=7, zorder=3)
+            at_most = row.get("max_high", longest)
+            if longest is not None and at_most != longest:
+                axes.plot(max(at_most or longest, 1), y, ">", color=INK, markersize=7, zorder=3)
         for name, color in zip(quantiles, COLORS, strict=False):
             axes.plot([], [], "o", color=color, label=name)
         axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=2, label="max")
         if any(marker.get_marker() == ">" for marker in axes.lines):
-            axes.plot([], [], ">", color=INK, label="still open")
+            axes.plot([], [], ">", color=INK, label="or longer")
         axes.set_xscale("log")
         time_axis(axes.xaxis, log=True)
         axes.set_yticks(range(len(labels)), visible(labels))

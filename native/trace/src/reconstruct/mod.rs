@@ -282,7 +282,8 @@ impl Reconstructor {
     pub fn unreported(&self, end: i64) -> Unreported {
         let switches: Vec<_> = self.cpus.iter().map(|cpu| cpu.switches).collect();
         let left = |utid| self.left(utid);
-        let habits = self.breaks.habits(left, |utid| self.is_idle(utid));
+        let unseen = self.counters.unseen_switch_ins;
+        let habits = self.breaks.habits(left, |utid| self.is_idle(utid), unseen);
         let mut breaks = self.holes.breaks();
         breaks.extend(self.breaks.presumed_wrongly(&habits));
         Unreported {

@@ -168,11 +168,18 @@ impl Breaks {
     /// ever seen, where one missing switch each explains that; idle threads count as one. Then it is
     /// taken to be that of every thread that was never seen to leave, if all their breaks are
     /// explained in that way and no others are left: otherwise switches of other kinds are missing.
+    /// So they are if threads ran again and again without being seen (`unseen_runs`) where no chain
+    /// broke.
     pub fn habits(
         &self,
         seen: impl Fn(u32) -> u64,
         idle: impl Fn(u32) -> bool,
+        unseen_runs: u64,
     ) -> Arc<FxHashSet<u32>> {
+        let explained: u64 = self.unseen.values().map(|leaving| leaving.explained).sum();
+        if unseen_runs * OFTEN > explained {
+            return Arc::default();
+        }
         let mut of_idle = (Leaving::default(), 0);
         for (&utid, leaving) in self.unseen.iter().filter(|(utid, _)| idle(**utid)) {
             of_idle.0.unseen += leaving.unseen;
@@ -408,7 +415,8 @@ mod tests {
             }
         }
         let left = |utid| if utid == 20 { seen } else { 0 };
-        let mut threads: Vec<_> = all.habits(left, |utid| utid < 2).iter().copied().collect();
+        let found = all.habits(left, |utid| utid < 2, 0);
+        let mut threads: Vec<_> = found.iter().copied().collect();
         threads.sort_unstable();
         threads
     }
@@ -442,7 +450,14 @@ mod tests {
                 0,
             );
         }
-        assert!(all.habits(|_| 0, |_| false).is_empty());
+        assert!(all.habits(|_| 0, |_| false, 0).is_empty());
+        // Nor where threads ran unseen besides.
+        let mut all = Breaks::default();
+        for at in 0..16 {
+            all.add(broken(at, 7), false, 0);
+        }
+        assert_eq!(all.habits(|_| 0, |_| false, 2).len(), 1);
+        assert!(all.habits(|_| 0, |_| false, 3).is_empty());
     }
 
     #[test]
@@ -452,7 +467,7 @@ mod tests {
             all.set_habits(habits);
             let taken = (0..times).map(|at| all.add(broken(at, 7), false, 0));
             let taken = taken.filter(|&habit| habit).count() as u64;
-            let found = all.habits(|_| 0, |_| false);
+            let found = all.habits(|_| 0, |_| false, 0);
             (taken, all.as_presumed(&found), all.presumed_wrongly(&found))
         };
         assert_eq!(reading(Habits::Presumed, 3), (3, true, vec![]));
