@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.errors import UsageError
-from schedscope.processes import of_processes
 from schedscope.trace import Trace
 
 if TYPE_CHECKING:
@@ -66,21 +64,32 @@ def outside_share(way: Replay) -> float:
     """The share of CPU time that is not the recorded command's; where no command was recorded, not
     that of the selected threads; 0 if neither is known."""
     trace = way.trace
-    mine = None
-    if trace.metadata("workload", "pid") is not None:
-        try:
-            mine = trace.threads.filter(of_processes(trace, workload=True)).select("utid")
-        except UsageError:
-            mine = None
+    mine = _of_command(trace)
     if mine is None:
         if not way.workload.info["threads_left_out"]:
             return 0.0
-        mine = way.utids.drop_nulls().to_frame("utid").lazy()
-    inside = pl.col("utid").is_in(mine.collect()["utid"].implode())
+        mine = way.utids.drop_nulls()
+    inside = pl.col("utid").is_in(mine.implode())
     ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
     sums = ran.select(own=pl.col("dur").filter(inside).sum(), total=pl.col("dur").sum()).collect()
     own, total = sums.row(0)
     return 1 - own / total if total else 0.0
+
+
+def _of_command(trace: Trace) -> pl.Series | None:
+    """The threads of the recorded command and its descendants; None if the trace shows none."""
+    pid = trace.metadata("workload", "pid")
+    if pid is None or not {"pid", "ppid"} <= set(trace.threads.collect_schema().names()):
+        return None
+    threads = trace.threads.select("utid", "pid", "ppid").collect()
+    known = {int(pid)}
+    while True:
+        more = threads.filter(pl.col("ppid").is_in(sorted(known)))["pid"].drop_nulls()
+        if set(more) <= known:
+            break
+        known |= set(more)
+    found = threads.filter(pl.col("pid").is_in(sorted(known)))["utid"]
+    return None if found.is_empty() else found
 
 
 def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]]:

@@ -272,7 +272,7 @@ def test_a_cpu_that_was_offline_is_in_no_threads_mask() -> None:
         Machine.from_dict(found.to_dict() | {"outages": [{"cpu": 4}]})
     with pytest.raises(UsageError, match="all CPUs offline at 0 ns"):
         simulate(load, machine=replace(found, outages=tuple(Outage(cpu) for cpu in range(4))))
-    with pytest.raises(UsageError, match="of t0, which were offline; expected one of CPUs 0-1,3"):
+    with pytest.raises(UsageError, match="of 't0', which were offline; expected one of CPUs 0-1,3"):
         whatif(_with_offline(2), pin={"t0": "2"})
     assert machine_of(_with_offline()).offline == ()
     assert machine_of(_with_offline()).cpus == machine("1x2x2").cpus
