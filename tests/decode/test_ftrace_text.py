@@ -630,7 +630,7 @@ def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
     there = tmp_path / "x.txt"
     there.write_text("".join(kept))
     trace = decode(there)
-    assert "absent" in trace.losses.collect().filter(cpu=1)["reason"].to_list()
+    assert "unrecorded" in trace.losses.collect().filter(cpu=1)["reason"].to_list()
 
 
 def test_stamps_that_count_events_are_no_times(tmp_path: Path) -> None:

@@ -597,9 +597,7 @@ impl Marking<'_> {
     #[inline]
     fn mark(&mut self, ts: i64) -> Result<()> {
         while let Some(hole) = self.holes.next_if(|hole| match hole.reason {
-            LossReason::LateStart | LossReason::Absent | LossReason::Unrecorded => {
-                hole.begin <= ts
-            }
+            LossReason::LateStart | LossReason::Absent | LossReason::Unrecorded => hole.begin <= ts,
             _ => hole.begin < ts,
         }) {
             self.sink.event(&Event::Loss {

@@ -73,8 +73,8 @@ pub fn moves_switches(command: &[String]) -> bool {
 
 fn named(command: &[String], names: &[&str], counts: impl Fn(usize) -> bool) -> Vec<String> {
     let name = |word: &str| word.split('=').next().unwrap_or(word).to_owned();
-    let found = options(command)
-        .filter(|(at, word)| names.contains(&name(word).as_str()) && counts(*at));
+    let found =
+        options(command).filter(|(at, word)| names.contains(&name(word).as_str()) && counts(*at));
     let with_value = |(at, word): (usize, &str)| match command.get(at + 1) {
         Some(value) if !word.contains('=') && word != "--exclude-perf" => {
             format!("{word} '{value}'")

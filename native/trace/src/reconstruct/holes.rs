@@ -31,7 +31,6 @@ impl Spans {
         let begin = self.0.get(at)?.0.max(since);
         (begin < until).then_some(begin)
     }
-
 }
 
 /// In a hole of this length a CPU may take a waiting thread from another's queue, run it, and give

@@ -1,0 +1,58 @@
+"""Figures of which only bounds are known, in tables and as verdicts."""
+
+from __future__ import annotations
+
+import polars as pl
+
+import schedscope as ss
+from schedscope.analysis.starvation.possible import possible_episodes
+from schedscope.fleets.measures import comparable, left_out
+from schedscope.parsers.schema import TABLES
+from schedscope.present.bounds import with_intervals
+
+MS = 1_000_000
+
+
+def test_a_table_shows_both_bounds_only_where_they_differ() -> None:
+    frame = pl.DataFrame(
+        {
+            "total": [40 * MS, 40 * MS],
+            "total_high": [60 * MS, 40 * MS],
+            "mean": [5 * MS, 5 * MS],
+            "mean_high": [5 * MS, 5 * MS],
+            "max": [7 * MS, 8 * MS],
+            "max_high": [None, 8 * MS],
+        }
+    )
+    shown = with_intervals(frame)
+    assert shown["total"].to_list() == ["40.0 to 60.0 ms", "40.0 ms"]
+    assert shown["mean"].to_list() == [5 * MS, 5 * MS]
+    assert shown["max"].to_list() == [">= 7.00 ms", "8.00 ms"]
+
+
+def test_a_wait_that_may_have_been_as_long_is_a_possible_episode() -> None:
+    """Of 50 to 150 ms; one of 150 ms is an episode, and one of 40 ms at most is none."""
+    rows = [(50, 150, "right"), (150, 150, "none"), (30, 40, "right")]
+    waits = [
+        {"utid": 1, "cause": "wake", "ts_ready": 0, "wait": low * MS, "wait_high": high * MS}
+        | {"censored": censored, "ts_run": low * MS if censored == "none" else None}
+        for low, high, censored in rows
+    ]
+    tables = {"waits": pl.DataFrame(waits, schema=TABLES["waits"].schema)}
+    trace = ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 1000 * MS]})
+    assert possible_episodes(trace, 100 * MS) == 1
+
+
+def test_a_host_of_which_little_is_measured_is_not_compared() -> None:
+    table = pl.DataFrame(
+        {
+            "error": [None, None],
+            "host": ["whole", "lossy"],
+            "level": ["ok", "ok"],
+            "n": [500, 500],
+            "coverage": [1.0, 0.6],
+        },
+        schema_overrides={"error": pl.String},
+    )
+    assert comparable(table)["host"].to_list() == ["whole"]
+    assert left_out(table) == {"have less than 95% of their waiting time measured": 1}
