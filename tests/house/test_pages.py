@@ -130,7 +130,7 @@ def test_what_an_unreleased_version_does_is_one_screen_of_the_changelog() -> Non
     """Each changed number has a line of its own below that."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     unreleased = re.split(r"\n###? ", text.partition("## Unreleased")[2])[0]
-    assert unreleased.count("\n") < 52
+    assert unreleased.count("\n") < 60
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)

@@ -17,20 +17,24 @@ LOCKED = ROOT / "packaging" / "development.txt"
 
 
 def test_the_engine_has_one_unsafe_block() -> None:
-    """Besides it, the compiler refuses the word (`unsafe_code = "deny"` in Cargo.toml)."""
+    """The compiler forbids the word everywhere else (`unsafe_code` in Cargo.toml)."""
     found = {
         path.relative_to(ROOT).as_posix(): len(re.findall(r"\bunsafe\b", code))
         for path in (ROOT / "native").rglob("*.rs")
         if "target" not in path.relative_to(ROOT).parts
         and re.search(r"\bunsafe\b", code := re.sub(r"//.*|\"[^\"\n]*\"", "", path.read_text()))
     }
-    assert found == {"native/src/python/arrow.rs": 1}
-    manifest = tomllib.loads((ROOT / "native" / "Cargo.toml").read_text())
-    assert manifest["lints"]["rust"]["unsafe_code"] == "deny"
+    assert found == {"native/python/src/arrow.rs": 1}
+    workspace = tomllib.loads((ROOT / "native" / "Cargo.toml").read_text())["workspace"]
+    assert workspace["lints"]["rust"]["unsafe_code"] == "forbid"
+    for member in workspace["members"]:
+        lints = tomllib.loads((ROOT / "native" / member / "Cargo.toml").read_text())["lints"]
+        own = {"rust": {"unsafe_code": "deny"}, "clippy": workspace["lints"]["clippy"]}
+        assert lints == (own if member == "python" else {"workspace": True}), member
     allowed = re.compile(r"allow\([^)]*unsafe_code")
     assert [
         path.name
-        for path in (ROOT / "native" / "src").rglob("*.rs")
+        for path in (ROOT / "native").glob("*/src/**/*.rs")
         if allowed.search(path.read_text())
     ] == ["arrow.rs"]
 
@@ -62,7 +66,7 @@ def test_every_package_for_development_is_pinned_with_its_hashes() -> None:
 
 def test_every_crate_comes_from_the_registry_with_a_checksum() -> None:
     packages = tomllib.loads((ROOT / "native" / "Cargo.lock").read_text())["package"]
-    others = [package for package in packages if package["name"] != "schedscope-native"]
+    others = [one for one in packages if not one["name"].startswith("schedscope-")]
     registry = "registry+https://github.com/rust-lang/crates.io-index"
     assert {package["source"] for package in others} == {registry}
     assert all(re.fullmatch(r"[0-9a-f]{64}", package["checksum"]) for package in others)
