@@ -265,7 +265,7 @@ mod tests {
                 .map(|batch| batch.num_rows())
                 .sum()
         };
-        assert_eq!(rows("waits"), 15_315);
+        assert_eq!(rows("waits"), 15_284);
         assert!(rows("states") > rows("switches"));
         assert!(calls > 0);
         let text = json.text(&Default::default());
