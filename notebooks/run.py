@@ -86,6 +86,8 @@ def _anywhere(text: str, cache: str) -> str:
     # Chapters convert into folders of their own, which are gone after the run.
     text = re.sub(r"(?:/[\w.+-]+)*/tmp[a-z0-9_]{8}\b", "~/.cache/schedscope", text)
     text = text.replace(cache, "~/.cache/schedscope").replace(str(FOLDER.parent.resolve()), "..")
+    # A copy's name begins with a number made of its source's path.
+    text = re.sub(r"(~/\.cache/schedscope/)[0-9a-f]{12}-", r"\1", text)
     return re.sub(r"\b0x[0-9a-f]{6,}", "0x...", text)
 
 
