@@ -141,6 +141,7 @@ def test_a_steal_is_a_migration_and_a_requeue_is_not_a_wakeup(tmp_path: Path) ->
     world.steal(1_000_100, 1, A, to=1)
     world.requeue(1_000_200, 0, A, prio=120)
     world.requeue(1_000_300, 0, A, prio=120, to=0)
+    world.switch(1_900_000, 0, A, "preempt")
     got = decode(tmp_path, world.text(END))
     assert got.rows("migrations", "ts", "cpu", "utid", "from_cpu", "to_cpu") == [
         (1_000_100, 1, A, 0, 1),
@@ -156,6 +157,7 @@ def test_4bsd_requeues_tell_no_cpu_and_are_no_wakeups(tmp_path: Path) -> None:
     world = machine("4BSD")
     world.wake(1_000_010, 0, A, target=0)
     world.requeue(1_000_200, 0, A, prio=120)
+    world.switch(1_900_000, 0, A, "preempt")
     got = decode(tmp_path, world.text(END))
     assert got.tables["migrations"].is_empty()
     assert len(got.rows("wakeups", "kind")) == 2
@@ -212,6 +214,7 @@ def test_a_new_thread_has_its_parent_and_waits_as_new(tmp_path: Path) -> None:
 def test_an_interrupt_wakes_without_a_waker(tmp_path: Path) -> None:
     world = machine()
     world.wake(1_000_010, 0, A, target=0, interrupts=1)
+    world.switch(1_900_000, 0, A, "preempt")
     got = decode(tmp_path, world.text(END))
     assert got.rows("wakeups", "waker_utid") == [(None,), (None,)]
 
@@ -225,6 +228,7 @@ def test_classes(tmp_path: Path, pri_class: int, kind: int, sched_class: str) ->
     world = machine()
     world.thread(100600, "t", pri_class=pri_class, kind=kind)
     world.wake(1_000_010, 0, 100600, target=0)
+    world.switch(1_900_000, 0, 100600, "preempt")
     got = decode(tmp_path, world.text(END))
     found = got.rows("threads", "tid", "sched_class", "kernel")[2]
     assert found == (100600, sched_class, kind == 2)
@@ -250,6 +254,7 @@ def test_lending_is_one_change_told_twice(tmp_path: Path) -> None:
     for ts, lent in ((1_000_100, 0), (1_000_101, 1)):
         world.lines.append((ts, 0, f"C\t{ts}\t0\t{B}\t{A}\t152\t120\t{lent}\n"))
     world.lines.append((1_000_200, 0, f"C\t1000200\t0\t{B}\t{A}\t120\t152\t0\n"))
+    world.switch(1_900_000, 0, A, "preempt")
     got = decode(tmp_path, world.text(END))
     assert got.rows("priorities", "ts", "utid", "prio", "cause") == [
         (1_000_100, A, 120, "lend-pri"),
@@ -263,6 +268,7 @@ def test_what_4bsd_calls_lending_is_no_loan(tmp_path: Path) -> None:
     world.wake(1_000_010, 0, A, target=0)
     for ts, lent in ((1_000_100, 0), (1_000_101, 1)):
         world.lines.append((ts, 0, f"C\t{ts}\t0\t{B}\t{A}\t120\t152\t{lent}\n"))
+    world.switch(1_900_000, 0, A, "preempt")
     got = decode(tmp_path, world.text(END))
     assert got.rows("priorities", "ts", "utid", "prio", "cause") == [
         (1_000_100, A, 152, "change-pri")
@@ -273,6 +279,8 @@ def test_additions_become_interrupts(tmp_path: Path) -> None:
     world = machine()
     world.lines.append((1_000_500, 1, "I\t1000500\t1\tirq\t28\t400\t6\tirq28:\n"))
     world.lines.append((1_000_900, 1, "I\t1000900\t1\tcallout\t0\t100\t0\tkernel`f\n"))
+    world.wake(1_800_000, 0, A, target=0)
+    world.switch(1_900_000, 0, A, "preempt")
     got = decode(tmp_path, world.text(END))
     assert got.rows("irqs", "ts", "cpu", "kind", "id", "dur") == [
         (1_000_100, 1, "hard", 28, 400),

@@ -169,9 +169,12 @@ def test_time_that_goes_back_at_every_line_costs_no_window_each(tmp_path: Path) 
     lines = (FIXTURES / "linux-dtrace.capture" / "events.txt").read_text().splitlines(True)
     waking = next(line for line in lines if line.startswith("W\t"))
     fields = waking.split("\t")
+    switch = next(line for line in lines if line.startswith("S\t")).split("\t")
+    switch[1] = str(10**12 + 1)
     path = tmp_path / "events.txt"
     with path.open("w") as out:
         out.write(lines[0])
+        out.write("\t".join(switch))
         for n in range(40_000):
             fields[1] = str(10**12 - n)
             out.write("\t".join(fields))
@@ -192,6 +195,8 @@ def test_numbers_that_fit_no_thread_or_priority_are_damaged_lines(tmp_path: Path
     lines = (FIXTURES / "linux-dtrace.capture" / "events.txt").read_text().splitlines(True)
     header = lines[0]
     ts = int(header.split("\t")[3])
+    switch = next(line for line in lines if line.startswith("S\t")).split("\t")
+    switch[1] = str(ts + 6)
     bad = [
         f"Y\t{ts + 1}\t0\t-5\n",
         f"Y\t{ts + 2}\t0\t{2**32 + 7}\n",
@@ -199,7 +204,8 @@ def test_numbers_that_fit_no_thread_or_priority_are_damaged_lines(tmp_path: Path
         f"C\t{ts + 4}\t0\t1\t7\t120\t70000\t0\n",
     ]
     path = tmp_path / "events.txt"
-    path.write_text(header + "".join(bad) + f"Y\t{ts + 5}\t0\t7\n#end\t{ts + 9}\t1\n")
+    good = f"Y\t{ts + 5}\t0\t7\n" + "\t".join(switch)
+    path.write_text(header + "".join(bad) + good + f"#end\t{ts + 9}\t1\n")
     _, about = _native.decode(path)
     assert "4 lines begin like events but cannot be read" in about
     assert json.loads(about)["rows"]["yields"] == 1

@@ -189,6 +189,10 @@ def test_what_is_written_is_what_is_read(
     ncpu, tables = stream
     path = tmp_path_factory.mktemp("identity") / "trace.dat"
     assert _native.write_trace_dat([tables], path, ncpu, flavour) == {}
+    if tables["switches"].is_empty():
+        with pytest.raises(FormatError, match="has no context switches"):
+            decode(path)
+        return
     read, about = decode(path)
     for name in ("switches", "wakeups", "migrations"):
         # A dead thread's tid means somebody new at its next sight, but the same tid.
@@ -417,9 +421,8 @@ def test_a_buffer_that_is_not_there_is_answered_with_those_that_are() -> None:
     """The error lists the buffers that hold events."""
     with pytest.raises(UsageError, match="decode-fixture"):
         decode(YIELD, buffer="nosuch")
-    top, about = decode(YIELD, buffer="")
-    assert top["switches"].is_empty()
-    assert about["events"] == {}
+    with pytest.raises(FormatError, match="has no context switches"):
+        decode(YIELD, buffer="")
 
 
 # ---------------------------------------------------------------- damage
