@@ -125,7 +125,10 @@ def test_censored_waits_count_as_long_as_they_were_seen(slices: list[ss.Trace]) 
 
 
 def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None:
-    """The mean over runs of what `schedscope latency` says of each."""
+    """The mean over runs of what `schedscope latency` says of each.
+
+    But for what may be the rest of another wait: latency also counts it as a part of that one.
+    """
     frame = ss.compare(*slices)
     complete = (pl.col("censored") == "none") | pl.col("wait_high").is_not_null()
     for measure, column in (("wait_p95", "p95"), ("wait_mean", "mean"), ("wait_p99", "p99")):
@@ -136,7 +139,7 @@ def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None
                 )[column].item()
                 for trace in runs
             ]  # fmt: skip
-            assert row(frame, measure, "beat")[side] == pytest.approx(sum(each) / 4)
+            assert row(frame, measure, "beat")[side] == pytest.approx(sum(each) / 4, rel=1e-3)
 
 
 def test_a_short_slice_shortens_the_tail(slices: list[ss.Trace]) -> None:
@@ -161,7 +164,7 @@ def test_one_run_each_names_no_winner(slices: list[ss.Trace]) -> None:
 def test_runs_of_one_setting_do_not_differ(slices: list[ss.Trace]) -> None:
     for runs in (slices[0::2], slices[1::2]):
         frame = ss.compare(runs[:2], runs[2:])
-        assert set(frame["verdict"]) <= {"within noise", "untested"}
+        assert set(frame["verdict"]) <= {"within noise", "unclear", "untested"}
 
 
 # Statistics

@@ -27,7 +27,7 @@ use schedscope_trace::summary;
 /// the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
 /// nobody can tell). `uncounted`: nothing counts the events that were lost. `chosen`: utids of the
 /// threads that were recorded, where a filter left out all others. `habits`: utids of threads, idle
-/// ones among them, whose leaving a CPU the kernel does not report.
+/// ones among them, whose leaving a CPU the kernel does not report; without it the facts say.
 #[pyfunction]
 #[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false, chosen=None, habits=None))]
 #[expect(clippy::too_many_arguments, reason = "Python's keywords")]
@@ -79,34 +79,52 @@ pub fn reconstruct<'py>(
             (None, seen) => seen.unwrap_or((0, 0)),
         };
         check_length((begin, end), ncpu)?;
-        let mut store = MemoryStore::default();
         let mut wakeups = facts.wakeups.iter();
         let every_waking = linux && wakeups.any(|row| row.kind == WakeKind::Waking);
-        let mut reconstruction = Reconstructor::new(ncpu, begin)
-            .expecting_waking(every_waking)
-            .expecting_one_enqueued(linux && !every_waking)
-            .with_uncounted_losses(uncounted)
-            .with_chosen_threads(chosen.is_some())
-            .with_habits(habits.map_or(Habits::Nobodys, |utids| {
-                Habits::Of(Arc::new(utids.into_iter().collect()))
-            }))
-            .with_clocks(clocks.map(|(clock, width, moved)| Clocks {
-                clock,
-                width,
-                moved,
-            }));
-        let chosen = chosen.into_iter().flatten();
-        for utid in chosen.filter(|&utid| utid < MOST_THREADS) {
-            reconstruction.choose(utid);
+        let clocks = clocks.map(|(clock, width, moved)| Clocks {
+            clock,
+            width,
+            moved,
+        });
+        let affinities = facts::affinities(&TableIn::new("threads", &threads))?;
+        let stoppers = facts::stoppers(&TableIn::new("threads", &threads))?;
+        let pass = |habits: Habits| -> Result<_> {
+            let mut store = MemoryStore::default();
+            let mut reconstruction = Reconstructor::new(ncpu, begin)
+                .expecting_waking(every_waking)
+                .expecting_one_enqueued(linux && !every_waking)
+                .with_uncounted_losses(uncounted)
+                .with_chosen_threads(chosen.is_some())
+                .with_habits(habits)
+                .with_clocks(clocks.clone());
+            let chosen = chosen.iter().flatten();
+            for &utid in chosen.filter(|&&utid| utid < MOST_THREADS) {
+                reconstruction.choose(utid);
+            }
+            for (utid, cpus) in &affinities {
+                reconstruction.allow(*utid, cpus);
+            }
+            facts.feed(&mut reconstruction, chunk.unwrap_or(usize::MAX), &mut store)?;
+            for utid in &stoppers {
+                reconstruction.stopper(*utid);
+            }
+            reconstruction.finish(end);
+            Ok((store, reconstruction))
+        };
+        let known = habits.map(|utids| Habits::Of(Arc::new(utids.into_iter().collect())));
+        let inferred = known.is_none() && chosen.is_none();
+        let first = if inferred {
+            Habits::Presumed
+        } else {
+            Habits::Nobodys
+        };
+        let (mut store, mut reconstruction) = pass(known.unwrap_or(first))?;
+        if inferred {
+            let found = reconstruction.unreported(end);
+            if !found.as_presumed {
+                (store, reconstruction) = pass(Habits::Of(found.habits))?;
+            }
         }
-        for (utid, cpus) in facts::affinities(&TableIn::new("threads", &threads))? {
-            reconstruction.allow(utid, &cpus);
-        }
-        facts.feed(&mut reconstruction, chunk.unwrap_or(usize::MAX), &mut store)?;
-        for utid in facts::stoppers(&TableIn::new("threads", &threads))? {
-            reconstruction.stopper(utid);
-        }
-        reconstruction.finish(end);
         store.write(tables::States::NAME, reconstruction.states.take())?;
         store.write(tables::Waits::NAME, reconstruction.waits.take())?;
         store.write(tables::Losses::NAME, reconstruction.sorted_losses())?;
