@@ -51,6 +51,8 @@ class Verdict:
     is asleep, but not yet off its queue (delayed dequeue), is moved to another one."""
     queued: int = 0
     """Sum of the queue times that schedscope reconstructed; `delay` is the kernel's."""
+    possible: int = 0
+    """The same, if threads waited whenever it is unknown what they did."""
     worst: float = 0.0
     """Largest difference of one thread that waited 1 ms or more, as a share of its delay."""
     switch_ins: int = 0
@@ -196,6 +198,10 @@ def _accounts(trace: ss.Trace, path: Path, verdict: Verdict) -> None:
     threads = trace.threads.collect()
     tables = [trace.waits, trace.migrations, trace.switches, trace.states]
     waits, moves, switches, states = pl.collect_all(tables)
+    bounds = ss.latency(trace, by="utid").select("utid", slack=pl.col("total_high") - "total")
+    slack = dict(bounds.iter_rows())
+    placed = pl.col("wait") - pl.col("placement").fill_null(0)
+    certain = pl.coalesce("queue", placed).clip(lower_bound=0)
     for line in path.read_text().splitlines():
         tid, _, comm, ts, _, delay, ins, *kernels = line.split("\t")
         end = int(ts)
@@ -208,13 +214,15 @@ def _accounts(trace: ss.Trace, path: Path, verdict: Verdict) -> None:
         forced = off.filter(
             pl.col("preempted") | pl.col("prev_state").is_in(["running", "runnable"])
         ).height
-        queued = int(waited["queue"].sum())
+        over = pl.coalesce("ts_run", pl.col("ts_ready") + pl.col("wait")) <= end
+        queued = int(waits.filter(over, utid=utid).select(certain.sum()).item() or 0)
         moves_then = moves.filter((pl.col("utid") == utid) & (pl.col("ts") <= end))
         asleep = min(_asleep_on_a_queue(states.filter(utid=utid), moves_then), int(delay))
         verdict.threads += 1
         verdict.delay += int(delay)
         verdict.asleep += asleep
         verdict.queued += queued
+        verdict.possible += queued + int(slack.get(utid, 0))
         if (waiting := int(delay) - asleep) >= 1_000_000:
             verdict.worst = max(verdict.worst, abs(queued - waiting) / waiting)
         ours = [str(moves_then.height), str(off.height - forced), str(forced)]

@@ -91,8 +91,8 @@ def test_a_kept_recording_is_what_its_kernel_says(
         truth = (unpacked / "truth.tsv").read_text().splitlines()
         turns = 20_000 * (int(run["smp"].split(",")[0]) - 1)
         inside = turns * sum(int(row.split("\t")[6]) for row in truth)
-        wrong = abs(verdict.queued - verdict.delay + verdict.asleep)
-        assert wrong < max(0.03 * verdict.delay, inside), verdict
+        delay, room = verdict.delay - verdict.asleep, max(0.03 * verdict.delay, inside)
+        assert verdict.queued - room < delay < verdict.possible + room, verdict
     for command in COMMANDS:
         assert cli.main([command, str(unpacked / "lab.capture"), "--format", "json"]) == 0
         capsys.readouterr()
@@ -291,20 +291,28 @@ def test_perf_stops_one_cpu_after_another(unpacked: Path) -> None:
     assert sorted(ends["cpu"]) == [0, 1, 2]
     assert (ends["ts_end"] - ends["ts_begin"]).max() < 20_000_000
     assert "early" not in headline(trace)[1]
-    assert set(ss.check(trace)["level"]) <= {"ok", "note"}
-    assert trace.waits.filter(pl.col("censored") == "none").collect().height > 440
+    # What threads did in the last 20 ms may be a part of their waiting.
+    warned = ss.check(trace).filter(pl.col("level") == "warning")
+    assert warned["check"].to_list() == ["censored waits"]
+    assert trace.waits.filter(pl.col("censored") == "none").collect().height > 350
 
 
 @pytest.mark.parametrize("unpacked", ["amd64-6.12-hotplug-perf"], indirect=True)
 def test_perf_does_not_come_back_to_a_cpu(unpacked: Path) -> None:
+    """From then on threads may run there unseen, and their waits are bounds."""
     trace = ss.open(unpacked / "lab.capture")
     span = pl.col("ts_end") - pl.col("ts_begin")
-    ends = trace.losses.sort(span).select("cpu", "reason", span=span).collect()
+    ends = trace.losses.sort(span).select("cpu", "reason", span=span, begin="ts_begin").collect()
     assert set(ends["reason"]) == {"early_end"}
     assert ends["cpu"].to_list()[-1] == 2
     assert ends["span"].to_list()[-1] > 600_000_000
     assert "1 CPU ended early" in headline(trace)[1]
-    assert trace.waits.filter(pl.col("censored") == "none").collect().height > 1500
+    waits = trace.waits.filter(pl.col("ts_ready").is_not_null()).collect()
+    silent = ends["begin"].to_list()[-1]
+    before = waits.filter(pl.col("ts_run") < silent)
+    assert (before["censored"] == "none").mean() > 0.9
+    assert waits.filter(pl.col("censored") == "none").height > 600
+    assert (waits["wait"] <= waits["wait_high"].fill_null(2**62)).all()
 
 
 @pytest.mark.parametrize("unpacked", ["amd64-6.12-extras"], indirect=True)
