@@ -31,7 +31,7 @@ ring_write() {
     window_begin=$ring_from window_end=
     recorder_events='' losses='' fail_text="capture was killed while it took this snapshot"
     ring_held=
-    write_json >capture.json && json_whole capture.json || ring_give_up "no space left for it, or awk fails"
+    write_json >capture.json && json_whole capture.json || ring_give_up "no space left for it, or there is no working awk"
     fail_text=$ring_unread
     rm -f ../.reserve
     ring_cut || fail_text=${fail_text:-no space was left for all of the snapshot}
@@ -54,7 +54,7 @@ ring_write() {
     } >groups.tsv
     clock_pair
     ring_save_counts
-    write_json >capture.json.new && json_whole capture.json.new && mv capture.json.new capture.json || ring_give_up "no space left for it, or awk fails"
+    write_json >capture.json.new && json_whole capture.json.new && mv capture.json.new capture.json || ring_give_up "no space left for it, or there is no working awk"
     folder_checksums
     ring_span=$(((window_end - window_begin) / 10000000))
     printf ' (%s events, %d.%02d s%s)\n' "${ring_events:-0}" $((ring_span / 100)) $((ring_span % 100)) \

@@ -42,6 +42,14 @@ def end_of_word(text: str, at: int) -> int:
     return at
 
 
+def variable(name: str) -> str:
+    """What a file of the collectors gives a variable in single quotes."""
+    for path in COLLECTORS.rglob("*.sh"):
+        if given := re.search(rf"^{name}='([^']*)'", path.read_text(), re.MULTILINE):
+            return given[1]
+    raise AssertionError(name)
+
+
 def programs() -> list[tuple[str, str]]:
     """(file and line, text) of each program: the first word behind `awk` that is no option."""
     found = []
@@ -58,8 +66,12 @@ def programs() -> list[tuple[str, str]]:
                     break
                 at = end_of_word(text, end + 1) if word in ("-v", "-F") else end
             line = text.count("\n", 0, match.end()) + 1
-            assert word[0] == "'", (path, line, word)
-            found.append((f"{path.relative_to(COLLECTORS)}:{line}", word.split("'")[1]))
+            place = f"{path.relative_to(COLLECTORS)}:{line}"
+            shared = re.match(r'"\$(\w+)"', word)
+            if shared:  # functions that several programs begin with
+                word = word[shared.end() :]
+            assert word[0] == "'", (place, word)
+            found.append((place, (variable(shared[1]) if shared else "") + word.split("'")[1]))
     return found
 
 
