@@ -166,8 +166,10 @@ def queue_depth_summary(
     # join keeps it even if its CPU is known from nowhere else.
     joined = frame.join(counts, on="cpu", how=how, coalesce=True, nulls_equal=True)
     zero = ("observed", "overload", "waiting", "waiting_unknown", "n", "n_censored", "n_excluded")
+    # Waits on a queue that is not known are on no CPU, which would have time.
+    none_seen = pl.when(pl.col("cpu").is_null() & (by == "cpu")).then(0).otherwise(trace.duration)
     return joined.with_columns(
-        pl.col(zero).fill_null(0), pl.col("unknown").fill_null(trace.duration)
+        pl.col(zero).fill_null(0), pl.col("unknown").fill_null(none_seen)
     ).sort("cpu", nulls_last=True)
 
 

@@ -115,7 +115,9 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFr
     beyond = last > end
     beyond |= (run >= end + closed).fill_null(value=False)  # a switch-in at the end is behind it
     cut = before | beyond
-    cut_at_begin = (ready < begin) | (ready.is_null() & (run - pl.col("wait_high") < begin))
+    # One whose start was not seen may have begun `wait_high` before its end, at the earliest.
+    earliest = pl.coalesce(ready, run - pl.col("wait_high"))
+    cut_at_begin = (earliest < begin).fill_null(value=False)
     late = pl.col("ts_enqueued") >= end + closed
     # Of one that may have gone on beyond the window, nothing there bounds the length.
     on = pl.coalesce(run, ready + pl.col("wait_high")) > end

@@ -63,8 +63,7 @@ def test_two_parts_have_the_time_of_the_whole(world: World, share: float) -> Non
 
     assert summed(pl.concat(map(time, parts))) == summed(time(trace))
     switches = sum(part.switches.collect().height for part in parts)
-    last = trace.switches.filter(pl.col("ts") >= end).collect().height
-    assert switches + last == trace.switches.collect().height
+    assert switches == trace.switches.collect().height
 
 
 WAITS = """
@@ -116,7 +115,7 @@ def test_a_bare_number_is_what_tables_print(capsys: pytest.CaptureFixture[str]) 
         ("2s", "1s", "outside"),
         ("500ns", "400ns", "is empty"),
         ("2000ns", None, "outside"),
-        ("1 day", None, "duration"),
+        ("1 day", None, "is not a time"),
         (float("nan"), None, "not a time"),
         (True, None, "not a time"),
     ],
