@@ -31,6 +31,10 @@ def trace_of(kind: str) -> ss.Trace:
             return simulate(make(20), policy="cfs-2.6.32", machine="1x2x2")
 
 
+def first_end() -> pl.Expr:
+    return pl.col("ts_begin").filter(pl.col("reason") == "early_end").min()
+
+
 @pytest.fixture(scope="module")
 def traces() -> dict[str, ss.Trace]:
     return {kind: trace_of(kind) for kind in KINDS}
@@ -58,7 +62,12 @@ def test_every_target_takes_every_kind_of_trace(
     found = again.switches.collect()
     assert found.select(place).sort(place).equals(switches.select(place).sort(place))
     if to in ("parquet", "csv"):
-        assert again.waits.collect().height == trace.waits.collect().height
+        # That a CPU ended early is noticed at the end of a file, and known from the start here: a
+        # wait that it may have cut is then two.
+        ran = pl.col("ts_run") < (
+            trace.losses.select(first_end()).collect().item() or trace.window[1]
+        )
+        assert again.waits.filter(ran).collect().height == trace.waits.filter(ran).collect().height
 
 
 def packets_of(path: Path) -> list[Any]:
