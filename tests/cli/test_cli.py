@@ -154,7 +154,8 @@ def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines() == [
         "session · 1 CPU · 9.00 ms · 3 events",
         "data quality: nothing is missing",
-        "2 waits, 9.00 ms in total; 1 unfinished when last observed; 1 excluded: start not recorded",
+        "2 waits, 9.00 ms in total; 1 unfinished when last observed;"
+        " 1 excluded: start not recorded",
         "",
         "comm  waits  unfinished  excluded    total     mean         p50         p90         p99"
         "       p99.9         max      max at",

@@ -103,6 +103,8 @@ def test_polars_opens_files_in_one_place_only() -> None:
             for node in calls
             if node.attr in readers and isinstance(node.value, ast.Name) and node.value.id == "pl"
         }
+        if path == ROOT / "timelines" / "sql.py":
+            found.discard("read_ipc")  # of the bytes that the query's process answers with
         assert not found or path == allowed, f"{path.relative_to(ROOT)} calls {found}"
     tree = ast.parse(allowed.read_text())
     for node in ast.walk(tree):

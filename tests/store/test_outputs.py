@@ -275,7 +275,7 @@ def test_a_link_that_waits_for_the_writer_is_not_followed(tmp_path: Path) -> Non
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
     """A folder of a user, who can reach it."""
-    for path in (tmp_path, *tmp_path.parents[:2]):
+    for path in (tmp_path, *tmp_path.parents[:3]):
         path.chmod(path.stat().st_mode | 0o711)
     folder = tmp_path / "home-of-daemon"
     folder.mkdir()

@@ -18,7 +18,7 @@ from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 from schedscope.present.columns import Column, choose
-from schedscope.present.text_table import text_table
+from schedscope.present.text_table import sentence, text_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -131,7 +131,8 @@ _MOST = 20
 
 
 def _lines(trace: Trace, cpus: list[int]) -> list[str]:
-    lines = headline.headline(trace)
+    wide = _output.width()
+    lines = [line for text in headline.headline(trace) for line in sentence(text, wide)]
     facts = [(key, text) for key, text in _facts(trace) if text]
     space = max(len(key) for key, _ in facts)
     lines += ["", *(f"{key:<{space}}  {units.printable(text)}" for key, text in facts)]

@@ -70,9 +70,10 @@ def with_intervals(
 def coverage_line(coverage: float | None, of: str = "this selection") -> str:
     """How much of the waiting time of a selection is measured; empty where there is no need.
 
-    >>> coverage_line(0.75), coverage_line(0.995), coverage_line(0.0)
-    ('75.0% of the waiting time of this selection is measured', '', 'none of the waiting time of \
-this selection is measured')
+    >>> coverage_line(0.75)
+    '75.0 % of the waiting time of this selection is measured'
+    >>> coverage_line(0.995), coverage_line(0.0, "web")
+    ('', 'none of the waiting time of web is measured')
     """
     if coverage is None or coverage >= WELL_COVERED:
         return ""
