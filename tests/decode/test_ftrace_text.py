@@ -97,10 +97,13 @@ def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_pat
     late = trace.losses.filter(pl.col("reason") == "late_start", pl.col("cpu") == 1).collect()
     until = trace.switches.filter(pl.col("cpu") == 1).collect()["ts"].min()
     assert late["ts_end"].item() <= until
-    true = set(whole.waits.collect().select("ts_run", "wait").iter_rows())
+    # Of two waits in a broken chain of CPU 1 the whole file shows the end alone.
+    known = whole.waits.filter(pl.col("censored") == "none").collect()
     measured = trace.waits.filter(pl.col("censored") == "none").collect()
-    assert set(measured.select("ts_run", "wait").iter_rows()) <= true
-    assert measured.height > 100
+    both = measured.join(known, on=["ts_run", "cpu"], suffix="_whole")
+    assert both.filter(pl.col("wait") != pl.col("wait_whole")).is_empty()
+    assert both.height > 100
+    assert measured.height - both.height <= 2
 
 
 def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: Path) -> None:

@@ -338,5 +338,5 @@ def test_without_anywidget_one_sentence_says_how_to_get_it(monkeypatch: pytest.M
 
     widget._widget_class.cache_clear()
     monkeypatch.setitem(sys.modules, "anywidget", None)
-    with pytest.raises(MissingExtraError, match="pip install 'schedscope\\[notebooks\\]'"):
+    with pytest.raises(MissingExtraError, match="pip install 'jupyterlab>=4' 'anywidget"):
         ss.timeline(small())

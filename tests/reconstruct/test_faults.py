@@ -109,7 +109,7 @@ def test_events_outvote_a_count_of_cpus(cases: list[campaign.Case], tmp_path: Pa
             opened[name] = ss.open(path, cache=tmp_path / "cache")
         assert opened["half"].info["ncpu"] == opened["whole"].info["ncpu"] == 2
         lost = opened["half"].losses.filter(pl.col("cpu") == 1).collect()
-        assert lost["reason"].to_list() == ["absent"]
+        assert lost["reason"].to_list() == ["unrecorded"]
         columns = ["cpu", "ts_run", "wait"]
         true, measured = (
             opened[name].waits.filter(pl.col("censored") == "none").select(columns).collect()

@@ -104,7 +104,7 @@ def test_what_a_trace_lacks_is_said_of_its_replay_too(
     assert "944 events lost" in said
     assert said in printed
     if question.startswith("simulate"):
-        assert "the longest wait as recorded was not over when last observed" in printed
+        assert "the longest wait as recorded may have been longer (see latency)" in printed
 
 
 def test_the_commands(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -161,7 +161,7 @@ KEPT = {
     ),
     "linux-ftrace-starved": (
         ["greedy", "even-a", "even-b", "bully", "clerk"],
-        {"wait_p99": 0.03, "waits": 0.03, "preemptions": 0.03, "depth": 0.035, "elapsed": 0.03},
+        {"wait_p99": 0.035, "waits": 0.03, "preemptions": 0.03, "depth": 0.035, "elapsed": 0.03},
     ),
     "linux-ftrace-placement": (
         ["hog-1", "hog-2", "hog-3", "reserved", "stay-1", "stay-2", "roam-1", "roam-2", "mover"],
