@@ -38,7 +38,16 @@ def test_a_simulation_with_an_order_reads_back_as_it_was(
     ordered = simulate(load, policy=policy, cpus=2, costs={"ipi": "1ns", "idle_exit": "1ns"})
     path = export(ordered, tmp_path / f"a.{SUFFIX[to]}", to, notes=notes)
     assert not [note for note in notes if "on another CPU" in note]
-    assert waits(open_trace(path)) == waits(ordered)
+    back = open_trace(path)
+    # A CPU without an event in the last milliseconds may have ended early, as far as a file tells.
+    ended = back.losses.select(pl.col("ts_begin").min()).collect().item() or back.window[1]
+    until = ended - back.window[0]
+
+    def before(trace: Trace) -> list[tuple[object, ...]]:
+        return [row for row in waits(trace) if row[1] + row[2] < until]  # type: ignore[operator]
+
+    assert len(before(back)) > 400
+    assert before(back) == before(ordered)
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
