@@ -204,7 +204,7 @@ def test_after_kill_9_the_recorder_ends_and_the_next_top_removes_the_folder(
 ) -> None:
     process = subprocess.Popen(WORDS, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert " waited " in process.stdout.readline()
+    assert any(" waited " in line for line in process.stdout)
     recording = recorders_of(process.pid)
     process.kill()
     process.wait()
