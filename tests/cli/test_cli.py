@@ -590,5 +590,7 @@ def test_a_recording_lasts_seconds_or_what_its_unit_says(
 
 
 def test_a_duration_that_is_none_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("capture", "-d", "10x") == 2
-    assert capsys.readouterr().err.startswith("schedscope: '10x' is not a duration; expected")
+    assert run("capture", "-d", "10x") == 125
+    said = capsys.readouterr().err
+    assert said.startswith("schedscope: capture: argument -d/--duration: '10x' is not a duration;")
+    assert said.count("\n") == 1

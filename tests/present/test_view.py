@@ -562,14 +562,14 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
 
 
 def test_notes_are_not_written_through_a_link(tmp_path: Path) -> None:
-    """Somebody else put one where they are written before they are complete."""
+    """Somebody else put one in the place of the notes."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     questions = Questions(trace)
     victim = tmp_path / "victim"
     victim.write_text("mine")
     assert trace.path is not None
     path = tmp_path / f"{trace.path.stem}.notes.json"
-    path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to(victim)
+    path.symlink_to(victim)
     rows = [{"at": 5, "lane": None, "text": "note"}]
     questions.reply({"kind": "notes", "rows": rows})
     assert victim.read_text() == "mine"

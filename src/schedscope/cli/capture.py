@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from schedscope.cli import _options, _output
+from schedscope.cli import _complaints, _options, _output
 from schedscope.errors import SchedscopeError, StorageError
 from schedscope.invoking_user import invoking_user, run_as
 
@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope capture`; the recorder's are handed on."""
 
     def error(message: str) -> NoReturn:
-        parser.print_usage(sys.stderr)
-        parser.exit(FAILED, f"{parser.prog}: error: {message}\n")
+        parser.exit(FAILED, f"schedscope: {_complaints.of(parser, message)}\n")
 
     # Not argparse's 2, which could be COMMAND's.
     parser.error = error  # type: ignore[method-assign]
