@@ -113,7 +113,7 @@ rust-test:
 	cd native && cargo run -q --locked --profile quick -p schedscope-trace --example waits -- \
 	  ../fixtures/linux-ftrace-mixed.capture
 	cd native && cargo run -q --locked --profile quick -p schedscope-sim --example replay -- \
-	  ../fixtures/linux-ftrace-mixed.capture eevdf
+	  ../fixtures/linux-ftrace-mixed.capture eevdf-6.17
 
 fuzz:
 	cd native && cargo run -q --locked --profile quick -p schedscope-fuzz -- \

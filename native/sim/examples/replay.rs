@@ -1,7 +1,7 @@
 //! What a trace's threads would wait under another policy, by a Rust program without Python:
 //!
 //! ```text
-//! cargo run -p schedscope-sim --example replay -- ../fixtures/linux-ftrace-mixed.capture eevdf
+//! cargo run -p schedscope-sim --example replay -- ../fixtures/linux-ftrace-mixed.capture eevdf-6.17
 //! ```
 //!
 //! Threads have the priority at which they were first seen, and may use every CPU.
