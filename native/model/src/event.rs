@@ -683,38 +683,57 @@ pub enum Origin {
     Simulation,
 }
 
-/// What is known before the first event.
+/// What a decoder must declare before the first event, and which numbers go wrong if it does so
+/// wrongly. `native/trace/src/declared.rs` has a stream for each field for which it matters.
 #[derive(Debug, Clone, Default)]
 pub struct SourceInfo {
-    /// Number of CPUs: idle threads get utids 0..ncpu.
+    /// Number of CPUs: idle threads get utids 0..ncpu. Too small, and the events of the CPUs beyond
+    /// are dropped; too large, and CPUs that do not exist count as unknown time.
     pub ncpu: u16,
-    /// `ncpu` is the host's own count: a single event that names a CPU beyond it is damaged.
+    /// `ncpu` is the host's own count: a single event that names a CPU beyond it is damaged. Set
+    /// wrongly, a CPU that was added later is taken for damage; not set, one damaged number adds a
+    /// CPU.
     pub counts_cpus: bool,
+    /// Rows of the table `cpus`. A CPU without one has no core, cache or node: distances of
+    /// migrations to it are unknown.
     pub cpus: Vec<CpuInfo>,
+    /// Threads that existed before the first event: names, priorities and affinity until an event
+    /// tells better. A wrong affinity makes waits avoidable or unavoidable that were not.
     pub threads: Vec<KnownThread>,
+    /// Command lines and control groups of processes, by their number.
     pub processes: Vec<KnownProcess>,
-    /// Nothing counts what was lost, so a broken chain may be any number of missing events.
+    /// Nothing counts what was lost, so a broken chain may be any number of missing events. Set
+    /// wrongly, every broken chain casts doubt on the waits around it; not set where it should be,
+    /// waits across a loss that nobody counted are measured.
     pub uncounted: bool,
-    /// The recorder was stopped before its end: nothing is known of a CPU behind
-    /// its last event.
+    /// The recorder was stopped before its end: nothing is known of a CPU behind its last event.
+    /// Not set where it should be, a CPU whose events are missing ran its last thread to the end.
     pub unfinished: bool,
-    /// CPUs that idled until their first event.
+    /// CPUs that idled until their first event; the others' time until then is unknown.
     pub idle_at_first: Vec<u16>,
-    /// When recording was on, where the source tells; else first/last event.
+    /// When recording was on, where the source tells; else first and last event. Too short, and idle
+    /// time at the edges is missing; too long, and it is invented.
     pub window: (Option<i64>, Option<i64>),
-    /// The source says that a filter left out events, or that one program alone was recorded.
+    /// The source says that a filter left out events, or that one program alone was recorded. Then
+    /// broken chains make us look for which threads were recorded.
     pub filtered: bool,
-    /// The source says that all threads of the CPUs that were recorded were.
+    /// The source says that all threads of the CPUs that were recorded were. Without it a Linux
+    /// trace that lacks all threads of the kernel is taken for a filtered one.
     pub all_threads: bool,
+    /// Whose rules hold: threads of FreeBSD and of simulations have no kernel threads to miss, and a
+    /// simulation's clocks do not differ.
     pub origin: Origin,
-    /// Which wake steps were recorded at all.
+    /// Wakings were recorded. Set wrongly, each wakeup without one is a wakeup whose waking was lost,
+    /// and its wait has no start.
     pub has_waking: bool,
+    /// Enqueueing wakeups were recorded. Where neither step was, waits have no start at all.
     pub has_enqueued: bool,
-    /// Priorities are Linux's numbers, from which classes follow.
+    /// Priorities are Linux's numbers, from which classes follow; and the wake rules are Linux's.
     pub linux_priorities: bool,
     /// Sentences a person should read: what the recorder itself says of the recording.
     pub remarks: Vec<String>,
-    /// Anything for trace.json, as JSON object text (release, clock, ...).
+    /// Anything for trace.json, as JSON object text (release, clock, ...). What the reconstruction
+    /// measures takes precedence over a key of the same name.
     pub about: String,
 }
 

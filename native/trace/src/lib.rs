@@ -5,6 +5,8 @@
 //! `examples/waits.rs`.
 
 pub mod convert;
+#[cfg(test)]
+mod declared;
 pub mod pipeline;
 mod realign;
 pub mod reconstruct;
