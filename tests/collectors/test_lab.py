@@ -1,4 +1,4 @@
-"""Kernels of other releases and architectures, booted and recorded: see lab/README.md."""
+"""Kernels of other releases and architectures, booted and recorded: see research/lab/README.md."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ import pytest
 from archives import unpack
 
 import schedscope as ss
+from research.lab import (
+    __main__ as lab,
+    commands,
+    guests,
+    packages,
+    page,
+)
+from research.lab.boots import ENDS_WITH_US, Cell, Run, earlier
+from research.lab.judges import Verdict, judge
 from schedscope import cli
 from schedscope.analysis._base.offline import offline
 from schedscope.present.headline import headline
@@ -27,17 +36,6 @@ from schedscope.simulator.outages import recorded_outages
 from schedscope.simulator.replay import replay
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from lab import (  # noqa: E402
-    __main__ as lab,
-    commands,
-    guests,
-    packages,
-    page,
-)
-from lab.boots import ENDS_WITH_US, Cell, Run, earlier  # noqa: E402
-from lab.judges import Verdict, judge  # noqa: E402
 
 FIXTURES = ROOT / "fixtures/lab"
 KEPT = sorted(FIXTURES.glob("*.tar.xz"))
