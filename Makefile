@@ -34,7 +34,7 @@ help:
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
 	@echo 'make man        dist/schedscope.1, the manual page'
-	@echo 'make docs       dist/api/, the Python reference'
+	@echo 'make docs       dist/api/, the Python reference and the list of columns'
 	@echo 'make clean      remove what the above made'
 
 # ------------------------------------------------------------------ set up
@@ -122,12 +122,12 @@ fuzz:
 
 # The experiments' own checks. They run with `make test-all`, not with every change.
 research: build
-	$(RUN) -m mypy -p research.lab -p research.published
+	$(RUN) -m mypy -p research.lab -p research.published -p research.results
 	MYPYPATH=tests $(RUN) -m mypy research/benchmarks/*.py
 	$(RUN) -m pytest -n 2 -m research tests/research $(PYTEST_ARGS)
 
 lab: build
-	$(RUN) -m research.lab --write docs/lab.md
+	$(RUN) -m research.lab --write
 
 startup: build
 	$(RUN) research/benchmarks/startup.py --check
@@ -189,6 +189,7 @@ man: build
 # From the docstrings; a warning, such as a link to nothing, is an error.
 docs: build
 	$(RUN) docs/build_api.py dist/api
+	$(RUN) docs/columns.py >dist/api/columns.md
 
 clean:
 	rm -rf $(VENV) build dist $(DEMO) native/target src/schedscope/*.so src/*.egg-info

@@ -9,10 +9,9 @@ came. What is recorded or predicted already is not done again, so it can be stop
     python research/benchmarks/campaign.py FOLDER --record [--only WORKLOAD,...] [--changes NAMES]
     python research/benchmarks/campaign.py FOLDER [--prove]
     python research/benchmarks/campaign.py FOLDER --fidelity
-    python research/benchmarks/campaign.py FOLDER --page docs/whatif-campaign.md
 
-The page shows the tables that are kept in `research/benchmarks/campaign`. FOLDER keeps the
-recordings and `cells.csv`, a row for each cell, service and figure, with date and kernel. With
+`python -m research.results campaign` shows what is kept in `campaign/`. FOLDER keeps the recordings
+ and `cells.csv`, a row for each cell, service and figure, with date and kernel. With
 `--fidelity` the recordings of each cell are replayed as they were configured, and
 `fidelity.parquet` says how close the replays are. Half of the cells are set aside, as on a
 chessboard: no rule may be tuned on them, and they are only predicted with `--prove`. Needs root,
@@ -38,7 +37,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from campaign.cells import INTERVENTIONS, WORKLOADS, Cell, Intervention, Workload, cells
 from campaign.record import matching, record
-from campaign.table import NULL_MODEL, put_into, read, summary, write
+from campaign.table import NULL_MODEL, read, summary, write
 from quiet import Quiet
 
 import schedscope as ss
@@ -191,11 +190,7 @@ def main() -> None:
     parser.add_argument("--changes", metavar="PATTERN", help="such interventions alone: 'quota*'")
     parser.add_argument("--prove", action="store_true", help="the cells set aside, too")
     parser.add_argument("--fidelity", action="store_true", help="replays as configured, all cells")
-    parser.add_argument("--page", type=Path, metavar="FILE.md", help="put the tables into a page")
     args = parser.parse_args()
-    if args.page:
-        put_into(args.page)
-        return
     args.folder.mkdir(exist_ok=True)
     table = args.folder / "cells.csv"
     rows = read(table)

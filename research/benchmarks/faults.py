@@ -4,7 +4,7 @@
     python research/benchmarks/faults.py --captures A.capture B.capture --mutations 20
     python research/benchmarks/faults.py --kinds hole clock              kinds whose name has a word
     python research/benchmarks/faults.py --again CAPTURE KIND NUMBER  an input again
-    python research/benchmarks/faults.py -o docs/faults.md               and write the page
+    python research/benchmarks/faults.py --write                         keep the tables
 
 Every (capture, kind, number) is drawn from `--seed` and its own name, so it is the same whenever
 and wherever it is run; only "two captures mixed" depends on the other captures, too. Results go to
@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import platform
-import shlex
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from faults import campaign, page, peers, story
 from faults.mutations import KINDS
@@ -74,16 +73,10 @@ def main() -> int:
         laboratory = campaign.run(more, kinds, 1, args.seed, work, journal, show)
         print(page.by_damage(laboratory))
     _failures([*results, *laboratory], work / "failures.txt")
-    if args.output:
-        said = peers.section(cases, args.peers, args.seed, work)
-        (work / "peers.md").write_text(said)
-        text = page.page(
-            results, laboratory, _described(cases), _command(), _today(), _host(), said
-        )
-        partial = args.output.with_name(args.output.name + ".partial")
-        partial.write_text(text)
-        partial.replace(args.output)
-        print(f"wrote {args.output}")
+    if args.write:
+        said = peers.tables(cases, args.peers, args.seed, work)
+        for path in page.keep(results, laboratory, said, _today(), _host()):
+            print(f"wrote {path}")
     return 1 if any(map(page.wrong, [*results, *laboratory])) else 0
 
 
@@ -123,7 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="forget what the journal has")
     parser.add_argument("--peers", type=int, default=1, help="inputs of each kind for other tools")
     parser.add_argument("--again", nargs=3, metavar=("CAPTURE", "KIND", "NUMBER"))
-    parser.add_argument("-o", "--output", type=Path, help="write the page")
+    parser.add_argument("--write", action="store_true", help="keep the tables in research/data")
     return parser.parse_args()
 
 
@@ -145,27 +138,6 @@ def _failures(results: list[campaign.Result], path: Path) -> None:
         for result in filter(page.wrong, results):
             out.write(story.failure(result))
     print(f"failures, with what repeats them: {path}")
-
-
-def _described(cases: list[campaign.Case]) -> list[str]:
-    lines = []
-    for case in cases:
-        about, (begin, end) = case.recording.about, case.truth.window
-        lines.append(
-            f"`{case.name}`: {about['machine']}, Linux {about['release']}, {case.truth.ncpu} CPUs, "
-            f"{(end - begin) / 1e9:.2f} s, {len(case.recording):,} events, "
-            f"{case.truth.waits.height:,} waits"
-        )
-    return lines
-
-
-def _command() -> str:
-    """The command as it was given; captures by their names, wherever they are."""
-    words = [Path(word).name if word.endswith(".capture") else word for word in sys.argv[1:]]
-    if "--work" in words:
-        at = words.index("--work")
-        del words[at : at + 2]
-    return "python " + shlex.join([os.path.relpath(sys.argv[0], ROOT), *words])
 
 
 def _today() -> str:

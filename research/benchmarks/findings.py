@@ -1,6 +1,6 @@
 """Record loads that must produce each finding, and ones that look alike, and count both.
 
-    sudo python3 research/benchmarks/findings.py --rounds 5 --write docs/findings.md
+    sudo python3 research/benchmarks/findings.py --rounds 5 --write
     sudo python3 research/benchmarks/findings.py --only quota steal      some findings
     python3 research/benchmarks/findings.py --judge   the recordings again, with new rules
 
@@ -44,7 +44,7 @@ def main() -> int:
     )
     parser.add_argument("--counted", action="store_true", help="machines of counted time")
     parser.add_argument("--work", type=Path, default=Path("/tmp/schedscope-findings"))
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into a page")
+    parser.add_argument("--write", action="store_true", help="keep the table in research/data")
     args = parser.parse_args()
     chosen = [case for case in cases() if not args.only or case.topic in args.only]
     chosen = [case for case in chosen if not args.where or case.where in args.where]
@@ -76,7 +76,7 @@ def main() -> int:
     for line in page.table(results):
         print(line)
     if args.write:
-        page.write(args.write, results, args.work)
+        page.keep(results, args.work)
     return int(any((text is None) == (one.kind == "fault") for one, text in results))
 
 

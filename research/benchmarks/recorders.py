@@ -1,6 +1,6 @@
 """What recording costs, and what it loses: every recorder present, side by side in one run.
 
-    sudo python3 research/benchmarks/recorders.py --rounds 7 --output docs/recorder-cost.md
+    sudo python3 research/benchmarks/recorders.py --rounds 7 --keep recorder-cost
 
 Four questions to each recorder, with its default buffers:
 
@@ -38,6 +38,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
+from research import results
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACEFS = Path("/sys/kernel/tracing")
@@ -482,15 +486,12 @@ def table(results: dict[str, Result], rounds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loops", type=int, default=100_000, help="of perf bench sched pipe")
     parser.add_argument("--only", default="", help="recorders whose names match this pattern")
-    parser.add_argument("--output", type=Path, help="a page whose measured part is replaced")
+    parser.add_argument("--keep", metavar="TABLE", help="keep it in research/data by this name")
     args = parser.parse_args()
     if os.geteuid() != 0 or not (TRACEFS / "instances").is_dir():
         raise SystemExit("recorders.py needs root, and tracefs at /sys/kernel/tracing")
@@ -499,10 +500,12 @@ def main() -> None:
             raise SystemExit(f"recorders.py needs {tool}")
     text = table(measure(args.rounds, args.loops, args.only), args.rounds)
     print(text)
-    if args.output:
-        page = args.output.read_text()
-        head, tail = page.partition(BEGIN)[0], page.partition(END)[2]
-        args.output.write_text(head + BEGIN + text + END + tail)
+    if args.keep:
+        rows = results.parse(text.splitlines())
+        machine = f"Linux {os.uname().release.split('-')[0]}, {os.cpu_count()} CPUs"
+        results.keep(
+            args.keep, rows, measured_on=time.strftime("%Y-%m-%d"), commit="", machine=machine
+        )
 
 
 if __name__ == "__main__":

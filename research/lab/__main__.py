@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for each boot")
     parser.add_argument("--jobs", type=int, help="boots at a time (default: 1 for each 2 CPUs)")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into a page")
+    parser.add_argument("--write", action="store_true", help="keep the results in research/data")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep each run as an archive")
     arguments = parser.parse_args()
     kernels, cells = matrix()
@@ -97,7 +97,7 @@ def main() -> int:
             for example in verdict.examples[:5] if verdict else []:
                 print(f"    {example}")
     if arguments.write:
-        page.write(arguments.write, results)
+        page.keep(results)
     return int(any(v is None or v.differing for _, _, v in results))
 
 

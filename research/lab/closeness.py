@@ -4,7 +4,7 @@ A cell is a workload in one configuration, recorded three times or more. All its
 replayed as they were configured, under the model of the scheduler that they were recorded under and
 under models that know nothing of it (`schedscope fidelity` of several captures).
 
-    python -m research.lab.closeness --write docs/simulator-fidelity.md
+    python -m research.lab.closeness --write
 
 does so for the recordings of the prediction bench that are there (`python -m
 research.lab.predict`). Rows of machines that are not there any more are kept in
@@ -26,7 +26,6 @@ from research.lab.__main__ import default_cache
 from research.lab.boots import Cell, Run, earlier
 from research.lab.factors import roles
 from research.lab.guests import HERE
-from research.lab.marks import between
 from research.lab.plan import plan
 from research.lab.predict import captures, machines
 from schedscope.simulator.fidelity_of_runs import FEWEST, null_models, of_ways
@@ -55,7 +54,7 @@ SCHEMA = pl.Schema(
         "runs": pl.UInt32,
     }
 )
-"""`group`: a row of the page's tables; `model`: own, or the null model that `against` is."""
+"""`group`: a row of the tables; `model`: own, or the null model that `against` is."""
 
 
 def compared(
@@ -214,23 +213,17 @@ def _of_a_machine(cell: Cell, run: Run) -> pl.DataFrame | None:
     return compared(f"{kernel}, {several}", work, [replay(trace) for trace in traces], mine)
 
 
-BEGIN, END = (
-    "<!-- tables: python -m research.lab.closeness --write -->",
-    "<!-- end of these tables -->",
-)
-
-
-def put_into(page: Path, rows: pl.DataFrame) -> None:
-    """The tables, between their marks on the page."""
-    lines = [line for table in tables(rows, "kernel, machine") for line in ("", *table)]
-    page.write_text(between(page.read_text(), BEGIN, END, lines))
+def kept_tables() -> dict[str, list[str]]:
+    """Of the kept rows: what lies within the recordings, and how far waits are from them."""
+    inside, apart = tables(read(KEPT), "kernel, machine")
+    return {"closeness": inside, "closeness-distances": apart}
 
 
 def main() -> int:
     """Replay what was recorded, and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m research.lab.closeness", description=__doc__)
     parser.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into a page")
+    parser.add_argument("--write", action="store_true", help="keep the rows in research/lab")
     arguments = parser.parse_args()
     rows = of_the_bench(arguments.cache)
     if rows.is_empty():
@@ -239,9 +232,7 @@ def main() -> int:
     for table in tables(rows, "kernel, machine"):
         print("\n".join(table))
     if arguments.write:
-        kept = merged(read(KEPT), rows)
-        write(KEPT, kept)
-        put_into(arguments.write, kept)
+        write(KEPT, merged(read(KEPT), rows))
     return 0
 
 

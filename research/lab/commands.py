@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import schedscope as ss
+from research import results
 from research.lab.__main__ import default_cache, matrix
 from research.lab.boots import Run, earlier
-from research.lab.marks import between
 from research.lab.page import date
 from schedscope.analysis._base.needs import QUESTIONS, has
 from schedscope.cli import by_group
-
-BEGIN = "<!-- table: python -m research.lab.commands CELL --write docs/lab.md -->"
-END = "<!-- end of the table of commands -->"
 
 _ASKED = (
     "inspect the recording",
@@ -93,13 +90,19 @@ def _run(name: str, words: list[str]) -> Cost:
     return Cost(name, ran.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
+def about(run: Run) -> str:
+    """The machine that was recorded."""
+    trace = ss.open(run.capture, cache=run.folder / "cache")
+    return f"{trace.info['release']}, {trace.ncpu} CPUs"
+
+
 def lines(run: Run, costs: list[Cost]) -> list[str]:
     """The paragraph and the table."""
     trace = ss.open(run.capture, cache=run.folder / "cache")
     console = (run.folder / "console.log").read_text(errors="replace").splitlines()
     up = next(line for line in console if "LAB: up " in line).rsplit(",", 1)[1].strip()
     head = (
-        f"{date(run)}, {trace.info['release']}, {trace.ncpu} CPUs: the first process began {up} "
+        f"{date(run)}, {about(run)}: the first process began {up} "
         f"of the machine's time after the kernel; the whole run took {run.cpu:.0f} CPU seconds "
         f"and {run.wall:.0f} s of the host, busy with other work. "
         f"{trace.events:,} events in {trace.duration / 1e9:.2f} s; "
@@ -115,7 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m research.lab.commands", description=__doc__)
     parser.add_argument("cell", help="a cell that ran: python -m research.lab CELL")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into a page")
+    parser.add_argument("--write", action="store_true", help="keep the table in research/data")
     given = parser.parse_args()
     cell = next((cell for cell in matrix()[1] if cell.name == given.cell), None)
     run = earlier(given.cache, cell) if cell else None
@@ -129,8 +132,10 @@ def main() -> int:
     text = lines(run, costs)
     print("\n".join(text))
     if given.write:
-        page = given.write.read_text()
-        given.write.write_text(between(page, BEGIN, END, ["", *text]))
+        machine = f"QEMU, {about(run)}"
+        results.keep(
+            "lab-commands", results.parse(text), measured_on=date(run), commit="", machine=machine
+        )
     return int(any(cost.code for cost in costs))
 
 

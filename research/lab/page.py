@@ -1,4 +1,4 @@
-"""The table of docs/lab.md: the last run of each cell."""
+"""The table `lab-cells` of research/data: the last run of each cell."""
 
 from __future__ import annotations
 
@@ -7,46 +7,42 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from research import results
 from research.lab.boots import Cell, Run
 from research.lab.judges import Verdict
-from research.lab.marks import between
 
-BEGIN, END = (
-    "<!-- table: python -m research.lab --write docs/lab.md -->",
-    "<!-- end of the table -->",
-)
-
-_HEAD = (
-    "| cell | kernel | CPUs | workload | events | differing | queue time less run_delay "
-    "| worst thread | switch-ins, migrations, switches off | check | run on |"
+TABLE = "lab-cells"
+COLUMNS = (
+    *("cell", "kernel", "CPUs", "workload", "events", "differing", "queue time less run_delay"),
+    *("worst thread", "switch-ins, migrations, switches off", "check", "run on"),
 )
 
 
-def write(path: Path, results: Iterable[tuple[Cell, Run, Verdict | None]]) -> None:
-    """Put the results between the two marks of the page at `path`; other cells keep their rows."""
-    text = path.read_text()
-    table = text.partition(BEGIN)[2].partition(END)[0]
-    rows = {line.split(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
-    rows.pop(_HEAD.split(" | ")[0], None)
-    rows |= {f"| {cell.name}": f"{_row(cell, run, v)} {date(run)} |" for cell, run, v in results}
-    lines = ["", _HEAD, "|" + "---|" * _HEAD.count(" | ") + "---|", *rows.values()]
-    path.write_text(between(text, BEGIN, END, lines))
+def keep(found: Iterable[tuple[Cell, Run, Verdict | None]], folder: Path = results.FOLDER) -> Path:
+    """Write the results; other cells keep their rows."""
+    rows = [dict(zip(COLUMNS, _row(cell, run, v), strict=True)) for cell, run, v in found]
+    return results.keep(TABLE, rows, key="cell", folder=folder, commit="", machine="QEMU")
 
 
-def _row(cell: Cell, run: Run, verdict: Verdict | None) -> str:
+def _row(cell: Cell, run: Run, verdict: Verdict | None) -> list[str]:
     asked = cell.work + (f"; {cell.append}" if cell.append else "")
     asked += f"; {cell.options}" if cell.options else ""
     asked += f" ({cell.note})" if cell.note else ""
     release = _release(run) + (f", {_preemption(run)}" if "preempt=" in cell.append else "")
-    head = f"| {cell.name} | {release} | {cell.smp.split(',')[0]} | {asked} |"
+    head = [cell.name, release, cell.smp.split(",")[0], asked]
     if verdict is None:
-        return f"{head} failed: {run.failed} | | | | | |"
+        return [*head, f"failed: {run.failed}", *[""] * 5, date(run)]
     missing = f" ({verdict.missing} missing)" if verdict.missing else ""
-    counts = f"{verdict.switch_ins}, {verdict.migrations}, {verdict.left} of {verdict.threads}"
-    return (
-        f"{head} {verdict.events:,} | {verdict.differing}{missing} | {verdict.queue_error:+.2%} "
-        f"| {verdict.worst:.2%} | {counts} | {verdict.data} |"
-    )
+    return [
+        *head,
+        str(verdict.events),
+        f"{verdict.differing}{missing}",
+        f"{verdict.queue_error:+.2%}",
+        f"{verdict.worst:.2%}",
+        f"{verdict.switch_ins}, {verdict.migrations}, {verdict.left} of {verdict.threads}",
+        str(verdict.data),
+        date(run),
+    ]
 
 
 def date(run: Run) -> str:

@@ -21,7 +21,6 @@ from research.lab import predictions_page
 from research.lab.__main__ import default_cache, matrix, one
 from research.lab.boots import Cell, Run, earlier
 from research.lab.factors import compare, of_enough_waits
-from research.lab.guests import HERE
 from research.lab.plan import Question, plan
 from schedscope.simulator.replay import replay
 
@@ -61,10 +60,6 @@ def recorded_on(run: Run) -> str:
     return datetime.datetime.fromtimestamp(at, datetime.UTC).date().isoformat()
 
 
-KEPT = HERE / "predictions.parquet"
-"""The rows of the page: recordings are not kept for long, and not all are made at once."""
-
-
 def merged(kept: Path, rows: pl.DataFrame, questions: Sequence[Question]) -> pl.DataFrame:
     """The kept rows, those of a case and workload replaced by new ones, in the plan's order."""
     key = ["case", "cpus", "work"]
@@ -95,7 +90,7 @@ def main() -> int:
         "--recorded", action="store_true", help="compare what is there, boot nothing"
     )
     parser.add_argument("-o", "--output", type=Path, help="write the rows as Parquet")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into a page")
+    parser.add_argument("--write", action="store_true", help="keep the rows in research/lab")
     arguments = parser.parse_args()
     kernels, _ = matrix()
     asked = [
@@ -134,9 +129,8 @@ def main() -> int:
         rows.write_parquet(arguments.output)
     print(predictions_page.summary(rows))
     if arguments.write:
-        kept = merged(KEPT, rows, plan().questions)
-        kept.write_parquet(KEPT)
-        predictions_page.write(arguments.write, kept)
+        kept = predictions_page.KEPT
+        merged(kept, rows, plan().questions).write_parquet(kept)
     return int(len(runs) < len(wanted))
 
 

@@ -1,18 +1,17 @@
-"""The tables of docs/predictions.md."""
+"""The tables of predictions, from the rows that are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import polars as pl
 
 from research.lab.factors import NO_CHANGE, NULLS, REPEATS
-from research.lab.marks import between
+from research.lab.guests import HERE
 from schedscope import units
 
-BEGIN = "<!-- tables: python -m research.lab.predict --write docs/predictions.md -->"
-END = "<!-- end of the tables -->"
+KEPT = HERE / "predictions.parquet"
+"""The rows: recordings are not kept for long, and not all are made at once."""
 SHOWN = ("total", "p90", "p99", "preemptions", "migrations")
 GOALS = {1: 1.10, 2: 1.20, 4: 1.30, 8: 1.30}
 """How far total wait, p90 and p99 may be off, by number of CPUs: what the bench works towards."""
@@ -24,12 +23,18 @@ def summary(rows: pl.DataFrame) -> str:
     return "\n".join(_policies(rows))
 
 
-def write(path: Path, rows: pl.DataFrame) -> None:
-    """Put the tables between the two marks of the page at `path`."""
-    lines = ["", *_policies(rows), "", *_others(rows)]
-    for case in rows["case"].unique(maintain_order=True):
-        lines += ["", *_roles(rows, case)]
-    path.write_text(between(path.read_text(), BEGIN, END, lines))
+def tables() -> dict[str, list[str]]:
+    """Of the kept rows: the policies, the models to compare with, every role."""
+    return of_rows(pl.read_parquet(KEPT))
+
+
+def of_rows(rows: pl.DataFrame) -> dict[str, list[str]]:
+    """The same of these rows."""
+    return {
+        "predictions": list(_policies(rows)),
+        "predictions-models": list(_others(rows)),
+        "predictions-roles": list(_roles(rows)),
+    }
 
 
 def _order(models: list[str]) -> list[str]:
@@ -39,8 +44,6 @@ def _order(models: list[str]) -> list[str]:
 
 def _policies(rows: pl.DataFrame) -> Iterator[str]:
     """A row for each case and number of CPUs: how close the policy came, and one for all cases."""
-    yield "### The policies"
-    yield ""
     yield (
         f"| case | CPUs | policy | {' | '.join(SHOWN)} | waiting within the goal"
         " | waiting within the repeats | all within the repeats | workloads | recorded on |"
@@ -68,8 +71,6 @@ def _policy(case: str, cpus: str, policy: str, rows: pl.DataFrame) -> str:
 
 def _others(rows: pl.DataFrame) -> Iterator[str]:
     """The same factors of the models to compare with."""
-    yield "### Models to compare with"
-    yield ""
     yield f"| case | CPUs | model | {' | '.join(SHOWN)} |"
     yield "|---|---|---|" + "---|" * len(SHOWN)
     others = rows.filter(pl.col("model").is_in(_OTHERS))
@@ -93,19 +94,20 @@ def _inside(rows: pl.DataFrame) -> int:
     return shown.filter(pl.col("value").is_between("real_low", "real_high")).height
 
 
-def _roles(rows: pl.DataFrame, case: str) -> Iterator[str]:
-    part = rows.filter(case=case)
-    models = [m for m in _order(part["model"].unique().to_list()) if m != REPEATS]
-    yield f"### {case[:1].upper()}{case[1:]}"
-    yield ""
-    yield f"| CPUs | workload | role | figure | real | {' | '.join(models)} |"
-    yield "|---|---|---|---|---|" + "---|" * len(models)
-    by = ["cpus", "work", "role", "figure"]
-    for key, cell in part.filter(pl.col("figure").is_in(SHOWN)).group_by(by, maintain_order=True):
-        figure = str(key[3])
+def _roles(rows: pl.DataFrame) -> Iterator[str]:
+    others = [name for name in _OTHERS if name != REPEATS]
+    yield f"| case | CPUs | workload | role | figure | real | policy | {' | '.join(others)} |"
+    yield "|---|---|---|---|---|---|---|" + "---|" * len(others)
+    by = ["case", "cpus", "work", "role", "figure"]
+    for key, cell in rows.filter(pl.col("figure").is_in(SHOWN)).group_by(by, maintain_order=True):
+        figure = str(key[4])
         of = {row["model"]: row for row in cell.iter_rows(named=True)}
+        policy = next(name for name in of if name not in _OTHERS)
         real = of[REPEATS]
-        cells = [f"{_said(figure, of[m]['value'])} ({of[m]['factor']:.2f})" for m in models]
+        cells = [
+            f"{_said(figure, of[m]['value'])} ({of[m]['factor']:.2f})" if m in of else ""
+            for m in (policy, *others)
+        ]
         low, high = (_said(figure, real[name]) for name in ("real_low", "real_high"))
         yield (
             f"| {' | '.join(str(x) for x in key)} | {_said(figure, real['real'])} "

@@ -2,7 +2,7 @@
 
     python -m research.published                      every claim, as a table
     python -m research.published V06 V23              some of them
-    python -m research.published --write docs/simulator-published.md
+    python -m research.published --write              and keep the rows in research/data
 
 Each row puts a published number beside the simulated one; the distance is
 simulated less published. Nothing is tuned to come nearer: see `research/published`.
@@ -11,11 +11,10 @@ simulated less published. Nothing is tuned to come nearer: see `research/publish
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
-from pathlib import Path
 
+from research import results
 from research.published.claims import SOURCES, Claim
 from research.published.counters import REAL
 from research.published.every_claim import claims
@@ -65,18 +64,13 @@ EXACT = {
 }
 """What is exact or derived: the claim, the file and the test that holds it."""
 
-HEAD = """\
-# Published results, run again
+TABLE = "published"
+"""Of research/data: every row of every claim."""
 
-This page compares what publications measured or said about these schedulers with what the models
-do. Written by `python -m research.published`, unedited: policies are their presets, nothing is
-tuned to come closer, and settings or costs that a claim needs are named. `distance` is simulated
-minus published, in the unit of the row; where the publication has only words, it says whether the
-model does as they say. Sources marked approximate are quoted from memory of the paper.
 
-A policy model has no caches, no pipelines and no kernel of its own: CPU time is what the program
-asks for unless a cost is charged. Each claim says what that leaves out.
-"""
+def rows(claim: Claim) -> results.Rows:
+    """The rows of a claim as they are kept."""
+    return [{"claim": claim.ids, **row} for row in results.parse(table(claim))]
 
 
 def table(claim: Claim) -> list[str]:
@@ -95,38 +89,28 @@ def section(claim: Claim, rows: list[str]) -> list[str]:
     return [*lines, ""]
 
 
-def exact() -> list[str]:
-    """The table of what is exact."""
-    lines = ["## Exact or derived: held by tests", ""]
-    lines += ["| | claim | test |", "|---|---|---|"]
-    lines += [f"| {k} | {what} | `{test}` in `{path}` |" for k, (what, path, test) in EXACT.items()]
-    return [*lines, ""]
-
-
 def main() -> int:
     """Run, print, and write the page if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ids", nargs="*", help="claims, as in V06 (default: all)")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the page there")
+    parser.add_argument("--write", action="store_true", help="keep the rows")
     args = parser.parse_args()
     known = [*claims(), REAL, LOOP]
     unknown = set(args.ids) - {c.ids for c in known}
     if unknown or (args.ids and args.write):
         names = ", ".join(c.ids for c in known)
-        print(f"known are {names}; the page needs all of them", file=sys.stderr)
+        print(f"known are {names}; --write needs all of them", file=sys.stderr)
         return 2
-    page = [HEAD, *exact(), "## Reported with the distance found", ""]
+    kept: results.Rows = []
     for claim in known:
         if args.ids and claim.ids not in args.ids:
             continue
         begin = time.process_time()
         lines = section(claim, table(claim))
-        page += lines
+        kept += [{"claim": claim.ids, **row} for row in results.parse(lines)]
         print("\n".join(lines), f"({time.process_time() - begin:.1f} CPU s)\n", flush=True)
     if args.write:
-        args.write.write_text("\n".join(page).rstrip() + "\n")
-        wrap = Path(__file__).parents[2] / "docs" / "wrap.py"
-        subprocess.run([sys.executable, wrap, args.write], check=True)
+        results.keep(TABLE, kept)
     return 0
 
 

@@ -72,14 +72,3 @@ def test_rows_of_other_cells_are_kept(rows: pl.DataFrame, tmp_path: Path) -> Non
     again = closeness.merged(both, rows.with_columns(replay=pl.lit(0.0)))
     assert again.filter(cell="make")["replay"].unique().to_list() == [0.0]
     assert again.height == both.height
-
-
-def test_tables_go_between_their_marks(rows: pl.DataFrame, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"Before.\n\n{closeness.BEGIN}\nold\n{closeness.END}\n\nAfter.\n")
-    closeness.put_into(page, rows)
-    text = page.read_text()
-    assert text.startswith("Before.\n\n")
-    assert text.endswith("\n\nAfter.\n")
-    assert "old" not in text
-    assert "| one | 1 |" in text

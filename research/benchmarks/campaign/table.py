@@ -1,4 +1,4 @@
-"""The table of the campaign of `whatif`: its file, what it comes to, and its page."""
+"""The table of the campaign of `whatif`: its file, and what it comes to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from research.lab import closeness
-from research.lab.marks import between
 
 NULL_MODEL = "rr"
 """A policy that knows nothing of the kernel: what it predicts is no better than a guess."""
@@ -141,23 +140,20 @@ def _ms(ns: int | None) -> str:
 
 
 KEPT = Path(__file__).parent
-"""Where the tables of the page are kept: of the first campaign (`cells.csv`), of the second
+"""Where the rows are kept: of the first campaign (`cells.csv`), of the second
 (`again.csv`), and of replays of the recordings of the second (`fidelity.parquet`)."""
 
-_MARK = "<!-- {} of research/benchmarks/campaign.py: {} -->"
 
-
-def put_into(page: Path) -> None:
-    """The kept tables, between their marks on the page."""
+def kept_tables() -> dict[str, list[str]]:
+    """The kept tables, as Markdown."""
     first, again = read(KEPT / "cells.csv"), read(KEPT / "again.csv")
-    replayed = closeness.read(KEPT / "fidelity.parquet")
-    tables = {
-        "again": [summary(again), by_workload(again)],
-        "fidelity": closeness.tables(replayed, "workload"),
-        "cells": [summary(first), by_workload(first), every_cell(first)],
+    inside, apart = closeness.tables(closeness.read(KEPT / "fidelity.parquet"), "workload")
+    return {
+        "campaign": summary(first),
+        "campaign-workloads": by_workload(first),
+        "campaign-cells": every_cell(first),
+        "campaign-again": summary(again),
+        "campaign-again-workloads": by_workload(again),
+        "campaign-fidelity": inside,
+        "campaign-fidelity-distances": apart,
     }
-    text = page.read_text()
-    for name, parts in tables.items():
-        lines = [line for part in parts for line in ("", *part)]
-        text = between(text, _MARK.format("tables", name), _MARK.format("end", name), lines)
-    page.write_text(text)

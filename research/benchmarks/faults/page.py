@@ -1,12 +1,14 @@
-"""The campaign's results as a page of tables."""
+"""The campaign's results as tables."""
 
 from __future__ import annotations
 
 import subprocess
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 from faults.words import length
+from research import results
 
 Result = dict[str, Any]
 
@@ -111,116 +113,24 @@ def common_failures(results: list[Result]) -> str:
     return table(("damage", "wrong figures (inputs)"), rows) if rows else "None."
 
 
-_LABORATORY = """
-## Other kernels, architectures and settings
-
-The same damage, drawn once for each of the other {captures} recordings of `fixtures/lab` whose
-truth is known: Linux 5.10 to 7.2, x86_64, arm64, ppc64el and riscv64, 1 to 8 CPUs, all modes
-of preemption, NUMA, SMT, hot-plug, quotas, a flight recorder. Clocks that differ and CPUs that go
-offline need two CPUs; what a flight recorder's ring overwrote is not in the kernel's counts.
-"""
-
-_INTRO = """\
-# Damaged captures: what is still right
-
-Captures whose truth is known are damaged in {kinds} ways, and everything that schedscope gives as
-*measured* is compared with the truth. `python research/benchmarks/faults.py` makes this page. The
-numbers are of {date}, commit {commit}, {host}, with
-
-    {command}
-
-{captures}
-
-**The truth** is taken from the undamaged records by a separate state machine
-(`research/benchmarks/faults/truth.py`), for the longest stretch of each capture in which nothing is
-missing.
-
-**Wrong, given as measured** is the sum of
-
-* wrong waits: rows of `waits` with `censored` = `none` that no true wait equals: same thread, same
-  instant of running and same length, within 1 us each;
-* wrong lower bounds: right-censored rows of `waits` that are longer than the thread then waited
-  (where clocks were moved, than it ever waited);
-* inputs with wrong states: a known state (running, runnable, sleeping, ...) at an instant at which
-  the thread was in another one. The table shows the share of the threads' time. Where clocks were
-  moved, only running time is compared, on the clock of its CPU;
-* wrong figures: totals, maxima, quantiles and counts of latency, starvation, work conservation,
-  off CPU, migrations, queue depth, efficiency, run lengths and wakers. A figure is right within
-  0.1 % of that of the undamaged capture. It is *bounded* if the headline says that more is missing
-  and a part of the truth can give this figure, *flagged* if `schedscope check` warns of something
-  new, or of more cases. Otherwise it is wrong;
-* crashes: neither an answer nor a one-sentence error.
-
-**Within the stated doubt of clocks** are times that are off by no more than `schedscope check` says
-of that very input that clocks may differ unnoticed ("clocks that differ by up to 13.0 us, or by
-more for up to 799 ms, would not show"); a sum may be off by the first for each wait in it, a count
-by the sleeps that are shorter. More than that is excused only in the last stretch of the second
-length, and only if no clock was off by more before it.
-
-*Unmarked* means that nothing shows the damage: sub-buffers have no mark, and the kernel's counts
-are made to agree with what is left, which no recorder of schedscope does. It stands for formats
-that count nothing, such as text.
-
-The goal is 0, with as much as possible still measured and known. What remains above 0 comes from
-damage that leaves no trace in the file, or too little:
-
-* a hole that is neither marked nor counted, with the same thread running at both ends, so that the
-  switches around it match; or, of a CPU that goes idle too often for a few of its switches to tell
-  (rule *Leaking* of the trace model), two switches dropped together;
-* a CPU that falls silent and is handed no thread until the end of the recording;
-* a bit flipped in a time stamp, a CPU number or a thread id, if the result is possible and the
-  file has no checksum, as `trace.dat` and captures of earlier collectors. Noticed, and the file
-  refused, are time stamps more than 1 ms out of the order of sub-buffers, thread ids and states
-  that no kernel writes, and switches away from another thread than the one that was running;
-* clocks that step or drift by more than that doubt, but in a stretch in which no thread is woken
-  across CPUs fast enough to show it;
-* two recordings of one kernel mixed, with their times shifted to match and all counts made to
-  agree, where one CPU's threads have little to do with the other's: `check` warns of missing
-  wakeups, but a few waits that begin in one and end in the other are given.
-
-`check` names the limits in its verdict: what counted lost events, if anything did; how far clocks
-may differ unnoticed; and for how long by more.
-"""
-
-
 def _commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
-def page(
-    results: list[Result],
-    laboratory: list[Result],
-    captures: list[str],
-    command: str,
-    date: str,
-    host: str,
-    peers: str,
-) -> str:
-    """The whole page; `laboratory`: results of the other captures."""
-    kinds = by_kind(results)
-    listed = "\n".join(f"* {line}" for line in captures)
-    intro = _INTRO.format(
-        commit=_commit(),
-        kinds=len(kinds),
-        date=date,
-        host=host,
-        command=command,
-        captures=listed,
-    )
-    parts = [
-        intro,
-        "## Every kind of damage\n",
-        by_damage(results),
-        "\n## Which figures were wrong\n",
-        common_failures(results),
-    ]
+def keep(
+    found: list[Result], laboratory: list[Result], peers: dict[str, str], date: str, host: str
+) -> list[Path]:
+    """Write the tables into research/data; `laboratory`: results of the other captures."""
+    tables = {"faults": by_damage(found), "faults-figures": common_failures(found)}
     if laboratory:
-        others = len({result["capture"] for result in laboratory})
-        parts += [_LABORATORY.format(captures=others), by_damage(laboratory)]
-    parts += [
-        "\n## What other tools say of the same inputs\n",
-        peers,
+        tables["faults-laboratory"] = by_damage(laboratory)
+    commit = _commit()
+    return [
+        results.keep(
+            name, results.parse(text.splitlines()), measured_on=date, commit=commit, machine=host
+        )
+        for name, text in {**tables, **peers}.items()
+        if text.startswith("|")
     ]
-    return "\n".join(parts).rstrip() + "\n"

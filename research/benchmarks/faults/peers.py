@@ -205,30 +205,22 @@ def _table(asks: dict[str, Ask], rows: list[list[str]]) -> str:
     return table(headings, rows)
 
 
-def section(cases: list[Case], numbers: int, seed: int, work: Path) -> str:
-    """The part of the page about other tools."""
-    parts = [
-        "Each tool is held against itself: a wait is wrong if the tool did not print it, of the "
-        "same switch, for the undamaged file. A warning counts if the undamaged file gets none. "
-        "The tools do not measure the same (trace-cmd: woken threads only, schedscope: preempted "
-        "ones, too), so compare whether they warned, and how wrong the longest wait is, rather "
-        "than the counts.\n"
-    ]
-    asked: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("trace-cmd", lambda: _trace_cmd_part(cases, numbers, seed, work)),
-        ("perf", lambda: _perf_part(numbers, seed, work)),
-    )
-    for name, part in asked:
+def tables(cases: list[Case], numbers: int, seed: int, work: Path) -> dict[str, str]:
+    """What other tools say of the same inputs: a table for each that is there and can be asked."""
+    asked: dict[str, Callable[[], str]] = {
+        "trace-cmd": lambda: _trace_cmd_part(cases, numbers, seed, work),
+        "perf": lambda: _perf_part(numbers, seed, work),
+    }
+    found = {}
+    for name, part in asked.items():
         if not numbers or not tool(name):
-            parts.append(f"{name} was not asked.\n")
+            print(f"{name} was not asked", file=sys.stderr)
             continue
         try:
-            parts.append(part())
+            found[f"faults-{name}"] = part()
         except NoReference as error:
-            parts.append(f"{name} is left out: {error}.\n")
             print(f"{name} is left out: {error}", file=sys.stderr)
-    parts.append("trace_processor was not installed where this page was made.")
-    return "\n".join(parts)
+    return found
 
 
 def _trace_cmd_part(cases: list[Case], numbers: int, seed: int, work: Path) -> str:
@@ -243,13 +235,7 @@ def _trace_cmd_part(cases: list[Case], numbers: int, seed: int, work: Path) -> s
     cache = work / "peers-cache"
     asks: dict[str, Ask] = {"trace-cmd": trace_cmd, "schedscope": lambda p: ours(p, cache)}
     rows = _rows(files, asks, whole, work / "peer.dat")
-    version = _version("trace-cmd", "--version")
-    named = " and ".join(f"`{case.name}`" for case in cases[:_CAPTURES])
-    return (
-        f"\n### {version} (`report -w`), on {named} as trace.dat\n\n"
-        f"{_table(asks, rows)}\n\n"
-        "What only a capture folder says (`capture.json`) is not in a trace.dat.\n"
-    )
+    return _table(asks, rows)
 
 
 def _perf_part(numbers: int, seed: int, work: Path) -> str:
@@ -263,13 +249,4 @@ def _perf_part(numbers: int, seed: int, work: Path) -> str:
     cache = work / "peers-cache"
     asks: dict[str, Ask] = {"perf": perf, "schedscope": lambda p: ours(p, cache)}
     rows = _rows(files, asks, {0: content}, work / "peer.data")
-    version = _version("perf", "--version")
-    return f"\n### {version} (`sched timehist`), on `{PERF_FILE.name}`\n\n{_table(asks, rows)}\n"
-
-
-def _version(name: str, option: str) -> str:
-    command = tool(name)
-    assert command
-    text, _ = _run((*command, option))
-    number = re.search(r"\d+\.\d[\w.]*", text)
-    return f"{name} {number[0] if number else ''}".strip()
+    return _table(asks, rows)

@@ -2,5 +2,5 @@
 
 `cases.toml` has them, `cases` reads it; `load.c` is what their threads do and `scene.sh` records
 one of them; `places` says where: on this host, or in a machine of the laboratory; `judge` says
-whether the finding is there, and `page` writes the table of docs/findings.md.
+whether the finding is there, and `page` keeps the table `findings`.
 """

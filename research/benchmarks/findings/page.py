@@ -1,4 +1,4 @@
-"""The table of docs/findings.md."""
+"""The table `findings` of research/data."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from findings.cases import Case
 from findings.places import ROOT, Recorded
+from research import results
 
-Results = Sequence[tuple[Recorded, str | None]]
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+Found = Sequence[tuple[Recorded, str | None]]
 _PLACES = {"host": "host", "plain": "machine", "isolated": "machine, isolcpus=1"}
 
 
-def table(results: Results) -> list[str]:
+def table(found: Found) -> list[str]:
     """A row for each case."""
     lines = [
         "| finding | load | found | what looks alike | found wrongly | where |",
         "|---|---|---|---|---|---|",
     ]
-    for case in dict.fromkeys(one.case for one, _ in results):
-        hits, rounds = _count(results, case, "fault")
-        wrong, others = _count(results, case, "alike")
+    for case in dict.fromkeys(one.case for one, _ in found):
+        hits, rounds = _count(found, case, "fault")
+        wrong, others = _count(found, case, "alike")
         lines.append(
             f"| {case.topic} | {case.fault.told} | {hits} of {rounds} | {case.alike.told}"
             f" | {wrong} of {others} | {_PLACES[case.where]} |"
@@ -33,19 +33,19 @@ def table(results: Results) -> list[str]:
     return lines
 
 
-def _count(results: Results, case: Case, kind: str) -> tuple[int, int]:
-    texts = [text for one, text in results if one.case == case and one.kind == kind]
+def _count(found: Found, case: Case, kind: str) -> tuple[int, int]:
+    texts = [text for one, text in found if one.case == case and one.kind == kind]
     judged = [text for text in texts if text != "?"]
     return sum(text is not None for text in judged), len(judged)
 
 
-def write(path: Path, results: Results, work: Path) -> None:
+def keep(found: Found, work: Path) -> Path:
     """Replace what was measured before."""
     releases = {}
-    for one, _ in results:
+    for one, _ in found:
         about = work / one.name / "capture.json"
         if about.exists():
-            place = "the machines" if one.case.where != "host" else "the host"
+            place = "machines" if one.case.where != "host" else "host"
             releases[place] = json.loads(about.read_text())["release"]
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
@@ -54,11 +54,11 @@ def write(path: Path, results: Results, work: Path) -> None:
         text=True,
         check=True,
     ).stdout.strip()
-    kernels = ", ".join(f"Linux {release} on {place}" for place, release in releases.items())
-    head = (
-        f"Measured {datetime.datetime.now(datetime.UTC).date()} at commit {commit}:"
-        f" {kernels}; 2 CPUs, {platform.machine()}."
+    kernels = "; ".join(f"{place}: Linux {release}" for place, release in releases.items())
+    return results.keep(
+        "findings",
+        results.parse(table(found)),
+        measured_on=f"{datetime.datetime.now(datetime.UTC).date()}",
+        commit=commit,
+        machine=f"{kernels}; 2 CPUs, {platform.machine()}",
     )
-    before, rest = path.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    path.write_text("\n".join([before + BEGIN, head, "", *table(results), END + after]))
