@@ -17,7 +17,7 @@ LOCKED = packaging/development.txt
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
 .PHONY: help build dev lock advisories test test-host test-all demo demo-live lint types clippy \
-  shellcheck rust-test fuzz lab check bench startup wheel man docs clean
+  shellcheck rust-test fuzz research lab check bench startup wheel man docs clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -29,11 +29,12 @@ help:
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make advisories known weaknesses and licences of dependencies; `make lock` pins these'
 	@echo 'make rust-test  cargo test of the engine, without Python'
-	@echo 'make lab        boot other kernels in an emulator and compare (see lab/README.md)'
+	@echo 'make research   types and tests of the experiments in research/'
+	@echo 'make lab        boot other kernels in an emulator and compare (see research/lab/README.md)'
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
 	@echo 'make man        dist/schedscope.1, the manual page'
-	@echo 'make docs       dist/api/, the Python reference'
+	@echo 'make docs       dist/api/, the Python reference and the list of columns'
 	@echo 'make clean      remove what the above made'
 
 # ------------------------------------------------------------------ set up
@@ -90,7 +91,7 @@ lint: $(VENV)/python.stamp
 
 types: $(VENV)/python.stamp
 	$(RUN) -m mypy
-	MYPYPATH=tests $(RUN) -m mypy benchmarks/*.py docs/*.py docs/pictures/*.py notebooks/*.py
+	MYPYPATH=tests $(RUN) -m mypy docs/*.py docs/pictures/*.py notebooks/*.py
 
 clippy:
 	cd native && cargo clippy -q --locked --workspace --all-targets -- -D warnings
@@ -119,19 +120,25 @@ fuzz:
 	cd native && cargo run -q --locked --profile quick -p schedscope-fuzz -- \
 		--findings ../fuzz-findings --seconds $${SCHEDSCOPE_FUZZ_SECONDS:-60}
 
+# The experiments' own checks. They run with `make test-all`, not with every change.
+research: build
+	$(RUN) -m mypy -p research.lab -p research.published -p research.results
+	MYPYPATH=tests $(RUN) -m mypy research/benchmarks/*.py
+	$(RUN) -m pytest -n 2 -m research tests/research $(PYTEST_ARGS)
+
 lab: build
-	$(RUN) -m lab --write docs/lab.md
+	$(RUN) -m research.lab --write
 
 startup: build
-	$(RUN) benchmarks/startup.py --check
+	$(RUN) research/benchmarks/startup.py --check
 
 bench: build
-	$(RUN) benchmarks/startup.py
-	$(RUN) benchmarks/decode.py
-	$(RUN) benchmarks/jobs.py
-	$(RUN) benchmarks/dtrace.py
-	$(RUN) benchmarks/latency_table.py
-	cargo run -q --release --locked --manifest-path benchmarks/parquet/Cargo.toml
+	$(RUN) research/benchmarks/startup.py
+	$(RUN) research/benchmarks/decode.py
+	$(RUN) research/benchmarks/jobs.py
+	$(RUN) research/benchmarks/dtrace.py
+	$(RUN) research/benchmarks/latency_table.py
+	cargo run -q --release --locked --manifest-path research/benchmarks/parquet/Cargo.toml
 
 # ------------------------------------------------------------------ show
 
@@ -182,6 +189,7 @@ man: build
 # From the docstrings; a warning, such as a link to nothing, is an error.
 docs: build
 	$(RUN) docs/build_api.py dist/api
+	$(RUN) docs/columns.py >dist/api/columns.md
 
 clean:
 	rm -rf $(VENV) build dist $(DEMO) native/target src/schedscope/*.so src/*.egg-info

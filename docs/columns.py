@@ -1,9 +1,8 @@
-"""Write docs/columns.md, the list of result columns: `python docs/columns.py`."""
+"""Print the list of result columns: `python docs/columns.py`; `make docs` keeps it in dist/api."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from schedscope.present.registry import Kind, Meaning, meanings
 
@@ -25,8 +24,6 @@ HEAD = """\
 Every column that an analysis or a command returns, from `src/schedscope/present/registry.py`: its
 name in frames, JSON and CSV, the heading above it in tables, the unit of its values, how a table
 shows it, and what it means. Columns `p50`, `p90`, ... are quantiles of what the `mean` measures.
-
-Written by `python docs/columns.py`.
 """
 
 
@@ -58,4 +55,4 @@ def _line(cells: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    Path(__file__).with_suffix(".md").write_text(page(), encoding="utf-8")
+    print(page(), end="")

@@ -2,7 +2,7 @@
 
 A service is a set of threads that answer a request together: those of one name, process, control
 group, unit or container. The same figures describe prediction and reality (`whatif`,
-`benchmarks/campaign.py`).
+`research/benchmarks/campaign.py`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ PARTS = 16
 OUTSIDE = {"cpu_time": 0.4, "waiting": 1.0, "wait_p99": 1.0}
 """How far recordings lie apart, as a standard deviation of logarithms, where all CPU time is that
 of others. Set on recordings of one workload beside others that took 70 to 84 % of it, and looked at
-on two other workloads (docs/simulator-fidelity.md)."""
+on two other workloads (research/notes/fidelity.md)."""
 
 UNKNOWN = math.log(2)
 """Of a 99th percentile if all waits are in one part."""

@@ -10,7 +10,7 @@ captures show this only roughly, the usual figure counts as `USUAL` further ones
 The replays of the recorded configuration are too small or too large by some factor. That error may
 or may not be there with the change as well, so the range reaches further by that factor, on that
 side only. Where the error makes the answer doubtful, the ranges of both figures of waiting reach
-further on both sides. In the campaign (docs/whatif-campaign.md) such replays were as often too
+further on both sides. In the campaign (research/notes/campaign.md) such replays were as often too
 small with a change as too large, and wrong in the tail where they were wrong in the sum.
 """
 
@@ -26,7 +26,7 @@ from schedscope.simulator.whatif_verdicts import BRIEF, RATE
 APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
-three times in two settings (docs/simulator-fidelity.md, the first set of captures)."""
+three times in two settings (research/notes/fidelity.md, the first set of captures)."""
 
 _APART = {**APART, RATE: APART["cpu_time"]}
 """Throughput was not measured, and is proportional to CPU time."""
@@ -39,7 +39,7 @@ ENOUGH = 3
 
 USUAL = 2
 """The number of captures for which the usual figure counts. Like everything here, it was set on the
-half of the campaign that may be tuned on (docs/simulator-fidelity.md)."""
+half of the campaign that may be tuned on (research/notes/fidelity.md)."""
 
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Student's t below which 95 % lie, for 1 to 9 degrees of freedom."""

@@ -3,8 +3,9 @@
 A test without a mark runs in `make test`: the same input gives the same result, whatever else
 the host does. `records` marks tests that record the host; `make test-host` runs them alone, one
 after the other. `release` marks what takes long or needs a browser, an emulator or the network;
-`make test-all` runs it too. A test that needs a recorder has the mark `records` by itself, and one
-that needs a browser the mark `release`.
+`make test-all` runs it too. `research` marks tests of the
+experiments in research/ (`make research`). A test that needs a recorder has the mark `records` by
+itself, and one that needs a browser the mark `release`.
 
 `@pytest.mark.needs("perf", "root")` skips by name where something is absent, and
 the run's last lines count what was not tested for want of what. With
@@ -84,6 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
     )
     config.addinivalue_line("markers", "records: records this host, so it runs alone")
+    config.addinivalue_line("markers", "research: about an experiment, not the product")
     config.addinivalue_line("markers", "release: takes long, or needs a browser or an emulator")
 
 

@@ -65,7 +65,7 @@ def test_what_is_missing_is_named_and_how_to_record_it(
 
 
 def ask(question: str, trace: Trace, whole: Trace) -> Any:
-    """The question as `benchmarks/frames.py` asks it, episodes found in the whole trace."""
+    """The question as `research/benchmarks/frames.py` asks it, episodes of the whole trace."""
     if question in ("episode_interference", "starvation_timeline"):
         episodes = ss.starvation(whole, threshold="1us")
         return getattr(ss, question)(trace, episodes)

@@ -1,4 +1,4 @@
-"""Kernels of other releases and architectures, booted and recorded: see lab/README.md."""
+"""Kernels of other releases and architectures, booted and recorded: see research/lab/README.md."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ import pytest
 from archives import unpack
 
 import schedscope as ss
+from research import results
+from research.lab import (
+    __main__ as lab,
+    commands,
+    guests,
+    packages,
+    page,
+)
+from research.lab.boots import ENDS_WITH_US, Cell, Run, earlier
+from research.lab.judges import Verdict, judge
 from schedscope import cli
 from schedscope.analysis._base.offline import offline
 from schedscope.present.headline import headline
@@ -27,17 +37,6 @@ from schedscope.simulator.outages import recorded_outages
 from schedscope.simulator.replay import replay
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from lab import (  # noqa: E402
-    __main__ as lab,
-    commands,
-    guests,
-    packages,
-    page,
-)
-from lab.boots import ENDS_WITH_US, Cell, Run, earlier  # noqa: E402
-from lab.judges import Verdict, judge  # noqa: E402
 
 FIXTURES = ROOT / "fixtures/lab"
 KEPT = sorted(FIXTURES.glob("*.tar.xz"))
@@ -76,7 +75,7 @@ def test_a_kept_recording_is_what_its_kernel_says(
     verdict = judge(unpacked)
     run = json.loads((unpacked / "run.json").read_text())
     assert verdict.events > 300
-    # Before Linux 5.18 each trace instance read a thread's state anew (docs/lab.md).
+    # Before Linux 5.18 each trace instance read a thread's state anew (research/notes/lab.md).
     assert verdict.differing <= ("5.10" in run["kernel"]), verdict.examples
     if "bpftrace" in run["options"]:  # it misses what is raised while its programs run
         assert verdict.missing <= verdict.events // 100, verdict.examples
@@ -87,7 +86,7 @@ def test_a_kept_recording_is_what_its_kernel_says(
     # The kernel does not count those of a thread that was preempted on its way to sleep.
     assert verdict.switch_ins <= 2, verdict.examples
     if run["counted"]:  # else time is the host's, and its load counts
-        # The CPUs take turns of 20 us: one of all others may lie inside each wait (docs/lab.md).
+        # The CPUs take turns of 20 us: one of all others may lie inside each wait (research/notes/lab.md).
         truth = (unpacked / "truth.tsv").read_text().splitlines()
         turns = 20_000 * (int(run["smp"].split(",")[0]) - 1)
         inside = turns * sum(int(row.split("\t")[6]) for row in truth)
@@ -414,35 +413,28 @@ def test_a_machine_that_hangs_is_booted_once_more(
     assert (run.failed, boots) == ("", [])
 
 
-def test_the_page_keeps_what_is_around_the_table(tmp_path: Path) -> None:
-    path = tmp_path / "lab.md"
-    kept = "| y | 6.1 | 1 | hogs 1 0 | 5 | 0 | +0% | 0% | 0, 0, 0 of 1 | sound | 2026-01-02 |"
-    path.write_text(f"before\n{page.BEGIN}\nold\n| x | 5.10 |\n{kept}\n{page.END}\nafter\n")
-    cell = Cell("x", "amd64-6.1", "hogs 1 0")
-    page.write(path, [(cell, Run("x", tmp_path, failed="no end within 1 s"), None)])
-    text = path.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "old" not in text
-    assert "| x |  | 2 | hogs 1 0 | failed: no end within 1 s |" in text
-    assert kept in text
-    assert "5.10" not in text, "the last run counts"
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} == {12}
+def test_the_table_keeps_the_rows_of_other_cells(tmp_path: Path) -> None:
+    x, y = (Cell(name, "amd64-6.1", "hogs 1 0") for name in "xy")
+    page.keep([(x, Run("x", tmp_path), Verdict()), (y, Run("y", tmp_path), Verdict())], tmp_path)
+    before = results.read(tmp_path / "lab-cells.csv")
+    failed = Run("x", tmp_path, failed="no end within 1 s")
+    path = page.keep([(x, failed, None)], tmp_path)
+    after = results.read(path)
+    assert [row["cell"] for row in after] == ["x", "y"]
+    assert after[0]["events"] == "failed: no end within 1 s"
+    assert after[0]["check"] == "", "the last run counts"
+    assert after[1] == before[1]
 
 
-def test_the_page_says_which_model_of_preemption_the_kernel_used(tmp_path: Path) -> None:
+def test_the_table_says_which_model_of_preemption_the_kernel_used(tmp_path: Path) -> None:
     """Not the one that it was asked for: a kernel may know it or not."""
-    path = tmp_path / "lab.md"
-    path.write_text(f"{page.BEGIN}\n{page.END}\n")
     (tmp_path / "lab.capture").mkdir()
     (tmp_path / "lab.capture/capture.json").write_text('{"preempt": "voluntary (dynamic)"}')
     (tmp_path / "console.log").write_text("LAB: up 6.12 x86_64, 2 CPUs, 4.20 s\n")
     cell = Cell("x", "amd64-6.12", "hogs 1 0", append="preempt=lazy", options="-t perf")
-    page.write(path, [(cell, Run("x", tmp_path), Verdict())])
-    row = path.read_text().splitlines()[4]
-    assert row.startswith("| x | 6.12 x86_64, preemption voluntary (dynamic) | 2 | hogs 1 0; ")
-    assert "; preempt=lazy; -t perf |" in row
+    (row,) = results.read(page.keep([(cell, Run("x", tmp_path), Verdict())], tmp_path))
+    assert row["kernel"] == "6.12 x86_64, preemption voluntary (dynamic)"
+    assert row["workload"] == "hogs 1 0; preempt=lazy; -t perf"
 
 
 def test_what_runs_beside_the_workload_is_in_the_recording(tmp_path: Path) -> None:
@@ -517,7 +509,7 @@ def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
     assert verdict.events > 500, verdict
     assert verdict.differing == 0, verdict.examples
     assert verdict.threads >= 16, verdict
-    # Those that are preempted on their way to sleep (docs/lab.md): two in one run of some ten.
+    # Those that are preempted on their way to sleep (research/notes/lab.md): two in one run of some ten.
     assert verdict.switch_ins <= 2, verdict.examples
 
 

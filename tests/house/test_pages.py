@@ -24,7 +24,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    ROOT / "lab/README.md",
+    *sorted(ROOT.glob("research/**/*.md")),
     ROOT / "notebooks/README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("fixtures/**/*.md")),
@@ -34,7 +34,7 @@ CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
 # Files that a reader makes on the way.
 HERS = ("before.txt", "mix.workload")
 FOLDERS = (
-    "analysis|benchmarks|collectors|docs|fixtures|lab|native|notebooks|packaging|parsers"
+    "analysis|collectors|docs|fixtures|native|notebooks|packaging|parsers|research"
     "|simulator|src|tests"
 )
 

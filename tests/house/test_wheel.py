@@ -20,12 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from research.lab.commands import MORE, questions
 from schedscope.parsers.schema import TABLES
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from lab.commands import MORE, questions  # noqa: E402
 
 LINKED = ("analysis", "collectors", "parsers", "simulator")
 

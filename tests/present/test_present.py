@@ -175,9 +175,10 @@ def test_one_heading_for_each_name() -> None:
         ), name
 
 
-def test_the_page_of_columns_is_what_the_registry_says() -> None:
-    """`python docs/columns.py` writes it."""
-    assert (FIXTURES.parent / "docs" / "columns.md").read_text() == columns.page()
+def test_the_list_of_columns_names_each_column_of_each_question_once() -> None:
+    """`python docs/columns.py` prints it."""
+    lines = [line for line in columns.page().splitlines() if "`" in line and "|" in line]
+    assert len(set(lines)) == len(lines) == len(meanings())
 
 
 def test_tables_are_made_in_one_room_only() -> None:

@@ -1,7 +1,7 @@
 """The fault campaign in small: damage of every kind, and nothing wrong given as measured.
 
-`python benchmarks/faults.py` runs the large one. A kind in FAILING gives something wrong today;
-its test fails when that is mended, so that the line goes.
+`python research/benchmarks/faults.py` runs the large one. A kind in FAILING gives something wrong
+today; its test fails when that is mended, so that the line goes.
 """
 
 from __future__ import annotations

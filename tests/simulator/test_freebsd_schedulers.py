@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from schedscope.simulator.published import freebsd
+from research.published import freebsd
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "freebsd-schedulers"
 

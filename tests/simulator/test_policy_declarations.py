@@ -17,9 +17,9 @@ from schedscope.simulator.workload import CLASSES
 POLICIES = ss.policies()["name"].to_list()
 # What no simulation has, and what asks for it.
 NOT_SIMULATED = {"queue_load_agreement": "queue lengths", "requests": "system calls"}
-# The one default, and experiments of others that were run on certain schedulers.
-EXEMPT = ("simulator/published/", "simulator/recorded_scheduler.py")
-"""Published experiments, and which kernels have which scheduler if they do not say."""
+# The one default.
+EXEMPT = "simulator/recorded_scheduler.py"
+"""Which kernels have which scheduler if they do not say."""
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from research.published.counters import counter_ratio, measured
+from research.published.one_cpu import nice_19_under_staircase, share_under_4bsd
+from research.published.saw_tooth import spread_ratio
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import hogs
 from schedscope.simulator.machine import Cpu, Machine
-from schedscope.simulator.published.counters import counter_ratio, measured
-from schedscope.simulator.published.one_cpu import nice_19_under_staircase, share_under_4bsd
-from schedscope.simulator.published.saw_tooth import spread_ratio
 from schedscope.simulator.run import simulate
 
 PAGES = Path(__file__).parents[2] / "docs" / "policies"

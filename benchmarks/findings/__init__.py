@@ -1,6 +1,0 @@
-"""Loads that must produce a finding, and loads that look alike and must not.
-
-`cases.toml` has them, `cases` reads it; `load.c` is what their threads do and `scene.sh` records
-one of them; `places` says where: on this host, or in a machine of the laboratory; `judge` says
-whether the finding is there, and `page` writes the table of docs/findings.md.
-"""
