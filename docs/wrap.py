@@ -86,7 +86,7 @@ def main() -> None:
     root = Path(__file__).parents[1]
     named = [Path(name) for name in sys.argv[1:]]
     pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("notebooks/*.md")]
-    pages += root.glob("research/**/*.md")
+    pages += [*root.glob("research/**/*.md"), *root.glob("*/README.md")]
     for path in named or [*pages, *root.glob("fixtures/*.md")]:
         text = path.read_text(encoding="utf-8")
         if (new := wrapped(text)) != text:

@@ -122,9 +122,14 @@ def figure(rows: Rows, column: str, path: Path) -> None:
 
     if column not in rows[0]:
         raise SystemExit(f"no column {column!r}; there are {', '.join(rows[0])}")
-    labels = [name for name in rows[0] if name not in ABOUT and name != column]
-    first = [name for name in labels if all(number(row[name]) is None for row in rows)] or labels
-    shown = [(" ".join(row[name] for name in first[:3]), number(row[column])) for row in rows]
+    names = [name for name in rows[0] if name not in ABOUT and name != column]
+    # The first columns that tell all rows apart.
+    labels: list[str] = []
+    for width in range(1, len(names) + 1):
+        labels = [" ".join(row[name] or "" for name in names[:width]) for row in rows]
+        if len(set(labels)) == len(rows):
+            break
+    shown = zip(labels, (number(row[column]) for row in rows), strict=True)
     known = [(label[:60], value) for label, value in shown if value is not None]
     drawn = Figure(figsize=(8, 1.2 + 0.22 * len(known)), layout="constrained")
     axes = drawn.subplots()

@@ -228,7 +228,7 @@ def _table(what: str, rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataF
                     raise UsageError(
                         f"{what} {i}: {column} {value!r}",
                         f"a value of {schema[column]}",
-                        "docs/simulator.md lists the columns and what they mean",
+                        "help(schedscope.workload) lists the columns and what they mean",
                     ) from error
         raise
 

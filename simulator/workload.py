@@ -2,7 +2,7 @@
 
 A workload is two tables. `threads` has one row per thread, its number being
 the row's; `steps` has the programs' steps, the steps of one program standing
-together and in order. Threads may share a program. docs/simulator.md describes
+together and in order. Threads may share a program. `schedscope.workload` describes
 both column by column; on disk they are `steps.parquet` and `workload.json` in a
 folder `NAME.workload/`.
 """
@@ -142,7 +142,7 @@ class Workload:
     """What it was read from: files made of it are as private as these."""
 
     def __post_init__(self) -> None:
-        """Refuse tables with other columns than docs/simulator.md lists.
+        """Refuse tables with other columns than `schedscope.workload` lists.
 
         Threads without a column `group` are in no group, those without `slice` have none, and
         those without `dl_runtime`, `dl_deadline` and `dl_period` no known reservation.
@@ -163,7 +163,7 @@ class Workload:
                 lacking = sorted(set(schema) - set(frame.schema))
                 raise UsageError(
                     f"table {name} with {found or 'no other columns'}, lacking {lacking}",
-                    "the columns and types of docs/simulator.md",
+                    "the columns and types that help(schedscope.workload) lists",
                     "make the frame with schedscope.simulator.workload.THREADS, STEPS, PIPES, "
                     "GROUPS or MOVES",
                 )
@@ -295,7 +295,8 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
         moves = _table(about, "moves", MOVES)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path}: {str(error)[:200]}", "the columns and values of docs/simulator.md"
+            f"{path}: {str(error)[:200]}",
+            "the columns and values that help(schedscope.workload) lists",
         ) from error
     machine, info = about.get("machine"), about.get("info") or {}
     if not isinstance(info, dict):

@@ -109,7 +109,7 @@ class Both:
         self.switches = []
         for got in (dtrace, ftrace):
             rows = tids(got, "switches").filter(window)
-            # The kernel may leave switches out of trace events (docs/formats/together.md).
+            # The kernel may leave switches out: research/notes/recorders-compared.md.
             for side in (dtrace, ftrace):
                 rows = rows.filter(~in_breaks(rows, side.tables["losses"]))
             self.switches.append(rows)

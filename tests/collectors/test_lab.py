@@ -86,7 +86,7 @@ def test_a_kept_recording_is_what_its_kernel_says(
     # The kernel does not count those of a thread that was preempted on its way to sleep.
     assert verdict.switch_ins <= 2, verdict.examples
     if run["counted"]:  # else time is the host's, and its load counts
-        # The CPUs take turns of 20 us: one of all others may lie inside each wait (research/notes/lab.md).
+        # The CPUs take turns of 20 us: one of all others may lie inside each wait.
         truth = (unpacked / "truth.tsv").read_text().splitlines()
         turns = 20_000 * (int(run["smp"].split(",")[0]) - 1)
         inside = turns * sum(int(row.split("\t")[6]) for row in truth)
@@ -509,7 +509,7 @@ def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
     assert verdict.events > 500, verdict
     assert verdict.differing == 0, verdict.examples
     assert verdict.threads >= 16, verdict
-    # Those that are preempted on their way to sleep (research/notes/lab.md): two in one run of some ten.
+    # Those that are preempted on their way to sleep: two in one run of some ten.
     assert verdict.switch_ins <= 2, verdict.examples
 
 

@@ -47,7 +47,8 @@ def failed(report: str) -> set[str]:
 
 # ---------------------------------------------------------------- real recordings
 
-# At times a kernel keeps switches of idle CPUs out of its trace events (docs/formats/together.md).
+# At times a kernel keeps switches of idle CPUs out of its trace events: see
+# research/notes/recorders-compared.md.
 # The self-test finds them; that is neither the recorder's fault nor the self-test's.
 # What it then lacks is missing from the counts and the busy time, too.
 KERNELS_OWN = {

@@ -14,7 +14,7 @@ from together import BPF, PROGRAMS, TRACES, compare, markdown, opened, record
 
 import schedscope as ss
 
-DOCS = Path(__file__).parents[2] / "docs" / "formats" / "together.md"
+DOCS = Path(__file__).parents[2] / "research" / "notes" / "recorders-compared.md"
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
+    *(ROOT / name / "README.md" for name in ("native", "src", "tests")),
     *sorted(ROOT.glob("research/**/*.md")),
     ROOT / "notebooks/README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
@@ -124,6 +125,34 @@ def test_lines_are_wrapped_and_examples_fenced(page: Path) -> None:
     assert wrap.wrapped(text) == text
     prompts = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     assert ">>> " not in prompts
+
+
+def words(path: Path) -> int:
+    """As `wc -w` counts them."""
+    return len(path.read_text(encoding="utf-8").split())
+
+
+def test_the_pages_have_at_most_60000_words() -> None:
+    """What is measured belongs into research/data; what explains it, into research/notes."""
+    pages = ROOT.glob("docs/**/*.md")
+    assert sum(map(words, pages)) <= 60_000
+
+
+EXPERIMENTS = sorted(
+    set(re.findall(r"\(\.\./docs/([\w-]+\.md)\)", (ROOT / "research/README.md").read_text()))
+)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_has_one_page_of_at_most_800_words(name: str) -> None:
+    """Those that the table of research/README.md lists."""
+    assert len(EXPERIMENTS) >= 9
+    assert words(ROOT / "docs" / name) <= 800
+
+
+def test_contributing_fits_one_screen() -> None:
+    lines = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 60
 
 
 def test_what_an_unreleased_version_does_is_one_screen_of_the_changelog() -> None:

@@ -1,4 +1,4 @@
-"""docs/tasks.md: every test that it names is there, and it has twenty tasks."""
+"""research/notes/tasks.md: every test that it names is there, and it has twenty tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "research/notes/tasks.md").read_text(encoding="utf-8")
 
 
 def test_the_tests_that_take_the_steps_are_there() -> None:

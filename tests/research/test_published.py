@@ -1,10 +1,9 @@
 """Published results that a policy model must reproduce (V01 to V34 of the design).
 
-The experiments are `research/published`; what they came to is
-the table `published` of research/data, which
-`test_the_table_is_what_the_program_says` holds to the program. The tests below say how near a model must be for its claim to
-stand at all. Nothing is tuned: presets as they are, except where a source names
-a setting.
+The experiments are `research/published`; what they came to is the table `published` of
+research/data, which `test_the_table_is_what_the_program_says` holds to the program. The tests below
+say how near a model must be for its claim to stand at all. Nothing is tuned: presets as they are,
+except where a source names a setting.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Every policy has a page under docs/policies that names its tunables and series."""
+"""Every policy has a page under docs/policies; its tunables are listed by the command."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
+from schedscope.cli import main
 from schedscope.simulator.policy import policies, series, tunables
 
 PAGES = Path(__file__).parents[2] / "docs" / "policies"
@@ -14,15 +16,26 @@ REFERENCES = {"fifo", "rr", "srtf", "ps"}
 
 
 @pytest.mark.parametrize(("name", "family"), policies().select("name", "family").rows())
-def test_the_page_lists_what_can_be_set_and_recorded(name: str, family: str) -> None:
-    """Name, tunables with their defaults, and series stand in the page of the family."""
+def test_the_page_of_the_family_names_the_policy_and_what_it_records(
+    name: str, family: str
+) -> None:
     page = (PAGES / f"{'references' if family in REFERENCES else family}.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("| `")]
-    for row in tunables(name).iter_rows(named=True):
-        own = [line for line in lines if line.startswith(f"| `{row['name']}` |")]
-        assert any(f"`{row['default']}`" in line for line in own), row["name"]
+    assert f"`{name}`" in page or name == family
     for row in series(name).iter_rows(named=True):
         assert f"| `{row['name']}` |" in page, row["name"]
+
+
+def test_the_command_lists_every_tunable_with_its_default(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["simulate", "--policies"]) == 0
+    listed = re.split(r"^(?=\S)", capsys.readouterr().out, flags=re.MULTILINE)
+    parts = {part.partition(":")[0]: part for part in listed if part}
+    for name in policies()["name"]:
+        for row in tunables(name).iter_rows(named=True):
+            (line,) = re.findall(rf"^    --set {row['name']}=.*$", parts[name], re.MULTILINE)
+            assert re.match(rf"    --set {row['name']}={re.escape(row['default'])} ", line)
+            assert row["doc"] in line
 
 
 def test_the_page_lists_all_that_a_policy_in_python_can_ask() -> None:

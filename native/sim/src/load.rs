@@ -128,7 +128,7 @@ impl Numbers {
                     value.map_or("missing".to_string(), |v| v.to_string())
                 ),
                 "a value in the column's range",
-                "docs/simulator.md lists what each step needs",
+                "help(schedscope.workload) lists what each step needs",
             )
         })
     }

@@ -432,7 +432,7 @@ impl Workload {
             Err(Error::usage(
                 format!("move {i} between groups {found}"),
                 expected,
-                "docs/simulator.md lists what moves have",
+                "help(schedscope.workload) lists what moves have",
             ))
         };
         for (i, one) in self.moves.iter().enumerate() {
@@ -459,7 +459,7 @@ impl Workload {
                 Err(Error::usage(
                     format!("group {:?} has {found}", spec.name),
                     expected,
-                    "docs/simulator.md lists what groups have",
+                    "help(schedscope.workload) lists what groups have",
                 ))
             };
             if spec.parent.is_some_and(|p| p as usize >= g) {

@@ -1,9 +1,9 @@
 """Every column that an analysis returns: its heading, how it is shown, its unit, what it means.
 
 This is the only place that says so: tables in a terminal, in the report and in notebooks are made
-from these declarations, and so is the list that `docs/columns.py` prints. A name means the same in every
-answer and has one heading. The exceptions are a few names that depend on the question, above all
-`n`, which counts whatever the rows are about; their meanings are under `question.name`.
+from these declarations, and so is the list that `docs/columns.py` prints. A name means the same in
+every answer and has one heading. The exceptions are a few names that depend on the question, above
+all `n`, which counts whatever the rows are about; their meanings are under `question.name`.
 
 Columns named `p50`, `p99.9`, ... are quantiles. They are shown like the `mean` beside them.
 """

@@ -598,7 +598,7 @@ impl Reconstructor {
         }
     }
 
-    /// Rule Nobody ends it: a recorder says when recording ended, which it does not do without being
+    /// Rule An end without events: a recorder says when recording ended, which it does not do without being
     /// seen on some CPU; the last event of all was at `last`.
     pub fn recorded_until(&mut self, last: i64, end: i64) {
         if end.saturating_sub(last) <= UNSEEN_END {

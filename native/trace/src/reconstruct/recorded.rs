@@ -3,6 +3,27 @@
 //! A recorder's filter leaves out every switch that none of the chosen threads takes part in.
 //! What it leaves in shows that: chains break only at other threads, and no switch is between two
 //! of those.
+//!
+//! * no CPU switches between two threads of the kernel, idle ones included (known by name, as
+//!   `kworker/...`, where the source does not say);
+//! * and chains break, twice or more and at one in eight of the switches to threads that may be
+//!   left out; or there are 100 switches over at least 5 s, or over at least 1 s without any
+//!   thread of the kernel; or chains break at every second switch, eight times or more, or at each
+//!   but the first of a CPU, four times or more; or the source itself says that it was filtered.
+//!
+//! If one thread takes part in each of 20 switches or more, coming as often as it leaves, and a
+//! chain breaks, all others may be left out. Otherwise, those that may be left out are the idle
+//! ones, those of the kernel, and those that were not seen to leave eight times as often as their
+//! chain broke. If each switch is of at least one other thread (but for one in eight of those
+//! breaks), every thread that switches with one of them was *recorded*. Where this does not hold
+//! although threads of the kernel are missing for so long, or chains break at every second switch,
+//! no thread was recorded whole.
+//!
+//! A filter by state (`prev_state == 1`, say) leaves out some switches of every thread. If nobody
+//! left a CPU to sleep, or nobody left it able to run, and chains break eight times and at one in
+//! eight switches or more, no thread was recorded whole. Nor was one if chains break so often,
+//! threads of the kernel switch with each other, and no switch has an idle thread. Filters by
+//! other properties break chains like lost switches.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -1,5 +1,16 @@
 //! What is missing although the source does not say so: rules Unreported and Leaking of
 //! docs/trace-model.md.
+//!
+//! The habit is established, on the whole recording, by a thread that left unseen three times or
+//! more and more than eight times as often as seen, if one switch each explains at least seven in
+//! eight of those breaks (idle threads count as one, with more than three). It then also covers
+//! threads never seen to leave of which every break is explained, unless chains broke at others,
+//! too. It is no habit if threads also ran unseen where no chain broke, more than once in eight
+//! such breaks.
+//!
+//! A CPU is leaking if it has six broken chains or more, with at most 50 of its switches from each
+//! to the next, and three threads or more that were believed to run there (not counting those that
+//! left unseen three times or more and hardly ever seen).
 
 use std::sync::Arc;
 

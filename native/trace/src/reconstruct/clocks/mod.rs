@@ -6,6 +6,43 @@
 //! break the order too, but no offset mends what they break.
 //!
 //! See docs/trace-model.md, section Clocks.
+//!
+//! **A constant offset.** A CPU's clock is taken to be off by a constant only if an offset repairs
+//! at least three breaks, and more than there are broken chains of switches (up to 15 of them; of
+//! more, a quarter as many), and, with those of other CPUs, leaves none. Not counted are chains
+//! that break at a thread which left that CPU unseen more than three times, and eight times as
+//! often as seen (rule Unreported), and breaks of a thread that went to rest more than three
+//! times, and eight times as often as it was woken: its wakeups are not recorded. Where there is
+//! such a thread, one break in a thousand may be left. A second `waking` of a waiting thread is no
+//! break if its next switch shows that its switch-in was not recorded.
+//!
+//! **A clock that steps or drifts.** If offsets repair at least three quarters of the breaks but
+//! not all, or an offset for each eighth of the trace, or a rate, repairs all of three to five
+//! breaks or at least half of six and more, `ahead` is null, nothing is moved, no wait is measured
+//! (censored at 0), and a thread of which two clocks timed events is `unknown` from its last one
+//! to the end of the window.
+//!
+//! **Another recording.** A CPU whose events are of another recording breaks the order, too. Of
+//! the threads that other CPUs wake for it, we count those that run there next, and those that get
+//! another `waking` instead, which happens only if the thread ran and slept meanwhile. Not counted
+//! is a thread that is already running there, or that may have run there between two switches that
+//! do not match; or, of a CPU that runs four or more of those it is handed, before its first
+//! switch or after its last one. If there are at least four of the latter and more than of the
+//! former, and the CPU switches at all, `ahead` is null, `breaks` and `breaks_left` are their
+//! number, and no wait is measured.
+//!
+//! **Late events.** If no offset repairs the order, clocks differ in another way, or events are
+//! missing. A missing event never comes, while one that a wrong clock timed comes too late:
+//!
+//! * a thread is switched in on a CPU while it runs on another, whose switch-out comes afterwards;
+//! * one is woken a second time while it waits, and its run between the two comes afterwards;
+//! * one's `wakeup` follows its switch-in;
+//! * one runs without a wakeup and is woken by another CPU during that very run, if this is more
+//!   frequent than in runs that a wakeup began (one-sided binomial test, p <= 0.001).
+//!
+//! Two such events, and more of them than broken chains, are taken for clocks that differ: `ahead`
+//! is null, and `breaks` and `breaks_left` are their number. If several CPUs are involved, those
+//! whose exclusion leaves no such pair are listed, the one with the most first.
 
 mod handed;
 mod late;
