@@ -119,7 +119,7 @@ def view(folder: Path) -> None:
     """The viewer with the longest wait selected, found by its thread's name."""
     capture = FIXTURES / "linux-ftrace-mixed.capture"
     command = [sys.executable, "-m", "schedscope", "view", str(capture), "--no-browser"]
-    canvas = "document.querySelector('canvas')"
+    canvas = "document.querySelector('.sst-picture canvas')"
     with (
         subprocess.Popen(
             [*command, "--cache", str(folder)], stdout=subprocess.PIPE, text=True

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs("chromium")
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,9 @@ def show(browser: Any, path: Path, text: str) -> None:
     """Load a page and wait until its timeline is drawn."""
     path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{text}', encoding="utf-8")
     browser.open(path.as_uri())
-    browser.wait("document.querySelector('canvas')?.timeline")
+    browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
     settled(browser)
-    browser.run("document.querySelector('canvas').focus()")
+    browser.run("document.querySelector('.sst-picture canvas').focus()")
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_the_widget_works_in_a_tree_of_its_own(
     """Marimo puts each output into a shadow tree, which the page's own queries do not reach."""
     pytest.importorskip("anywidget")
     widget = ss.timeline(trace)
-    canvas = "document.querySelector('p')?.shadowRoot?.querySelector('canvas')?.timeline"
+    canvas = "document.querySelector('p')?.shadowRoot?.querySelector('.sst-picture canvas')?.timeline"
     with kernel(widget) as url:
         path = tmp_path / "shadow.html"
         path.write_text(
