@@ -114,4 +114,5 @@ def test_a_load_spike_ends_in_a_command_that_sees_its_reason(
     (capture,) = open_to_all.glob("x.ring/*.capture")
     first = ss.findings(ss.open(capture, cache=tmp_path / "cache")).row(0, named=True)
     assert first["topic"] == "trigger"
-    assert reason.split(": ", 1)[1] in first["text"]
+    tid = reason.split("thread ", 1)[1].split()[0]
+    assert f"({tid}) waited" in first["text"]

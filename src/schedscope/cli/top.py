@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval",
         type=_seconds,
         metavar="TIME",
-        help="time between two tables: seconds, or with a unit (default: 1s; 30s with --metrics)",
+        help="time between two tables: seconds, or with a unit (default: 1s; 5s with --metrics)",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end after one table")
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> Answer | int:
 
         sys.stdout.write(grafana())
         return 0
-    args.interval = args.interval or (30 if args.metrics else 1)
+    args.interval = args.interval or (5 if args.metrics else 1)
     _check(args)
     if args.metrics:
         return _serve(args)

@@ -25,10 +25,12 @@ from schedscope.present.registry import meaning
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
-ROWS = 50
+ROWS = 20
 """A table in a notebook has at most so many rows."""
 
 _HIDDEN = {"utid", "coverage"}
+_ONLY = {"check": ("level", "check", "text")}
+"""Of these questions other columns are not of one unit."""
 _STYLE = """<style>
 .schedscope-answer { font-size: 13px; line-height: 1.4; max-width: 100%; }
 .schedscope-answer p { margin: .2em 0; }
@@ -159,7 +161,7 @@ def columns(frame: pl.DataFrame, source: Source) -> list[Column]:
     origin = source.trace.origin if source.trace is not None else 0
     names = [
         name
-        for name in frame.columns
+        for name in _ONLY.get(source.question, frame.columns)
         if not name.endswith("_high") and not (name in _HIDDEN and len(frame.columns) > 3)
     ]
     types = {column.name: column for column in conventional(frame, origin=origin)}
