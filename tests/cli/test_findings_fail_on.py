@@ -1,4 +1,4 @@
-"""`findings --fail-on`: the exit code that stops a CI job, apart from a failure of the tool's own."""
+"""`findings --fail-on`: the exit code that stops a CI job, apart from a failure to read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ STARVED = str(FIXTURES / "linux-ftrace-starved.capture")  # its worst finding is
 QUIET = str(FIXTURES / "linux-ftrace-placement.capture")
 
 
-@pytest.mark.parametrize(
-    ("level", "code"), [("violated", 0), ("warning", 3), ("note", 3)]
-)
+@pytest.mark.parametrize(("level", "code"), [("violated", 0), ("warning", 3), ("note", 3)])
 def test_a_finding_of_the_level_or_worse_exits_with_3(
     level: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,7 @@ def fired(cwd: Path, command: str, *, user: str = "", limit: str = "", more: str
 
 def test_the_command_gets_the_snapshot_and_the_reason_as_they_are(tmp_path: Path) -> None:
     said = fired(tmp_path, 'printf "%s|%s|%s" "$SNAPSHOT" "$REASON" "$TRIGGER"')
-    assert said == "/tmp/it's.capture|a wait longer than 50ms: \"$(x)\"|wait"
+    assert said == '/tmp/it\'s.capture|a wait longer than 50ms: "$(x)"|wait'
 
 
 def test_the_command_sees_nothing_else_of_the_recorders_environment(tmp_path: Path) -> None:

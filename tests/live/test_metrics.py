@@ -1,4 +1,4 @@
-"""`top --metrics`: what a Prometheus reads is what the tables say, and the board asks for no more."""
+"""`top --metrics`: what a Prometheus reads is what the tables say."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def read(metrics: Metrics) -> dict[str, float]:
     registry.register(metrics)
     text = generate_latest(registry).decode()
     return {
-        sample.name + "".join(
+        sample.name
+        + "".join(
             f" {value}" for _, value in sorted(sample.labels.items(), reverse=True)
         ): sample.value
         for family in text_string_to_metric_families(text)

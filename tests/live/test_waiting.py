@@ -16,6 +16,7 @@ from schedscope.cli import top
 from schedscope.live.silence import Silence, told
 from schedscope.live.waiting import Waiting, busy_and_unknown, lost
 
+
 def row(frame: pl.DataFrame, **key: Any) -> dict[str, Any]:
     return frame.filter(**key).row(0, named=True)
 

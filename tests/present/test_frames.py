@@ -99,7 +99,9 @@ def test_marimo_gets_the_same(trace: ss.Trace) -> None:
 
 
 def test_names_of_threads_are_text_in_a_card(trace: ss.Trace) -> None:
-    hostile = pl.DataFrame(ss.findings(trace)).with_columns(text=pl.lit("<script>\x1b[31m</script>"))
+    hostile = pl.DataFrame(ss.findings(trace)).with_columns(
+        text=pl.lit("<script>\x1b[31m</script>")
+    )
     from schedscope.timelines.cards import cards
 
     text = cards(hostile, trace)

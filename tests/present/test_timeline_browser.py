@@ -259,7 +259,9 @@ def test_the_widget_works_in_a_tree_of_its_own(
     """Marimo puts each output into a shadow tree, which the page's own queries do not reach."""
     pytest.importorskip("anywidget")
     widget = ss.timeline(trace)
-    canvas = "document.querySelector('p')?.shadowRoot?.querySelector('.sst-picture canvas')?.timeline"
+    canvas = (
+        "document.querySelector('p')?.shadowRoot?.querySelector('.sst-picture canvas')?.timeline"
+    )
     with kernel(widget) as url:
         path = tmp_path / "shadow.html"
         path.write_text(
@@ -313,9 +315,7 @@ def test_the_strip_shows_the_whole_trace_and_leads_to_a_part(page: Any) -> None:
     before = state(page)
     row = f"{strip}.getContext('2d').getImageData({before['left']}, 25, 600, 1).data"
     page.wait(f"new Set(new Uint32Array({row}.buffer)).size > 1")  # busy and idle times
-    left, top, width = page.run(
-        f"(r => [r.left, r.top, r.width])({strip}.getBoundingClientRect())"
-    )
+    left, top, width = page.run(f"(r => [r.left, r.top, r.width])({strip}.getBoundingClientRect())")
     begin = left + before["left"]
     x = [begin + (width - before["left"]) * part for part in (0.25, 0.5)]
     pressed = {"button": "left", "buttons": 1, "clickCount": 1}

@@ -115,9 +115,7 @@ class Metrics:
         for name, total, count, *within in lengths.iter_rows():
             service = self._service(name)
             service.wait_sum += total
-            service.counts = [
-                a + b for a, b in zip(service.counts, [*within, count], strict=True)
-            ]
+            service.counts = [a + b for a, b in zip(service.counts, [*within, count], strict=True)]
 
     def _throttle(self, interval: Interval) -> None:
         """The kernel's own count, of groups that were there at the interval before, too."""
