@@ -41,10 +41,8 @@ def __getattr__(name: str) -> object:
     if home == __name__:  # a module of ours, not a name in one
         return import_module(f"{home}.{name}")
     value: object = getattr(import_module(home), name)
-    if home.startswith(_QUESTIONS) and callable(value):
-        from schedscope.present.frames import showing
-
-        value = showing(value)
+    if home.startswith(_QUESTIONS):
+        value = import_module("schedscope.notebook_frames").showing(value)
     globals()[name] = value
     return value
 

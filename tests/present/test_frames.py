@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import schedscope as ss
-from schedscope.present.frames import ROWS, AnswerFrame
+from schedscope.notebook_frames import ROWS, AnswerFrame
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

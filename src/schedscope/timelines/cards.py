@@ -10,7 +10,7 @@ import polars as pl
 
 from schedscope import units
 from schedscope.errors import MissingExtraError
-from schedscope.present.frames import about
+from schedscope.present.html_table import html_headline
 from schedscope.timelines.places import places
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def cards(found: pl.DataFrame, trace: Trace | None, *, buttons: bool = False) ->
         for row, view in zip(found.iter_rows(named=True), views, strict=True)
     ]
     nothing = "<p>No findings: nothing that is checked takes 1 % of the CPUs' time.</p>"
-    return f"<div class=schedscope-cards>{_STYLE}{about(trace)}{''.join(items) or nothing}</div>"
+    return f"<div class=schedscope-cards>{_STYLE}{html_headline(trace)}{''.join(items) or nothing}</div>"
 
 
 def _card(row: dict[str, Any], view: str, name: str, buttons: bool) -> str:

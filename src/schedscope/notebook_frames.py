@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from html import escape
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
 from schedscope import units
-from schedscope.present import headline
 from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import Column, choose, conventional
-from schedscope.present.html_table import html_table
+from schedscope.present.html_table import html_headline, html_table
 from schedscope.present.registry import meaning
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ for _name in ("filter", "head", "limit", "slice", "sort", "tail"):
 
 
 def showing(question: Question) -> Question:
-    """The question, with an answer that shows itself."""
+    """The question, with an answer that shows itself; what is no question as it is."""
+    if not isfunction(question):
+        return question
 
     @wraps(question)
     def asked(*args: Any, **options: Any) -> Any:
@@ -144,16 +146,10 @@ def shown(frame: pl.DataFrame, source: Source) -> str:
     if ">= " in table.replace("&gt;", ">"):
         notes.append(">= marks a lower bound: not all of it is recorded")
     return (
-        f"<div class=schedscope-answer>{_STYLE}{about(source.trace)}{table}"
+        f"<div class=schedscope-answer>{_STYLE}{html_headline(source.trace)}{table}"
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "</div>"
     )
-
-
-def about(trace: Trace | None) -> str:
-    """The two lines above every answer."""
-    lines = [] if trace is None else headline.headline(trace)
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def columns(frame: pl.DataFrame, source: Source) -> list[Column]:
