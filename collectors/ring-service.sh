@@ -70,6 +70,7 @@ ring_service() {
     ring_words=
     ring_unit_words --ring "$ring" -o "$output" --pause "$ring_pause"
     [ -z "$keep" ] || ring_unit_words --keep "$keep"
+    [ -z "$then_command" ] || ring_unit_words --then "$then_command"
     [ -z "$min_free" ] || ring_unit_words --min-free "$min_free"
     [ -z "$buffer_kb" ] || ring_unit_words -b "$buffer_kb"
     [ -z "$recorder_extras" ] || ring_unit_words --with "$(echo "$recorder_extras" | tr ' ' ',')"
@@ -100,7 +101,7 @@ Restart=on-failure
 RestartSec=10
 UMask=0077
 NoNewPrivileges=yes
-PrivateNetwork=yes
+$([ -n "$then_command" ] || echo PrivateNetwork=yes)
 
 [Install]
 WantedBy=multi-user.target

@@ -48,6 +48,7 @@ ring_options() {
     if [ -n "$keep" ]; then
         keep_kb=$(size_kb "$keep") && [ "$keep_kb" -gt 0 ] || die "--keep $keep is not a size; try --keep 2G"
     fi
+    [ -z "$then_command" ] || [ -n "$service" ] || have timeout || die "--then needs the tool timeout; install coreutils or busybox"
     case $recorder in
     '' | ftrace) recorder=ftrace ;;
     *) die "$recorder cannot record into a ring; only ftrace can: leave out -t $recorder" ;;
@@ -264,6 +265,7 @@ ring_remove() {
 # the watchdog's come every few seconds: they are not heard meanwhile.
 ring_turn() {
     trap '' USR2
+    ring_then_look
     ring_look
     trap 'signalled=1' USR2
 }
@@ -330,6 +332,7 @@ ring_snapshot() {
     if [ "$ring_status" = 0 ]; then
         ring_made=$((ring_made + 1))
         say "snapshot $output/$ring_name: $1$(cat "$scratch/summary" 2>/dev/null)"
+        ring_then "$folder_path/$ring_name" "$1" "$2"
     else
         ring_failed=$((ring_failed + 1))
         ring_why=$(cat "$scratch/why" 2>/dev/null)
@@ -447,6 +450,7 @@ ring_main() {
     guard_folder || :
     guard_end || fail_text=${fail_text:-the process that records was killed}
     finish_command
+    ring_then_end
     [ "${work_status:-0}" -le 384 ] || work_status=$((work_status - 256))
     capture_dir=
     ring_remove

@@ -48,7 +48,7 @@ socket.onmessage = ({ data }) => {
   if (buffers.length === message.count) give();
 };
 const model = {
-  get: () => (%s),
+  get: (name) => (%s)[name],
   on: (name, hear) => { if (name === "msg:custom") hears.push(hear); },
   off: (name, hear) => hears.splice(hears.indexOf(hear), 1),
   send: (content) => socket.send(JSON.stringify(content)),
@@ -64,6 +64,7 @@ def widget_page(widget: Any, url: str, *, shadow: bool = False) -> str:
 
     In a shadow tree, as Marimo has it, or in the page itself, as JupyterLab does.
     """
-    about = json.dumps(dict(widget.about)).replace("<", "\\u003c")
-    model = _MODEL % (url, about, _IN_SHADOW if shadow else "document.body")
+    traits = {"about": dict(widget.about), "cards": widget.cards}
+    text = json.dumps(traits).replace("<", "\\u003c")
+    model = _MODEL % (url, text, _IN_SHADOW if shadow else "document.body")
     return f'<script type="module">{script()}\n{model}</script>'

@@ -1,6 +1,6 @@
 """Make the pictures of these pages again, from the captures in fixtures/.
 
-    PYTHONPATH=src:tests python docs/pictures/make.py
+    PYTHONPATH=src:tests python docs/pictures/make.py [report|timeline|view|tutorials]
 
 Needs Chromium, and for the printed page `pdftoppm` (poppler) or the package pymupdf; without
 either that picture is left as it is. Each is checked to be below 200 kB: this is kept in git.
@@ -11,10 +11,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from archives import unpack
 from browser import Browser
 
 import schedscope as ss
@@ -115,11 +120,13 @@ def timeline(folder: Path) -> None:
         browser.screenshot(HERE / "timeline-near.png")
 
 
-def view(folder: Path) -> None:
-    """The viewer with the longest wait selected, found by its thread's name."""
-    capture = FIXTURES / "linux-ftrace-mixed.capture"
-    command = [sys.executable, "-m", "schedscope", "view", str(capture), "--no-browser"]
-    canvas = "document.querySelector('canvas')"
+CANVAS = "document.querySelector('.sst-picture canvas')"
+
+
+@contextmanager
+def viewed(folder: Path, *words: str) -> Iterator[Any]:
+    """A browser that shows what `schedscope view` with these words opens."""
+    command = [sys.executable, "-m", "schedscope", "view", *words, "--no-browser"]
     with (
         subprocess.Popen(
             [*command, "--cache", str(folder)], stdout=subprocess.PIPE, text=True
@@ -128,24 +135,63 @@ def view(folder: Path) -> None:
     ):
         assert server.stdout is not None
         browser.open(server.stdout.readline().strip())
-        browser.wait(f"{canvas}?.timeline?.state().frames > 0")
-        browser.key("n")
-        select = "(t, w) => t.picture.select('utid:' + w.utid, w.ready + 1)"
-        browser.run(f"({select})({canvas}.timeline, {canvas}.timeline.about.waits[0])")
-        words = "document.querySelector('.sst-body').innerText"
-        browser.wait(f"{words}.includes('Who ran meanwhile')")
+        browser.wait(f"{CANVAS}?.timeline?.state().frames > 0")
+        # It opens on the first finding.
+        browser.wait(f"{CANVAS}.timeline.state().note.includes('Finding 1')")
         browser.wait("document.querySelector('.sst-quality').innerText.includes('unknown')")
-        browser.wait(f"!{canvas}.timeline.state().asking")
-        browser.screenshot(HERE / "view.png")
+        yield browser
+        browser.wait(f"!{CANVAS}.timeline.state().asking")
         server.terminate()
 
 
+def view(folder: Path) -> None:
+    """The viewer with the longest wait selected, found by its thread's name."""
+    with viewed(folder, str(FIXTURES / "linux-ftrace-mixed.capture")) as browser:
+        browser.key("n")
+        select = "(t, w) => t.picture.select('utid:' + w.utid, w.ready + 1)"
+        browser.run(f"({select})({CANVAS}.timeline, {CANVAS}.timeline.about.waits[0])")
+        words = "document.querySelector('.sst-body').innerText"
+        browser.wait(f"{words}.includes('Who ran meanwhile')")
+        browser.wait(f"!{CANVAS}.timeline.state().asking")
+        browser.screenshot(HERE / "view.png")
+
+
+def tutorials(folder: Path) -> None:
+    """What the steps of the tutorials show: requests, the viewer, and curves of waits."""
+    for name in ("orders", "cfs-and-eevdf"):
+        with tarfile.open(FIXTURES / f"{name}.tar.xz") as packed:
+            unpack(packed, folder)
+
+    def runs(text: str, numbers: int) -> list[ss.Trace]:
+        names = [folder / text.format(number) for number in range(1, numbers + 1)]
+        return [ss.open(name, cache=folder) for name in names]
+
+    def save(axes: Any, name: str) -> None:
+        axes.figure.savefig(HERE / name, bbox_inches="tight", dpi=80)
+
+    before, after = runs("before-{}.capture", 4), runs("after-{}.capture", 4)
+    save(ss.plot.requests(ss.requests(before[0], by="request", top=8)), "p99-requests.png")
+    ours = pl.col("comm").str.starts_with("orders")
+    waits = ss.wait_distribution(before, after, where=ours, labels=["quota", "none"])
+    save(ss.plot.wait_distribution(waits, tail=True), "p99-proof.png")
+    cfs, eevdf = runs("linux-6.1-sleepers-{}.capture", 3), runs("linux-6.12-sleepers-{}.capture", 3)
+    ours = pl.col("comm").str.starts_with("sleeper")
+    waits = ss.wait_distribution(cfs, eevdf, where=ours, labels=["CFS", "EEVDF"])
+    save(ss.plot.wait_distribution(waits), "scheduler-waits.png")
+    words = [str(folder / "before-1.capture"), "--service", "orders.service"]
+    with viewed(folder, *words) as browser:
+        browser.wait(f"{CANVAS}.timeline.picture.lanes().some(lane => lane.startsWith('quota'))")
+        browser.wait(f"!{CANVAS}.timeline.state().asking")
+        browser.key("Escape")
+        browser.screenshot(HERE / "p99-view.png", box(browser, ".sst-quality", ".sst-note", 2))
+
+
 def main() -> int:
-    """Make all, and say how large they are."""
+    """Make all, or those that are named, and say how large they are."""
+    made = {each.__name__: each for each in (report, timeline, view, tutorials)}
     with tempfile.TemporaryDirectory() as folder:
-        report(Path(folder))
-        timeline(Path(folder))
-        view(Path(folder))
+        for name in sys.argv[1:] or made:
+            made[name](Path(folder))
     large = []
     for path in sorted(HERE.glob("*.png")):
         size = path.stat().st_size

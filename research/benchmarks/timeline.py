@@ -33,7 +33,7 @@ LIMIT_WORK_MS = 1000 / 30
 LIMIT_ANSWER_S = 0.25
 LIMIT_BYTES = 2_000_000
 PIXELS = 1_000
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 
 
 def cpu() -> float:
@@ -102,7 +102,7 @@ def frames(trace: ss.Trace, events: int) -> list[tuple[str, float, float]]:
         browser._call("Performance.setTimeDomain", timeDomain="threadTicks")
         browser._call("Performance.enable")
         browser.open(path.as_uri())
-        browser.wait("document.querySelector('canvas')?.timeline")
+        browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
         browser.wait(f"{HANDLE}.state().frames > 0 && !{HANDLE}.state().asking")
         x, y = spot(browser)
 

@@ -27,7 +27,7 @@ import browser as driver
 import driven
 from analyses import generated
 
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 PANEL = "document.querySelector('.sst-body').innerText"
 _FIND = "document.querySelector('.sst-find')"
 STEPS = (
@@ -76,7 +76,7 @@ class Server:
 
 
 def drawn(page: driver.Browser) -> None:
-    page.wait("document.querySelector('canvas')?.timeline")
+    page.wait("document.querySelector('.sst-picture canvas')?.timeline")
     page.wait(f"{HANDLE}.state().frames > 0 && !{HANDLE}.state().asking")
 
 

@@ -26,6 +26,8 @@ def _listed() -> dict[str, str]:
 
 _HOMES = _listed()
 __all__ = sorted(_HOMES)
+_QUESTIONS = "schedscope.analysis."
+"""Their answers show themselves in notebooks."""
 
 
 def __getattr__(name: str) -> object:
@@ -39,6 +41,8 @@ def __getattr__(name: str) -> object:
     if home == __name__:  # a module of ours, not a name in one
         return import_module(f"{home}.{name}")
     value: object = getattr(import_module(home), name)
+    if home.startswith(_QUESTIONS):
+        value = import_module("schedscope.notebook_frames").showing(value)
     globals()[name] = value
     return value
 

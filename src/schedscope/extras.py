@@ -23,6 +23,7 @@ PURPOSES = {
     "notebooks": "Jupyter, with a timeline in it",
     "perfetto": "Google's own reader of Perfetto files",
     "fleet": "summaries of many traces",
+    "metrics": "`top --metrics`, for Prometheus",
 }
 """What each extra is for."""
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("chromium", "axe-core")
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FIXTURE = FIXTURES / "linux-ftrace-mixed.capture"
 STARVED = FIXTURES / "linux-ftrace-starved.capture"
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 JUDGE = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
   one => `${one.id} (${one.impact}): ${one.help}: `
     + one.nodes.map(node => node.target + " " + node.html.slice(0, 200) + " "
@@ -58,7 +58,7 @@ def complaints(browser: Any) -> list[str]:
 
 
 def drawn(browser: Any) -> None:
-    browser.wait("document.querySelector('canvas')?.timeline")
+    browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
     browser.wait(f"{HANDLE}.state().frames > 0 && !{HANDLE}.state().asking")
 
 

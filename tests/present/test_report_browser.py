@@ -17,7 +17,7 @@ from schedscope.report.subject import Subject
 pytestmark = pytest.mark.needs("chromium")
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/linux-ftrace-starved.capture"
-TIMELINE = "document.querySelector('.schedscope-timeline canvas').timeline"
+TIMELINE = "document.querySelector('.schedscope-timeline .sst-picture canvas').timeline"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def browser() -> Iterator[Any]:
 
 
 def drawn(browser: Any) -> None:
-    canvas = "document.querySelector('.schedscope-timeline canvas')"
+    canvas = "document.querySelector('.schedscope-timeline .sst-picture canvas')"
     browser.wait(f"{canvas}?.timeline?.state().frames > 0")
     assert browser.errors == []
 

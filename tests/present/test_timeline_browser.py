@@ -14,12 +14,13 @@ from widget_page import kernel, widget_page
 
 import schedscope as ss
 from schedscope.timelines.answer import Timeline
+from schedscope.timelines.places import listed
 
 pytestmark = pytest.mark.needs("chromium")
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +41,9 @@ def show(browser: Any, path: Path, text: str) -> None:
     """Load a page and wait until its timeline is drawn."""
     path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{text}', encoding="utf-8")
     browser.open(path.as_uri())
-    browser.wait("document.querySelector('canvas')?.timeline")
+    browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
     settled(browser)
-    browser.run("document.querySelector('canvas').focus()")
+    browser.run("document.querySelector('.sst-picture canvas').focus()")
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_pa
 def test_a_page_of_few_sums_fills_its_width_and_says_how_coarse_it_is(
     browser: Any, trace: ss.Trace, tmp_path: Path
 ) -> None:
-    show(browser, tmp_path / "tiny.html", ss.timeline_html(trace, max_bytes=150_000))
+    show(browser, tmp_path / "tiny.html", ss.timeline_html(trace, max_bytes=160_000))
     now = settled(browser)
     finest = browser.run(f"{HANDLE}.about.finest")
     assert finest > 2 * now["scale"]  # fewer sums than pixels
@@ -258,7 +259,9 @@ def test_the_widget_works_in_a_tree_of_its_own(
     """Marimo puts each output into a shadow tree, which the page's own queries do not reach."""
     pytest.importorskip("anywidget")
     widget = ss.timeline(trace)
-    canvas = "document.querySelector('p')?.shadowRoot?.querySelector('canvas')?.timeline"
+    canvas = (
+        "document.querySelector('p')?.shadowRoot?.querySelector('.sst-picture canvas')?.timeline"
+    )
     with kernel(widget) as url:
         path = tmp_path / "shadow.html"
         path.write_text(
@@ -280,3 +283,53 @@ def test_what_python_refuses_is_said_in_the_picture(browser: Any, tmp_path: Path
     with kernel(widget) as url:
         notebook(browser, tmp_path / "wrong.html", widget, url)
         assert "expected cpu:N or utid:N" in settled(browser)["note"]
+
+
+def test_a_findings_button_opens_the_timeline_at_its_place(
+    browser: Any, trace: ss.Trace, tmp_path: Path
+) -> None:
+    from schedscope.timelines.cards import cards
+    from schedscope.timelines.widget import findings_widget
+
+    pytest.importorskip("anywidget")
+    found = ss.findings(trace)
+    widget = findings_widget(trace, cards(found, trace, buttons=True))
+    with kernel(widget) as url:
+        path = tmp_path / "cards.html"
+        path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{widget_page(widget, url)}')
+        browser.open(path.as_uri())
+        browser.wait("document.querySelectorAll('article').length")
+        assert browser.run("document.querySelectorAll('article button').length") == len(found)
+        assert browser.run("!document.querySelector('.sst')"), "not before it is asked for"
+        browser.run("document.querySelector('article button').click()")
+        browser.wait("document.querySelector('.sst-picture canvas')?.timeline?.picture.selection")
+        now = settled(browser)
+        shown = (now["first"] * now["scale"], (now["first"] + now["bins"]) * now["scale"])
+        first = listed(trace, found)[0]
+        assert shown[0] <= first["at"] < shown[1]
+        assert now["selection"]["lane"] == first["lane"]
+
+
+def test_the_strip_shows_the_whole_trace_and_leads_to_a_part(page: Any) -> None:
+    strip = "document.querySelector('.sst-strip')"
+    before = state(page)
+    row = f"{strip}.getContext('2d').getImageData({before['left']}, 25, 600, 1).data"
+    page.wait(f"new Set(new Uint32Array({row}.buffer)).size > 1")  # busy and idle times
+    left, top, width = page.run(f"(r => [r.left, r.top, r.width])({strip}.getBoundingClientRect())")
+    begin = left + before["left"]
+    x = [begin + (width - before["left"]) * part for part in (0.25, 0.5)]
+    pressed = {"button": "left", "buttons": 1, "clickCount": 1}
+    page.mouse("mousePressed", x[0], top + 15, **pressed)
+    page.mouse("mouseMoved", x[1], top + 15, **pressed)
+    page.mouse("mouseReleased", x[1], top + 15, **pressed)
+    now = settled(page)
+    length = now["bins"] * now["scale"]
+    whole = before["bins"] * before["scale"]
+    assert 0.2 * whole < length < 0.3 * whole
+    assert 0.2 * whole < now["first"] * now["scale"] < 0.3 * whole
+    # A click elsewhere moves the frame, at the same scale.
+    page.mouse("mousePressed", begin + (width - before["left"]) * 0.8, top + 15, **pressed)
+    page.mouse("mouseReleased", begin + (width - before["left"]) * 0.8, top + 15, **pressed)
+    then = settled(page)
+    assert then["scale"] == now["scale"]
+    assert then["first"] > now["first"]

@@ -131,7 +131,7 @@ def test_the_script_is_one_module_without_remarks() -> None:
 # -- as drawn -------------------------------------------------------------------------------
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/linux-ftrace-mixed.capture"
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def lane(browser: Any, path: Path, **features: str) -> set[str]:
     browser._call("Emulation.setEmulatedMedia", features=media)
     browser.open("about:blank")
     browser.open(path.as_uri())
-    browser.wait("document.querySelector('canvas')?.timeline?.state().frames > 0")
+    browser.wait("document.querySelector('.sst-picture canvas')?.timeline?.state().frames > 0")
     browser.key("n")
     browser.wait(f"{HANDLE}.state().wait === 0 && !{HANDLE}.state().asking")
     browser.run("new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))")

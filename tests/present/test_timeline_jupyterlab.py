@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs("chromium")
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
-HANDLE = "document.querySelector('.sst canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 PAPER = "document.querySelector('.jp-WindowedPanel-outer')"
 
 
@@ -77,7 +77,7 @@ def run_first_cell(browser: Any) -> None:
     cell = "document.querySelector('.jp-CodeCell')"
     editor = f"{cell}?.querySelector('.cm-content')"
     enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "modifiers": 8}
-    drawn = "document.querySelector('.sst canvas')?.timeline?.state().frames > 0"
+    drawn = "document.querySelector('.sst-picture canvas')?.timeline?.state().frames > 0"
     browser.wait(editor)
     end = time.monotonic() + 120
     while not browser.run(f"!!({drawn})"):

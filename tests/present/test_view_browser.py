@@ -33,7 +33,7 @@ from schedscope.timelines.threads import as_rows, thread_list
 
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
-HANDLE = "document.querySelector('canvas').timeline"
+HANDLE = "document.querySelector('.sst-picture canvas').timeline"
 FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 PATIENCE = 30
 PANEL = "document.querySelector('.sst-body').innerText"
@@ -89,7 +89,7 @@ def visit(browser: Any, address: str) -> Any:
     """All of the trace, unless the address says which part."""
     browser.open("about:blank")
     browser.open(address if "#" in address else f"{address}#view=all")
-    browser.wait("document.querySelector('canvas')?.timeline")
+    browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
     settled(browser)
     return browser
 
@@ -773,7 +773,7 @@ def test_a_comparison_is_saved_with_what_differs(
     """Both pictures and the bars between them, whichever has the focus."""
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
     both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline)"
-    bars = "document.querySelector('canvas').balance()"
+    bars = "document.querySelector('.sst-picture canvas').balance()"
     with server(trace, other) as port:
         visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
         browser.downloads(tmp_path)
@@ -808,7 +808,7 @@ def test_two_traces_are_stretched_and_their_differences_marked(
 ) -> None:
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
     both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
-    bars = "document.querySelector('canvas').balance()"
+    bars = "document.querySelector('.sst-picture canvas').balance()"
     first, second = (0, trace.duration), (other.duration // 4, other.duration // 2)
     with server(trace, other) as port:
         visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
@@ -1060,7 +1060,7 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
     names = ("linux-ftrace-mixed", "linux-ftrace-starved")
     one, two = (ss.open(ROOT / f"fixtures/{name}.capture", cache=tmp_path) for name in names)
     both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
-    bars = "document.querySelector('canvas').balance()"
+    bars = "document.querySelector('.sst-picture canvas').balance()"
     with server(one, two) as port:
         visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
         grains = browser.run(f"{both}.map(t => t.about.grain)")

@@ -107,6 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on after a snapshot; all snapshots take this size at most",
     )
     parser.add_argument(
+        "--then",
+        metavar="COMMAND",
+        help="with --ring: a line for sh, run as the invoking user when a snapshot is complete, for"
+        " at most 5 minutes; $SNAPSHOT is its path, $REASON and $TRIGGER say why it was taken",
+    )
+    parser.add_argument(
         "--pause",
         metavar="TIME",
         type=_options.seconds,
@@ -157,7 +163,7 @@ def _run(args: argparse.Namespace) -> int:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
     if args.self_test or args.judge:
         return _record(_self_test(args, program))[0]
-    if args.ring or args.snapshot or args.service or args.until or args.keep:
+    if args.ring or args.snapshot or args.service or args.until or args.keep or args.then:
         return _record(_flight(args, program))[0]
     _options.check_top(args)
     # As the program names it.
@@ -201,6 +207,7 @@ def _flight(args: argparse.Namespace, program: Path) -> list[str]:
     options |= {"-b": args.buffer, "--with": args.extras, "--of": args.of}
     options |= {"--min-free": args.min_free}
     options |= {"--max-size": args.max_size, "--keep": args.keep, "--pause": args.pause}
+    options |= {"--then": args.then}
     for flag, value in options.items():
         if value is not None:
             words += [flag, value]

@@ -11,6 +11,10 @@ With a selection, findings and their costs are about what affected the selected 
 the threads that they waited behind may be any. Findings about the machine or the
 recording follow, and are marked as such. The commands below a finding about threads have
 the same selection.
+
+Exit code: 0; 1 if the trace cannot be read; 2 for a wrong option; with --fail-on LEVEL 3
+if a finding is of that level or worse (violated, then warning, then note), whether or not
+--top leaves it out, so that a CI job can stop at it.
 """
 
 from __future__ import annotations
@@ -30,11 +34,14 @@ if TYPE_CHECKING:
 
 NAME = "findings"
 GROUP = "inspect the recording"
+FAILED = 3
+FAIL_ON = ("violated", "warning", "note")  # from the worst on
 HELP = "what is wrong, worst first, with the evidence"
 EXAMPLE = """\
   schedscope findings web.capture
   schedscope findings web.capture --service nginx.service
   schedscope findings web.capture --threshold 20ms --format json
+  schedscope findings web.capture --service web.service --fail-on warning || exit
 """
 
 
@@ -48,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="waits at least this long count as starvation (default: 100ms)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N")
+    parser.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        help="exit with code 3 if a finding is of this level or worse",
+    )
     _options.add_selection(parser, what="findings that affect these threads")
     _options.add_format(parser)
 
@@ -76,6 +88,7 @@ def run(args: argparse.Namespace) -> Answer:
         lines += _lines(number, row, args.input, place.view(trace), chosen)
     if not chosen and not len(frame):
         lines.append("nothing costs 1 % of the machine's time")
+    worst = _at_least(frame, args.fail_on)
     return Answer(
         shown,
         [],
@@ -83,7 +96,21 @@ def run(args: argparse.Namespace) -> Answer:
         head=[*headline.headline(trace), *lines],
         rows_in_all=len(frame),
         rest=("finding", ""),
+        notes=[f"exit code {FAILED}: --fail-on {args.fail_on}, and {worst}"] if worst else [],
+        exit_code=FAILED if worst else 0,
     )
+
+
+def _at_least(frame: pl.DataFrame, level: str | None) -> str:
+    """How many findings are of this level or worse, by topic; empty if none is."""
+    if level is None:
+        return ""
+    levels = FAIL_ON[: FAIL_ON.index(level) + 1]
+    topics = [row["topic"] for row in frame.iter_rows(named=True) if row["level"] in levels]
+    or_worse = "" if level == FAIL_ON[0] else " or worse"
+    what = units.several(len(topics), "finding")
+    verb = "is" if len(topics) == 1 else "are"
+    return f"{what} {verb} {level}{or_worse} ({', '.join(dict.fromkeys(topics))})" if topics else ""
 
 
 def _unexplained(trace: Trace, where: pl.Expr, args: argparse.Namespace) -> list[str]:

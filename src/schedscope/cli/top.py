@@ -5,6 +5,12 @@ the last table: no time is missing between two tables. Needs Linux and root. Ctr
 the recorder and leaves nothing behind. The recorder's own threads are in the table, as
 `sh`, `awk` and `cat`. --format json gives a line for each interval. Of an interval of which
 more than half is unknown nothing is counted.
+
+With --metrics 127.0.0.1:9184 there are no tables, but OpenMetrics for Prometheus, summed up
+since the start: waits of each service as histograms, its time throttled, runnable and
+running, what is unknown or lost, and the cost. Recorder and reader together then take at
+most 1 % of a CPU (and what recording costs in the kernel): on a busy host by looking at a
+part of the time, which `schedscope_unobserved_seconds` counts.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.cli import _options, _output
-from schedscope.errors import UsageError
+from schedscope.errors import StorageError, UsageError
 from schedscope.present.answer import Answer
 from schedscope.present.text_table import sentence
 
@@ -41,10 +47,11 @@ EXAMPLE = """\
   sudo schedscope top --service nginx.service
   sudo schedscope top --once --format json
   sudo schedscope top --format json | jq '.rows[0]'
+  sudo schedscope top --metrics 127.0.0.1:9184
 """
 _ROWS = 20
-_MOST_UNKNOWN = 0.5
-"""Share of the CPUs' time: where more is unknown, what is known says little about the rest."""
+_SHARE = 0.01
+"""Of a CPU, for --metrics."""
 _NOUNS = {
     "thread": ("thread", "threads"),
     "process": ("process", "processes"),
@@ -65,12 +72,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         type=_seconds,
-        default=1,
         metavar="TIME",
-        help="time between two tables: seconds, or with a unit (default: 1s)",
+        help="time between two tables: seconds, or with a unit (default: 1s; 5s with --metrics)",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end after one table")
+    end.add_argument(
+        "--metrics",
+        type=_address,
+        metavar="ADDRESS:PORT",
+        help="no tables, but OpenMetrics at http://ADDRESS:PORT/metrics, until Ctrl-C",
+    )
+    end.add_argument(
+        "--grafana", action="store_true", help="print a Grafana board of these metrics, to import"
+    )
     end.add_argument(
         "-d",
         "--duration",
@@ -95,9 +110,24 @@ def _seconds(text: str) -> float:
     return float(_options.seconds(text))
 
 
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text} is not an address and a port: 127.0.0.1:9184")
+    return host.strip("[]"), int(port)
+
+
 def run(args: argparse.Namespace) -> Answer | int:
-    """Tables until Ctrl-C, or one."""
+    """Tables until Ctrl-C, or one; or metrics."""
+    if args.grafana:
+        from schedscope.live.metrics import grafana
+
+        sys.stdout.write(grafana())
+        return 0
+    args.interval = args.interval or (5 if args.metrics else 1)
     _check(args)
+    if args.metrics:
+        return _serve(args)
     from schedscope.live import recorder
     from schedscope.live.silence import told
     from schedscope.live.waiting import Waiting
@@ -124,8 +154,33 @@ def run(args: argparse.Namespace) -> Answer | int:
     return 128 + stopped[0] if stopped and stopped[0] != signal.SIGINT else 0
 
 
+def _serve(args: argparse.Namespace) -> int:
+    """Metrics of one interval after the other, to whoever asks for them."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from schedscope.live import recorder
+    from schedscope.live.metrics import Metrics
+
+    metrics = Metrics()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(metrics)
+    host, port = args.metrics
+    with _ended_by_signals() as stopped, recorder.folder() as place:
+        try:
+            start_http_server(port, host, registry)
+        except OSError as error:
+            raise StorageError(f"cannot serve at {host}:{port}: {error.strerror}") from error
+        with recorder.recorder(place, 1.5 * args.interval) as child:
+            _output.complain(f"serving http://{host}:{port}/metrics; Ctrl-C ends it")
+            for interval in recorder.intervals(child, place, args.interval, _SHARE):
+                metrics.add(interval, recorder.costs(child), _selected(interval, args))
+    return 128 + stopped[0] if stopped and stopped[0] != signal.SIGINT else 0
+
+
 def _check(args: argparse.Namespace) -> None:
     _options.check_top(args)
+    if args.metrics and (args.by not in ("thread", "service") or args.format != "table"):
+        raise UsageError("--metrics with --by or --format", "metrics of services")
     if not 0.5 <= args.interval <= 60:
         raise UsageError(f"--interval {args.interval:g}", "0.5 to 60 seconds")
     if args.seconds is not None and not args.seconds >= args.interval:
@@ -174,7 +229,7 @@ def _ended_by_signals() -> Iterator[list[int]]:
 
 
 def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> Answer:
-    from schedscope.live.waiting import KEYS, busy_and_unknown, lost
+    from schedscope.live.waiting import KEYS, MOST_UNKNOWN, busy_and_unknown, lost
     from schedscope.present.columns import choose
 
     by = args.by
@@ -186,7 +241,7 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
     missing = lost(interval)
     if interval.gap:
         missing.append(f"{units.duration(interval.gap)} before: the ring was too small for them")
-    counted = unknown <= _MOST_UNKNOWN
+    counted = unknown <= MOST_UNKNOWN
     cpus = units.several(trace.ncpu, "CPU")
     if counted:
         waited = int(frame["waiting"].sum())

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +48,14 @@ class Interval:
     """What happened in `[begin, end)`, ns, which is the end of the window of `trace`.
 
     `gap`: ns between the interval before and this one, of which nothing is known; `None` of the
-    first one.
+    first one. `throttled`: for how long, ns, quotas had held each control group back at its end.
     """
 
     trace: Trace
     begin: int
     end: int
     gap: int | None
+    throttled: dict[str, int] = field(default_factory=dict)
 
     @property
     def follows(self) -> bool:
@@ -143,17 +144,28 @@ def _ring(place: Path) -> Path:
     return place / "top.ring"
 
 
-def intervals(child: subprocess.Popen[str], place: Path, length: float) -> Iterator[Interval]:
-    """One after the other, about `length` seconds each; one that comes late is longer."""
+def intervals(
+    child: subprocess.Popen[str], place: Path, length: float, share: float = 1
+) -> Iterator[Interval]:
+    """One after the other, about `length` seconds each; one that comes late is longer.
+
+    They are further apart where it would else cost more than `share` of a CPU to record and read
+    them, `costs` of what follows included; then there are gaps, if the ring is shorter.
+    """
     import schedscope as ss
 
     before: Path | None = None
     end = 0
     due = time.monotonic() + length
     number = 0
+    asked = spent = 0.0
     while True:
+        # The first one loads what the others need.
+        if number > 1:
+            due = max(due, asked + (sum(costs(child).values()) - spent) / share)
         time.sleep(max(0.0, due - time.monotonic()))
-        due = max(due + length, time.monotonic() + length / 2)
+        asked, spent = time.monotonic(), sum(costs(child).values())
+        due = max(due + length, asked + length / 2)
         child.send_signal(signal.SIGUSR1)
         number += 1
         part = place / f"{number}.capture"
@@ -171,7 +183,7 @@ def intervals(child: subprocess.Popen[str], place: Path, length: float) -> Itera
             begin = end if follows else trace.window[0]
             gap = None if before is None else max(0, begin - end)
             end = trace.window[1]
-            yield Interval(trace, begin, end, gap)
+            yield Interval(trace, begin, end, gap, _throttled(part))
         finally:
             shutil.rmtree(cache, ignore_errors=True)
             if whole != part:
@@ -191,6 +203,28 @@ def _written(child: subprocess.Popen[str], ring: Path) -> Path:
             raise StorageError("the recorder ended: someone stopped it, or the disk is full")
         time.sleep(0.01)
     raise StorageError(f"the recorder wrote nothing for {PATIENCE} s")
+
+
+def costs(child: subprocess.Popen[str]) -> dict[str, float]:
+    """CPU seconds of the recorder, with what it started and has ended, and of this process."""
+    try:
+        stat = Path(f"/proc/{child.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    except (OSError, ValueError):  # it has ended
+        ticks = 0
+    return {"recorder": ticks / os.sysconf("SC_CLK_TCK"), "reader": time.process_time()}
+
+
+def _throttled(part: Path) -> dict[str, int]:
+    """How long quotas had held each control group back when the snapshot was taken, ns."""
+    with (part / "groups.tsv").open(encoding="utf-8", errors="replace") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in lines]
+    named = (dict(zip(rows[0], row, strict=False)) for row in rows[1:])
+    return {
+        row["cgroup"]: int(row["throttled"]) * 1000
+        for row in named
+        if row.get("throttled", "").isdigit()
+    }
 
 
 def _begins_at_once(part: Path) -> bool:

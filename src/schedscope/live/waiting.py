@@ -21,6 +21,9 @@ KEYS: dict[By, list[str]] = {
     "service": ["service"],
 }
 
+MOST_UNKNOWN = 0.5
+"""Share of the CPUs' time: where more is unknown, what is known says little about the rest."""
+
 _WAITS = {"utid": pl.UInt32, "tid": pl.UInt32, "ts_ready": pl.Int64, "ts_end": pl.Int64,
           "ended": pl.Boolean}  # fmt: skip
 
@@ -35,6 +38,8 @@ class Waiting:
     def __init__(self) -> None:
         """Nobody is known to wait."""
         self._still = pl.DataFrame(schema={"tid": pl.UInt32, "ts_ready": pl.Int64})
+        self.waits = pl.DataFrame(schema={**_WAITS, "carried": pl.Boolean})
+        """Those of the last table, each at its full length."""
 
     def table(
         self, interval: Interval, by: By = "thread", where: pl.Expr | None = None
@@ -52,7 +57,8 @@ class Waiting:
         begin, end = interval.begin, interval.end
         trace = interval.trace
         # One query of all that follows: tables are small, and each query costs 2 ms by itself.
-        waits = self._waits(interval).lazy()
+        self.waits = self._waits(interval)
+        waits = self.waits.lazy()
         spent = (
             trace.states.filter(
                 pl.col("utid") >= trace.ncpu, pl.col("state").is_in(["runnable", "running"])
@@ -215,8 +221,27 @@ def busy_and_unknown(interval: Interval) -> tuple[float, float]:
 
 def lost(interval: Interval) -> list[str]:
     """What is missing from the interval, in a few words each; prev/next mismatches are small."""
+    places, count = _losses(interval)
+    words = []
+    if places:
+        events = f"{int(count):,} events" if count else "events"
+        words.append(f"{events} LOST in {places} place{'s' * (places != 1)}")
+    if interval.trace.info.get("unplaced_losses"):
+        words.append("events LOST, no record of when")
+    return words
+
+
+def lost_events(interval: Interval) -> int:
+    """How many events are missing from it; where the kernel does not count them, one a place."""
+    places, count = _losses(interval)
+    unplaced = interval.trace.info.get("unplaced_losses") or []
+    return int(count or places) + sum(int(one.get("count") or 1) for one in unplaced)
+
+
+def _losses(interval: Interval) -> tuple[int, float]:
+    """In how many places events were lost, and how many."""
     trace = interval.trace
-    found = (
+    return (
         trace.losses.filter(
             ~pl.col("reason").cast(pl.String).is_in(["chain_break", "exit_hole"]),
             pl.col("ts_end") >= interval.begin,
@@ -225,11 +250,3 @@ def lost(interval: Interval) -> list[str]:
         .collect()
         .row(0)
     )
-    places, count = found
-    words = []
-    if places:
-        events = f"{int(count):,} events" if count else "events"
-        words.append(f"{events} LOST in {places} place{'s' * (places != 1)}")
-    if trace.info.get("unplaced_losses"):
-        words.append("events LOST, no record of when")
-    return words

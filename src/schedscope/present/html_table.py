@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from schedscope.present.columns import Column
+from schedscope.present.headline import headline
 from schedscope.present.text_table import cells
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
 
 
 def html_table(
@@ -41,6 +46,12 @@ def html_table(
         f"<tbody>{rows}</tbody></table></div>"
         + (f"<p>Only the first {most} rows; the command below has all of them.</p>" if cut else "")
     )
+
+
+def html_headline(trace: Trace | None) -> str:
+    """The two lines above every answer: which trace it is of, and what is missing."""
+    lines = [] if trace is None else headline(trace)
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def _side(column: Column) -> str:

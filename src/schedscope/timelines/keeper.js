@@ -138,7 +138,7 @@ function keeper(picture, source, home) {
   for (const event of ["move", "lanes", "select", "range"]) picture.on(event, changed);
   return {
     text: () => { if (timer) settle(); return now || text(); },
-    notes: () => rows, write: keep,
+    notes: () => rows, write: keep, apply,
     place: home === "page" ? "Notes are kept in this browser, and in the address of this page while they are few."
       : "Notes are kept in a file beside the converted trace.",
     undo: () => step(past, future), redo: () => step(future, past),

@@ -18,6 +18,7 @@ from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.places import listed
 from schedscope.timelines.quality import quality
+from schedscope.timelines.requests import has_calls, marks
 from schedscope.timelines.script import script
 from schedscope.timelines.threads import MOST, as_rows, thread_list
 from schedscope.units import printable
@@ -79,6 +80,8 @@ def timeline_html(
     if show is not None:
         first = trace.instant(show[0]) - begin, trace.instant(show[1]) - begin
     about = {**source.about(), "findings": listed(trace, found, chosen), "quality": quality(trace)}
+    if has_calls(trace) and known is None:
+        about["marks"] = marks(trace)
     about["grain"] = None  # All that the page will ever show is in it.
     if first is not None:
         about["show"] = list(first)

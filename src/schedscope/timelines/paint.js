@@ -54,6 +54,14 @@ function painter(scene) {
       paint.fillRect(0, down * ratio, canvas.width, AXIS * ratio);
       axis(left, down * ratio, AXIS * ratio);
     }
+    // Requests, along the lower edge of the axis.
+    paint.fillStyle = colour.arrow;
+    paint.globalAlpha = 0.7;
+    for (const [begin, length] of scene.requests) {
+      const a = Math.max(left, x(begin)), b = Math.min(canvas.width, x(begin + length));
+      if (b >= left && a <= canvas.width) paint.fillRect(a, (down + AXIS - 5) * ratio, Math.max(2 * ratio, b - a), 4 * ratio);
+    }
+    paint.globalAlpha = 1;
     const range = sketch || picture.range;
     if (range) {
       const a = Math.max(left, x(range[0])), b = Math.min(canvas.width, x(range[1]));

@@ -13,13 +13,14 @@ from schedscope.errors import SchedscopeError, UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.levels import Levels
 from schedscope.timelines.notes import Notes
+from schedscope.timelines.requests import has_calls, marks
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 KINDS = (
     *("lanes", "threads", "slice", "path", "chain", "range", "sql", "schema", "notes", "findings"),
-    *("quality", "requests"),
+    *("quality", "requests", "marks"),
 )
 """What can be asked; a page that carries its data knows fewer (timelines/sources.js)."""
 
@@ -107,7 +108,7 @@ class Questions:
         """What the picture knows before it asks."""
         return {
             **self.timeline.about(),
-            "can": [kind for kind in KINDS if kind != "requests" or self._has_calls()],
+            "can": [kind for kind in KINDS if self._can(kind)],
             "notes": self.notes.rows,
             "more": self.timeline.levels.offered(),
         }
@@ -190,9 +191,15 @@ class Questions:
 
         return quality(self.timeline.lanes.trace, brief=request.get("brief") is True)
 
-    def _has_calls(self) -> bool:
-        trace = self.timeline.lanes.trace
-        return bool(trace.system_calls.head(1).collect().height)
+    def _can(self, kind: str) -> bool:
+        if kind not in ("requests", "marks"):
+            return True
+        # Nobody asked for those on the axis: a long trace is not read for them.
+        lanes = self.timeline.lanes
+        return has_calls(lanes.trace) and (kind == "requests" or lanes.overview is None)
+
+    def _marks(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"rows": marks(self.timeline.lanes.trace)}
 
     def _requests(self, request: Mapping[str, Any]) -> dict[str, Any]:
         from schedscope.timelines.requests import listed

@@ -5,15 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from schedscope.analysis.requests.parts import PARTS
-from schedscope.analysis.requests.requests import processes_and_slowest
+from schedscope.analysis.requests.requests import processes_and_slowest, requests
 from schedscope.errors import UsageError
 from schedscope.present.columns import choose
 from schedscope.timelines.tables import table
+from schedscope.units import printable
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 MOST = 50
+
+
+def has_calls(trace: Trace) -> bool:
+    """Whether there can be requests."""
+    return bool(trace.system_calls.head(1).collect().height)
+
+
+def marks(trace: Trace) -> list[list[Any]]:
+    """The slowest requests for the axis: begin (ns after the start), length, `utid`, and whose."""
+    begin = trace.window[0]
+    slow = requests(trace, by="request", top=MOST)
+    return [
+        [ts - begin, dur, utid, f"{printable(comm or 'thread')} {tid}"]
+        for ts, dur, utid, comm, tid in slow.select("ts", "dur", "utid", "comm", "tid").iter_rows()
+    ]
 
 
 def listed(trace: Trace, process: Any = None, reply: Any = "same") -> dict[str, Any]:

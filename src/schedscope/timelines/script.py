@@ -15,6 +15,7 @@ PARTS = (
     "paint",
     "words",
     "picture",
+    "strip",
     "timeline",
     "table",
     "finder",

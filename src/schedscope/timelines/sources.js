@@ -12,13 +12,42 @@ function render({ model, el }) {
     else wanted.resolve({ answer: message, buffers });
   };
   model.on("msg:custom", hear);
-  const stop = mount(el, model.get("about"), (request) => new Promise((resolve, reject) => {
+  const ask = (request) => new Promise((resolve, reject) => {
     const id = ++last;
     open.set(id, { resolve, reject });
     model.send({ ...request, id });
-  }), "notebook");
+  });
+  const stop = model.get("cards") ? dealt(el, model.get("cards"), ask) : mount(el, model.get("about"), ask, "notebook");
   return () => {
     model.off("msg:custom", hear);
+    stop();
+  };
+}
+
+/** Findings as cards; the first button that is pressed brings the timeline. */
+function dealt(el, cards, ask) {
+  const below = h("div", {});
+  let stop = () => {}, made = null;
+  el.innerHTML = cards; // ours, in which names are escaped
+  el.append(below);
+  const act = async (event) => {
+    const to = event.target.closest?.("[data-at]")?.dataset.at;
+    if (!to) return;
+    try {
+      made ||= ask({ kind: "about" }).then(({ answer }) => { stop = mount(below, answer, ask, "notebook"); });
+      await made;
+    } catch (error) {
+      below.textContent = String(error.message || error);
+      made = null;
+      return;
+    }
+    const { keep, picture } = below.querySelector(".sst-picture canvas").timeline;
+    await keep.apply(to, picture.learn);
+    below.scrollIntoView({ block: "nearest" });
+  };
+  el.addEventListener("click", act);
+  return () => {
+    el.removeEventListener("click", act);
     stop();
   };
 }
@@ -106,6 +135,6 @@ export async function mountAll(page) {
       root.append(`This browser cannot draw the timeline: ${error.message}`);
     }
   }
-  const [one, two] = [...page.querySelectorAll(".schedscope-timeline[data-served] canvas")].map((canvas) => canvas.timeline.picture);
+  const [one, two] = [...page.querySelectorAll(".schedscope-timeline[data-served] .sst-picture canvas")].map((canvas) => canvas.timeline.picture);
   if (two) couple(one, two, [served(0), served(1)]);
 }

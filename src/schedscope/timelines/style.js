@@ -6,6 +6,7 @@ const STYLE = `
 .sst canvas { display: block; width: 100%; cursor: grab; touch-action: none; }
 .sst :focus-visible { outline: 2px solid Highlight; outline-offset: 1px; }
 .sst-picture { position: relative; }
+.sst .sst-strip { height: 30px; cursor: ew-resize; margin-bottom: .2em; }
 .sst-bar, .sst-key { display: flex; gap: .4em; align-items: center; flex-wrap: wrap; margin-bottom: .4em; }
 .sst button, .sst select, .sst input, .sst textarea { font: inherit; color: inherit; }
 .sst-bar button, .sst-bar select, .sst-acts > button:not(.sst-link), .sst-tabs button { background: transparent; padding: .1em .6em;

@@ -39,6 +39,8 @@ export function mount(root, about, source, home = "page") {
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
   let notes = [], sketch = null, grain = about.grain;
   let strangers = null; // beside another trace: names of threads that it has not
+  let glance = null; // the strip above the picture
+  let requests = about.marks || []; // the slowest, for the axis
   let refining = false, later = 0; // of a long trace: whether lanes are still being read, and when to ask again
 
   const ears = new Map();
@@ -64,7 +66,9 @@ export function mount(root, about, source, home = "page") {
     get until() { return until; }, get wait() { return wait; }, get told() { return told; },
     get said() { return said; }, get problem() { return problem; }, get shown() { return shown; },
     get refining() { return refining; }, get asked() { return asked; }, get sketch() { return sketch; },
-    get notes() { return notes; }, get picture() { return picture; },
+    get notes() { return notes; }, get picture() { return picture; }, get requests() { return requests; },
+    onAxis: (spot) => spot.y - sticky() >= 0 && spot.y - sticky() < AXIS,
+    requestAt: (spot) => requests.findIndex(([begin, length]) => begin <= timeAt(spot, 3) && begin + length >= timeAt(spot, -3)),
   };
   const { orders, placed, groupOf, ordered } = grouper(scene);
   const { clipped, marks, axis, body, area, arrows } = painter(scene);
@@ -398,6 +402,7 @@ export function mount(root, about, source, home = "page") {
     marks(left, high, paper || every ? 0 : Math.max(0, Math.min(-above, canvas.clientHeight - AXIS)));
     const text = status(coarse);
     if (note.textContent !== text) note.textContent = text;
+    glance?.draw();
     if (pointer) hover();
   }
 
@@ -444,7 +449,7 @@ export function mount(root, about, source, home = "page") {
       settle(view.first + (event.deltaX || pixels) * ratio, view.scale);
     } else zoom(2 ** (Math.max(-300, Math.min(300, pixels)) / 150), column(place(event)));
   }, { passive: false });
-  const timeAt = (spot) => Math.min(total, Math.max(0, Math.floor((view.first + column(spot)) * view.scale)));
+  const timeAt = (spot, beside = 0) => Math.min(total, Math.max(0, Math.floor((view.first + column(spot) + beside) * view.scale)));
   const sticky = () => Math.max(0, -canvas.getBoundingClientRect().top); // where the axis is seen
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button) return;
@@ -477,8 +482,10 @@ export function mount(root, about, source, home = "page") {
     canvas.style.cursor = "";
     if (!was || event.type !== "pointerup") return draw();
     if (range && range[1] > range[0]) return setRange(range);
-    if (was.moved || was.from !== null) return undefined;
     const spot = place(event), row = Math.floor((spot.y - AXIS) / height), lane = lanes[row];
+    const request = !was.moved && scene.onAxis(spot) ? requests[scene.requestAt(spot)] : null;
+    if (request) return answered(request);
+    if (was.moved || was.from !== null) return undefined;
     if (spot.y < AXIS || !lane) return undefined;
     if (isHead(lane)) return fold(lane.slice(5));
     if (spot.x < (canvas.width - view.bins) / ratio) return undefined;
@@ -487,6 +494,13 @@ export function mount(root, about, source, home = "page") {
   canvas.addEventListener("pointerup", drop);
   canvas.addEventListener("pointercancel", drop);
   canvas.addEventListener("pointerleave", () => { pointer = null; tip.hidden = true; });
+
+  /** A request of the axis: its time as the range, with the thread that read it. */
+  async function answered([begin, length, utid]) {
+    await show([`utid:${utid}`]);
+    go(begin, length);
+    setRange([begin, begin + length]);
+  }
 
   /** The instant under the pointer; where several intervals share its pixel, of the longest. */
   function widest(lane, spot) {
@@ -613,6 +627,8 @@ export function mount(root, about, source, home = "page") {
     turn: (by, match = null) => { [picture.shift, picture.match] = [by, match]; tell("shift"); },
     colour: () => colour, painted, blocks: (kind) => [painted(kind)], apart: (comms) => { strangers = comms; draw(); }, freely: () => { grain = null; },
   };
+  glance = strip(scene, source);
+  box.querySelector(".sst-picture").before(glance.canvas);
   const find = finder(picture, source);
   const keep = keeper(picture, source, home);
   const details = panel(picture, source, keep);
@@ -642,6 +658,8 @@ export function mount(root, about, source, home = "page") {
   if (by !== "none") arrange(); // learns whose threads they are
   keep.start().then((asked) => {
     // One trace opens where its first finding is worst, unless its address says where.
+    // Nobody waits for these: they come after the first picture.
+    if ((about.can || []).includes("marks")) source({ kind: "marks" }).then(({ answer }) => { requests = answer.rows; draw(); }).catch(() => {});
     if (!asked && home === "server" && document.querySelectorAll("[data-served]").length === 1) details.first();
   });
 
@@ -661,6 +679,7 @@ export function mount(root, about, source, home = "page") {
   canvas.timeline = handle; // for whoever drives the picture from outside
   return () => {
     gone = true;
+    glance.stop();
     keep.stop();
     watch.disconnect();
     for (const moment of ["beforeprint", "afterprint"]) window.removeEventListener(moment, repaint);

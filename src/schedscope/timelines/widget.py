@@ -47,6 +47,11 @@ def timeline(
     return _widget_class()(Questions(part, lanes, whole=trace, chosen=chosen))
 
 
+def findings_widget(trace: Trace, cards: str) -> Any:
+    """Cards whose buttons open, below them, the timeline of the trace at the place of each."""
+    return _widget_class()(trace, cards)
+
+
 @cache
 def _widget_class() -> Any:
     # The class can only be made where its base is installed.
@@ -59,13 +64,21 @@ def _widget_class() -> Any:
     class TimelineWidget(anywidget.AnyWidget):
         _esm = script()
         about = traitlets.Dict().tag(sync=True)
+        cards = traitlets.Unicode().tag(sync=True)
 
-        def __init__(self, source: Any) -> None:
-            super().__init__(about=source.about())
+        def __init__(self, source: Any, cards: str = "") -> None:
+            # Behind cards there may never be a timeline: it is made when one is asked for.
+            super().__init__(about={} if cards else source.about(), cards=cards)
             self._source = source
             self.on_msg(self._reply)
 
         def _reply(self, _widget: Any, content: Any, _buffers: Any) -> None:
+            if self.cards and isinstance(content, dict) and content.get("kind") == "about":
+                from schedscope.timelines.questions import Questions
+
+                self._source = Questions(self._source)
+                self.send({"kind": "about", "id": content.get("id"), **self._source.about()}, [])
+                return
             answer, buffers = self._source.reply(content)
             self.send(answer, buffers)
 

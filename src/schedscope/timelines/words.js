@@ -44,6 +44,10 @@ function speaker(scene) {
     const { view, canvas, ratio, height, lanes, total, best, title, when, about } = scene;
     const row = Math.floor((spot.y - AXIS) / height), column = Math.floor(spot.x * ratio) - (canvas.width - view.bins);
     const begin = (view.first + column) * view.scale;
+    if (scene.onAxis(spot)) {
+      const i = scene.requestAt(spot), one = scene.requests[i];
+      return one ? `Request to ${one[3]}: ${duration(one[1])} from ${when(one[0], one[1])} on, number ${i + 1} of the slowest` : "";
+    }
     if (spot.y < AXIS || row < 0 || row >= lanes.length || column < 0 || column >= view.bins || begin >= total) return "";
     if (isHead(lanes[row])) return "";
     const lane = lanes[row], piece = best(lane), end = begin + view.scale, cpu = lane.startsWith("cpu:");

@@ -1,0 +1,71 @@
+"""Every step of the tutorials, on the kept captures: what a page prints is what is printed."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import tarfile
+from pathlib import Path
+
+import pytest
+from archives import unpack
+
+from schedscope.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = {page.stem: page for page in sorted((ROOT / "docs/tutorials").glob("*.md"))}
+
+
+def prose(name: str) -> str:
+    return PAGES[name].read_text(encoding="utf-8")
+
+
+def archives(text: str) -> list[str]:
+    """The captures that the page unpacks."""
+    return re.findall(r"^tar xf (fixtures/\S+)$", text, re.MULTILINE)
+
+
+def steps(text: str) -> list[tuple[str, str]]:
+    """Each command that prints something, and what."""
+    blocks = re.findall(r"^```console\n\$ schedscope (.*?)\n(.*?)^```", text, re.M | re.DOTALL)
+    return [(str(command), str(said)) for command, said in blocks]
+
+
+@pytest.fixture(scope="module", params=[name for name in PAGES if archives(prose(name))])
+def tutorial(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    text = prose(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    for archive in archives(text):
+        with tarfile.open(ROOT / archive) as packed:
+            unpack(packed, folder)
+    return text, folder
+
+
+def test_each_step_prints_what_the_page_prints(
+    tutorial: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A line of dots stands for lines that are left out."""
+    text, folder = tutorial
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SCHEDSCOPE_CACHE", str(folder / "cache"))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    found = steps(text)
+    assert found
+    for command, expected in found:
+        assert main(shlex.split(command)) == 0, command
+        said = capsys.readouterr().out
+        same = doctest.OutputChecker().check_output(expected, said, doctest.ELLIPSIS)
+        assert same, f"{command}\n{said}"
+
+
+def test_every_picture_of_a_tutorial_is_made_by_one_command() -> None:
+    made = (ROOT / "docs/pictures/make.py").read_text(encoding="utf-8")
+    pictures = re.findall(r"\.\./pictures/(\S+?)\)", "".join(map(prose, PAGES)))
+    assert pictures
+    for picture in pictures:
+        assert f'"{picture}"' in made, picture

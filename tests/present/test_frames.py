@@ -1,0 +1,109 @@
+"""Answers in notebooks: shown as the terminal shows them, and Polars frames all the same."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import schedscope as ss
+from schedscope.notebook_frames import ROWS, AnswerFrame
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
+    name = FIXTURES / "linux-ftrace-starved.capture"
+    return ss.open(name, cache=tmp_path_factory.mktemp("cache"))
+
+
+def html(frame: pl.DataFrame) -> str:
+    return frame._repr_html_()
+
+
+def test_an_answer_has_the_terminals_headings_units_and_bounds(trace: ss.Trace) -> None:
+    text = html(ss.latency(trace, by="comm"))
+    assert "<th class=n>unfinished</th>" in text, "not n_censored"
+    assert "<td class=n>285 ms</td>" in text
+    assert "1.54 to 1.57 s" in text, "between two bounds"
+    assert "_high" not in text
+
+
+def test_an_answer_says_which_trace_it_is_of_and_what_is_missing(trace: ss.Trace) -> None:
+    text = html(ss.queue_depth_summary(trace))
+    assert "linux-ftrace-starved.capture · Linux" in text
+    assert "data quality: 20 switches that this kernel never reports" in text
+
+
+def test_a_long_answer_is_cut_on_the_screen_alone(trace: ss.Trace) -> None:
+    frame = ss.events(trace)
+    text = html(frame)
+    assert text.count("<tr>") == ROWS + 1
+    assert f"{len(frame) - ROWS:,} more rows: the frame has all" in text
+
+
+def test_an_answer_calculates_as_any_frame(trace: ss.Trace) -> None:
+    frame = ss.latency(trace, by="comm")
+    plain = pl.DataFrame(frame)
+    assert type(plain) is pl.DataFrame
+    assert_frame_equal(frame, plain)
+    assert type(frame.select(pl.col("total").sum())) is pl.DataFrame
+    assert_frame_equal(frame.join(plain, on="comm"), plain.join(plain, on="comm"))
+    assert_frame_equal(pickle.loads(pickle.dumps(frame)), plain)
+    assert pl.concat([frame, plain]).height == 2 * plain.height
+
+
+def test_fewer_rows_of_an_answer_are_still_one(trace: ss.Trace) -> None:
+    few = ss.latency(trace, by="comm").sort("max", descending=True).head(2)
+    assert isinstance(few, AnswerFrame)
+    assert html(few).count("<tr>") == 3
+
+
+def test_what_is_made_of_an_answer_and_others_frames_look_as_polars_has_them(
+    trace: ss.Trace,
+) -> None:
+    made = ss.latency(trace, by="comm").with_columns(double=pl.col("total") * 2)
+    assert "schedscope" not in html(made)
+    assert html(made) == html(pl.DataFrame(made))
+    code = "import polars as pl, schedscope as ss\nbefore = pl.DataFrame._repr_html_\nss.latency\n"
+    code += "assert pl.DataFrame._repr_html_ is before and pl.DataFrame.head.__module__ != ss"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_finding_is_a_card_with_its_whole_sentence_and_what_to_try(trace: ss.Trace) -> None:
+    found = ss.findings(trace)
+    text = html(found)
+    assert text.count("<article") == len(found)
+    for row in found.iter_rows(named=True):
+        for sentence in (row["text"], row["advice"]):
+            assert sentence.replace("'", "&#x27;").replace('"', "&quot;") in text
+    assert "schedscope view linux-ftrace-starved.capture --at" in text
+
+
+def test_a_quiet_trace_says_that_nothing_was_found() -> None:
+    run = ss.simulate(ss.workload.hogs(1, time="1ms"), policy="rr", cpus=1)
+    assert "No findings" in html(ss.findings(run))
+
+
+def test_marimo_gets_the_same(trace: ss.Trace) -> None:
+    frame = ss.latency(trace, by="comm")
+    assert isinstance(frame, AnswerFrame)
+    shown = frame._display_()
+    assert shown._repr_html_() == html(frame)  # type: ignore[attr-defined]
+
+
+def test_names_of_threads_are_text_in_a_card(trace: ss.Trace) -> None:
+    hostile = pl.DataFrame(ss.findings(trace)).with_columns(
+        text=pl.lit("<script>\x1b[31m</script>")
+    )
+    from schedscope.timelines.cards import cards
+
+    text = cards(hostile, trace)
+    assert "<script>" not in text
+    assert "\x1b" not in text
