@@ -17,7 +17,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tarfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,15 +53,16 @@ def run(*words: object, cwd: Path = TREE, more: Mapping[str, str] = {}) -> str: 
 
 def tree() -> None:
     """What the last commit holds, and nothing that an older build left."""
+    TREE.parent.mkdir(parents=True, exist_ok=True)
     if changed := run("git", "status", "--porcelain", "--untracked-files=no", cwd=ROOT):
         print(f"not in the release, as not committed:\n{changed}", file=sys.stderr)
-    shutil.rmtree(TREE, ignore_errors=True)
-    TREE.mkdir(parents=True)
-    archive = TREE.with_suffix(".tar")
-    run("git", "archive", "-o", archive, "HEAD", cwd=ROOT)
-    with tarfile.open(archive) as packed:
-        packed.extractall(TREE, filter="tar")
-    archive.unlink()
+    # Files that did not change keep their times, so that cargo builds only what did.
+    if not (TREE / ".git").exists():
+        run("git", "clone", "-q", "--no-checkout", ROOT, TREE, cwd=ROOT)
+    commit = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+    run("git", "fetch", "-q", "origin", commit)
+    run("git", "checkout", "-qf", "--detach", commit)
+    run("git", "clean", "-qfdx")
     made()
 
 

@@ -27,5 +27,6 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: object) -> str:
 
 def on_nav(nav: Any, **_: object) -> Any:
     for item in nav.items:
-        item.title = TITLES.get(item.title, item.title)
+        if item.is_section:
+            item.title = TITLES.get(item.title, item.title)
     return nav
