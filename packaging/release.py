@@ -37,7 +37,7 @@ SHELLS = {"bash": "schedscope", "zsh": "_schedscope", "fish": "schedscope.fish",
           "tcsh": "schedscope.tcsh"}  # fmt: skip
 
 
-def run(*words: object, cwd: Path = TREE, more: Mapping[str, str] = {}) -> str:  # noqa: B006
+def run(*words: object, cwd: Path = TREE, more: Mapping[str, str] = {}) -> str:
     """A program's output; its complaints are the user's to read."""
     done = subprocess.run(
         [str(word) for word in words],
@@ -93,6 +93,7 @@ def licences() -> str:
             reached.add(key)
             kinds = ((dep["pkg"], dep["dep_kinds"]) for dep in nodes[key]["deps"])
             waiting += [pkg for pkg, how in kinds if any(k["kind"] is None for k in how)]
+    known: dict[str, str] = {}
     parts = ["The engine of schedscope contains these crates, under these licences.\n"]
     for one in sorted((packages[key] for key in reached), key=lambda one: one["name"]):
         if one["source"] is None:
@@ -103,7 +104,10 @@ def licences() -> str:
         texts += [path for path in folder.iterdir() if path.name.upper().startswith("LICENSE-")]
         for path in sorted(set(texts)):
             if path.is_file():
-                parts.append(f"\n--- {path.name}\n{path.read_text(errors='replace').strip()}\n")
+                text = path.read_text(errors="replace").strip()
+                first = known.setdefault(text, f"{one['name']} {one['version']}, {path.name}")
+                same = first.startswith(f"{one['name']} ")
+                parts.append(f"\n--- {path.name}\n{text if same else f'as of {first}'}\n")
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The site, into dist/site/: `make site`. Its pages are those of the repository, linked, not copied.
+"""The site, into dist/site/: `make site`. Its pages are those of the repository, not copies.
 
 After mkdocs, lychee follows every link within the finished site, the reference and the report
 included.
@@ -18,11 +18,13 @@ CAPTURE = ROOT / "fixtures" / "linux-ftrace-mixed.capture"
 
 
 def run(*words: object) -> None:
+    """A program, whose failure ends this one."""
     if subprocess.run([str(word) for word in words], cwd=ROOT).returncode:
         raise SystemExit(f"failed: {' '.join(map(str, words))}")
 
 
 def main() -> None:
+    """Stage, build, check."""
     python, tools = sys.executable, Path(sys.executable).parent
     shutil.rmtree(STAGED, ignore_errors=True)
     patterns = ("*.md", "*.ipynb", "docs/pictures/*.png", "LICENSE")

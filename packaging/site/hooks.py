@@ -1,4 +1,4 @@
-"""What the repository's pages need to be pages of a site: they are written to be read on their own."""
+"""What the pages of the repository, which are read on their own, need to be pages of a site."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: object) -> str:
 
 
 def on_nav(nav: Any, **_: object) -> Any:
+    """Sections are called by what they hold, not by their folder."""
     for item in nav.items:
         if item.is_section:
             item.title = TITLES.get(item.title, item.title)

@@ -37,16 +37,15 @@ def public() -> Iterator[str]:
             if inspect.isfunction(value):
                 yield from (f"{home}.{name}({one}=)" for one in inspect.signature(value).parameters)
     [commands] = [
-        action
-        for action in cli.manual()._actions
-        if isinstance(action, argparse._SubParsersAction)
+        action for action in cli.manual()._actions if isinstance(action, argparse._SubParsersAction)
     ]
     for command, parser in commands.choices.items():
         for action in parser._actions:
             if action.help != argparse.SUPPRESS:
                 yield from (f"{command} {option}" for option in action.option_strings)
     for name, table in TABLES.items():
-        yield from (f"table {name}.{column.name}: {column.dtype.base_type()}" for column in table.columns)
+        for column in table.columns:
+            yield f"table {name}.{column.name}: {column.dtype.base_type()}"
     for one in meanings().values():
         yield f"column {one.question or '*'}.{one.name} [{one.unit}]"
 
