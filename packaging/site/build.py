@@ -47,7 +47,7 @@ def main() -> None:
         SITE,
     )
     pages = len(list(SITE.rglob("*.html")))
-    print(f"wrote {SITE}: {pages} pages; open index.html")
+    print(f"wrote {SITE}: {pages} pages. To search: python -m http.server -d {SITE}")
 
 
 if __name__ == "__main__":

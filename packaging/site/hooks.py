@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from mkdocs.structure.nav import Link
+
 TITLES = {"Docs": "Pages", "Notebooks": "Chapters", "Fixtures": "Recordings"}
 
 
@@ -30,4 +32,7 @@ def on_nav(nav: Any, **_: object) -> Any:
     for item in nav.items:
         if item.is_section:
             item.title = TITLES.get(item.title, item.title)
+    # Made by build.py after the pages.
+    nav.items.append(Link("Python reference", "api/schedscope.html"))
+    nav.items.append(Link("A report", "report.html"))
     return nav
