@@ -173,11 +173,16 @@ def debian() -> None:
     """A Debian source package of the recorder, and the package that it builds."""
     place = TREE.parent / "debian" / f"schedscope-{VERSION}"
     shutil.rmtree(place.parent, ignore_errors=True)
-    (place / "debian").parent.mkdir(parents=True)
     shutil.copytree(TREE / "packaging" / "debian", place / "debian")
-    for name in ("LICENSE", "packaging/made/man/schedscope.1"):
-        shutil.copy(TREE / name, place)
+    shutil.copy(TREE / "LICENSE", place)
     shutil.copy(OUT / "capture.sh", place / "capture")
+    control = (place / "debian" / "control").read_text()
+    maintainer = next(line[12:] for line in control.splitlines() if line.startswith("Maintainer: "))
+    date = run("git", "log", "-1", "--format=%aD").strip()
+    (place / "debian" / "changelog").write_text(
+        f"schedscope ({VERSION}-1) unstable; urgency=medium\n\n  * Release {VERSION}.\n\n"
+        f" -- {maintainer}  {date}\n"
+    )
     archive = place.parent / f"schedscope_{VERSION}.orig.tar.gz"
     run("tar", "--exclude=debian", "-czf", archive, place.name, cwd=place.parent)
     run("dpkg-buildpackage", "-us", "-uc", cwd=place)
