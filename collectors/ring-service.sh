@@ -58,31 +58,31 @@ ring_unit_words() {
     done
 }
 
-# `capture --service`: a unit for systemd that records with these options.
+# `capture --systemd-unit`: a unit for systemd that records with these options.
 ring_service() {
     ring_at=$here/capture
     [ -z "$bundled" ] || ring_at=$(cd -- "$(dirname -- "$0")" && pwd -P)/${0##*/}
     case $output in
     /*) ;;
     '') output=/var/lib/schedscope/flight ;;
-    *) die "--service needs the absolute path of a folder: -o /var/lib/schedscope/$output" ;;
+    *) die "--systemd-unit needs the absolute path of a folder: -o /var/lib/schedscope/$output" ;;
     esac
     ring_words=
-    ring_unit_words --ring "$ring" -o "$output" --pause "$ring_pause"
+    ring_unit_words --ring "$ring" -o "$output" --pause "${ring_pause}s"
     [ -z "$keep" ] || ring_unit_words --keep "$keep"
     [ -z "$then_command" ] || ring_unit_words --then "$then_command"
     [ -z "$min_free" ] || ring_unit_words --min-free "$min_free"
-    [ -z "$buffer_kb" ] || ring_unit_words -b "$buffer_kb"
+    [ -z "$buffer_kb" ] || ring_unit_words -b "${buffer_kb}K"
     [ -z "$recorder_extras" ] || ring_unit_words --with "$(echo "$recorder_extras" | tr ' ' ',')"
     [ -z "$anonymous" ] || ring_unit_words --anonymous-host
     while IFS= read -r ring_line; do
-        [ -z "$ring_line" ] || ring_unit_words --until "$ring_line"
-    done <<END_UNTIL
-$ring_untils
-END_UNTIL
+        [ -z "$ring_line" ] || ring_unit_words --trigger "$ring_line"
+    done <<END_TRIGGERS
+$ring_triggers
+END_TRIGGERS
     cat <<END_UNIT
-# A flight recorder of the CPU scheduler, written by: capture --service
-#   capture --service OPTIONS >/etc/systemd/system/schedscope-flight.service
+# A flight recorder of the CPU scheduler, written by: capture --systemd-unit
+#   capture --systemd-unit OPTIONS >/etc/systemd/system/schedscope-flight.service
 #   systemctl daemon-reload && systemctl enable --now schedscope-flight
 # systemctl reload schedscope-flight takes a snapshot.
 [Unit]

@@ -30,10 +30,10 @@ ring_ns() {
 # Sets ring_seconds or ring_kb, ring_pause and keep_kb from the options.
 ring_options() {
     case $ring in
-    *[0-9]s)
-        ring_seconds=${ring%s}
+    *[0-9][smh])
+        ring_seconds=$(seconds_of "$ring")
         case $ring_seconds in
-        *[!0-9]* | 0* | ?????*) die "--ring $ring is neither a time nor a size; try --ring 20s or --ring 64M" ;;
+        *[!0-9]* | '' | 0* | ?????*) die "--ring $ring is neither a time nor a size; try --ring 20s or --ring 64M" ;;
         esac
         ;;
     *) ring_kb=$(size_kb "$ring") && [ "$ring_kb" -gt 0 ] ||
@@ -41,9 +41,11 @@ ring_options() {
     esac
     [ -z "$ring_kb" ] || [ -z "$buffer_kb" ] ||
         die "--ring $ring and -b both say how much memory to use; give -b with a time only, like --ring 20s"
-    case $ring_pause in
-    *[!0-9]* | '' | 0?* | ??????*) die "--pause $ring_pause is not a number of seconds; try --pause 60" ;;
+    ring_least=$(seconds_of "$ring_pause") || ring_least=
+    case $ring_least in
+    *[!0-9]* | '' | 0?* | ??????*) die "--pause $ring_pause is not a duration in whole seconds; try --pause 60s" ;;
     esac
+    ring_pause=$ring_least
     [ -z "$max_size" ] || die "--max-size limits a recording on disk; with --ring, --keep limits all snapshots together"
     if [ -n "$keep" ]; then
         keep_kb=$(size_kb "$keep") && [ "$keep_kb" -gt 0 ] || die "--keep $keep is not a size; try --keep 2G"
@@ -57,15 +59,15 @@ ring_options() {
     ring_predicates=
     while IFS= read -r ring_line; do
         [ -z "$ring_line" ] || ring_predicate "$ring_line"
-    done <<END_UNTIL
-$ring_untils
-END_UNTIL
+    done <<END_TRIGGERS
+$ring_triggers
+END_TRIGGERS
     [ -z "$service" ] || [ "$words_left$seconds" = 0 ] ||
-        die "--service records until the unit is stopped; leave out COMMAND and -d"
+        die "--systemd-unit records until the unit is stopped; leave out COMMAND and -d"
     case "
 $ring_predicates" in
     *"
-exit "*) [ "$words_left" -gt 0 ] || die "--until exit needs a COMMAND; give one at the end, after --" ;;
+exit "*) [ "$words_left" -gt 0 ] || die "--trigger exit needs a COMMAND; give one at the end, after --" ;;
     esac
     case "
 $ring_predicates" in
@@ -78,20 +80,20 @@ quantile "*)
     esac
 }
 
-# One --until, checked, as words that ring-watch.sh and ring_exit read.
+# One --trigger, checked, as words that ring-watch.sh and ring_exit read.
 ring_predicate() {
-    ring_bad="--until '$1' is not a trigger; try 'exit != 0', 'file /run/alarm', 'log /var/log/app.log ERROR', 'wait > 50ms' or 'p99 > 5ms for 2s'"
+    ring_bad="--trigger '$1' is not a trigger; try 'exit != 0', 'file /run/alarm', 'log /var/log/app.log ERROR', 'wait > 50ms' or 'p99 > 5ms for 2s'"
     case $1 in
     'file '*)
-        case $1 in 'file /'*) ;; *) die "--until '$1': give the absolute path of the file" ;; esac
+        case $1 in 'file /'*) ;; *) die "--trigger '$1': give the absolute path of the file" ;; esac
         ring_predicates="$ring_predicates$1
 "
         return
         ;;
     'log '*)
         ring_rest=${1#log }
-        case $ring_rest in /*' '?*) ;; *) die "--until '$1': give the absolute path of the file, then the text to look for" ;; esac
-        [ -f "${ring_rest%% *}" ] || die "--until '$1': there is no file ${ring_rest%% *}"
+        case $ring_rest in /*' '?*) ;; *) die "--trigger '$1': give the absolute path of the file, then the text to look for" ;; esac
+        [ -f "${ring_rest%% *}" ] || die "--trigger '$1': there is no file ${ring_rest%% *}"
         ring_predicates="$ring_predicates$1
 "
         return
@@ -119,7 +121,7 @@ ring_predicate() {
         [ "$4" = for ] && ring_least=$(ring_ns "$3") && ring_long=$(ring_ns "$5") || die "$ring_bad"
         ring_turns=$((ring_long / 500000000))
         [ $((ring_turns * 500000000)) = "$ring_long" ] && [ "$ring_turns" -gt 0 ] ||
-            die "--until: $5 is not a multiple of 500ms, the interval at which $1 is checked"
+            die "--trigger: $5 is not a multiple of 500ms, the interval at which $1 is checked"
         case $1 in p50) ring_above=500 ;; p90) ring_above=100 ;; p95) ring_above=50 ;; p99) ring_above=10 ;; *) ring_above=1 ;; esac
         ring_predicates="${ring_predicates}quantile $ring_least $ring_above $ring_turns $1 > $3 for $5
 "
@@ -128,7 +130,7 @@ ring_predicate() {
     esac
 }
 
-# 0 if the exit status of COMMAND is one that --until names; sets ring_reason.
+# 0 if the exit status of COMMAND is one that --trigger names; sets ring_reason.
 ring_exit() {
     while read -r ring_kind ring_compare ring_status; do
         [ "$ring_kind" = exit ] || continue
@@ -139,9 +141,9 @@ ring_exit() {
         esac
         ring_reason="the command ended with status $1"
         return 0
-    done <<END_UNTIL
+    done <<END_TRIGGERS
 $ring_predicates
-END_UNTIL
+END_TRIGGERS
     return 1
 }
 
@@ -463,7 +465,7 @@ ring_main() {
     esac
     ring_many="$ring_skipped triggers"
     [ "$ring_skipped" != 1 ] || ring_many="1 trigger"
-    [ "$ring_skipped" = 0 ] || ring_summary="$ring_summary; $ring_many came within --pause $ring_pause of one before"
+    [ "$ring_skipped" = 0 ] || ring_summary="$ring_summary; $ring_many came within --pause ${ring_pause}s of one before"
     case $ring_failed in
         0) ;;
         1) ring_summary="$ring_summary; 1 snapshot FAILED" ;;

@@ -12,7 +12,7 @@ self_test_version=1
 self_test() {
     self_program=$(cd -- "$(dirname -- "$0")" 2>/dev/null && pwd -P)/${0##*/}
     [ -r "$self_program" ] || die "--self-test needs this program as a file, and $0 is not one"
-    case $seconds in *[!0-9]* | 0) die "--self-test takes whole seconds; try -d 8" ;; esac
+    case $seconds in *[!0-9]* | 0) die "--self-test takes whole seconds; try -d 8s" ;; esac
     self_kept=$output
     while [ "${self_kept%/}" != "$self_kept" ]; do self_kept=${self_kept%/}; done
     if [ -n "$self_kept" ]; then

@@ -62,7 +62,7 @@ def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tup
     """
     mark = uuid.uuid4().hex
     folder = Path(tempfile.mkdtemp(prefix="kill-campaign-"))
-    words = ["-t", recorder, "-b", "1024", "-o", "x", "-d", "60"]
+    words = ["-t", recorder, "-b", "1024K", "-o", "x", "-d", "60"]
     program = ["sh", str(CAPTURE)]
     if kind == "parent":
         program = [sys.executable, "-m", "schedscope", "capture"]

@@ -63,7 +63,7 @@ def record(folder: Path, seconds: float) -> dict[str, Path]:
     command = [sys.executable, "-S", "-E", str(load), str(trace), str(seconds)]
     for name in reversed(NESTED):
         output = str(folder / TRACES[name])
-        command = ["sh", str(capture), "-q", "-t", name, "-b", "16384", "-o", output, *command]
+        command = ["sh", str(capture), "-q", "-t", name, "-b", "16384K", "-o", output, *command]
         command.insert(command.index(output) + 1, "--")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
     if done.returncode != 0:

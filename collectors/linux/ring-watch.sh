@@ -1,7 +1,7 @@
 # What watches for the triggers of a flight recorder; it runs in the watchdog, behind
 # ftrace-reader.sh, so that it ends with the capture however that ends (main part: ../ring.sh).
 #
-# .scratch/predicates has a line for each --until; a trigger puts one line, its kind and why, into
+# .scratch/predicates has a line for each --trigger; a trigger puts one line, its kind and why, into
 # .scratch/trigger and wakes capture, which takes the file away.
 #
 # OVERHEAD  docs/flight-recorder.md.  Files and logs are looked at twice a second; waits are measured

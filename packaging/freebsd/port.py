@@ -1,7 +1,7 @@
 """Write Makefile.crates and distinfo of the port from a source archive.
 
     python -m build --sdist
-    python packaging/freebsd/port.py dist/schedscope-0.1.0.tar.gz PORTDIR
+    python packaging/freebsd/port.py dist/schedscope-1.0.0.tar.gz PORTDIR
 
 PORTDIR gets a copy of this folder's Makefile and pkg-descr, and the two files that are made.
 The checksums of the crates are those of the archive's Cargo.lock. Their sizes are not known

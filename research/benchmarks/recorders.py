@@ -251,7 +251,7 @@ def recorders(folder: Path) -> list[Recorder]:
             found.append(
                 Recorder(
                     f"schedscope, --ring 20s, {name} watched",
-                    [[*ring, "--until", until]],
+                    [[*ring, "--trigger", until]],
                     _said("capture --snapshot"),
                     _ring_lost,
                 )

@@ -58,7 +58,7 @@ class Soak:
     def start(self) -> None:
         """A recorder, once it records."""
         words = ["--ring", f"{RING_MB}M", "-o", str(self.ring), "--keep", f"{KEEP_MB}M"]
-        words += ["--until", f"file {self.flag}", "--until", "wait > 30ms", "--pause", "2"]
+        words += ["--trigger", f"file {self.flag}", "--trigger", "wait > 30ms", "--pause", "2"]
         words += ["--min-free", f"{MIN_FREE_MB}M"]
         self.process = subprocess.Popen(
             ["sh", str(CAPTURE), *words],
@@ -129,7 +129,7 @@ class Soak:
         time.sleep(2)
 
     def appeared(self) -> None:
-        """A file that --until names."""
+        """A file that --trigger names."""
         self.flag.touch()
         time.sleep(2)
         self.flag.unlink()

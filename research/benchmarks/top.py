@@ -19,7 +19,7 @@ WORDS = [sys.executable, "-m", "schedscope", "top"]
 def run(seconds: float, interval: float) -> tuple[int, float, int]:
     """Tables, CPU seconds of it and all that it started, peak KiB of its own memory."""
     with subprocess.Popen(
-        [*WORDS, "--interval", str(interval), "--seconds", str(seconds)],
+        [*WORDS, "--every", f"{interval:g}s", "--duration", f"{seconds:g}s"],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:

@@ -571,7 +571,7 @@ def words(slices: list[ss.Trace]) -> list[str]:
 def test_the_command_as_people_read_it(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*words, "--label", "default", "--label", "short"]) == 0
+    assert cli.main([*words, "--name", "default", "--name", "short"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("default: linux-slice-default-1.capture · 1.35 s · 2,996 events")
     assert any(line.startswith("short: linux-slice-short-4.capture") for line in lines)
@@ -624,7 +624,7 @@ def test_what_else_is_different_is_said(
         (2, ["--settings", "1"], "--settings 1"),
         (2, ["--confidence", "100"], "--confidence 100"),
         (2, ["--measure", "speed"], "measure 'speed'"),
-        (2, ["--label", "x"], "labels ['x']"),
+        (2, ["--name", "x"], "labels ['x']"),
         (2, ["--comm", "beet"], "did you mean beat?"),
         (2, ["--top", "-1"], "--top -1"),
         (2, ["--since", "1h"], "outside the trace"),

@@ -577,9 +577,9 @@ def test_a_long_list_is_cut_for_people_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(FIXTURES / "linux-ftrace-placement.capture"), "--cache", str(tmp_path)]
-    assert cli.main(["migrations", *words, "--list", "--format", "csv"]) == 0
+    assert cli.main(["migrations", *words, "--each", "--format", "csv"]) == 0
     rows = len(capsys.readouterr().out.splitlines()) - 1
-    assert cli.main(["migrations", *words, "--list"]) == 0
+    assert cli.main(["migrations", *words, "--each"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"({rows - 20:,} more rows; use a larger --top)"
 
@@ -683,7 +683,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
 
 
 def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["migrations", sched, "--list", "--comm", "a", "--format", "json"]) == 0
+    assert cli.main(["migrations", sched, "--each", "--comm", "a", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(row["ts"], row["cause"]) for row in document["rows"]] == [
         (70, "wake"),
@@ -708,7 +708,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--by", "colour"],
         ["--top", "0"],
         ["--every", "10ns", "--matrix"],
-        ["--by", "comm", "--list"],
+        ["--by", "comm", "--each"],
         ["--every", "0"],
         ["--comm", "nobody"],
         ["--ping-pong", "soon"],

@@ -110,7 +110,7 @@ def test_completion_knows_every_command_and_option(
     out = capsys.readouterr().out
     for name in cli.commands():
         assert name in out
-    assert "--waiting-only" in out or shell == "tcsh"
+    assert "waiting-only" in out or shell == "tcsh"
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=out.encode(), check=True)
 
@@ -550,7 +550,7 @@ def test_convert_does_not_overwrite_what_is_not_its_own(
         ("latency x --top", "--top needs a value. Hint: see `schedscope latency --help`"),
         ("critical-path x", "critical-path needs one of --tid, --utid, --worst. Hint: see"
          " `schedscope critical-path --help`"),
-        ("migrations x --list --matrix", "--matrix with --list; expected one of them"),
+        ("migrations x --each --matrix", "--matrix with --each; expected one of them"),
     ],
 )  # fmt: skip
 def test_a_command_line_that_cannot_be_is_one_sentence(

@@ -45,7 +45,7 @@ GIVEN = {
     "interference": ["", "--together"],
     "fairness": ["", "--every 1ms"],
     "latency": ["--by tid", "--every 1ms"],
-    "migrations": ["--by tid", "--list", "--matrix", "--ping-pong"],
+    "migrations": ["--by tid", "--each", "--matrix", "--ping-pong"],
     "affinity": ["--by tid", "--residency cpu", "--returns"],
     "virtual-lag": ["", "--series"],
     "interactivity": ["", "--series"],

@@ -308,7 +308,7 @@ def test_a_buffer_too_small_says_what_it_lost(tmp_path: Path) -> None:
         "b.close()\n"
         "for _ in range(20000): a.send(b'x'); c.recv(1)\n"
     )
-    run = Run("-o", "x", "-b", "64", "--", sys.executable, "-c", code, cwd=tmp_path)
+    run = Run("-o", "x", "-b", "64K", "--", sys.executable, "-c", code, cwd=tmp_path)
     assert run.wait() == 0, run.said
     content = meta(tmp_path / "x.capture")
     assert sum(entry["count"] for entry in content["lost"]) > 0

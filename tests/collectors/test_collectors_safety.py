@@ -106,7 +106,7 @@ def test_a_watchdog_killed_alone_is_a_failure_and_leaves_nothing(tmp_path: Path)
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_size_limit_ends_a_complete_recording(recorder: str, tmp_path: Path) -> None:
     load = "i=0; while [ $i -lt 6000 ]; do true | true; i=$((i+1)); done"
-    words = ["-t", recorder, "-b", "512", "--max-size", "2M", "-o", "x", "--", "sh", "-c", load]
+    words = ["-t", recorder, "-b", "512K", "--max-size", "2M", "-o", "x", "--", "sh", "-c", load]
     run = Run(*words, cwd=tmp_path)
     assert run.wait(120) == 0, run.said
     assert "reached 2 MiB (--max-size)" in run.said
@@ -159,7 +159,7 @@ def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_p
 def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
     """Looked at every ten seconds where little was written, it would go on for eight."""
     load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
-    words = ["-t", "ftrace", "-b", "512", "--max-size", "32M", "-o", "x", "--", "sh", "-c", load]
+    words = ["-t", "ftrace", "-b", "512K", "--max-size", "32M", "-o", "x", "--", "sh", "-c", load]
     run = Run(*words, cwd=tmp_path)
     run.until("waiting for the command")
     ended = time.time()
@@ -170,7 +170,7 @@ def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
 
 def test_a_size_limit_holds_while_capture_is_stopped(tmp_path: Path) -> None:
     """Ctrl-Z, say: the watchdog ends the tracing by itself, and the window ends there."""
-    words = ["-t", "ftrace", "-b", "512", "--max-size", "1M", "-o", "x", "--"]
+    words = ["-t", "ftrace", "-b", "512K", "--max-size", "1M", "-o", "x", "--"]
     load = "while :; do true | true; done"
     run = Run(*words, "timeout", "60", "sh", "-c", load, cwd=tmp_path)
     run.until("recording with")
@@ -190,7 +190,7 @@ def test_a_size_limit_holds_while_capture_is_stopped(tmp_path: Path) -> None:
 
 def test_too_little_free_space_ends_the_recording(small_disk: Path, tmp_path: Path) -> None:
     load = "i=0; while [ $i -lt 6000 ]; do true | true; i=$((i+1)); done"
-    limit = ["--min-free", "5M", "-b", "256", "-o", f"{small_disk}/x"]
+    limit = ["--min-free", "5M", "-b", "256K", "-o", f"{small_disk}/x"]
     run = Run("-t", "ftrace", *limit, "--", "sh", "-c", load, cwd=tmp_path)
     assert run.wait(120) == 125, run.said
     assert "disk space were left (--min-free)" in run.said
@@ -218,7 +218,7 @@ def test_a_full_disk_ends_tools_and_is_said(
 ) -> None:
     """What comes after the last event is neither idle nor running: it is not in the window."""
     load = "i=0; while [ $i -lt 30000 ]; do true | true; i=$((i+1)); done"
-    words = ["-t", recorder, "--min-free", "0", "-b", "512", "-o", f"{small_disk}/x"]
+    words = ["-t", recorder, "--min-free", "0", "-b", "512K", "-o", f"{small_disk}/x"]
     run = Run(*words, "--", "timeout", "25", "sh", "-c", load, cwd=tmp_path)
     assert run.wait(120) == 125, run.said
     assert run.leftovers() == []

@@ -219,7 +219,7 @@ def test_a_folder_that_is_removed_leaves_no_tool(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.parametrize("command", [(), ("--", "sleep", "60")], ids=["alone", "command"])
-@pytest.mark.parametrize("ring", [(), ("--ring", "4M", "--until", "log {} BOOM")], ids=len)
+@pytest.mark.parametrize("ring", [(), ("--ring", "4M", "--trigger", "log {} BOOM")], ids=len)
 def test_a_folder_that_is_removed_is_said_at_once(
     ring: tuple[str, ...], command: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -370,8 +370,8 @@ def test_a_tool_that_dies_on_the_way(tmp_path: Path) -> None:
     [
         (["-o"], "needs a value"),
         (["--colour"], "unknown option --colour"),
-        (["-d", "soon"], "not a number of seconds"),
-        (["-b", "0"], "not a number of KiB"),
+        (["-d", "soon"], "soon is not a duration"),
+        (["-b", "0K"], "-b 0K is not a size"),
     ],
 )
 def test_a_wrong_call_is_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:

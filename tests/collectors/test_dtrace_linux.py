@@ -59,8 +59,8 @@ def record(folder: Path) -> list[Decoded]:
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "SCHEDSCOPE_DTRACE_PATIENCE": "1200",
     }
-    inner = ["sh", str(capture), "-q", "-t", "dtrace", "-b", "65536", "-o", "d.capture", "--"]
-    outer = ["sh", str(capture), "-q", "-t", "ftrace", "-b", "65536", "-o", "f.capture", "--"]
+    inner = ["sh", str(capture), "-q", "-t", "dtrace", "-b", "65536K", "-o", "d.capture", "--"]
+    outer = ["sh", str(capture), "-q", "-t", "ftrace", "-b", "65536K", "-o", "f.capture", "--"]
     python = shutil.which("python3")
     done = subprocess.run(
         [*outer, *inner, str(python), "-c", WORKLOAD],

@@ -359,7 +359,7 @@ def test_4bsd_has_no_topology_and_says_nothing_of_it(host: Host) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "switches", "expected"),
-    [((), 0, "bufsize=16384k"), (("-b", "2048"), 0, "bufsize=2048k"), ((), 400_000, "")],
+    [((), 0, "bufsize=16384k"), (("-b", "2048K"), 0, "bufsize=2048k"), ((), 400_000, "")],
 )
 def test_buffers_follow_the_load_unless_told(
     host: Host, arguments: tuple[str, ...], switches: int, expected: str
@@ -416,14 +416,14 @@ def test_buffers_are_what_the_kernel_gives(
         in done.stderr
     )
     assert host.json()["buffer_kb"] == min(most, 16_384)
-    done = host.capture(["dash"], "-b", str(most + 1), "-o", "y.capture", "--", "true", status=125)
+    done = host.capture(["dash"], "-b", f"{most + 1}K", "-o", "y.capture", "--", "true", status=125)
     assert f"-b {most + 1} is more than this kernel allows, {most} KiB per CPU" in done.stderr
     allowed = re.search(r"kern.dtrace.bufsize_max=(\d+)", done.stderr)
     if fraction > 16:
         assert allowed is not None
         # What it advises is enough, and no more than is needed.
         assert physmem // int(allowed[1]) // 4 >= (most + 1) * 1024
-    host.capture(["dash"], "-b", str(most), "-o", "z.capture", "--", "true")
+    host.capture(["dash"], "-b", f"{most}K", "-o", "z.capture", "--", "true")
 
 
 def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> None:

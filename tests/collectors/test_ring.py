@@ -66,7 +66,7 @@ def test_without_a_trigger_nothing_is_written(tmp_path: Path) -> None:
 @pytest.mark.records
 def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
     """What was overwritten is where a CPU begins, and no loss; nothing reaches past the trigger."""
-    run = Run("--ring", "3s", "-b", "1024", "-o", "x", cwd=tmp_path)
+    run = Run("--ring", "3s", "-b", "1024K", "-o", "x", cwd=tmp_path)
     run.until(READY)
     for _ in range(4):
         load(8000)
@@ -165,7 +165,7 @@ def test_what_cpus_record_while_others_are_read_is_in_the_next(tmp_path: Path) -
 @pytest.mark.parametrize(("until", "status"), [("exit != 0", 0), ("exit != 0", 3), ("exit = 3", 3)])
 def test_the_exit_status_of_the_command(until: str, status: int, tmp_path: Path) -> None:
     command = ["sh", "-c", f"sleep 0.3; exit {status}"]
-    run = Run("--ring", "5s", "-o", "x", "--until", until, "--", *command, cwd=tmp_path)
+    run = Run("--ring", "5s", "-o", "x", "--trigger", until, "--", *command, cwd=tmp_path)
     assert run.wait() == status
     found = snapshots(run)
     assert len(found) == (1 if status else 0)
@@ -185,7 +185,7 @@ def test_files_and_log_lines(tmp_path: Path) -> None:
     """Each ends a recording without --keep; with it, --pause leaves out the second of two."""
     log, flag = tmp_path / "app.log", tmp_path / "flag"
     log.write_text("an ERROR of yesterday\n")
-    run = Run("--ring", "5s", "-o", "x", "--until", f"log {log} ERROR", cwd=tmp_path)
+    run = Run("--ring", "5s", "-o", "x", "--trigger", f"log {log} ERROR", cwd=tmp_path)
     run.until(READY)
     # tail begins at the end of the file as it finds it.
     run.eventually(lambda: "tail" in " ".join(run.leftovers()), 10)
@@ -196,8 +196,8 @@ def test_files_and_log_lines(tmp_path: Path) -> None:
     assert capture.name.endswith("-log.capture")
     gone(run)
 
-    words = ["--until", f"file {flag}", "--keep", "200M", "--pause", "3000"]
-    run = Run("--ring", "5s", "-b", "1024", "-o", "y", *words, cwd=tmp_path)
+    words = ["--trigger", f"file {flag}", "--keep", "200M", "--pause", "3000"]
+    run = Run("--ring", "5s", "-b", "1024K", "-o", "y", *words, cwd=tmp_path)
     run.until(READY)
     flag.touch()
     run.eventually(lambda: len(snapshots(run, "y")) == 1, 20)
@@ -216,7 +216,7 @@ def test_files_and_log_lines(tmp_path: Path) -> None:
 @pytest.mark.needs("bpftrace")
 @pytest.mark.parametrize("until", ["wait > 1us", "p50 > 1ns for 500ms"])
 def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
-    run = Run("--ring", "5s", "-o", "x", "--until", until, cwd=tmp_path)
+    run = Run("--ring", "5s", "-o", "x", "--trigger", until, cwd=tmp_path)
     assert run.wait(120) == 0
     (capture,) = snapshots(run)
     assert capture.name.endswith("-wait.capture")
@@ -256,7 +256,7 @@ def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: 
 @pytest.mark.records
 def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
     environment = {"SCHEDSCOPE_BPFTRACE": "no-such-bpftrace"}
-    words = ["--ring", "5s", "-o", "x", "--until", "wait > 50ms"]
+    words = ["--ring", "5s", "-o", "x", "--trigger", "wait > 50ms"]
     run = Run(*words, cwd=tmp_path, environment=environment)
     assert run.wait() == 125
     assert "triggers about waits need bpftrace: there is no no-such-bpftrace" in run.said
@@ -353,7 +353,7 @@ def test_the_kernels_counts_are_those_of_one_moment(tmp_path: Path) -> None:
 @pytest.mark.records
 def test_the_oldest_make_room(tmp_path: Path) -> None:
     """--keep holds for all snapshots together, also for those of a recorder before."""
-    words = ["--ring", "512K", "-o", "x", "--until", f"file {tmp_path}/never", "--keep", "20M"]
+    words = ["--ring", "512K", "-o", "x", "--trigger", f"file {tmp_path}/never", "--keep", "20M"]
     old = tmp_path / "x.ring" / "20200101-000000-1-wait.capture"
     run = Run(*words, cwd=tmp_path)
     run.until(READY)
@@ -450,7 +450,7 @@ def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) 
     """Whatever the user put there meanwhile, root neither follows nor waits for it."""
     environment = {"SUDO_USER": "nobody"}
     tmp_path.chmod(0o755)
-    words = ("--ring", "2M", "--until", "exit", "-o", "x", "--", "true")
+    words = ("--ring", "2M", "--trigger", "exit", "-o", "x", "--", "true")
     first = Run(*words, cwd=tmp_path, environment=environment)
     assert first.wait() == 0, first.said
     (one,) = snapshots(first)
@@ -480,19 +480,19 @@ def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) 
     [
         (["--ring", "20x"], "--ring 20x is neither a time nor a size; try --ring 20s"),
         (["--ring", "0s"], "--ring 0s is neither"),
-        (["--ring", "5s", "--until", "wait 50ms"], "--until 'wait 50ms' is not a trigger"),
-        (["--ring", "5s", "--until", "p99 > 5ms"], "--until 'p99 > 5ms' is not a trigger"),
-        (["--ring", "5s", "--until", "p99 > 5ms for 700ms"], "700ms is not a multiple of 500ms"),
-        (["--ring", "5s", "--until", "file x"], "give the absolute path"),
-        (["--ring", "5s", "--until", "log /nowhere x"], "there is no file /nowhere"),
-        (["--ring", "64M", "-b", "100"], "both say how much memory"),
+        (["--ring", "5s", "--trigger", "wait 50ms"], "--trigger 'wait 50ms' is not a trigger"),
+        (["--ring", "5s", "--trigger", "p99 > 5ms"], "--trigger 'p99 > 5ms' is not a trigger"),
+        (["--ring", "5s", "--trigger", "p99 > 5ms for 700ms"], "700ms is not a multiple of 500ms"),
+        (["--ring", "5s", "--trigger", "file x"], "give the absolute path"),
+        (["--ring", "5s", "--trigger", "log /nowhere x"], "there is no file /nowhere"),
+        (["--ring", "64M", "-b", "100K"], "both say how much memory"),
         (["--ring", "5s", "--max-size", "1G"], "--keep limits all snapshots"),
         (["--ring", "5s", "-t", "perf"], "perf cannot record into a ring"),
-        (["--ring", "5s", "--pause", "x"], "--pause x is not a number"),
-        (["--until", "exit"], "are for a flight recorder"),
-        (["--ring", "5s", "--until", "exit != 0"], "--until exit needs a COMMAND"),
-        (["--service", "--ring", "5s", "-d", "5"], "leave out COMMAND and -d"),
-        (["--service", "--ring", "5s", "--", "true"], "leave out COMMAND and -d"),
+        (["--ring", "5s", "--pause", "x"], "--pause x is not a duration"),
+        (["--trigger", "exit"], "are for a flight recorder"),
+        (["--ring", "5s", "--trigger", "exit != 0"], "--trigger exit needs a COMMAND"),
+        (["--systemd-unit", "--ring", "5s", "-d", "5"], "leave out COMMAND and -d"),
+        (["--systemd-unit", "--ring", "5s", "--", "true"], "leave out COMMAND and -d"),
     ],
 )
 @pytest.mark.needs("linux")
@@ -506,14 +506,14 @@ def test_options_that_make_no_sense(words: list[str], said: str, tmp_path: Path)
 
 @pytest.mark.needs("linux")
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
-    words = ["--service", "--ring", "20s", "--keep", "2G", "--until", "wait > 50ms"]
+    words = ["--systemd-unit", "--ring", "20s", "--keep", "2G", "--trigger", "wait > 50ms"]
     log = tmp_path / "log"
     log.touch()
-    words += ["--until", f'log {log} 100% "$HOME"']
+    words += ["--trigger", f'log {log} 100% "$HOME"']
     made = subprocess.run(
         ["sh", str(CAPTURE), *words], capture_output=True, text=True, check=True
     ).stdout
-    assert '"--until" "wait > 50ms"' in made
+    assert '"--trigger" "wait > 50ms"' in made
     assert '100%% \\\\"$$HOME\\\\""' in made.replace("\\", "\\\\")
     unit = tmp_path / "flight.service"
     unit.write_text(made)

@@ -94,7 +94,7 @@ def test_a_load_spike_ends_in_a_command_that_sees_its_reason(
     said.touch()
     os.chown(said, pwd.getpwnam("nobody").pw_uid, -1)
     command = 'id -un >said; echo "$TRIGGER $REASON" >>said; ls "$SNAPSHOT" >>said'
-    words = ["--ring", "5s", "-o", "x", "--until", "wait > 60ms", "--then", command]
+    words = ["--ring", "5s", "-o", "x", "--trigger", "wait > 60ms", "--then", command]
     run = Run(*words, cwd=open_to_all, environment={"SUDO_USER": "nobody"})
     run.until("capture --snapshot")
     spin = f"taskset -c {min(os.sched_getaffinity(0))} {sys.executable} -c 'while 1: pass'"

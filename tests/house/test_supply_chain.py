@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-LOCKED = ROOT / "packaging" / "development.txt"
+LOCKED = {"dev": "packaging/development.txt", "release": "packaging/release.txt"}
 
 
 def test_the_engine_has_one_unsafe_block() -> None:
@@ -39,10 +39,10 @@ def test_the_engine_has_one_unsafe_block() -> None:
     ] == ["arrow.rs"]
 
 
-def locked() -> dict[str, list[str]]:
+def locked(path: str) -> dict[str, list[str]]:
     """Versions of each package; one may have several, for different Pythons."""
     found: dict[str, list[str]] = {}
-    for entry in re.split(r"\n(?=\S)", LOCKED.read_text().strip()):
+    for entry in re.split(r"\n(?=\S)", (ROOT / path).read_text().strip()):
         head, *hashes = entry.split("\\\n")
         assert hashes, f"{head} has no hash"
         assert all(re.fullmatch(r"\s*--hash=sha256:[0-9a-f]{64}\s*", one) for one in hashes), head
@@ -52,16 +52,19 @@ def locked() -> dict[str, list[str]]:
     return found
 
 
-def test_every_package_for_development_is_pinned_with_its_hashes() -> None:
+@pytest.mark.parametrize("group", LOCKED)
+def test_every_package_of_a_group_is_pinned_with_its_hashes(group: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
-    versions = locked()
+    wanted = [*project["dependency-groups"][group]]
+    wanted += project["project"]["dependencies"] if group == "dev" else []
+    versions = locked(LOCKED[group])
     for text in wanted:
         requirement = Requirement(text)
         name = canonicalize_name(requirement.name)
         assert versions.get(name), f"{name}: run `make lock`"
         assert all(requirement.specifier.contains(one) for one in versions[name]), text
-    assert "--require-hashes -r $(LOCKED)" in (ROOT / "Makefile").read_text()
+    name = {"dev": "LOCKED", "release": "LOCKED_RELEASE"}[group]
+    assert f"--require-hashes -r $({name})" in (ROOT / "Makefile").read_text()
 
 
 def test_every_crate_comes_from_the_registry_with_a_checksum() -> None:

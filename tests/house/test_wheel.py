@@ -60,7 +60,8 @@ def test_the_wheel_holds_the_tree() -> None:
         packed = {
             info.filename
             for info in wheel.infolist()
-            if ".dist-info/" not in info.filename and not info.is_dir()
+            if not re.search(r"\.dist-info/|\.data/data/share/", info.filename)
+            and not info.is_dir()
         }
         engine = {
             name for name in packed if name.startswith("schedscope/_native.") and "so" in name

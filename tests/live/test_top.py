@@ -221,7 +221,7 @@ def test_after_kill_9_the_recorder_ends_and_the_next_top_removes_the_folder(
 
 
 def test_a_reader_that_has_seen_enough_ends_it() -> None:
-    process = subprocess.Popen([*WORDS, "--interval", "0.5"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([*WORDS, "--every", "500ms"], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
@@ -230,8 +230,8 @@ def test_a_reader_that_has_seen_enough_ends_it() -> None:
 
 
 def test_it_ends_by_itself_after_a_time() -> None:
-    done = subprocess.run([*WORDS, "--seconds", "2", "--top", "3"], capture_output=True, text=True,
-                          timeout=120)  # fmt: skip
+    words = [*WORDS, "--duration", "2s", "--top", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert 1 <= done.stdout.count(" waited ") <= 2, "the second may come too late"
     assert "\x1b" not in done.stdout
@@ -240,8 +240,8 @@ def test_it_ends_by_itself_after_a_time() -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--interval", "0.1"], "0.5 to 60 seconds"),
-        (["--seconds", "0.5"], "as long as one table"),
+        (["--every", "100ms"], "0.5 to 60 seconds"),
+        (["--duration", "0.5s"], "as long as one table"),
         (["--format", "csv"], "--once"),
         (["--cpu", "0"], "threads or processes of this host"),
         (["--workload"], "threads or processes of this host"),
@@ -267,7 +267,7 @@ def test_without_root_it_is_one_sentence() -> None:
 
 
 def test_programs_get_a_line_of_json_for_each_interval() -> None:
-    words = [*WORDS, "--format", "json", "--seconds", "3", "--interval", "0.5"]
+    words = [*WORDS, "--format", "json", "--duration", "3s", "--every", "500ms"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     documents = [json.loads(line) for line in done.stdout.splitlines()]

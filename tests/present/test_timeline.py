@@ -310,7 +310,7 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "wrote" in capsys.readouterr().out
     assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
-    assert main([*arguments, "-f", "--max-bytes", "5"]) == 2
+    assert main([*arguments, "-f", "--max-size", "1K"]) == 2
     assert "larger max_bytes" in capsys.readouterr().err
     assert main([*arguments, "-f", "--since", "1h"]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out.html"]

@@ -222,7 +222,7 @@ def test_a_page_of_few_sums_fills_its_width_and_says_how_coarse_it_is(
     finest = browser.run(f"{HANDLE}.about.finest")
     assert finest > 2 * now["scale"]  # fewer sums than pixels
     assert trace.duration <= now["scale"] * now["bins"] < 1.01 * trace.duration
-    assert re.search("no more than sums over .* a larger --max-bytes", now["note"])
+    assert re.search("no more than sums over .* a larger --max-size", now["note"])
 
 
 def notebook(browser: Any, path: Path, widget: Any, url: str) -> None:

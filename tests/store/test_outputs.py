@@ -52,7 +52,7 @@ def modes(folder: Path) -> dict[str, int]:
 COMMANDS: dict[tuple[str, str], list[str]] = {
     ("convert", "output"): ["convert", "{source}", "-o", "{out}/x.sched"],
     ("export", "output"): ["export", "{source}", "--to", "csv", "-o", "{out}/csv"],
-    ("fleet", "output"): ["fleet", "{source}", "--keep", "-o", "{out}/fleet"],
+    ("fleet", "output"): ["fleet", "{source}", "--keep-converted", "-o", "{out}/fleet"],
     ("report", "figures"): [
         *("report", "{source}", "--no-timeline", "-o", "{out}/x.html", "--figures", "{out}/png"),
     ],

@@ -64,7 +64,7 @@ FIRST_DAY = (
     "view",
     "compare",
 )
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 # Headings of the list of commands, in the order of a session; each command names its own.
 GROUPS = (

@@ -6,6 +6,7 @@ import argparse
 import shlex
 from typing import Any
 
+from schedscope.cli import _quantities
 from schedscope.errors import UsageError
 
 _EXAMPLES = {
@@ -32,7 +33,7 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         ),
         (
             "--set-slice",
-            "NAME=TIME",
+            "NAME=DURATION",
             "these threads have a slice of their own (EEVDF from 6.12 on)",
         ),
         ("--pin", "NAME=CPUS", "these threads may use only these CPUs, as in web=0-1,3"),
@@ -43,14 +44,19 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         ),
         (
             "--quota",
-            "GROUP=TIME",
+            "GROUP=QUOTA",
             "CPU quota of this control group, or of these threads in a group of their own: 50%% of"
             " a CPU; 20ms/100ms, which is 20 ms in each 100 ms; or none, which is no limit",
         ),
     ):
         change.add_argument(option, metavar=name, action="append", default=[], help=text)
     change.add_argument("--cpus", type=int, metavar="N", help="the machine has N equal CPUs")
-    change.add_argument("--slice", metavar="TIME", help="the policy's slice is this long")
+    change.add_argument(
+        "--slice",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="the policy's slice is this long",
+    )
     change.add_argument(
         "--add-load",
         type=int,

@@ -458,23 +458,6 @@ def others_taken(args: argparse.Namespace, taken: str) -> list[str]:
     return [f"other threads: {_OTHERS[taken]} (--others {taken}, {why})"]
 
 
-def seconds(text: str) -> str:
-    """A length of time as a bare number of seconds; a number without a unit stays as it is.
-
-    >>> seconds("10"), seconds("10s"), seconds("2m"), seconds("250ms")
-    ('10', '10', '120', '0.25')
-    """
-    from schedscope.errors import UsageError
-    from schedscope.units import nanoseconds
-
-    if not text.strip() or not text.strip()[-1].isalpha():
-        return text
-    try:
-        return f"{nanoseconds(text) / 1e9:.9f}".rstrip("0").rstrip(".")
-    except UsageError as error:  # each command says in its own way that it was asked wrongly
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """`--jobs`: how many threads convert a capture or a foreign file."""
     parser.add_argument(

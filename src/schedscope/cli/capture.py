@@ -2,7 +2,7 @@
 
 Runs the capture program of `schedscope collectors` with the same options, and
 converts and summarises what it wrote. Without a COMMAND it records until
-Ctrl-C, or for -d SECONDS. The exit code is COMMAND's; 125 if the capture itself
+Ctrl-C, or for -d DURATION. The exit code is COMMAND's; 125 if the capture itself
 failed, 126 or 127 if COMMAND cannot be run or found. Recording needs root; under
 sudo, doas or pkexec, COMMAND and the summary run as the invoking user.
 """
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from schedscope.cli import _complaints, _options, _output
+from schedscope.cli import _complaints, _options, _output, _quantities
 from schedscope.errors import SchedscopeError, StorageError
 from schedscope.invoking_user import invoking_user, run_as
 
@@ -28,10 +28,10 @@ GROUP = "record"
 FAILED = 125
 HELP = "record this host, then summarise"
 EXAMPLE = """\
-  sudo schedscope capture -o web.capture -d 10
+  sudo schedscope capture -o web.capture -d 10s
   sudo schedscope capture -o make.capture -- make -j8
   sudo schedscope capture --self-test > report.txt
-  sudo schedscope capture --ring 20s --until 'wait > 50ms' --keep 2G -o incident.ring
+  sudo schedscope capture --ring 20s --trigger 'wait > 50ms' --keep 2G -o incident.ring
 """
 
 
@@ -53,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-d",
         "--duration",
-        metavar="TIME",
-        type=_options.seconds,
-        help="record at most this long: seconds, or with a unit, as in 2m",
+        metavar="DURATION",
+        type=_quantities.seconds,
+        help="record at most this long, as in 2m (a bare number: seconds)",
     )
-    parser.add_argument("-b", "--buffer", metavar="KB", help="kernel buffer per CPU")
+    parser.add_argument("-b", "--buffer", metavar="SIZE", help="kernel buffer per CPU, as in 8M")
     parser.add_argument(
         "--with",
         dest="extras",
@@ -90,12 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ring",
-        metavar="TIME|SIZE",
-        help="flight recorder: keep the last TIME or SIZE in memory, as in 20s or 64M, and write it"
-        " as a capture folder when a trigger comes",
+        metavar="DURATION|SIZE",
+        help="flight recorder: keep the last DURATION or SIZE in memory, as in 20s or 64M, and"
+        " write it as a capture folder when a trigger comes",
     )
     parser.add_argument(
-        "--until",
+        "--trigger",
         action="append",
         metavar="TRIGGER",
         help="with --ring: write a snapshot at 'exit != 0', 'file PATH', 'log PATH TEXT',"
@@ -114,18 +114,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pause",
-        metavar="TIME",
-        type=_options.seconds,
-        help="shortest time between two snapshots of --until (default: 10s)",
+        metavar="DURATION",
+        type=_quantities.seconds,
+        help="shortest time between two snapshots of --trigger (default: 10s)",
     )
     parser.add_argument(
         "--snapshot", action="store_true", help="ask the running flight recorder for a snapshot"
     )
     parser.add_argument(
-        "--service",
+        "--systemd-unit",
         action="store_true",
         help="print a systemd unit for a flight recorder with these options",
     )
+    _quantities.older(parser, "--until", "--trigger")
+    _quantities.older(parser, "--service", "--systemd-unit")
     parser.add_argument("--list", action="store_true", help="what this host can record with")
     parser.add_argument(
         "--self-test",
@@ -163,7 +165,7 @@ def _run(args: argparse.Namespace) -> int:
         return subprocess.run(["sh", program, "--list"], check=False).returncode
     if args.self_test or args.judge:
         return _record(_self_test(args, program))[0]
-    if args.ring or args.snapshot or args.service or args.until or args.keep or args.then:
+    if args.ring or args.snapshot or args.systemd_unit or args.trigger or args.keep or args.then:
         return _record(_flight(args, program))[0]
     _options.check_top(args)
     # As the program names it.
@@ -211,9 +213,9 @@ def _flight(args: argparse.Namespace, program: Path) -> list[str]:
     for flag, value in options.items():
         if value is not None:
             words += [flag, value]
-    for trigger in args.until or []:
-        words += ["--until", trigger]
-    words += ["--snapshot"] * args.snapshot + ["--service"] * args.service
+    for trigger in args.trigger or []:
+        words += ["--trigger", trigger]
+    words += ["--snapshot"] * args.snapshot + ["--systemd-unit"] * args.systemd_unit
     words += ["-q"] * args.quiet + ["--anonymous-host"] * args.anonymous_host
     return words + (["--", *args.command] if args.command else [])
 

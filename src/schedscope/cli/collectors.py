@@ -19,7 +19,7 @@ GROUP = "record"
 HELP = "the capture program as one file to copy to a host"
 EXAMPLE = """\
   schedscope collectors --bundle capture.sh
-  scp capture.sh web1: && ssh web1 sudo ./capture.sh -o web.capture -d 10
+  scp capture.sh web1: && ssh web1 sudo ./capture.sh -o web.capture -d 10s
   scp -r web1:web.capture . && schedscope latency web.capture
 """
 

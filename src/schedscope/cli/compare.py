@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
@@ -33,7 +33,7 @@ GROUP = "compare"
 HELP = "what differs between settings, beyond the noise"
 EXAMPLE = """\
   schedscope compare before.capture after.capture
-  schedscope compare cfs1 bfs1 cfs2 bfs2 cfs3 bfs3 --label CFS --label BFS
+  schedscope compare cfs1 bfs1 cfs2 bfs2 cfs3 bfs3 --name CFS --name BFS
   schedscope compare a1 b1 c1 a2 b2 c2 --settings 3 --comm 'nginx*' --all
 """
 
@@ -47,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", type=int, default=2, metavar="N", help="number of settings (default: 2)"
     )
     parser.add_argument(
-        "--label", action="append", metavar="NAME", help="name of each setting (default: A, B, ...)"
+        "--name", action="append", metavar="NAME", help="name of each setting (default: A, B, ...)"
     )
+    _quantities.older(parser, "--label", "--name")
     parser.add_argument(
         "--match",
         choices=("role", "name", "behaviour"),
@@ -69,9 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=int, default=8, metavar="N", help="thread groups to compare (default: 8)"
     )
-    parser.add_argument(
-        "--all", action="store_true", help="also print rows of thread groups within the noise"
-    )
+    parser.add_argument("--all", action="store_true", help="also show what does not stand out")
     _options.add_window(parser)
     _options.add_selection(parser)
     parser.add_argument(
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> Answer:
         raise UsageError(
             f"--confidence {args.confidence:g}", "per cent between 0 and 100", "as in 95"
         )
-    labels = setting_labels(args.label, args.settings)
+    labels = setting_labels(args.name, args.settings)
     traces = [_options.open_path(args, path) for path in args.inputs]
     # A thread that only some traces have is no mistake; processes have other numbers in each.
     wheres = _options.where_of_each(args, traces, _options.where)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
@@ -30,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope events`."""
     _options.add_input(parser)
     parser.add_argument(
-        "--longer-than", metavar="TIME", help="only runs after a wait of at least this long"
+        "--longer-than",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="only runs after a wait of at least this long",
     )
     _options.add_top(parser, 50, what="the first N runs")
     _options.add_selection(parser, what="runs of these threads, or on this CPU (--cpu)")

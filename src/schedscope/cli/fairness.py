@@ -13,7 +13,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
@@ -49,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " (default: machine if all CPUs share a queue, else cpu)",
     )
     parser.add_argument(
-        "--every", metavar="TIME", help="the lag of each thread over time, one row per interval"
+        "--every",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="the lag of each thread over time, one row per interval",
     )
     _options.add_top(parser, 20, what="the N with the largest lag")
     _options.add_selection(parser)

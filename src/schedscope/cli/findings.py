@@ -23,7 +23,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.present import headline
 from schedscope.present.answer import Answer
 
@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threshold",
         default="100ms",
-        metavar="TIME",
+        type=_quantities.duration,
+        metavar="DURATION",
         help="waits at least this long count as starvation (default: 100ms)",
     )
     parser.add_argument("--top", type=int, metavar="N", help="only the first N")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.cli._output import complain
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
@@ -79,16 +79,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--refresh", action="store_true", help="make all summaries again")
     parser.add_argument(
-        "--keep",
+        "--keep-converted",
         action="store_true",
         help="keep converted traces beside their sources (default: in DIR while needed)",
     )
+    _quantities.older(parser, "--keep", "--keep-converted")
     parser.add_argument(
         "--fetch-limit",
-        metavar="MIB",
-        type=int,
-        default=4096,
-        help="fetch no trace larger than this from a store, in MiB (default: 4096)",
+        metavar="SIZE",
+        type=_quantities.size_once_in("M"),
+        default="4G",
+        help="fetch no trace larger than this from a store (default: 4G)",
     )
     _options.add_window(parser)
     _options.add_selection(parser, what="waits of these threads")
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> Answer | int:
     labels = Labels(parsed(args.label), args.labels)
     by = [name.strip() for name in args.by.split(",")] if args.by else None
     if args.fetch_limit < 1:
-        raise UsageError(f"--fetch-limit {args.fetch_limit}", "1 MiB or more")
+        raise UsageError(f"--fetch-limit {args.fetch_limit}", "more than nothing")
     select = _select(args)
     state = [0, 0]
     try:
@@ -122,10 +123,10 @@ def run(args: argparse.Namespace) -> Answer | int:
                 labels=labels,
                 scheduler=args.scheduler,
                 jobs=args.jobs,
-                keep=args.keep,
+                keep=args.keep_converted,
                 refresh=args.refresh,
                 options=_options.decoder_options(args),
-                fetch_limit=args.fetch_limit << 20,
+                fetch_limit=args.fetch_limit,
                 select=select,
                 since=args.since,
                 until=args.until,

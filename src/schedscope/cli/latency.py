@@ -12,7 +12,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options, _output
+from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
@@ -50,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN,...",
         help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
     )
-    parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
+    parser.add_argument(
+        "--every",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="also by time bucket, as in 100ms",
+    )
     parser.add_argument(
         "--histogram",
         action="store_true",

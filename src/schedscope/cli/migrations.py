@@ -14,7 +14,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
@@ -46,16 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN,...",
         help=f"one row for each of: {', '.join(GROUPS)}; or `all` (default: comm)",
     )
-    parser.add_argument("--every", metavar="TIME", help="also by time bucket, as in 100ms")
+    parser.add_argument(
+        "--every",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="also by time bucket, as in 100ms",
+    )
     parser.add_argument(
         "--top",
         type=int,
         metavar="N",
-        help="only the first N rows (default: all; 20 with --list in a table)",
+        help="only the first N rows (default: all; 20 with --each in a table)",
     )
     parser.add_argument(
         "--waited",
-        metavar="TIME",
+        type=_quantities.duration,
+        metavar="DURATION",
         default="100us",
         help="count waits on the new CPU's queue that are longer than this (default: 100us)",
     )
@@ -65,12 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     instead.add_argument(
         "--ping-pong",
-        metavar="TIME",
+        type=_quantities.duration,
+        metavar="DURATION",
         nargs="?",
         const="10ms",
         help="show threads that moved to a CPU and back within this time instead (default: 10ms)",
     )
-    instead.add_argument("--list", action="store_true", help="show one row per migration instead")
+    instead.add_argument("--each", action="store_true", help="show one row per migration instead")
+    _quantities.older(instead, "--list", "--each")
     _options.add_selection(parser, what="migrations of these threads, or to this CPU (--cpu)")
     _options.add_format(parser)
 
@@ -89,14 +97,14 @@ def run(args: argparse.Namespace) -> Answer:
 
     by = _options.groups(args.by or "comm", GROUPS)
     _options.check_top(args)
-    instead = args.matrix or args.list or args.ping_pong
+    instead = args.matrix or args.each or args.ping_pong
     for option, given in (("--every", args.every), ("--by", args.by)):
         if given and instead:
-            raise UsageError(f"{option} with --matrix, --list or --ping-pong", "one of them")
+            raise UsageError(f"{option} with --matrix, --each or --ping-pong", "one of them")
     trace = _options.open_input(args)
     where = _options.where(args, trace)
     foot: list[str] = []
-    if args.list:
+    if args.each:
         frame = migrations(trace, where=where, waited=args.waited)
     elif args.matrix:
         frame = migration_matrix(trace, where=where, waited=args.waited)
@@ -129,7 +137,7 @@ def run(args: argparse.Namespace) -> Answer:
         if still := frame.height - shown.height:
             foot.append(f"({still} more ran but never migrated)")
     rows = shown.height
-    shown = shown[: _options.top(args, 20) if args.list else args.top]
+    shown = shown[: _options.top(args, 20) if args.each else args.top]
     columns = _columns(shown, by, trace, args)
     return Answer(shown, columns, about=about, head=[*head, ""], notes=foot, rows_in_all=rows)
 
@@ -185,7 +193,7 @@ def _agreement(row: dict[str, int]) -> str:
 def _columns(
     frame: pl.DataFrame, by: list[str], trace: Trace, args: argparse.Namespace
 ) -> list[Column]:
-    if args.list:
+    if args.each:
         names = ["ts", "comm", "tid", "from_cpu", "to_cpu", "cause", "distance", "since", "wait"]
         return choose(
             frame, [*names, "queued"], narrow="queued distance since", origin=trace.origin

@@ -14,7 +14,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.present import headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
@@ -40,9 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope outliers`."""
     _options.add_input(parser)
     parser.add_argument(
-        "--every", metavar="TIME", help="length of a part, as in 1m (default: at most 120 parts)"
+        "--every",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="length of a part, as in 1m (default: at most 120 parts)",
     )
-    parser.add_argument("--all", action="store_true", help="show parts that do not stand out, too")
+    parser.add_argument("--all", action="store_true", help="also show what does not stand out")
     _options.add_top(parser, 10, what="the N parts that stand out most")
     _options.add_selection(parser, what="what these threads did and waited for")
     _options.add_format(parser)

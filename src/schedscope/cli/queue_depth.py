@@ -13,7 +13,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     over_time.add_argument(
         "--steps", action="store_true", help="show one row per change of the depth"
     )
-    over_time.add_argument("--every", metavar="TIME", help="by time bucket, as in 100ms")
+    over_time.add_argument(
+        "--every", type=_quantities.duration, metavar="DURATION", help="by time bucket, as in 100ms"
+    )
     _options.add_selection(parser, what="these CPUs (--cpu), or count only these threads")
     _options.add_format(parser)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from schedscope.cli import _change, _options, _output
+from schedscope.cli import _change, _options, _output, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
@@ -43,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         "--at",
-        "--timeline-around",
         metavar="TIME",
         help="the time that the timeline shows first: seconds from the start, as printed, or a time"
-        " of day (default: the worst finding; --timeline-around is the older name)",
+        " of day (default: the worst finding)",
     )
+    _quantities.older(shown, "--timeline-around", "--at")
     shown.add_argument("--no-timeline", action="store_true", help="a page without scripts")
     _options.add_selection(parser, what="what affects these threads, and their waits")
     _change.add_change(

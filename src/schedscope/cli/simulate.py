@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop-at",
         metavar="TIME",
-        help="end the simulation at this time, as in 10s (default: a trace's own length)",
+        help="end the simulation at this time in it, as in 10s (default: a trace's own length)",
     )
     parser.add_argument(
         "--to-end",
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--record", action="store_true", help="record the policy's internals over time"
     )
     parser.add_argument("-o", "--output", metavar="OUT.sched", help="keep the simulated trace")
-    parser.add_argument("--force", action="store_true", help="replace existing output")
+    parser.add_argument("-f", "--force", action="store_true", help="replace existing output")
     parser.add_argument(
         "--figure",
         metavar="FILE",

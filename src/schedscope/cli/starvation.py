@@ -14,7 +14,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--threshold",
-        metavar="TIME",
+        type=_quantities.duration,
+        metavar="DURATION",
         help=f"waits at least this long (default: {DEFAULT}; off with --share or --lag alone)",
     )
     parser.add_argument(
@@ -56,11 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="waits K times as long as a fair scheduler would let the thread wait for its turn",
     )
     parser.add_argument(
-        "--turn", metavar="TIME", help="length of a turn for --share (default: 3ms)"
+        "--turn",
+        type=_quantities.duration,
+        metavar="DURATION",
+        help="length of a turn for --share (default: 3ms)",
     )
     parser.add_argument(
         "--lag",
-        metavar="TIME",
+        type=_quantities.duration,
+        metavar="DURATION",
         help="windows in which a thread received this much less than was due to it",
     )
     _options.add_top(parser, ROWS, what="the N longest, or the first N rows of --by")

@@ -15,7 +15,7 @@ import argparse
 import html
 from pathlib import Path
 
-from schedscope.cli import _options, _output
+from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import UsageError
 
 NAME = "timeline"
@@ -59,12 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace an existing file")
     parser.add_argument(
-        "--max-bytes",
-        type=int,
+        "--max-size",
+        type=_quantities.size,
         default=2_000_000,
-        metavar="N",
-        help="how large the page may get (default: 2000000)",
+        metavar="SIZE",
+        help="how large the page may get, as in 8M (default: 2,000,000 bytes)",
     )
+    _quantities.older(parser, "--max-bytes", "--max-size", int)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.at is not None:
         since, until = map(trace.seconds, around(trace, args.at))
         show = since, until
-    body = timeline_html(trace, show=show, max_bytes=args.max_bytes, where=where, cpus=cpus)
+    body = timeline_html(trace, show=show, max_bytes=args.max_size, where=where, cpus=cpus)
     title = html.escape(f"Timeline of {printable(trace.name)}")
     text = _PAGE.format(title=title, policy=content_policy(body), body=body)
     _output.write_whole(target, text, trace.sources)

@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.cli import _options, _output
+from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import StorageError, UsageError
 from schedscope.present.answer import Answer
 from schedscope.present.text_table import sentence
@@ -43,7 +43,7 @@ GROUP = "record"
 HELP = "which threads wait most for a CPU right now"
 EXAMPLE = """\
   sudo schedscope top
-  sudo schedscope top --by service --interval 5s -d 1m
+  sudo schedscope top --by service --every 5s -d 1m
   sudo schedscope top --service nginx.service
   sudo schedscope top --once --format json
   sudo schedscope top --format json | jq '.rows[0]'
@@ -70,11 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one row for each of these (default: thread)",
     )
     parser.add_argument(
-        "--interval",
-        type=_seconds,
-        metavar="TIME",
-        help="time between two tables: seconds, or with a unit (default: 1s; 5s with --metrics)",
+        "--every",
+        type=_every,
+        metavar="DURATION",
+        help="length of an interval, each with its table (default: 1s; 5s with --metrics)",
     )
+    _quantities.older(parser, "--interval", "--every", _seconds)
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--once", action="store_true", help="end after one table")
     end.add_argument(
@@ -89,12 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     end.add_argument(
         "-d",
         "--duration",
-        "--seconds",
-        dest="seconds",
         type=_seconds,
-        metavar="TIME",
-        help="end after this time: seconds, or with a unit, as in 2m (--seconds: the older name)",
+        metavar="DURATION",
+        help="end after this time, as in 2m (a bare number: seconds)",
     )
+    _quantities.older(end, "--seconds", "--duration")
     parser.add_argument(
         "--top",
         type=int,
@@ -106,8 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_format(parser)
 
 
+def _every(text: str) -> float:
+    return float(_quantities.seconds(_quantities.duration(text)))
+
+
 def _seconds(text: str) -> float:
-    return float(_options.seconds(text))
+    return float(_quantities.seconds(text))
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -124,7 +128,7 @@ def run(args: argparse.Namespace) -> Answer | int:
 
         sys.stdout.write(grafana())
         return 0
-    args.interval = args.interval or (5 if args.metrics else 1)
+    args.every = args.every or (5 if args.metrics else 1)
     _check(args)
     if args.metrics:
         return _serve(args)
@@ -135,12 +139,12 @@ def run(args: argparse.Namespace) -> Answer | int:
     waiting = Waiting()
     with (
         _ended_by_signals() as stopped,
-        told(1.9 * args.interval, partial(_silent, args.format)) as silence,
+        told(1.9 * args.every, partial(_silent, args.format)) as silence,
         recorder.folder() as place,
-        recorder.recorder(place, 4 * args.interval) as child,
+        recorder.recorder(place, 4 * args.every) as child,
     ):
-        end = time.monotonic() + (args.seconds or float("inf"))
-        for interval in recorder.intervals(child, place, args.interval):
+        end = time.monotonic() + (args.duration or float("inf"))
+        for interval in recorder.intervals(child, place, args.every):
             answer = _answer(interval, waiting, args)
             if args.once:
                 return answer
@@ -148,7 +152,7 @@ def run(args: argparse.Namespace) -> Answer | int:
                 _show(answer, args.format)
                 silence.broken()
             # The next one would end later; and what a signal raised may have been caught elsewhere.
-            if stopped or time.monotonic() + args.interval / 2 > end:
+            if stopped or time.monotonic() + args.every / 2 > end:
                 break
     # Ctrl-C is how it is meant to end.
     return 128 + stopped[0] if stopped and stopped[0] != signal.SIGINT else 0
@@ -170,9 +174,9 @@ def _serve(args: argparse.Namespace) -> int:
             start_http_server(port, host, registry)
         except OSError as error:
             raise StorageError(f"cannot serve at {host}:{port}: {error.strerror}") from error
-        with recorder.recorder(place, 1.5 * args.interval) as child:
+        with recorder.recorder(place, 1.5 * args.every) as child:
             _output.complain(f"serving http://{host}:{port}/metrics; Ctrl-C ends it")
-            for interval in recorder.intervals(child, place, args.interval, _SHARE):
+            for interval in recorder.intervals(child, place, args.every, _SHARE):
                 metrics.add(interval, recorder.costs(child), _selected(interval, args))
     return 128 + stopped[0] if stopped and stopped[0] != signal.SIGINT else 0
 
@@ -181,11 +185,11 @@ def _check(args: argparse.Namespace) -> None:
     _options.check_top(args)
     if args.metrics and (args.by not in ("thread", "service") or args.format != "table"):
         raise UsageError("--metrics with --by or --format", "metrics of services")
-    if not 0.5 <= args.interval <= 60:
-        raise UsageError(f"--interval {args.interval:g}", "0.5 to 60 seconds")
-    if args.seconds is not None and not args.seconds >= args.interval:
+    if not 0.5 <= args.every <= 60:
+        raise UsageError(f"--every {args.every:g}", "0.5 to 60 seconds")
+    if args.duration is not None and not args.duration >= args.every:
         raise UsageError(
-            f"--duration {args.seconds:g}", f"as long as one table at least: {args.interval:g}"
+            f"--duration {args.duration:g}", f"as long as one table at least: {args.every:g}"
         )
     for name in ("cpu", "workload"):
         if getattr(args, name):

@@ -30,7 +30,7 @@ GROUP = "simulate"
 HELP = "effect of another nice value, mask, quota, CPUs or policy"
 EXAMPLE = """\
   schedscope whatif web.capture --set-nice 'batch*=10'
-  schedscope whatif web.capture --cpus 4 --by process_name
+  schedscope whatif web.capture --cpus 4 --by process
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
   schedscope whatif web.capture --set-nice nginx=-5 --service nginx.service
   schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=("comm", "name", "process_name", "cgroup", "service"),
+        choices=("comm", "name", "process", "cgroup", "service"),
+        type=lambda text: "process" if text == "process_name" else text,
         default="comm",
         help="what counts as a service; numbers in a name become * (default: comm)",
     )
@@ -94,6 +95,7 @@ def run(args: argparse.Namespace) -> Answer:
     _options.check_replayed(args, "whatif")
     first = _options.open_input(args)
     traces = [first, *(_options.open_path(args, path) for path in args.again)]
+    by = "process_name" if args.by == "process" else args.by
     ways = [nearest_way(one, _options.where_threads(args, one), args.others) for one in traces]
     wanted = [change(way, **change_to) for way in ways]
     other = [alternatives(way, change_to, args.others) for way in ways]
@@ -102,17 +104,17 @@ def run(args: argparse.Namespace) -> Answer:
             ways,
             wanted,
             other=other,
-            by=args.by,
+            by=by,
             replays=args.replays,
             seed=args.seed,
             progress=lambda now, events: progress.note(
                 now, first.duration, lambda: f"{units.count(events)} events"
             ),
         )
-    services = frame[args.by].unique(maintain_order=True)
+    services = frame[by].unique(maintain_order=True)
     top = _options.top(args, 8)
     kept = services if top is None else services.head(top)
-    rows = frame.filter(pl.col(args.by).is_in(kept.implode()))
+    rows = frame.filter(pl.col(by).is_in(kept.implode()))
     shown, columns = whatif_table(rows)
     return Answer(
         rows,

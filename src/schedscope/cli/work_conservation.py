@@ -13,7 +13,7 @@ import argparse
 from typing import Any
 
 from schedscope import units
-from schedscope.cli import _options
+from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--longer-than",
-        metavar="TIME",
+        type=_quantities.duration,
+        metavar="DURATION",
         help="only episodes of this length or longer (default: 1ms)",
     )
     parser.add_argument(

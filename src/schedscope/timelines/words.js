@@ -20,7 +20,7 @@ function speaker(scene) {
     lines.push(begin < end ? `${when(begin)} to ${when(end)}, ${duration(view.scale)} per pixel` : "nothing of this trace");
     if (problem) lines.push(problem);
     else if (!shown && about.finest) {
-      const more = begin <= 0 && end >= total ? "a larger --max-bytes"
+      const more = begin <= 0 && end >= total ? "a larger --max-size"
         : `--since ${Math.floor((origin + begin) / 1000)}us --until ${Math.ceil((origin + end) / 1000)}us`;
       lines.push(`This page knows ${coarse ? `no more than sums over ${duration(coarse)}` : "not all of this"}: ` +
         `for every interval write another with schedscope timeline and ${more}`);
