@@ -148,3 +148,12 @@ def test_no_module_is_called_utils() -> None:
     """A file answers one question, and its name says which."""
     vague = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
     assert [str(p) for p in sources() if p.stem.strip("_") in vague] == []
+
+
+def test_the_product_imports_nothing_of_the_experiments() -> None:
+    """`research/` may import all of schedscope; nothing goes the other way."""
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.partition(".")[0] == "research"], path
