@@ -6,6 +6,8 @@
 PYTHON = python3
 VENV = .venv
 RUN = $(VENV)/bin/python
+# How cargo builds the engine (native/Cargo.toml): `quick` is parallel and checked, `release` fastest.
+PROFILE = quick
 CAPTURE = fixtures/linux-ftrace-mixed.capture
 DEMO = demo-out
 BUILD_LOG = $(VENV)/build.log
@@ -26,7 +28,7 @@ help:
 	@echo 'make test-host  the tests that record this host; run them with nothing beside them'
 	@echo 'make test-all   browsers, emulators, fuzzing, wheels too: before a release, an hour or two'
 	@echo 'make build      .venv with schedscope (editable) and the native engine'
-	@echo 'make dev        the engine as edited, less optimised, for the next import'
+	@echo 'make dev        the engine as edited, for the next import'
 	@echo 'make check      ruff, mypy, clippy, shellcheck'
 	@echo 'make advisories known weaknesses and licences of dependencies; `make lock` pins these'
 	@echo 'make rust-test  cargo test of the engine, without Python'
@@ -52,14 +54,14 @@ $(VENV)/python.stamp: $(LOCKED)
 
 $(VENV)/native.stamp: $(VENV)/python.stamp setup.cfg $(NATIVE)
 	@echo 'Building the native engine: minutes the first time, less after a change ($(BUILD_LOG))'
-	@$(RUN) -m pip install -v --no-build-isolation -e . >$(BUILD_LOG) 2>&1 || \
+	@SETUPTOOLS_RUST_CARGO_PROFILE=$(PROFILE) \
+	  $(RUN) -m pip install -v --no-build-isolation -e . >$(BUILD_LOG) 2>&1 || \
 	  { grep -v 'Running `' $(BUILD_LOG) | cut -c1-300 >&2; exit 1; }
 	@touch $@
 
 build: $(VENV)/native.stamp
 
-# Less optimised, with overflow checks, and built anew only where it changed. The stamp goes, so that
-# `make build` (and `make test`) brings the release engine back. A process that runs keeps its file.
+# Only the engine, without pip. A process that runs keeps its file.
 dev: $(VENV)/python.stamp
 	test -x $(SCHEDSCOPE) || $(MAKE) build
 	PYO3_PYTHON=$$PWD/$(RUN) PYO3_BUILD_EXTENSION_MODULE=1 \
@@ -67,7 +69,6 @@ dev: $(VENV)/python.stamp
 	cp native/target/quick/lib_native.so src/schedscope/native.new
 	mv -f src/schedscope/native.new src/schedscope/_native$$($(RUN) -c \
 	  'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
-	@rm -f $(VENV)/native.stamp
 
 # After a change of pyproject.toml; `make lock UPGRADE=--upgrade` takes the newest versions.
 lock:
@@ -149,7 +150,9 @@ lab: build
 startup: build
 	$(RUN) research/benchmarks/startup.py --check
 
-bench: build
+bench:
+	@rm -f $(VENV)/native.stamp
+	@$(MAKE) --no-print-directory PROFILE=release build
 	$(RUN) research/benchmarks/startup.py
 	$(RUN) research/benchmarks/decode.py
 	$(RUN) research/benchmarks/jobs.py
