@@ -160,11 +160,12 @@ def bills() -> None:
     wheel = next(OUT.glob("*-manylinux_2_17_x86_64.whl"))
     run(BIN / "uv", "pip", "install", "-q", "--python", clean / "bin/python", wheel)
     name = f"schedscope-{VERSION}"
-    words = ("cyclonedx-py", "environment", "--output-reproducible", "--of", "JSON")
-    run(BIN / words[0], *words[1:], "-o", OUT / f"{name}-python.cdx.json", clean / "bin/python")
+    words = ("environment", "--output-reproducible", "--of", "JSON")
+    run(BIN / "cyclonedx-py", *words, "-o", OUT / f"{name}-python.cdx.json", clean / "bin/python")
     manifest = TREE / "native" / "Cargo.toml"
-    run("cargo", "cyclonedx", "-q", "--manifest-path", manifest, "-f", "json",
-        "--override-filename", "made.cdx", more={"PATH": f"{BIN}:{os.environ['PATH']}"})  # fmt: skip
+    words = ("cyclonedx", "-q", "-f", "json", "--override-filename", "made.cdx")
+    path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    run("cargo", *words, "--manifest-path", manifest, more=path)
     text = (TREE / "native" / "python" / "made.cdx.json").read_text()
     (OUT / f"{name}-crates.cdx.json").write_text(text.replace(f"{TREE}/", ""))
 
