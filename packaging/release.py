@@ -160,13 +160,14 @@ def bills() -> None:
     wheel = next(OUT.glob("*-manylinux_2_17_x86_64.whl"))
     run(BIN / "uv", "pip", "install", "-q", "--python", clean / "bin/python", wheel)
     name = f"schedscope-{VERSION}"
-    words = ("cyclonedx-py", "environment", "--output-reproducible", "--of", "JSON")
-    run(BIN / words[0], *words[1:], "-o", OUT / f"{name}-python.cdx.json", clean / "bin/python")
+    words = ("environment", "--output-reproducible", "--of", "JSON")
+    run(BIN / "cyclonedx-py", *words, "-o", OUT / f"{name}-python.cdx.json", clean / "bin/python")
     manifest = TREE / "native" / "Cargo.toml"
-    run("cargo", "cyclonedx", "-q", "--manifest-path", manifest, "-f", "json",
-        "--override-filename", "made.cdx")  # fmt: skip
-    made_there = TREE / "native" / "python" / "made.cdx.json"
-    shutil.copy(made_there, OUT / f"{name}-crates.cdx.json")
+    words = ("cyclonedx", "-q", "-f", "json", "--override-filename", "made.cdx")
+    path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    run("cargo", *words, "--manifest-path", manifest, more=path)
+    text = (TREE / "native" / "python" / "made.cdx.json").read_text()
+    (OUT / f"{name}-crates.cdx.json").write_text(text.replace(f"{TREE}/", ""))
 
 
 def debian() -> None:
@@ -202,7 +203,7 @@ def port() -> None:
 
 def sums() -> None:
     """SHA-256 of every file, as `sha256sum -c` reads it."""
-    files = sorted(path for path in OUT.iterdir() if path.name != "SHA256SUMS")
+    files = sorted(path for path in OUT.iterdir() if path.is_file() and path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (OUT / "SHA256SUMS").write_text("".join(lines))
     for path in files:
@@ -212,6 +213,8 @@ def sums() -> None:
 PARTS = (tree, sdist, wheels, recorder, bills, debian, port, sums)
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[1:] or [part.__name__ for part in PARTS]
     for part in PARTS:

@@ -72,7 +72,11 @@ def wheel(tag: str) -> Path:
 
 def on_python(version: str, place: Path) -> str | None:
     """The wheel in a new environment of that Python, if it is here."""
-    found = subprocess.run([BIN / "uv", "python", "find", version], capture_output=True, text=True)
+    # pyenv keeps each in a folder of its own, which is not on the path.
+    kept = map(str, Path.home().glob(".pyenv/versions/*/bin"))
+    path = {"PATH": ":".join([os.environ["PATH"], *kept])}
+    words = [BIN / "uv", "python", "find", "--system", version]
+    found = subprocess.run(words, env=os.environ | path, capture_output=True, text=True)
     if found.returncode:
         return None
     venv = place / "venv"
