@@ -34,9 +34,13 @@ void hostile_enqueue(u64 *ctx)
 	case READ_OUTSIDE:
 		words[0] = words[index];
 		break;
-	case WRITE_CONSTANT:
-		*(u64 *)&constant = 8;
+	case WRITE_CONSTANT: {
+		u64 *to = (u64 *)&constant;
+
+		asm volatile("" : "+r"(to));
+		*to = 8;
 		break;
+	}
 	case RECURSE:
 		words[0] = recurse(1);
 		break;

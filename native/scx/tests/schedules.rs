@@ -79,7 +79,7 @@ fn a_setting_of_rodata_changes_the_slice() {
 }
 
 /// Both, until a row differs.
-fn compare(machine: &Machine, seed: u64, priorities: bool) {
+fn compare(machine: &Machine, seed: u64, priorities: bool) -> usize {
     let load = random(seed, machine.ncpu(), priorities);
     let until = Some(10_000 * world::MS);
     let model = under_model("scx-simple", &load, machine.clone(), until);
@@ -89,6 +89,7 @@ fn compare(machine: &Machine, seed: u64, priorities: bool) {
     }
     assert_eq!(model.rows.len(), ran.rows.len(), "seed {seed}");
     assert_eq!(ran.outcome.unwrap().ended, None);
+    ran.rows.len()
 }
 
 #[test]
@@ -100,11 +101,13 @@ fn the_vtime_object_decides_as_the_model_scx_simple_does() {
         Machine::grid(1, 2, 2).unwrap(),
         Machine::grid(2, 2, 2).unwrap(),
     ];
+    let mut rows = 0;
     for machine in &machines {
         for seed in 0..60 {
-            compare(machine, seed, seed % 2 == 1);
+            rows += compare(machine, seed, seed % 2 == 1);
         }
     }
+    assert!(rows > 10_000, "{rows}");
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         newest: 0,
         shared: BTreeSet::new(),
         weight: vec![100; nthreads],
+        is_fair: vec![false; nthreads],
         key: vec![(0, 0); nthreads],
         arrivals: 0,
         local: vec![VecDeque::new(); ncpu],
@@ -109,6 +110,7 @@ struct ScxSimple {
     shared: BTreeSet<(i64, u64, Tid)>,
     /// 100 at nice 0.
     weight: Vec<i64>,
+    is_fair: Vec<bool>,
     /// Of each thread in `shared`.
     key: Vec<(i64, u64)>,
     arrivals: u64,
@@ -170,8 +172,14 @@ impl ScxSimple {
         *left -= ran.min(*left);
     }
 
-    /// sched_weight_to_cgroup
+    /// Its class or nice value is another one: sched_weight_to_cgroup, and who comes from a class
+    /// above begins with the latest virtual time.
     fn reweigh(&mut self, w: &World, t: Tid) {
+        let fair = !w.thread(t).class.is_realtime();
+        if fair && !std::mem::replace(&mut self.is_fair[t as usize], fair) {
+            self.vtime[t as usize] = self.newest;
+        }
+        self.is_fair[t as usize] = fair;
         self.weight[t as usize] = ((weight_of(w, t) * 100 + 512) / 1024).max(1);
     }
 
@@ -313,7 +321,6 @@ impl Policy for ScxSimple {
 
     fn on_fork(&mut self, w: &mut World, _: Option<Tid>, child: Tid) {
         self.reweigh(w, child);
-        self.vtime[child as usize] = self.newest;
     }
 
     fn online_changed(&mut self, w: &mut World) {
@@ -424,6 +431,7 @@ impl Policy for ScxSimple {
                     }
                 }
                 self.reweigh(w, t);
+                self.realtime[cpu as usize] = w.thread(t).class.is_realtime();
                 w.resched(cpu, RescheduleReason::Preempted);
             }
             State::Unborn | State::Sleeping | State::Dead => self.reweigh(w, t),
