@@ -16,6 +16,7 @@ from schedscope.analysis._base.policies import (
 from schedscope.errors import UsageError
 from schedscope.simulator.policy import Policy, check_policy
 from schedscope.simulator.policy_file import policy_in_file
+from schedscope.simulator.scx_object import scx_in_file
 from schedscope.trace import Trace
 from schedscope.units import printable
 
@@ -72,12 +73,13 @@ def policy_asked(trace: Trace | None, name: str | Policy) -> str | Policy:
     is itself.
 
     That of a family means the recorded kernel's own, and its newest if that kernel is older than
-    all of them. `path/to/file.py:Class` is a policy of your own in that file.
+    all of them. `path/to/file.py:Class` is a policy of your own in that file, and `file.bpf.o` a
+    compiled scheduler of sched_ext.
     """
     check_policy(name)
     if isinstance(name, Policy):
         return name
-    if own := policy_in_file(name):
+    if own := policy_in_file(name) or scx_in_file(name):
         return own
     if name in declared():
         return name

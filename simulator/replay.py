@@ -22,6 +22,7 @@ from schedscope.simulator.machine import Costs
 from schedscope.simulator.policy import Policy
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.recorded_tunables import recorded_tunables
+from schedscope.simulator.scx_object import SchedExt
 from schedscope.simulator.workload import Workload
 from schedscope.trace import Trace
 
@@ -60,6 +61,9 @@ class Replay:
         self, policy: str | Policy, given: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """The tunables of `policy` that the recording tells, and over them those `given`."""
+        if isinstance(policy, SchedExt):
+            hz = self.trace.info.get("hz")
+            return {**({"hz": int(hz)} if hz else {}), **dict(given or {})}
         if isinstance(policy, Policy):
             return dict(given or {})
         return {**recorded_settings(self.trace, self.workload, policy), **dict(given or {})}

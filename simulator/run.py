@@ -27,6 +27,7 @@ from schedscope.simulator.groups import (
 )
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.recorded_scheduler import policy_asked
+from schedscope.simulator.scx_object import SchedExt
 from schedscope.simulator.simulated_quotas import add_quotas
 from schedscope.simulator.watched_policy import Watched
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
@@ -71,7 +72,8 @@ def simulate(
       on its own machine, at the costs measured in it, for as long as it lasted, with the clock and
       slice of its kernel, unless something else is given;
     * `policy`: a name of `policies()` (a family's name means the recorded kernel's own, else its
-      newest policy), an object of a class derived from `Policy`, or "path/to/file.py:Class". None
+      newest policy), an object of a class derived from `Policy`, "path/to/file.py:Class",
+      or a compiled scheduler of sched_ext (`ss.scx`, "file.bpf.o"). None
       means the model of the scheduler that the trace was recorded under, or `eevdf-6.12` for a
       workload;
     * `where`, `others`: which threads of a trace are replayed, and what the rest do, as in
@@ -233,6 +235,9 @@ def _run(
     watched: Watched | None = None
     if isinstance(policy, str):
         series_names = _policy.series(policy)["name"].to_list()
+    elif isinstance(policy, SchedExt):
+        series_names = list(policy.series)
+        options = {**options, "set": policy.settings() + options["set"]}
     else:
         series_names = list(policy.series)
         if options["set"]:
@@ -257,7 +262,7 @@ def _run(
     about["generator"] = "schedscope simulate"
     about["source"] = {"name": _source_name(workload), "format": "simulation"}
     about["workload"] = workload.info
-    about["warnings"] = _warnings(about["simulation"])
+    about["warnings"] = _warnings(about["simulation"]) + _ended(about["scheduler"])
     if not workload.groups.is_empty():
         about["groups"] = trace_groups(workload.groups)
     about["warnings"] += ignored_groups(workload, about["scheduler"])
@@ -298,6 +303,18 @@ def _priorities(workload: Workload, ncpu: int) -> dict[str, list[Any]]:
     )
     rows = own.select("utid", pl.col("class").cast(pl.String), "nice", "rt_prio").iter_rows()
     return {str(utid): list(values) for utid, *values in rows}
+
+
+def _ended(scheduler: Mapping[str, Any]) -> list[str]:
+    """How a sched_ext scheduler ended before the simulation did."""
+    exit = scheduler.get("exit")
+    if exit is None:
+        return []
+    message = f": {units.printable(exit['message'])}" if exit["message"] else ""
+    return [
+        f"the scheduler ended at {units.duration(exit['at'])} ({exit['reason']}{message}); after"
+        " that threads ran in the order in which they came"
+    ]
 
 
 def _source_name(workload: Workload) -> str:

@@ -95,6 +95,7 @@ from schedscope.simulator.policy import (
     tunables as tunables,
 )
 from schedscope.simulator.run import policy_series as policy_series, simulate as simulate
+from schedscope.simulator.scx_object import scx as scx
 from schedscope.simulator.summary import simulate_all as simulate_all
 from schedscope.simulator.whatif import whatif as whatif
 from schedscope.simulator.whatif_notes import whatif_notes as whatif_notes

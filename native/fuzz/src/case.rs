@@ -15,6 +15,8 @@ pub enum Kind {
     Pages(usize),
     Records,
     Packets,
+    /// Of whatever it is made of nothing is known.
+    Bytes,
 }
 
 #[derive(Debug, Clone)]
@@ -62,6 +64,7 @@ impl Case {
                 Kind::Pages(size) => pages::injure(data, size, chance),
                 Kind::Records => records::injure(data, chance),
                 Kind::Packets => packets::injure(data, chance),
+                Kind::Bytes => bytes::injure(data, chance),
             }
         }
     }

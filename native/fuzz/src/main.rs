@@ -1,4 +1,4 @@
-//! Fuzzer of every decoder: damaged inputs must be read or refused in one sentence,
+//! Fuzzer of every decoder, and of sched_ext objects: damaged inputs must be read or refused in one sentence,
 //! in order, in time, in bounded memory, without a panic and without a wrong sum.
 //!
 //! ```text
@@ -16,6 +16,7 @@ mod case;
 mod chance;
 mod lines;
 mod minimise;
+mod objects;
 mod packets;
 mod pages;
 mod records;

@@ -17,8 +17,25 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const KTRDUMP: &str = include_str!("seeds/ktrdump.txt");
 const SCHEDGRAPH: &str = include_str!("seeds/schedgraph.txt");
 
+/// Schedulers of sched_ext.
+fn objects() -> Result<Vec<Case>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scx/objects");
+    let mut cases = Vec::new();
+    for name in ["fifo", "vtime", "steal", "hostile"] {
+        let data = std::fs::read(folder.join(format!("{name}.bpf.o")))?;
+        cases.push(lone(
+            crate::objects::FORMAT,
+            "input.bpf.o",
+            Kind::Bytes,
+            data,
+        ));
+    }
+    Ok(cases)
+}
+
 pub fn all(fixtures: &Path, scratch: &Path) -> Result<Vec<Case>> {
     let mut cases = trace_dats(scratch)?;
+    cases.extend(objects()?);
     for entry in std::fs::read_dir(fixtures)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();

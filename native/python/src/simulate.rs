@@ -1,6 +1,7 @@
 //! Runs of the simulator.
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
@@ -14,8 +15,9 @@ use crate::error::{EngineResult, Result};
 use schedscope_sim::engine::Limits;
 use schedscope_sim::load::{GroupRow, Input, MoveRow, Numbers};
 use schedscope_sim::machine::{Costs, Cpu, CpuInfo, Machine, Outage};
-use schedscope_sim::policy::{Policy, PriorityScale, registry};
+use schedscope_sim::policy::{Policy, PriorityScale, Settings, registry};
 use schedscope_sim::run;
+use schedscope_sim::workload::Workload;
 use schedscope_trace::store::{MemoryStore, ParquetStore, Store};
 
 fn machine(options: &Options) -> Result<Machine> {
@@ -142,7 +144,7 @@ pub fn simulate<'py>(
     let machine = machine(&options)?;
     let load = input.workload(machine.ncpu())?;
     drop(input);
-    let (policy, about_policy) = described(py, &policy, &options, &machine, load.threads.len())?;
+    let (policy, mut about_policy, outcome) = described(py, &policy, &options, &machine, &load)?;
     let mut progress = reporter(progress);
     let (target, mut about, series) = py.detach(|| {
         let store = match &options.folder {
@@ -168,6 +170,9 @@ pub fn simulate<'py>(
         }
         Target::Folder(store) => (BTreeMap::new(), py.detach(|| store.finish(1))?),
     };
+    if let Some(outcome) = outcome {
+        about_policy.extend(told(&outcome));
+    }
     about.insert("scheduler".into(), Value::Object(about_policy));
     about.insert("costs".into(), json!(options.costs));
     about.insert("tick_phase".into(), json!(options.tick_phase));
@@ -181,36 +186,66 @@ pub fn simulate<'py>(
     Ok((tables, format!("{:#}", Value::Object(about)), internals))
 }
 
-type Described = (Box<dyn Policy>, Map<String, Value>);
+type Told = Arc<Mutex<schedscope_scx::Outcome>>;
+type Described = (Box<dyn Policy>, Map<String, Value>, Option<Told>);
+
+/// How the run of a sched_ext scheduler went.
+fn told(outcome: &Told) -> Map<String, Value> {
+    let mut about = Map::new();
+    if let Ok(outcome) = outcome.lock() {
+        about.insert("callbacks".into(), json!(outcome.callbacks));
+        about.insert("instructions".into(), json!(outcome.instructions));
+        if let Some(ended) = &outcome.ended {
+            let exit = json!({
+                "at": ended.at,
+                "kind": ended.kind,
+                "code": ended.code,
+                "reason": ended.reason,
+                "message": ended.message,
+            });
+            about.insert("exit".into(), exit);
+        }
+    }
+    about
+}
+
+fn in_force(settings: &Settings) -> Value {
+    let values = settings.in_force().map(|(n, v)| (n.to_string(), json!(v)));
+    Value::Object(values.collect())
+}
 
 fn described(
     py: Python<'_>,
     policy: &Bound<'_, PyAny>,
     options: &Options,
     machine: &Machine,
-    nthreads: usize,
+    load: &Workload,
 ) -> Result<Described> {
     let mut about = Map::new();
     if let Ok(name) = policy.extract::<String>() {
-        let made = registry::make(&name, &options.set, machine, nthreads)?;
-        let tunables: Map<String, Value> = made
-            .settings
-            .in_force()
-            .map(|(n, v)| (n.to_string(), json!(v)))
-            .collect();
+        let made = registry::make(&name, &options.set, machine, load.threads.len())?;
         about.insert("name".into(), json!(name));
         about.insert("models".into(), json!(made.spec.models));
-        about.insert("tunables".into(), Value::Object(tunables));
+        about.insert("tunables".into(), in_force(&made.settings));
         about.insert("priorities".into(), json!(made.spec.priorities.name()));
-        return Ok((made.policy, about));
+        return Ok((made.policy, about, None));
     }
-    about.insert(
-        "name".into(),
-        json!(policy.getattr("name")?.extract::<String>()?),
-    );
+    let name = policy.getattr("name")?.extract::<String>()?;
+    if let Some(object) = policy.getattr_opt("object")? {
+        let object = object.extract::<Vec<u8>>()?;
+        let path = policy.getattr("path")?.str()?.to_string();
+        let made = schedscope_scx::make(&path, &object, &options.set, machine, load)?;
+        about.insert("name".into(), json!(name));
+        about.insert("sched_ext_ops".into(), json!(made.name));
+        about.insert("models".into(), json!("a compiled scheduler of sched_ext"));
+        about.insert("tunables".into(), in_force(&made.settings));
+        about.insert("priorities".into(), json!(PriorityScale::Linux.name()));
+        return Ok((made.policy, about, Some(made.outcome)));
+    }
+    about.insert("name".into(), json!(name));
     about.insert("models".into(), json!("a policy written in Python"));
     // It has no hook for a number of its own.
     about.insert("priorities".into(), json!(PriorityScale::Linux.name()));
     let made = PyPolicy::new(py, policy.clone().unbind())?;
-    Ok((Box::new(made), about))
+    Ok((Box::new(made), about, None))
 }

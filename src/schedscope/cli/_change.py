@@ -67,7 +67,7 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         "--policy",
         metavar="NAME",
         help="another policy; a family's name means the recorded kernel's own, else its newest;"
-        " file.py:Class is one of your own",
+        " file.py:Class is one of your own, x.bpf.o a compiled sched_ext scheduler",
     )
     change.add_argument(
         "--set",

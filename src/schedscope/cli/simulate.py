@@ -52,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="NAME,...",
-        help="a policy, several, or `all`; file.py:Class is one of your own; a family's name means"
+        help="a policy, several, or `all`; file.py:Class is one of your own, x.bpf.o a"
+        " compiled sched_ext scheduler; a family's name means"
         " the recorded kernel's own, else its newest (default: for a trace the model of its own"
         " scheduler, else eevdf-6.12)",
     )
@@ -215,7 +216,7 @@ def _policies(text: str | None, source: Workload | Replay) -> list[str | Policy]
         try:
             found.append(policy_asked(trace, name))
         except UsageError as error:
-            if ".py" in name:
+            if ".py" in name or name.endswith(".o"):
                 raise
             raise UsageError(
                 f"--policy {name or repr(name)}", f"{error.expected}, or all"

@@ -12,7 +12,7 @@ const WEIGHTS: [i64; 40] = [
 pub(crate) const NICE_0: i64 = 1024;
 const IDLE_WEIGHT: i64 = 3;
 
-pub(super) fn weight_of(w: &World, t: Tid) -> i64 {
+pub fn weight_of(w: &World, t: Tid) -> i64 {
     let th = w.thread(t);
     match th.class {
         Class::Idle => IDLE_WEIGHT,

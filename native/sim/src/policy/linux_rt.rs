@@ -28,7 +28,7 @@ const FAIR: u8 = 101;
 const IDLE_CLASS: u8 = 102;
 const NOTHING: u8 = 103;
 
-pub(super) struct RtQueues {
+pub struct RtQueues {
     queues: Vec<Levels>,
     links: Links,
     level: Vec<u8>,
@@ -71,7 +71,7 @@ impl RtQueues {
     }
 
     /// Without a limit to what they may use.
-    pub(super) fn unlimited(ncpu: usize, nthreads: usize, s: &Settings) -> Self {
+    pub fn unlimited(ncpu: usize, nthreads: usize, s: &Settings) -> Self {
         let slice = s.ns(RR_TIMESLICE.name);
         Self {
             queues: vec![Levels::new(LISTS); ncpu],
@@ -94,12 +94,12 @@ impl RtQueues {
     }
 
     /// Real-time threads waiting on `c`.
-    pub(super) fn len(&self, c: Cpu) -> usize {
+    pub fn len(&self, c: Cpu) -> usize {
         self.queues[c as usize].len()
     }
 
     /// `t` is queued on `c`, or about to be again after it ran there.
-    pub(super) fn push(&mut self, w: &mut World, c: Cpu, t: Tid, front: bool) {
+    pub fn push(&mut self, w: &mut World, c: Cpu, t: Tid, front: bool) {
         let level = level_of(w, t);
         if level == DEADLINE {
             self.deadlines.queued(w, t);
@@ -117,7 +117,7 @@ impl RtQueues {
         }
     }
 
-    pub(super) fn remove(&mut self, w: &mut World, t: Tid) {
+    pub fn remove(&mut self, w: &mut World, t: Tid) {
         if std::mem::take(&mut self.aside[t as usize]) {
             w.bring_back(t);
         }
@@ -156,7 +156,7 @@ impl RtQueues {
     }
 
     /// The next real-time thread for `c`, its own or a better one of another CPU.
-    pub(super) fn pop(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
+    pub fn pop(&mut self, w: &mut World, c: Cpu) -> Option<Tid> {
         if self.queued == 0 {
             return None;
         }
@@ -251,7 +251,7 @@ impl RtQueues {
     }
 
     /// The old CPU if `t` runs there at once, else where it displaces the least.
-    pub(super) fn select_cpu(&self, w: &World, t: Tid) -> Cpu {
+    pub fn select_cpu(&self, w: &World, t: Tid) -> Cpu {
         let (level, old) = (level_of(w, t), w.thread(t).cpu);
         let old_ok = w.allowed(t, old);
         if old_ok && running(w, old) > level {
@@ -269,7 +269,7 @@ impl RtQueues {
 
     /// `t` waits on a CPU: ask the CPU that runs the worst, if that is worse
     /// than `t`, to choose again.
-    pub(super) fn push_away(&self, w: &mut World, t: Tid) {
+    pub fn push_away(&self, w: &mut World, t: Tid) {
         let level = level_of(w, t);
         if !self.may_run(self.at[t as usize], t, level) {
             return;
@@ -295,7 +295,7 @@ impl RtQueues {
     }
 
     /// Whether `t`, queued on `c`, preempts what runs there.
-    pub(super) fn preempts(&self, w: &World, c: Cpu, t: Tid) -> bool {
+    pub fn preempts(&self, w: &World, c: Cpu, t: Tid) -> bool {
         let (level, runs) = (level_of(w, t), running(w, c));
         let earlier = || {
             let curr = w.cpu(c).curr;
@@ -306,7 +306,7 @@ impl RtQueues {
     }
 
     /// A clock tick of the running real-time thread `t`.
-    pub(super) fn tick(&mut self, w: &mut World, c: Cpu, t: Tid, tick_ns: i64) {
+    pub fn tick(&mut self, w: &mut World, c: Cpu, t: Tid, tick_ns: i64) {
         if !self.spend(w, c, t) {
             w.resched(c, RescheduleReason::Preempted);
         }

@@ -185,6 +185,8 @@ mod ule_queue;
 pub(crate) mod ule_score;
 mod ule_spec;
 
+pub use linux_fair::weight_of as linux_weight;
+pub use linux_rt::RtQueues;
 pub use tunables::{Kind, Preset, Series, Settings, Tunable};
 
 /// How a thread left its CPU.

@@ -1,0 +1,128 @@
+/*
+ * What a scheduler of these tests needs of the kernel's types: only the members used, at
+ * no particular place, since CO-RE relocations find them. A real scheduler includes vmlinux.h.
+ */
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+typedef long long s64;
+typedef _Bool bool;
+
+#define SEC(name) __attribute__((section(name), used))
+#define KSYM __attribute__((section(".ksyms")))
+#define WEAK __attribute__((weak))
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, type) typeof(type) *name
+/* The arguments of a callback are words of a context. */
+#define ARG(type, n) ((type)ctx[n])
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct cpumask {
+	u64 bits[1];
+};
+
+struct scx_dispatch_q {
+	u32 nr;
+	u64 id;
+};
+
+struct sched_ext_entity {
+	struct scx_dispatch_q *dsq;
+	u32 flags;
+	u32 weight;
+	s32 selected_cpu;
+	u64 slice;
+	u64 dsq_vtime;
+};
+
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+
+struct task_struct {
+	u32 flags;
+	s32 pid;
+	s32 tgid;
+	s32 nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	struct sched_entity se;
+	struct sched_ext_entity scx;
+	char comm[16];
+};
+
+struct scx_init_task_args {
+	bool fork;
+};
+
+struct scx_exit_task_args {
+	bool cancelled;
+};
+
+struct scx_exit_info {
+	s32 kind;
+	s64 exit_code;
+	const char *reason;
+	char *msg;
+};
+
+#pragma clang attribute pop
+
+struct sched_ext_ops {
+	s32 (*select_cpu)(struct task_struct *, s32, u64);
+	void (*enqueue)(struct task_struct *, u64);
+	void (*dequeue)(struct task_struct *, u64);
+	void (*dispatch)(s32, struct task_struct *);
+	void (*tick)(struct task_struct *);
+	void (*runnable)(struct task_struct *, u64);
+	void (*running)(struct task_struct *);
+	void (*stopping)(struct task_struct *, bool);
+	void (*quiescent)(struct task_struct *, u64);
+	void (*set_weight)(struct task_struct *, u32);
+	void (*update_idle)(s32, bool);
+	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
+	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);
+	void (*enable)(struct task_struct *);
+	void (*disable)(struct task_struct *);
+	s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *);
+	u32 dispatch_max_batch;
+	u64 flags;
+	u32 timeout_ms;
+	char name[128];
+};
+
+#define SCX_DSQ_GLOBAL 0x8000000000000001ULL
+#define SCX_DSQ_LOCAL 0x8000000000000002ULL
+#define SCX_DSQ_LOCAL_ON 0xc000000000000000ULL
+#define SCX_KICK_IDLE 1
+#define SCX_KICK_PREEMPT 2
+#define SCX_ENQ_LAST (1ULL << 41)
+
+s32 scx_bpf_create_dsq(u64 id, s32 node) KSYM;
+s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev, u64 flags, bool *idle) KSYM;
+void scx_bpf_dsq_insert(struct task_struct *p, u64 id, u64 slice, u64 flags) KSYM WEAK;
+void scx_bpf_dispatch(struct task_struct *p, u64 id, u64 slice, u64 flags) KSYM WEAK;
+void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 id, u64 slice, u64 vtime, u64 flags) KSYM;
+bool scx_bpf_dsq_move_to_local(u64 id) KSYM WEAK;
+bool scx_bpf_consume(u64 id) KSYM WEAK;
+s32 scx_bpf_dsq_nr_queued(u64 id) KSYM;
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) KSYM;
+u32 scx_bpf_nr_cpu_ids(void) KSYM;
+s32 scx_bpf_task_cpu(const struct task_struct *p) KSYM;
+bool scx_bpf_task_running(const struct task_struct *p) KSYM;
+void scx_bpf_error_bstr(char *format, u64 *data, u32 size) KSYM;
+u64 scx_bpf_now(void) KSYM WEAK;
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) =
+	(void *)2;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static void *(*bpf_task_storage_get)(void *map, struct task_struct *p, void *value, u64 flags) =
+	(void *)156;
+static long (*bpf_loop)(u32 n, void *callback, void *context, u64 flags) = (void *)181;
+#define BPF_LOCAL_STORAGE_GET_F_CREATE 1
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,140 @@
+//! Compiled schedulers of sched_ext as policies: the object's programs run in an interpreter, and
+//! the core of sched_ext around them is the kernel's (docs/policies/sched_ext-objects.md).
+//!
+//! `load` reads the object (with `btf`, `core_relocation`, `maps`), `vm` runs its programs in
+//! `memory`, `calls` is what they may call, `core` and `policy` are what the kernel does.
+mod btf;
+mod bytes;
+mod calls;
+mod core;
+mod core_relocation;
+mod fault;
+mod kernel_types;
+mod load;
+mod maps;
+mod masks;
+mod memory;
+mod operations;
+mod policy;
+mod queues;
+mod reach;
+mod settings;
+mod text;
+mod vm;
+
+use std::sync::{Arc, Mutex};
+
+pub use self::core::Ended;
+pub use policy::{Outcome, Scheduler};
+use schedscope_ground::error;
+use schedscope_sim::machine::Machine;
+use schedscope_sim::policy::tunables::{CLOCK_HZ, SPAN, int, time};
+use schedscope_sim::policy::{RtQueues, Settings, Tunable};
+use schedscope_sim::workload::Workload;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::operations::Callback;
+
+/// What may be set beside the object's own variables.
+pub const TUNABLES: &[Tunable] = &[
+    int(
+        "hz",
+        "250",
+        "1/s",
+        CLOCK_HZ,
+        "clock ticks; slices end at them",
+    ),
+    time("rr_timeslice", "100ms", SPAN, "slice of SCHED_RR"),
+];
+
+/// A scheduler made ready, what it is called, and what is to be said of its run afterwards.
+pub struct Made {
+    pub policy: Box<Scheduler>,
+    pub name: String,
+    pub settings: Settings,
+    pub outcome: Arc<Mutex<Outcome>>,
+}
+
+/// The scheduler in the object `bytes`, called `file` in messages. `given` are values of
+/// `TUNABLES` and of the object's variables.
+pub fn make(
+    file: &str,
+    bytes: &[u8],
+    given: &[(String, String)],
+    machine: &Machine,
+    load: &Workload,
+) -> Result<Made> {
+    let named = |(name, _): &&(String, String)| TUNABLES.iter().any(|t| t.name == *name);
+    let own: Vec<_> = given.iter().filter(named).cloned().collect();
+    let variables: Vec<_> = given.iter().filter(|one| !named(one)).cloned().collect();
+    let settings = Settings::new(file, TUNABLES, &[], &own)?;
+    let hz = settings.int("hz") as u32;
+    let mut loaded = load::load(bytes, &variables, hz).map_err(|error| about(file, error))?;
+    let too_large = |fault: fault::Fault| about(file, load::refused(format!("it {}", fault.what)));
+    for which in Callback::ALL {
+        let Some(entry) = loaded.operations.entry(*which) else {
+            continue;
+        };
+        let lacks = reach::first_missing(&loaded.code, &loaded.memory, entry as usize);
+        if let Some(what) = lacks.and_then(|number| loaded.missing.get(number)) {
+            return Err(Error::usage(
+                format!(
+                    "{file}: ops.{} needs {what}, which is not simulated",
+                    which.name()
+                ),
+                "what docs/policies/sched_ext-objects.md lists",
+                "settings (rodata=, --set) may keep the scheduler from using it",
+            ));
+        }
+    }
+    let (ncpu, n) = (machine.ncpu(), load.threads.len());
+    loaded
+        .maps
+        .create(&mut loaded.memory, ncpu, n)
+        .map_err(too_large)?;
+    let mut core = Core::new(&mut loaded.memory, load, ncpu).map_err(too_large)?;
+    core.jiffy = 1_000_000_000 / i64::from(hz);
+    let machine =
+        vm::Machine::new(loaded.code, loaded.memory, loaded.missing).map_err(too_large)?;
+    let outcome = Arc::default();
+    let name = loaded.operations.name.clone();
+    let policy = Scheduler {
+        file: file.into(),
+        machine,
+        maps: loaded.maps,
+        operations: loaded.operations,
+        core,
+        rt: RtQueues::unlimited(ncpu, n, &settings),
+        functions: loaded.functions,
+        hz,
+        previous: vec![None; ncpu],
+        released: vec![false; ncpu],
+        selected: vec![false; n],
+        outcome: Arc::clone(&outcome),
+    };
+    Ok(Made {
+        policy: Box::new(policy),
+        name,
+        settings,
+        outcome,
+    })
+}
+
+/// The same error, of this file.
+fn about(file: &str, error: Error) -> Error {
+    match error {
+        Error::Report {
+            kind,
+            found,
+            expected,
+            hint,
+        } => Error::Report {
+            kind,
+            found: format!("{file}: {found}"),
+            expected,
+            hint,
+        },
+        other => other,
+    }
+}

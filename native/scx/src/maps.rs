@@ -1,0 +1,420 @@
+//! Maps of an object (kernel/bpf/{arraymap,hashtab,bpf_task_storage}.c, Linux 6.12). Which entry
+//! an LRU map gives up is exact here: the one used longest ago; the kernel's choice is near that.
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::btf::{Btf, Type};
+use super::fault::Fault;
+use super::memory::{Access, Memory, address, split};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapKind {
+    Array,
+    Hash,
+    TaskStorage,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    kind: MapKind,
+    per_cpu: bool,
+    lru: bool,
+}
+
+const KINDS: &[(u32, &str)] = &[
+    (1, "HASH"),
+    (2, "ARRAY"),
+    (3, "PROG_ARRAY"),
+    (4, "PERF_EVENT_ARRAY"),
+    (5, "PERCPU_HASH"),
+    (6, "PERCPU_ARRAY"),
+    (7, "STACK_TRACE"),
+    (8, "CGROUP_ARRAY"),
+    (9, "LRU_HASH"),
+    (10, "LRU_PERCPU_HASH"),
+    (11, "LPM_TRIE"),
+    (12, "ARRAY_OF_MAPS"),
+    (13, "HASH_OF_MAPS"),
+    (22, "QUEUE"),
+    (23, "STACK"),
+    (24, "SK_STORAGE"),
+    (27, "RINGBUF"),
+    (28, "INODE_STORAGE"),
+    (29, "TASK_STORAGE"),
+    (30, "BLOOM_FILTER"),
+    (31, "USER_RINGBUF"),
+    (32, "CGRP_STORAGE"),
+    (33, "ARENA"),
+];
+
+fn shape(kind: u32) -> Option<Shape> {
+    let (kind, per_cpu, lru) = match kind {
+        1 => (MapKind::Hash, false, false),
+        2 => (MapKind::Array, false, false),
+        5 => (MapKind::Hash, true, false),
+        6 => (MapKind::Array, true, false),
+        9 => (MapKind::Hash, false, true),
+        10 => (MapKind::Hash, true, true),
+        29 => (MapKind::TaskStorage, false, false),
+        _ => return None,
+    };
+    Some(Shape { kind, per_cpu, lru })
+}
+
+#[derive(Debug)]
+pub struct Map {
+    pub name: String,
+    shape: Shape,
+    key: u32,
+    value: u32,
+    entries: u32,
+    region: u32,
+    ncpu: u32,
+    /// Of a hash: the entry of each key; the keys by entry; entries that are free.
+    index: FxHashMap<Vec<u8>, u32>,
+    free: Vec<u32>,
+    used: u32,
+    /// Of a LRU map: entries by when they were last used, and when that was.
+    by_age: BTreeMap<u64, u32>,
+    age: Vec<u64>,
+    clock: u64,
+    /// Of task storage: the entry of each thread.
+    of_task: Vec<Option<u32>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Maps {
+    all: Vec<Map>,
+}
+
+const ENOENT: i64 = -2;
+const E2BIG: i64 = -7;
+const EEXIST: i64 = -17;
+const EINVAL: i64 = -22;
+
+fn number(error: i64) -> u64 {
+    error as u64
+}
+
+impl Maps {
+    pub fn find(&self, name: &str) -> Option<u32> {
+        let at = self.all.iter().position(|map| map.name == name);
+        at.map(|at| at as u32)
+    }
+
+    /// The map of a variable in `.maps`; an error names what is not simulated of it.
+    pub fn declare(&mut self, btf: &Btf, name: &str) -> Result<u32, String> {
+        let unknown = || format!("the map {name}, whose type is unknown");
+        let id = btf.section(".maps").find(|(own, _)| *own == name);
+        let Some((_, id)) = id else {
+            return Err(unknown());
+        };
+        let Type::Struct { members, .. } = btf.resolve(id).1 else {
+            return Err(unknown());
+        };
+        let (mut kind, mut key, mut value, mut entries) = (0, 0, 0, 0);
+        for member in members {
+            let Type::Pointer(to) = btf.resolve(member.kind).1 else {
+                return Err(format!("{} of the map {name}", member.name));
+            };
+            let count = match btf.resolve(*to).1 {
+                Type::Array { length, .. } => *length,
+                _ => 0,
+            };
+            match member.name.as_str() {
+                "type" => kind = count,
+                "max_entries" => entries = count,
+                "key_size" => key = count,
+                "value_size" => value = count,
+                "key" => key = btf.size(*to),
+                "value" => value = btf.size(*to),
+                "map_flags" | "pinning" | "map_extra" => {}
+                other => return Err(format!("{other} of the map {name}")),
+            }
+        }
+        let Some(shape) = shape(kind) else {
+            let called = KINDS.iter().find(|(number, _)| *number == kind);
+            let called = called.map_or_else(|| kind.to_string(), |(_, name)| (*name).to_string());
+            return Err(format!("the map {name} of type BPF_MAP_TYPE_{called}"));
+        };
+        if key == 0 || value == 0 || value > 1 << 20 || key > 512 {
+            return Err(format!(
+                "the map {name} with keys of {key} and values of {value} bytes"
+            ));
+        }
+        self.all.push(Map {
+            name: name.into(),
+            shape,
+            key,
+            value,
+            entries,
+            region: 0,
+            ncpu: 1,
+            index: FxHashMap::default(),
+            free: Vec::new(),
+            used: 0,
+            by_age: BTreeMap::new(),
+            age: Vec::new(),
+            clock: 0,
+            of_task: Vec::new(),
+        });
+        Ok(self.all.len() as u32 - 1)
+    }
+
+    /// Makes room; arrays have all of theirs from the start.
+    pub fn create(
+        &mut self,
+        memory: &mut Memory,
+        ncpu: usize,
+        nthreads: usize,
+    ) -> Result<(), Fault> {
+        for map in &mut self.all {
+            if map.shape.per_cpu {
+                map.ncpu = ncpu as u32;
+            }
+            let size = match map.shape.kind {
+                MapKind::Array => (map.stride() as usize).saturating_mul(map.entries as usize),
+                _ => 0,
+            };
+            let name = format!("the map {}", map.name);
+            map.region = memory.add(&name, size, Access::Write)?;
+            if map.shape.kind == MapKind::TaskStorage {
+                map.of_task = vec![None; nthreads];
+            }
+        }
+        Ok(())
+    }
+
+    /// A thread has ended, and its storage with it.
+    pub fn forget_task(&mut self, t: u32) {
+        for map in &mut self.all {
+            if map.shape.kind == MapKind::TaskStorage {
+                map.forget_task(t);
+            }
+        }
+    }
+
+    pub fn get(&mut self, handle: u64, region: u32) -> Result<&mut Map, Fault> {
+        let (found, number) = split(handle);
+        let map = (found == region)
+            .then(|| self.all.get_mut(number as usize))
+            .flatten();
+        map.ok_or_else(|| Fault::new(format!("gives {handle:#x} as a map")))
+    }
+}
+
+impl Map {
+    /// Of the key in an entry, which is before the values of the CPUs.
+    fn key_room(&self) -> u32 {
+        match self.shape.kind {
+            MapKind::Hash => self.key.next_multiple_of(8),
+            _ => 0,
+        }
+    }
+
+    fn stride(&self) -> u32 {
+        self.key_room() + self.value.next_multiple_of(8) * self.ncpu
+    }
+
+    fn place(&self, entry: u32, cpu: u32) -> u64 {
+        let cpu = if self.shape.per_cpu { cpu } else { 0 };
+        let at = self.key_room() + cpu * self.value.next_multiple_of(8);
+        // A map never has more than 4 GB: `Memory` has a limit.
+        address(
+            self.region,
+            entry.wrapping_mul(self.stride()).wrapping_add(at),
+        )
+    }
+
+    fn array_index(&self, key: &[u8]) -> Option<u32> {
+        let at = u32::from_le_bytes(key.first_chunk().copied()?);
+        (at < self.entries).then_some(at)
+    }
+
+    fn touch(&mut self, entry: u32) {
+        if !self.shape.lru {
+            return;
+        }
+        self.clock += 1;
+        let old = std::mem::replace(&mut self.age[entry as usize], self.clock);
+        self.by_age.remove(&old);
+        self.by_age.insert(self.clock, entry);
+    }
+
+    /// The address of a value for `cpu`; 0 for none.
+    pub fn lookup(&mut self, memory: &Memory, key: u64, cpu: u32) -> Result<u64, Fault> {
+        if cpu >= self.ncpu && self.shape.per_cpu {
+            return Ok(0);
+        }
+        let key = memory.read(key, self.key as usize)?;
+        let entry = match self.shape.kind {
+            MapKind::Array => self.array_index(key),
+            MapKind::Hash => self.index.get(key).copied(),
+            MapKind::TaskStorage => return Err(self.by_key()),
+        };
+        let Some(entry) = entry else { return Ok(0) };
+        self.touch(entry);
+        Ok(self.place(entry, cpu))
+    }
+
+    fn by_key(&self) -> Fault {
+        Fault::new(format!("uses the task storage {} with a key", self.name))
+    }
+
+    pub fn update(
+        &mut self,
+        memory: &mut Memory,
+        (key, value, flags): (u64, u64, u64),
+        cpu: u32,
+    ) -> Result<u64, Fault> {
+        let key = memory.read(key, self.key as usize)?.to_vec();
+        let value = memory.read(value, self.value as usize)?.to_vec();
+        if flags & !4 > 2 {
+            return Ok(number(EINVAL));
+        }
+        let flags = flags & 3;
+        let entry = match self.shape.kind {
+            MapKind::TaskStorage => return Err(self.by_key()),
+            MapKind::Array if flags == 1 => return Ok(number(EEXIST)),
+            MapKind::Array => match self.array_index(&key) {
+                Some(entry) => entry,
+                None => return Ok(number(E2BIG)),
+            },
+            MapKind::Hash => match (self.index.get(&key).copied(), flags) {
+                (Some(_), 1) => return Ok(number(EEXIST)),
+                (None, 2) => return Ok(number(ENOENT)),
+                (Some(entry), _) => entry,
+                (None, _) => match self.insert(memory, key)? {
+                    Some(entry) => entry,
+                    None => return Ok(number(E2BIG)),
+                },
+            },
+        };
+        self.touch(entry);
+        memory.write_from(self.place(entry, cpu), &value)?;
+        Ok(0)
+    }
+
+    /// A new entry with zeroes; `None` if the map is full.
+    fn insert(&mut self, memory: &mut Memory, key: Vec<u8>) -> Result<Option<u32>, Fault> {
+        if self.index.len() >= self.entries as usize {
+            let oldest = self.by_age.first_key_value().map(|(_, entry)| *entry);
+            let Some(entry) = oldest else { return Ok(None) };
+            let at = entry * self.stride();
+            let region = &memory.region(self.region).bytes;
+            let old = region[at as usize..(at + self.key) as usize].to_vec();
+            self.remove(&old);
+        }
+        let entry = self.take(memory)?;
+        memory.put(self.region, entry * self.stride(), &key);
+        self.index.insert(key, entry);
+        Ok(Some(entry))
+    }
+
+    /// An entry that is free, full of zeroes.
+    fn take(&mut self, memory: &mut Memory) -> Result<u32, Fault> {
+        let stride = self.stride();
+        let entry = match self.free.pop() {
+            Some(entry) => {
+                let from = (entry * stride) as usize;
+                memory.bytes_mut(self.region)[from..from + stride as usize].fill(0);
+                entry
+            }
+            None => {
+                let entry = self.used;
+                let end = u64::from(stride) * (u64::from(entry) + 1);
+                if end > u64::from(u32::MAX) {
+                    return Err(Fault::new(format!("fills the map {}", self.name)));
+                }
+                memory.grow(self.region, end as usize)?;
+                self.used += 1;
+                entry
+            }
+        };
+        if self.shape.lru {
+            self.age.resize(self.used as usize, 0);
+        }
+        Ok(entry)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> bool {
+        let Some(entry) = self.index.remove(key) else {
+            return false;
+        };
+        if self.shape.lru {
+            self.by_age.remove(&self.age[entry as usize]);
+        }
+        self.free.push(entry);
+        true
+    }
+
+    pub fn delete(&mut self, memory: &Memory, key: u64) -> Result<u64, Fault> {
+        let key = memory.read(key, self.key as usize)?;
+        match self.shape.kind {
+            MapKind::Array => Ok(number(EINVAL)),
+            MapKind::TaskStorage => Err(self.by_key()),
+            MapKind::Hash => Ok(if self.remove(key) { 0 } else { number(ENOENT) }),
+        }
+    }
+
+    /// The storage of thread `t`, made if `create` with the bytes at `initial`.
+    pub fn of_task(
+        &mut self,
+        memory: &mut Memory,
+        t: u32,
+        initial: u64,
+        create: bool,
+    ) -> Result<u64, Fault> {
+        if self.shape.kind != MapKind::TaskStorage {
+            return Err(Fault::new(format!(
+                "uses the map {} as task storage",
+                self.name
+            )));
+        }
+        let Some(held) = self.of_task.get(t as usize).copied() else {
+            return Ok(0);
+        };
+        let entry = match held {
+            Some(entry) => entry,
+            None if !create => return Ok(0),
+            None => {
+                let entry = self.take(memory)?;
+                if initial != 0 {
+                    let bytes = memory.read(initial, self.value as usize)?.to_vec();
+                    memory.write_from(self.place(entry, 0), &bytes)?;
+                }
+                self.of_task[t as usize] = Some(entry);
+                entry
+            }
+        };
+        Ok(self.place(entry, 0))
+    }
+
+    pub fn forget_task(&mut self, t: u32) -> u64 {
+        match self.of_task.get_mut(t as usize).and_then(Option::take) {
+            Some(entry) => {
+                self.free.push(entry);
+                0
+            }
+            None => number(ENOENT),
+        }
+    }
+
+    /// Every entry's (key, value) of a hash, for `cpu`.
+    pub fn elements(&self, cpu: u32) -> Result<Vec<(u64, u64)>, Fault> {
+        if self.shape.kind != MapKind::Hash {
+            return Err(Fault::new(format!(
+                "goes through the map {}, which is no hash",
+                self.name
+            )));
+        }
+        let mut held: Vec<u32> = self.index.values().copied().collect();
+        held.sort_unstable();
+        let key = |entry: &u32| address(self.region, entry * self.stride());
+        Ok(held
+            .iter()
+            .map(|entry| (key(entry), self.place(*entry, cpu)))
+            .collect())
+    }
+}

@@ -1,0 +1,74 @@
+//! Variables of an object that its own user-space half would set.
+use super::btf::{Btf, Type};
+use super::memory::Memory;
+use crate::error::{Error, Result};
+
+/// (region, offset, type)
+pub type Variable = (u32, u32, u32);
+
+/// Sets a number, a truth value, or an array of them ("1,2,3"); a time becomes ns.
+pub fn set_variable(
+    btf: &Btf,
+    memory: &mut Memory,
+    (region, at, id): Variable,
+    name: &str,
+    value: &str,
+) -> Result<()> {
+    let (kind, size, length) = match btf.resolve(id).1 {
+        Type::Array { of, length } => (*of, btf.size(*of), *length),
+        _ => (id, btf.size(id), 1),
+    };
+    let wrong = |expected: &str| {
+        Error::usage(
+            format!("{name}={value}"),
+            expected.to_string(),
+            "correct the value",
+        )
+    };
+    if !matches!(btf.resolve(kind).1, Type::Int { .. } | Type::Enum { .. })
+        || !matches!(size, 1 | 2 | 4 | 8)
+    {
+        return Err(wrong("a variable that is a number or an array of numbers"));
+    }
+    let words: Vec<&str> = value.split(',').map(str::trim).collect();
+    let end = u64::from(at) + u64::from(size) * words.len() as u64;
+    if words.len() > length as usize || end > memory.region(region).bytes.len() as u64 {
+        return Err(wrong(&format!("at most {length} numbers")));
+    }
+    for (i, word) in words.iter().enumerate() {
+        let number = number(word).filter(|n| {
+            let bits = 8 * size;
+            bits == 64 || (*n >= -(1i128 << (bits - 1)) && *n < 1i128 << bits)
+        });
+        let number = number
+            .ok_or_else(|| wrong(&format!("numbers of {} bits, or times as in 5ms", 8 * size)))?;
+        let bytes = (number as u64).to_le_bytes();
+        let place = at + i as u32 * size;
+        memory.put(region, place, &bytes[..size as usize]);
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> Option<i128> {
+    match text {
+        "true" | "on" => return Some(1),
+        "false" | "off" => return Some(0),
+        _ => {}
+    }
+    if let Some(hex) = text.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).ok().map(i128::from);
+    }
+    for (unit, ns) in [
+        ("ns", 1),
+        ("us", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+    ] {
+        if let Some(count) = text.strip_suffix(unit) {
+            let count: i128 = count.trim().parse().ok()?;
+            return count.checked_mul(ns).filter(|n| u64::try_from(*n).is_ok());
+        }
+    }
+    let found: i128 = text.parse().ok()?;
+    (i64::try_from(found).is_ok() || u64::try_from(found).is_ok()).then_some(found)
+}

@@ -1,0 +1,467 @@
+//! Runs BPF programs: the instruction set of Documentation/bpf/standardization, Linux 6.12, versions
+//! 1 to 4. Every access of memory is checked, and every callback has a number of instructions.
+use super::fault::Fault;
+use super::memory::{Access, CODE, Memory, address, split};
+
+/// An instruction as it is run; of `lddw` the second half stays, unused.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Insn {
+    pub op: u8,
+    pub dst: u8,
+    pub src: u8,
+    pub off: i16,
+    pub imm: i64,
+}
+
+pub const CALL: u8 = 0x85;
+pub const EXIT: u8 = 0x95;
+pub const LDDW: u8 = 0x18;
+/// One that something the model lacks has become: `imm` is its number.
+pub const POISON: u8 = 0xe0;
+
+/// What `src` of a call says.
+pub const HELPER: u8 = 0;
+pub const LOCAL: u8 = 1;
+pub const KFUNC: u8 = 2;
+
+/// Instructions that one callback may take: as many as the kernel's verifier looks at
+/// (BPF_COMPLEXITY_LIMIT_INSNS).
+pub const BUDGET: u64 = 1_000_000;
+/// Frames of 512 bytes (MAX_BPF_STACK, MAX_CALL_FRAMES of the kernel).
+const FRAME: u32 = 512;
+const FRAMES: u32 = 8;
+
+/// What a helper or kfunc comes to.
+pub enum Answer {
+    Value(u64),
+    /// Call the program at `code` `times` times with (i, context), until it answers another number
+    /// than 0 (`bpf_loop`).
+    Loop {
+        code: u64,
+        times: u64,
+        context: u64,
+    },
+    /// Call it with (map, key, value, context) for each (`bpf_for_each_map_elem`).
+    ForEach {
+        code: u64,
+        map: u64,
+        elements: Vec<(u64, u64)>,
+        context: u64,
+    },
+}
+
+/// The kernel around a program.
+pub trait Kernel {
+    fn helper(&mut self, memory: &mut Memory, id: u32, args: [u64; 5]) -> Result<Answer, Fault>;
+    fn kfunc(&mut self, memory: &mut Memory, number: u32, args: [u64; 5]) -> Result<Answer, Fault>;
+}
+
+pub struct Machine {
+    pub code: Vec<Insn>,
+    pub memory: Memory,
+    pub missing: Vec<String>,
+    stack: u32,
+    context: u32,
+    /// Since the machine was made.
+    pub instructions: u64,
+    pub callbacks: u64,
+    left: u64,
+}
+
+struct Caller {
+    back: usize,
+    kept: [u64; 4],
+}
+
+impl Machine {
+    pub fn new(code: Vec<Insn>, mut memory: Memory, missing: Vec<String>) -> Result<Self, Fault> {
+        let size = (FRAME * FRAMES) as usize;
+        let stack = memory.add("the stack", size, Access::Write)?;
+        let context = memory.add("the context", 64, Access::ReadOnly)?;
+        Ok(Self {
+            code,
+            memory,
+            missing,
+            stack,
+            context,
+            instructions: 0,
+            callbacks: 0,
+            left: 0,
+        })
+    }
+
+    /// A callback of struct_ops: its arguments are words of a context.
+    pub fn call(
+        &mut self,
+        kernel: &mut impl Kernel,
+        entry: u32,
+        args: &[u64],
+    ) -> Result<u64, Fault> {
+        for (at, word) in args.iter().enumerate() {
+            self.memory.put64(self.context, 8 * at as u32, *word);
+        }
+        self.callbacks += 1;
+        self.left = BUDGET;
+        let context = address(self.context, 0);
+        let answer = self.run(kernel, entry as usize, [context, 0, 0, 0, 0], 0);
+        self.instructions += BUDGET - self.left;
+        answer
+    }
+
+    fn run(
+        &mut self,
+        kernel: &mut impl Kernel,
+        entry: usize,
+        args: [u64; 5],
+        depth: u32,
+    ) -> Result<u64, Fault> {
+        let mut at = entry;
+        let answer = self.steps(kernel, &mut at, args, depth);
+        answer.map_err(|fault| Fault {
+            at: fault.at.or(Some(at as u32)),
+            ..fault
+        })
+    }
+
+    fn steps(
+        &mut self,
+        kernel: &mut impl Kernel,
+        pc: &mut usize,
+        args: [u64; 5],
+        depth: u32,
+    ) -> Result<u64, Fault> {
+        let mut r = [0u64; 16];
+        r[1..6].copy_from_slice(&args);
+        let mut depth = depth;
+        if depth >= FRAMES {
+            return Err(Fault::new("calls itself more than 8 deep"));
+        }
+        let bottom = |depth: u32| address(self.stack, FRAME * (depth + 1));
+        r[10] = bottom(depth);
+        let stack = self.stack;
+        let mut callers: Vec<Caller> = Vec::new();
+        let mut next = *pc;
+        loop {
+            *pc = next;
+            let Some(insn) = self.code.get(next).copied() else {
+                return Err(Fault::new("runs past its end"));
+            };
+            if self.left == 0 {
+                return Err(Fault::new(format!("takes more than {BUDGET} instructions")));
+            }
+            self.left -= 1;
+            next += 1;
+            let (dst, src) = (usize::from(insn.dst & 15), usize::from(insn.src & 15));
+            match insn.op & 7 {
+                // 64-bit and 32-bit arithmetic.
+                7 | 4 => {
+                    let by = if insn.op & 8 == 8 {
+                        r[src]
+                    } else {
+                        insn.imm as u64
+                    };
+                    let found = if insn.op & 7 == 7 {
+                        alu64(insn, r[dst], by)
+                    } else {
+                        alu32(insn, r[dst] as u32, by as u32).map(u64::from)
+                    };
+                    r[dst] = found.ok_or_else(|| unknown(insn))?;
+                }
+                // 64-bit and 32-bit jumps.
+                5 => match insn.op {
+                    0x05 => next = jump(next, insn.off.into())?,
+                    EXIT => {
+                        let Some(caller) = callers.pop() else {
+                            return Ok(r[0]);
+                        };
+                        depth -= 1;
+                        next = caller.back;
+                        r[6..10].copy_from_slice(&caller.kept);
+                        r[10] = address(stack, FRAME * (depth + 1));
+                    }
+                    CALL if insn.src == LOCAL => {
+                        depth += 1;
+                        if depth >= FRAMES {
+                            return Err(Fault::new("calls itself more than 8 deep"));
+                        }
+                        callers.push(Caller {
+                            back: next,
+                            kept: [r[6], r[7], r[8], r[9]],
+                        });
+                        next = insn.imm as usize;
+                        r[10] = address(stack, FRAME * (depth + 1));
+                    }
+                    CALL => {
+                        let args = [r[1], r[2], r[3], r[4], r[5]];
+                        let number = insn.imm as u32;
+                        let answer = if insn.src == HELPER {
+                            kernel.helper(&mut self.memory, number, args)?
+                        } else {
+                            kernel.kfunc(&mut self.memory, number, args)?
+                        };
+                        r[0] = self.value(kernel, answer, depth)?;
+                    }
+                    _ => {
+                        let by = if insn.op & 8 == 8 {
+                            r[src]
+                        } else {
+                            insn.imm as u64
+                        };
+                        if compare(insn.op, r[dst], by).ok_or_else(|| unknown(insn))? {
+                            next = jump(next, insn.off.into())?;
+                        }
+                    }
+                },
+                6 => {
+                    if insn.op == 0x06 {
+                        next = jump(next, insn.imm)?;
+                        continue;
+                    }
+                    let by = if insn.op & 8 == 8 {
+                        r[src] as u32
+                    } else {
+                        insn.imm as u32
+                    };
+                    let (a, b) = if is_signed(insn.op) {
+                        (i64::from(r[dst] as i32) as u64, i64::from(by as i32) as u64)
+                    } else {
+                        (u64::from(r[dst] as u32), u64::from(by))
+                    };
+                    if compare(insn.op, a, b).ok_or_else(|| unknown(insn))? {
+                        next = jump(next, insn.off.into())?;
+                    }
+                }
+                1 => {
+                    let size = size_of(insn.op);
+                    let at = r[src].wrapping_add(insn.off as u64);
+                    let value = self.memory.load(at, size)?;
+                    r[dst] = match insn.op & 0xe0 {
+                        0x60 => value,
+                        0x80 => match size {
+                            1 => i64::from(value as i8) as u64,
+                            2 => i64::from(value as i16) as u64,
+                            4 => i64::from(value as i32) as u64,
+                            _ => return Err(unknown(insn)),
+                        },
+                        _ => return Err(unknown(insn)),
+                    };
+                }
+                2 if insn.op & 0xe0 == 0x60 => {
+                    let at = r[dst].wrapping_add(insn.off as u64);
+                    self.memory.store(at, size_of(insn.op), insn.imm as u64)?;
+                }
+                3 => {
+                    let size = size_of(insn.op);
+                    let at = r[dst].wrapping_add(insn.off as u64);
+                    match insn.op & 0xe0 {
+                        0x60 => self.memory.store(at, size, r[src])?,
+                        0xc0 if size >= 4 => {
+                            let old = self.memory.load(at, size)?;
+                            let new = atomic(insn, size, old, r[src], r[0])?;
+                            self.memory.store(at, size, new)?;
+                            if insn.imm == 0xf1 {
+                                r[0] = old;
+                            } else if insn.imm & 1 == 1 {
+                                r[src] = old;
+                            }
+                        }
+                        _ => return Err(unknown(insn)),
+                    }
+                }
+                0 if insn.op == LDDW => {
+                    r[dst] = insn.imm as u64;
+                    next += 1;
+                }
+                _ if insn.op == POISON => {
+                    let what = self.missing.get(insn.imm as usize);
+                    let what = what.map_or("something the model lacks", String::as_str);
+                    return Err(Fault::new(format!("needs {what}")));
+                }
+                _ => return Err(unknown(insn)),
+            }
+        }
+    }
+
+    /// The number that a call comes to, once what it calls has run.
+    fn value(
+        &mut self,
+        kernel: &mut impl Kernel,
+        answer: Answer,
+        depth: u32,
+    ) -> Result<u64, Fault> {
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Loop {
+                code,
+                times,
+                context,
+            } => {
+                let entry = entry_of(code)?;
+                for i in 0..times {
+                    self.left = self.left.saturating_sub(1);
+                    if self.run(kernel, entry, [i, context, 0, 0, 0], depth + 1)? != 0 {
+                        return Ok(i + 1);
+                    }
+                }
+                Ok(times)
+            }
+            Answer::ForEach {
+                code,
+                map,
+                elements,
+                context,
+            } => {
+                let entry = entry_of(code)?;
+                let mut n = 0;
+                for (key, value) in elements {
+                    n += 1;
+                    if self.run(kernel, entry, [map, key, value, context, 0], depth + 1)? != 0 {
+                        break;
+                    }
+                }
+                Ok(n)
+            }
+        }
+    }
+}
+
+fn entry_of(code: u64) -> Result<usize, Fault> {
+    match split(code) {
+        (CODE, at) => Ok(at as usize),
+        _ => Err(Fault::new(format!("gives {code:#x} as a function"))),
+    }
+}
+
+fn unknown(insn: Insn) -> Fault {
+    Fault::new(format!("has an unknown instruction {:#04x}", insn.op))
+}
+
+fn jump(next: usize, by: i64) -> Result<usize, Fault> {
+    usize::try_from(next as i64 + by).map_err(|_| Fault::new("jumps before its start"))
+}
+
+pub fn size_of(op: u8) -> usize {
+    match op & 0x18 {
+        0x00 => 4,
+        0x08 => 2,
+        0x10 => 1,
+        _ => 8,
+    }
+}
+
+pub fn is_signed(op: u8) -> bool {
+    matches!(op >> 4, 6 | 7 | 0xc | 0xd)
+}
+
+pub fn compare(op: u8, a: u64, b: u64) -> Option<bool> {
+    let (x, y) = (a as i64, b as i64);
+    Some(match op >> 4 {
+        1 => a == b,
+        2 => a > b,
+        3 => a >= b,
+        4 => a & b != 0,
+        5 => a != b,
+        6 => x > y,
+        7 => x >= y,
+        0xa => a < b,
+        0xb => a <= b,
+        0xc => x < y,
+        0xd => x <= y,
+        _ => return None,
+    })
+}
+
+pub fn alu64(insn: Insn, a: u64, b: u64) -> Option<u64> {
+    Some(match insn.op >> 4 {
+        0 => a.wrapping_add(b),
+        1 => a.wrapping_sub(b),
+        2 => a.wrapping_mul(b),
+        3 if insn.off == 0 => a.checked_div(b).unwrap_or(0),
+        3 => match b {
+            0 => 0,
+            _ => (a as i64).wrapping_div(b as i64) as u64,
+        },
+        4 => a | b,
+        5 => a & b,
+        6 => a << (b & 63),
+        7 => a >> (b & 63),
+        8 => a.wrapping_neg(),
+        9 if insn.off == 0 => a.checked_rem(b).unwrap_or(a),
+        9 => match b {
+            0 => a,
+            _ => (a as i64).wrapping_rem(b as i64) as u64,
+        },
+        0xa => a ^ b,
+        0xb => match insn.off {
+            0 => b,
+            8 => i64::from(b as i8) as u64,
+            16 => i64::from(b as i16) as u64,
+            32 => i64::from(b as i32) as u64,
+            _ => return None,
+        },
+        0xc => (a as i64 >> (b & 63)) as u64,
+        // bswap: unconditional in this class.
+        0xd => swap(insn.imm, a)?,
+        _ => return None,
+    })
+}
+
+pub fn alu32(insn: Insn, a: u32, b: u32) -> Option<u32> {
+    Some(match insn.op >> 4 {
+        0 => a.wrapping_add(b),
+        1 => a.wrapping_sub(b),
+        2 => a.wrapping_mul(b),
+        3 if insn.off == 0 => a.checked_div(b).unwrap_or(0),
+        3 => match b {
+            0 => 0,
+            _ => (a as i32).wrapping_div(b as i32) as u32,
+        },
+        4 => a | b,
+        5 => a & b,
+        6 => a << (b & 31),
+        7 => a >> (b & 31),
+        8 => a.wrapping_neg(),
+        9 if insn.off == 0 => a.checked_rem(b).unwrap_or(a),
+        9 => match b {
+            0 => a,
+            _ => (a as i32).wrapping_rem(b as i32) as u32,
+        },
+        0xa => a ^ b,
+        0xb => match insn.off {
+            0 => b,
+            8 => i32::from(b as i8) as u32,
+            16 => i32::from(b as i16) as u32,
+            _ => return None,
+        },
+        0xc => (a as i32 >> (b & 31)) as u32,
+        _ => return None,
+    })
+}
+
+fn swap(bits: i64, a: u64) -> Option<u64> {
+    Some(match bits {
+        16 => (a as u16).swap_bytes().into(),
+        32 => (a as u32).swap_bytes().into(),
+        64 => a.swap_bytes(),
+        _ => return None,
+    })
+}
+
+/// The new value in memory.
+fn atomic(insn: Insn, size: usize, old: u64, by: u64, expected: u64) -> Result<u64, Fault> {
+    let cut = if size == 4 {
+        u64::from(u32::MAX)
+    } else {
+        u64::MAX
+    };
+    Ok(match insn.imm {
+        0x00 | 0x01 => old.wrapping_add(by),
+        0x40 | 0x41 => old | by,
+        0x50 | 0x51 => old & by,
+        0xa0 | 0xa1 => old ^ by,
+        0xe1 => by,
+        0xf1 if old == expected & cut => by,
+        0xf1 => old,
+        other => return Err(Fault::new(format!("has an unknown atomic {other:#x}"))),
+    })
+}
