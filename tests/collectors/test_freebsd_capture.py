@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from freebsd.compact import Translator
 from freebsd.reading import Decoded
 from freebsd.writer import Machine
 
@@ -99,7 +100,7 @@ class Host:
         world.wake(5_000_001_000, 0, 100402, target=3)
         world.switch(5_000_002_000, 3, 100402, "preempt")
         world.switch(5_000_003_000, 3, None, "sleep", "piperd")
-        head, _, tail = world.text(6_000_000_000).partition("#count")
+        head, _, tail = Translator(world.text(6_000_000_000)).text().partition("#count")
         (self.state / "head").write_text(head)
         (self.state / "tail").write_text("#count" + tail)
         (self.state / "messages").write_text("")

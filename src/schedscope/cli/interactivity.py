@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> Answer:
         sentences = interactivity_sentences(frame, origin=trace.window[0])
         names = ["comm", "tid", "score", "score_min", "score_max", "is_interactive"]
         names += ["ts_interactive", "interactive_frac", "transitions", "observed", "ts_settled"]
-        names += ["n", "unknown?", "n_excluded?"]
+        names += ["n", "by_kernel?", "unknown?", "n_excluded?"]
         narrow = "n_excluded unknown n score_min score_max ts_settled transitions observed"
     shown = frame[: _options.top(args, _options.MODEL_ROWS)]
     about = {**headline.about(trace), "scheduler": args.model}
