@@ -22,6 +22,7 @@ SOURCES = {
     "atc": "The Battle of the Schedulers, ATC 2018, approximate",
     "wasted": "The Linux Scheduler: a Decade of Wasted Cores, EuroSys 2016, approximate",
     "here": "recorded for this project, `benchmarks/workloads/counter-linux-6.18.csv`",
+    "freebsd": "recorded for this project, `fixtures/published/ule-4bsd-13.2.csv`",
     "loop": "recorded for this project, `benchmarks/workloads/loop-linux-6.18.csv`",
     "tick": "tick model of 4BSD written for this project",
 }
