@@ -26,7 +26,7 @@
  *
  * WHAT IT PRINTS (docs/dtrace-grammar.md has every column)
  *     #sched  2  freebsd  8213400112  1795254517141427832  1402000  4
- *     W 55008 1 100402
+ *     W 55008 1 100402 152
  *     N 55758 1 100402 1190 3 0 20 4 make
  *     E 55758 1 100345 100402 152 0
  *     L 56198 1 3 1
@@ -158,7 +158,8 @@ sched:::off-cpu
 sched:::wakeup
 /(thr_t)arg0 != (thr_t)curthread/
 {
-	printf("W% d% d% d\n", (int64_t)(timestamp - began), (int)cpu, ((thr_t)arg0)->td_tid);
+	printf("W% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((thr_t)arg0)->td_tid, (int)((thr_t)arg0)->td_priority);
 	@w = count();
 }
 

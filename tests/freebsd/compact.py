@@ -64,7 +64,7 @@ class Translator:
         self.write("S", at, f[4], f[6], state, tid, prio, int(f[10]) + int(f[11]), f[21])
 
     def W(self, at: str, f: list[str]) -> None:
-        self.write("W", at, f[5])
+        self.write("W", at, f[5], f[6])
 
     def E(self, at: str, f: list[str]) -> None:
         tid = int(f[5])

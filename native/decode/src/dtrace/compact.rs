@@ -230,6 +230,13 @@ pub fn load(words: &mut Words<'_>) -> Option<(i64, i64)> {
     Some((first, load))
 }
 
+/// FreeBSD's `W`: tid prio.
+pub fn woken(words: &mut Words<'_>) -> Option<(u32, i16)> {
+    let woken = (words.small()?, words.small()?);
+    words.end()?;
+    Some(woken)
+}
+
 /// `X`: tid pid length name.
 pub fn exit(words: &mut Words<'_>) -> Option<(u32, u32, Comm)> {
     Some((words.small()?, words.small()?, words.name()?))

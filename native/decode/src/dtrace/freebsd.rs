@@ -189,7 +189,7 @@ impl FreeBsd {
                 None => return Ok(false),
             },
             b'W' => match WakingLine::read(fields) {
-                Some(line) => self.wakeup(ts, cpu, line.tid, Some(&line), sink)?,
+                Some(line) => self.wakeup(ts, cpu, (line.tid, line.prio), Some(&line), sink)?,
                 None => return Ok(false),
             },
             b'P' => match read_ints::<1>(fields) {
@@ -256,9 +256,9 @@ impl FreeBsd {
                 Some(line) => self.enqueue(ts, cpu, &line, sink)?,
                 None => return Ok(false),
             },
-            b'W' => match words.ints().map(|[tid]| u32::try_from(tid)) {
-                Some(Ok(tid)) => self.wakeup(ts, cpu, tid, None, sink)?,
-                _ => return Ok(false),
+            b'W' => match compact::woken(words) {
+                Some((tid, prio)) => self.wakeup(ts, cpu, (tid, prio), None, sink)?,
+                None => return Ok(false),
             },
             b'N' => return Ok(names.learn(words).is_some()),
             b'V' => return Ok(words.ints::<3>().is_some()),
@@ -310,6 +310,8 @@ impl FreeBsd {
             comm,
             ..Party::default()
         };
+        // Its number may be given to another thread, with counts of its own.
+        self.left.remove(&tid);
         self.cpus[usize::from(cpu)].leaving = Some((ts, who));
         self.hold.send(Event::Exit { ts, who }, sink)
     }
@@ -358,7 +360,7 @@ impl FreeBsd {
         &mut self,
         ts: i64,
         cpu: u16,
-        tid: u32,
+        (tid, prio): (u32, i16),
         line: Option<&WakingLine>,
         sink: &mut dyn EventSink,
     ) -> Result<()> {
@@ -371,7 +373,7 @@ impl FreeBsd {
             waker: agent.filter(|_| line.is_some_and(|line| line.interrupts <= 0)),
             current: agent,
             who: Party {
-                prio: line.map(|line| line.prio),
+                prio: Some(prio),
                 ..known_by_tid(tid)
             },
             target_cpu: None,
@@ -411,13 +413,11 @@ impl FreeBsd {
                     if let Event::Wakeup {
                         waker,
                         current: current @ None,
-                        who,
                         ..
                     } = event
                     {
                         *waker = (line.interrupts <= 0).then_some(line.waker);
                         *current = Some(line.waker);
-                        who.prio = Some(line.who.prio);
                     }
                     true
                 })?;
