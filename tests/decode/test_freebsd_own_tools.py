@@ -1,4 +1,4 @@
-"""FreeBSD's own tools (KTR, schedgraph.d) and a ring of DTrace's, against captures and getrusage."""
+"""FreeBSD's own tools (KTR, schedgraph.d) and a ring, against captures and getrusage."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def made(port: Path, archive: Path, tmp_path: Path) -> Callable[..., str]:
             ["bmake", "-m", str(framework), *words, *more, target],
             cwd=port, capture_output=True, text=True,
         )  # fmt: skip
-        assert done.returncode == 0 or failing and failing in done.stdout, done.stderr
+        assert done.returncode == 0 or (failing and failing in done.stdout), done.stderr
         return done.stdout
 
     return run

@@ -147,7 +147,11 @@ impl Names {
         prev.class = -1;
         // Nothing but an idle thread leaves without being on a queue or asleep.
         prev.kind |= if state % 10 == 2 { KIND_IDLE } else { 0 };
-        prev.kind |= if state / 100 % 10 == 1 { KIND_INTERRUPTIBLE } else { 0 };
+        prev.kind |= if state / 100 % 10 == 1 {
+            KIND_INTERRUPTIBLE
+        } else {
+            0
+        };
         let next = self.incoming(words)?;
         let _count = words.int()?;
         Some(SwitchLine {
@@ -199,7 +203,11 @@ impl Names {
         let waker = words.small()?;
         let (tid, prio) = (words.small()?, words.small()?);
         let bits = words.int()?;
-        let target_cpu = if tells_target { Some(words.small()?) } else { None };
+        let target_cpu = if tells_target {
+            Some(words.small()?)
+        } else {
+            None
+        };
         words.end()?;
         let mut who = self.thread(tid, prio);
         who.last_cpu = if bits & 1 != 0 { -1 } else { -2 };
@@ -251,7 +259,15 @@ mod tests {
         let mut words = Words::new(b"E 12 3\n", 1);
         assert_eq!((words.int(), words.int()), (Some(12), Some(3)));
         assert!(words.end().is_some() && words.position() == 7);
-        for wrong in [&b" 12"[..], b"12 ", b" -1 ", b"  1 ", b" 1\t", b" 9999999999999999999 ", b""] {
+        for wrong in [
+            &b" 12"[..],
+            b"12 ",
+            b" -1 ",
+            b"  1 ",
+            b" 1\t",
+            b" 9999999999999999999 ",
+            b"",
+        ] {
             assert_eq!(Words::new(wrong, 0).int(), None, "{wrong:?}");
         }
     }

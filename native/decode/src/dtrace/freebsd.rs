@@ -746,7 +746,11 @@ fn interrupt(ts: i64, cpu: u16, callout: bool, id: u32, dur: i64) -> Option<Even
     Some(Event::Irq {
         ts: ts.checked_sub(dur).filter(|_| dur >= 0)?,
         cpu,
-        kind: if callout { IrqKind::Soft } else { IrqKind::Hard },
+        kind: if callout {
+            IrqKind::Soft
+        } else {
+            IrqKind::Hard
+        },
         id,
         dur,
     })

@@ -296,7 +296,19 @@ pub fn newline(bytes: &[u8], from: usize) -> Option<usize> {
 pub fn is_letter(byte: u8) -> bool {
     matches!(
         byte,
-        b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'N' | b'P' | b'R' | b'S' | b'V' | b'W' | b'X' | b'Y'
+        b'C' | b'D'
+            | b'E'
+            | b'I'
+            | b'L'
+            | b'M'
+            | b'N'
+            | b'P'
+            | b'R'
+            | b'S'
+            | b'V'
+            | b'W'
+            | b'X'
+            | b'Y'
     )
 }
 

@@ -8,7 +8,9 @@ use super::line::{
     read_ints,
 };
 use crate::error::Result;
-use crate::model::event::{Comm, Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind};
+use crate::model::event::{
+    Comm, Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind,
+};
 
 /// Bits of task_struct.__state (include/linux/sched.h, 5.14 and later), as
 /// `prev_state` of the raw tracepoint carries them.
@@ -132,18 +134,24 @@ impl Linux {
                 .ints()
                 .and_then(|[tid]| self.yields(ts, u32::try_from(tid).ok()?, cpu)),
             b'W' => words.ints().and_then(|[waker, tid, prio]| {
-                waking(ts, cpu, &WakingLine {
-                    waker: u32::try_from(waker).ok()?,
-                    interrupts: -1,
-                    tid: u32::try_from(tid).ok()?,
-                    prio: i16::try_from(prio).ok()?,
-                })
+                waking(
+                    ts,
+                    cpu,
+                    &WakingLine {
+                        waker: u32::try_from(waker).ok()?,
+                        interrupts: -1,
+                        tid: u32::try_from(tid).ok()?,
+                        prio: i16::try_from(prio).ok()?,
+                    },
+                )
             }),
             b'E' => match names.enqueue(words, true) {
                 Some(line) => Some(enqueue(ts, cpu, &line, sink)?),
                 None => None,
             },
-            b'M' => words.ints().and_then(|[tid, from, to]| migrate(ts, cpu, tid, from, to)),
+            b'M' => words
+                .ints()
+                .and_then(|[tid, from, to]| migrate(ts, cpu, tid, from, to)),
             b'X' => compact::exit(words).map(|who| exit(ts, who)),
             b'C' => words
                 .ints()
@@ -208,7 +216,9 @@ fn other(
             None => None,
             Some(line) => Some(enqueue(ts, cpu, &line, sink)?),
         },
-        b'M' => read_ints::<4>(fields).and_then(|[_, tid, from, to]| migrate(ts, cpu, tid, from, to)),
+        b'M' => {
+            read_ints::<4>(fields).and_then(|[_, tid, from, to]| migrate(ts, cpu, tid, from, to))
+        }
         b'X' => read_exit(fields).map(|who| exit(ts, who)),
         b'C' => read_ints::<5>(fields).and_then(|[_, tid, _, prio, _]| priority(ts, tid, prio)),
         _ => None,

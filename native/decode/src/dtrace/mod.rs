@@ -84,7 +84,9 @@ pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     if header.os == Os::FreeBsd {
         adapt_threads(&mut info, &folder);
     }
-    if header.version == 2 && let Ok(mut about) = serde_json::from_str::<Value>(&info.about) {
+    if header.version == 2
+        && let Ok(mut about) = serde_json::from_str::<Value>(&info.about)
+    {
         scan.told.add_to(&mut about);
         info.about = about.to_string();
     }

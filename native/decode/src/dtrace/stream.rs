@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::freebsd::FreeBsd;
 use super::compact::{Names, Words};
+use super::freebsd::FreeBsd;
 use super::line::{Fields, LONGEST, is_letter, newline};
 use super::linux::Linux;
 use super::scan::{Run, stamp};
@@ -163,7 +163,8 @@ impl RunStream {
                 return Ok(());
             }
             let separator = if shared.base.is_some() { b' ' } else { b'\t' };
-            if bytes.len() - start > 2 && bytes[start + 1] == separator
+            if bytes.len() - start > 2
+                && bytes[start + 1] == separator
                 && is_letter(bytes[start])
                 && (!matches!(bytes[start], b'N' | b'V') || shared.base.is_some())
             {

@@ -93,12 +93,18 @@ impl Told {
             .flatten()
             .filter_map(|row| Some((row.get("tid")?.as_u64()?, row.get("nice")?.as_i64()?)))
             .collect();
-        nice.extend(self.nice.iter().map(|(&tid, &(first, _))| (u64::from(tid), first)));
+        nice.extend(
+            self.nice
+                .iter()
+                .map(|(&tid, &(first, _))| (u64::from(tid), first)),
+        );
         nice.retain(|_, nice| *nice != 0);
         let rows = [
             (
                 "nice",
-                nice.iter().map(|(tid, nice)| json!({"tid": tid, "nice": nice})).collect(),
+                nice.iter()
+                    .map(|(tid, nice)| json!({"tid": tid, "nice": nice}))
+                    .collect(),
             ),
             (
                 "nice_changes",
@@ -175,6 +181,9 @@ mod tests {
         let mut about = json!({"nice": [{"tid": 100402, "nice": 5}, {"tid": 7, "nice": 1}]});
         told.add_to(&mut about);
         assert_eq!(about["nice"], json!([{"tid": 7, "nice": 1}]));
-        assert_eq!(about["nice_changes"], json!([{"ts": 3, "tid": 100402, "nice": 10}]));
+        assert_eq!(
+            about["nice_changes"],
+            json!([{"ts": 3, "tid": 100402, "nice": 10}])
+        );
     }
 }
