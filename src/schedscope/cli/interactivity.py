@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> Answer:
     if trace.info.get("os") == "FreeBSD" and "by_kernel" in frame and not frame["by_kernel"].any():
         foot += [
             "",
-            "estimated from switches: beside a real kernel's own scores, threads that sleep came out"
+            "estimated from switches: beside a real kernel's scores, threads that sleep came out"
             " 12 to 28 points too low in their first seconds; capture --with inter records the"
             " kernel's",
         ]
