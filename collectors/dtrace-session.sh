@@ -19,7 +19,10 @@ dtrace_prepare() {
 # Starts dtrace and waits for its first line: enabling the probes takes seconds.
 dtrace_launch() {
     guard_output=events.txt guard_signal=$dtrace_signal guard_last='#end' guard_timed=${dtrace_limits:+1}
-    dtrace_words guard_start -- || return 1
+    if ! dtrace_words guard_start --; then
+        dtrace_explain
+        return 1
+    fi
     dtrace_turns=0
     # A ring prints nothing before its end: dtrace is given the time to enable the probes.
     while [ -n "$dtrace_ring" ] || ! dtrace_clock head '#sched' 4 5; do
