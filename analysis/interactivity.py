@@ -37,6 +37,7 @@ _COLUMNS = (
     "unknown",
     "transitions",
     "ts_settled",
+    "by_kernel",
     "n",
     "n_censored",
     "n_excluded",
@@ -77,6 +78,10 @@ def interactivity(
     * `n`: sleeps credited; `n_censored`: sleeps still open at the end of the window, and therefore
       not credited yet; `n_excluded`: those whose end was not seen, and gaps.
 
+    A FreeBSD recording `--with inter` holds the kernel's own sums of each thread at each of its
+    switches. Where `scheduler` is `"ule"` or `"ule-14"` and `set` is not given, the columns of
+    those threads are the kernel's (`by_kernel`), and `n` counts its values.
+
     `where` selects threads by the columns of `threads`. The kernels charge run time, or end slices,
     at the ticks of a clock that traces do not show. Here one tick is charged for every 1/127 s
     (O(1): 1 ms) of run instead. `tick_phase`, an instant (ns) at which the clocks of all CPUs
@@ -99,6 +104,10 @@ def interactivity(
     └────────────┴───────┴───────────┴────────────────┘
     """
     frame, _ = _reconstructed(trace, scheduler, set, where, tick_phase, series=False)
+    if scheduler in ("ule", "ule-14") and not set:
+        frame = _by_kernel(trace, frame)
+    else:
+        frame = frame.with_columns(by_kernel=False)
     threads = trace.threads.select("utid", "comm", "pid", "tid").collect()
     share = pl.when(pl.col("observed") > 0).then(pl.col("interactive") / pl.col("observed"))
     return (
@@ -106,6 +115,32 @@ def interactivity(
         .with_columns(scheduler=pl.lit(scheduler), interactive_frac=share)
         .select(_COLUMNS)
         .sort("utid")
+    )
+
+
+def _by_kernel(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with what FreeBSD's kernel itself said of threads (inter.d) in place of estimates."""
+    rows = trace.info.get("kernel_scores") or []
+    own = trace.threads.select("utid", pl.col("tid").cast(pl.Int64)).collect()
+    # A tid that was given to several threads says nothing of one of them.
+    own = own.filter(pl.col("tid").is_unique())
+    told = pl.DataFrame(rows, infer_schema_length=None) if rows else None
+    if told is None:
+        return frame.with_columns(by_kernel=False)
+    told = own.join(told, on="tid").drop("tid")
+    schema = frame.schema
+    names = [name for name in told.columns if name != "utid" and name in schema]
+    told = told.select("utid", *(pl.col(name).cast(schema[name]) for name in names), by_kernel=True)
+    joined = frame.join(told, on="utid", how="left", suffix="_told")
+    known = pl.col("by_kernel").fill_null(value=False)
+    return joined.select(
+        *(
+            pl.when(known).then(f"{name}_told").otherwise(name).alias(name)
+            if name in names
+            else name
+            for name in frame.columns
+        ),
+        by_kernel=known,
     )
 
 
@@ -155,6 +190,7 @@ def interactivity_sentences(frame: pl.DataFrame, *, origin: int = 0) -> list[str
 def _sentence(row: Mapping[str, Any], origin: int) -> str:
     who = " ".join(str(part) for part in (row["comm"] or "a thread", row["tid"]) if part)
     scheduler = str(row["scheduler"]).upper()
+    calls = "calls" if row.get("by_kernel") else "would call"
     if row["score"] is None:
         return f"{scheduler} would not score {who}: its class does not share time"
     score = f"score {row['score']}"
@@ -162,13 +198,13 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
         return f"{scheduler} would never call {who} interactive ({score})"
     since = units.instant(row["ts_interactive"], origin)
     if row["is_interactive"] and row["transitions"] <= 1:
-        return f"{scheduler} would call {who} interactive from {since} on ({score})"
+        return f"{scheduler} {calls} {who} interactive from {since} on ({score})"
     share = units.percent(row["interactive_frac"])
     changes = row["transitions"]
     times = "once" if changes == 1 else f"{units.count(changes)} times"
     end = "is" if row["is_interactive"] else "is not"
     return (
-        f"{scheduler} would call {who} interactive {share} of the time, first at {since},"
+        f"{scheduler} {calls} {who} interactive {share} of the time, first at {since},"
         f" changing {times}; it {end} at the end ({score})"
     )
 
@@ -212,7 +248,8 @@ def _states(trace: Trace, *, wakers: bool) -> StoredTable | pl.DataFrame:
 
 def _threads(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     """Who each thread is: its parent, its nice value, and whether it is asked about."""
-    nice = pl.lit(0)
+    tids = {row["tid"]: row["nice"] for row in trace.info.get("nice") or []}
+    nice = pl.col("tid").cast(pl.Int64).replace_strict(tids, default=0) if tids else pl.lit(0)
     if trace.info.get("os") == "Linux":
         # Linux shows the nice value in the priority; FreeBSD's says too many things at once.
         prio = pl.col("prio").cast(pl.Int64)

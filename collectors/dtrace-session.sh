@@ -19,14 +19,20 @@ dtrace_prepare() {
 # Starts dtrace and waits for its first line: enabling the probes takes seconds.
 dtrace_launch() {
     guard_output=events.txt guard_signal=$dtrace_signal guard_last='#end' guard_timed=${dtrace_limits:+1}
-    dtrace_words guard_start -- || return 1
+    if ! dtrace_words guard_start --; then
+        dtrace_explain
+        return 1
+    fi
     dtrace_turns=0
-    while ! dtrace_clock head '#sched' 4 5; do
+    # A ring prints nothing before its end: dtrace is given the time to enable the probes.
+    while [ -n "$dtrace_ring" ] || ! dtrace_clock head '#sched' 4 5; do
         if guard_failed; then
             fail_text=$guard_said
+            dtrace_explain
             return 1
         fi
         dtrace_turns=$((dtrace_turns + 1))
+        [ -z "$dtrace_ring" ] || [ "$dtrace_turns" -lt "${SCHEDSCOPE_RING_PATIENCE:-12}" ] || break
         if [ "$dtrace_turns" -gt "${SCHEDSCOPE_DTRACE_PATIENCE:-480}" ]; then
             fail_text="dtrace printed nothing; try it by hand: $recorder_command"
             return 1
@@ -34,6 +40,21 @@ dtrace_launch() {
         pause
     done
     guard_pids
+}
+
+# A kernel that differs from those the scripts were written for: says what it lacks, and what works.
+dtrace_explain() {
+    dtrace_lacks=$(sed -n \
+        -e 's/.*failed to compile script \(.*\/\)\{0,1\}\([a-z]*\)\.d: line [0-9]*: \([a-z_0-9]*\) is not a member of \(.*\)/\2 member \3 of \4/p' \
+        -e 's/.*failed to compile script \(.*\/\)\{0,1\}\([a-z]*\)\.d: line [0-9]*: probe description \([^ ]*\) does not match any probes.*/\2 probe \3/p' \
+        stderr.txt | head -n 1)
+    [ -n "$dtrace_lacks" ] || return 0
+    case $dtrace_lacks in
+    sched\ *) dtrace_instead="nothing but a release of schedscope for this kernel helps; please report it" ;;
+    duration\ *) dtrace_instead="record without -d" ;;
+    *) dtrace_instead="record without --with ${dtrace_lacks%% *}" ;;
+    esac
+    fail_text="this kernel ($(uname -r)) has no ${dtrace_lacks#* }, which ${dtrace_lacks%% *}.d reads: $dtrace_instead"
 }
 
 # Sets dtrace_ts and dtrace_wall from two columns of the complete line that starts with TAG
@@ -50,8 +71,9 @@ dtrace_clock() {
 # On FreeBSD only dtrace can read its clock; its first and last line are the clock pairs.
 dtrace_start() {
     [ "$dtrace_starts_late" != yes ] || dtrace_launch || return 1
-    window_begin=$dtrace_ts
     dtrace_pair=
+    [ -z "$dtrace_ring" ] || return 0
+    window_begin=$dtrace_ts
     [ -n "$clock_pairs" ] || dtrace_pair="[$dtrace_ts, $dtrace_wall]"
     clock_pairs=$clock_pairs$dtrace_pair
 }
@@ -62,8 +84,9 @@ dtrace_stop() {
     dtrace_shows=$!
     guard_end || fail_text="the process that watches dtrace was killed"
     wait "$dtrace_shows"
+    [ -z "$dtrace_ring" ] || dtrace_unroll
     dtrace_losses
-    recorder_events=$(grep -c '^[A-Z]	' events.txt)
+    recorder_events=$(grep -c '^[A-MO-Z] ' events.txt)
     if dtrace_clock tail '#end' 2 3; then
         window_end=$dtrace_ts
         [ -z "$dtrace_pair" ] || clock_pairs="$clock_pairs, [$dtrace_ts, $dtrace_wall]"
@@ -72,7 +95,7 @@ dtrace_stop() {
         return
     fi
     # The last line that is whole: nothing is known of what came after.
-    window_end=$(awk -F '\t' '/^[A-Z]\t[0-9]+\t/ && NF > 3 { if (length($2) > length(ts) || (length($2) == length(ts) && $2 > ts)) ts = $2 } END { print ts }' events.txt)
+    window_end=$(awk -v begin="$window_begin" '/^[A-Z] [0-9]+ [0-9]/ && $2 + 0 > last { last = $2 + 0 } END { if (last) printf "%.0f", begin + last }' events.txt)
     [ -z "$window_end" ] || lost null null early_end "$window_end" null
     fail_text=${fail_text:-dtrace ended before it could flush, as it does at a second signal: its last line is missing}
     ! grep -q 'systemic unresponsiveness' stderr.txt ||
@@ -80,6 +103,15 @@ dtrace_stop() {
     dd if=/dev/zero of="$scratch/room" bs=65536 count=1 2>/dev/null ||
         fail_text="no space was left for dtrace's lines: the last ones are missing"
     return 1
+}
+
+# A ring's first line is printed at its end: to its place with it, and what it tells of the clock.
+dtrace_unroll() {
+    { awk '/^#sched\t/' events.txt && awk '!/^#sched\t/' events.txt; } >events.unrolled &&
+        mv events.unrolled events.txt && dtrace_clock head '#sched' 4 5 || return 0
+    window_begin=$dtrace_ts
+    clock_pairs="[$dtrace_ts, $dtrace_wall]" dtrace_pair=1
+    note "the buffers kept what came last: each CPU's lines begin at a time of its own, a busy one's later"
 }
 
 # dtrace prints what its buffers hold, which takes a slow host minutes.  Ends with the watchdog, or
@@ -143,6 +175,6 @@ dtrace_early() {
 }
 
 dtrace_json() {
-    printf '  "dtrace": {"grammar": 1, "bufsize": "%s", "switchrate": "%s"},\n' \
+    printf '  "dtrace": {"grammar": 2, "bufsize": "%s", "switchrate": "%s"},\n' \
         "$dtrace_bufsize" "$dtrace_switchrate"
 }

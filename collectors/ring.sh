@@ -51,11 +51,14 @@ ring_options() {
         keep_kb=$(size_kb "$keep") && [ "$keep_kb" -gt 0 ] || die "--keep $keep is not a size; try --keep 2G"
     fi
     [ -z "$then_command" ] || [ -n "$service" ] || have timeout || die "--then needs the tool timeout; install coreutils or busybox"
+    if [ "$os_folder" = freebsd ]; then
+        ring_of_dtrace
+        return
+    fi
     case $recorder in
     '' | ftrace) recorder=ftrace ;;
     *) die "$recorder cannot record into a ring; only ftrace can: leave out -t $recorder" ;;
     esac
-    [ "$os_folder" = linux ] || die "--ring needs Linux's ftrace; on FreeBSD run the script sched.d with a ring of DTrace's (its head says how)"
     ring_predicates=
     while IFS= read -r ring_line; do
         [ -z "$ring_line" ] || ring_predicate "$ring_line"
@@ -78,6 +81,15 @@ quantile "*)
             die "triggers about waits need bpftrace: $probe_text; the others (exit, file, log, a signal) need no tool"
         ;;
     esac
+}
+
+# FreeBSD: an ordinary recording whose buffers keep what came last. DTrace prints a ring once, when it
+# ends: there is one snapshot, and nothing is known of it before.
+ring_of_dtrace() {
+    [ -n "$ring_kb" ] || die "on FreeBSD --ring takes a size for all CPUs together, like --ring 64M: how long a time that is depends on the load"
+    [ -z "$ring_triggers$keep$then_command$service" ] ||
+        die "on FreeBSD --ring writes one snapshot, when it is ended (Ctrl-C, -d or the end of COMMAND): leave out --trigger, --keep, --then and --systemd-unit"
+    dtrace_ring=1 ring=''
 }
 
 # One --trigger, checked, as words that ring-watch.sh and ring_exit read.

@@ -126,8 +126,9 @@ Priorities, masks, groups and ticks:
   other one SCHED_FIFO. A thread with a priority below 0 is SCHED_DEADLINE, with the runtime,
   deadline and period that the recorder found; where they are unknown (`deadlines_unknown`) it has
   no limit.
-* FreeBSD's interrupt threads are a class of their own (`interrupt`). Nice values there are those of
-  `threads.tsv`, which children inherit; changes during the recording are not seen.
+* FreeBSD's interrupt threads are a class of their own (`interrupt`). Nice values there are those at
+  a thread's first line, or of `threads.tsv`, which children inherit; changes during the recording
+  are known (`trace.info["nice_changes"]`) and not replayed.
 * A thread that the recorder found with a slice of its own keeps it, and so do the threads that it
   starts (`own_slices`). Requests for a slice during the recording, and a reset on fork, are not
   seen.

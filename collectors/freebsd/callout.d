@@ -5,8 +5,8 @@
  *     dtrace -s callout.d -s sched.d -o events.txt   or: sh capture --with callout
  *
  * WHAT IT PRINTS
- *     I  8213461004  3  callout  0  1840  0  kernel`tcp_timer_rexmt
- * ended, CPU, kind, no number, ns, and the function. Callbacks run in the clock's
+ *     I 61004 3 1 0 1840 0 kernel`tcp_timer_rexmt
+ * ended, CPU, 1, no number, ns, no length, and the function. Callbacks run in the clock's
  * software interrupt thread or, if registered so, inside the timer interrupt of
  * whatever thread was running: that time sched.d books on the thread.
  *
@@ -28,6 +28,12 @@
  * can be used again only after some hundredths of a second. */
 #pragma D option dynvarsize=16m
 
+/* sched.d says it again, and prints it. */
+BEGIN
+{
+	began = timestamp;
+}
+
 callout_execute:::callout-start
 {
 	callout_since[arg0] = timestamp;
@@ -37,8 +43,8 @@ callout_execute:::callout-start
 callout_execute:::callout-end
 /callout_since[arg0] != 0/
 {
-	printf("I\t%d\t%d\tcallout\t0\t%d\t0\t%a\n", timestamp, cpu,
-	    timestamp - callout_since[arg0], callout_func[arg0]);
+	printf("I% d% d 1 0% d 0 %a\n", (int64_t)(timestamp - began), (int)cpu,
+	    (int64_t)(timestamp - callout_since[arg0]), callout_func[arg0]);
 	callout_since[arg0] = 0;
 	callout_func[arg0] = 0;
 	@i = count();

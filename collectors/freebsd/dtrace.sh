@@ -1,7 +1,7 @@
 # FreeBSD's recorder: the sched provider of DTrace (session: ../dtrace-session.sh).
 # shellcheck shell=sh disable=SC2034,SC2154
 
-dtrace_extras='prio irq callout'
+dtrace_extras='prio irq callout inter'
 # dtrace is started last, and it ends when all is printed: a signal to others (Ctrl-C, TERM to a
 # process group) is none to it, since it drops what it holds at the second one.
 dtrace_starts_late=yes dtrace_signal=USR1 dtrace_limits=''
@@ -27,24 +27,40 @@ dtrace_probe() {
     fi
     probe_version=$(dtrace -V 2>/dev/null | sed 's/^dtrace: *//')
     probe_text="DTrace's sched provider: switches, wakeups, queue loads, lock and sleep reasons"
+    # A yes that was not tried is none.
+    if [ "$(id -u)" != 0 ]; then
+        probe_text="$probe_text (as root, and if kldload dtraceall works: not tried)"
+        return 0
+    fi
+    if ! dtrace_loaded; then
+        if ! probe_text=$(kldload dtraceall 2>&1); then
+            probe_text="kldload dtraceall failed: $(printf '%s\n' "$probe_text" | tail -n 1)"
+            return 1
+        fi
+        # Unloading is not free of risk on a busy host, so it is left to the administrator.
+        say "the kernel module dtraceall was loaded; kldunload dtraceall removes it"
+    fi
+    dtrace_said=$(dtrace -l -P sched 2>&1)
+    case $dtrace_said in
+    *off-cpu*) probe_text="DTrace's sched provider: switches, wakeups, queue loads, lock and sleep reasons" ;;
+    *)
+        probe_text="the kernel has no probes of the provider sched; it needs options KDTRACE_HOOKS, which GENERIC has (dtrace -l -P sched says: $(printf '%s\n' "$dtrace_said" | tail -n 1))"
+        return 1
+        ;;
+    esac
 }
 
 # The module dtrace alone has no probes of the scheduler: those are the module sdt's.
 dtrace_loaded() { kldstat -q -n dtraceall.ko 2>/dev/null || kldstat -q -m sdt 2>/dev/null; }
 
 dtrace_ready() {
-    if ! dtrace_loaded; then
-        if ! kldload dtraceall 2>"$scratch/kldload"; then
-            fail_text="kldload dtraceall failed: $(tail -n 1 "$scratch/kldload")"
+    case " $recorder_extras " in *' inter '*)
+        [ "$host_scheduler" = ULE ] || {
+            fail_text="--with inter records values that ULE keeps, and this kernel runs ${host_scheduler:-another scheduler}"
             return 1
-        fi
-        # Unloading is not free of risk on a busy host, so it is left to the administrator.
-        say "the kernel module dtraceall was loaded; kldunload dtraceall removes it"
-    fi
-    if ! dtrace -l -P sched 2>"$scratch/dtrace.list" | grep -q 'off-cpu'; then
-        fail_text="the kernel has no probes of the provider sched; it needs options KDTRACE_HOOKS, which GENERIC has (dtrace -l -P sched says: $(tail -n 1 "$scratch/dtrace.list"))"
-        return 1
-    fi
+        }
+        ;;
+    esac
     # The kernel ends a recording on time, however busy the host is.
     dtrace_limits=
     [ -z "$seconds" ] || ! dtrace -l -n profile:::tick-10ms >/dev/null 2>&1 || dtrace_limits=duration
@@ -56,13 +72,13 @@ dtrace_ready() {
 # sched.d comes last so that its last line is the last of all.
 dtrace_words() {
     set -- "$@" nice -n -20 dtrace -x "bufsize=$dtrace_bufsize" -x bufresize=manual \
-        -x aggsize=64k -x statusrate=10hz -x "switchrate=$dtrace_switchrate"
+        ${dtrace_ring:+-x bufpolicy=ring} -x aggsize=64k -x statusrate=10hz -x "switchrate=$dtrace_switchrate"
     for dtrace_extra in $recorder_extras $dtrace_limits; do
         set -- "$@" -s "$(asset "$dtrace_extra.d")"
     done
     # CPU numbers may have gaps: hyperthreads switched off at boot keep theirs.
     dtrace_maxid=$(sysctl -n kern.smp.maxid 2>/dev/null) || dtrace_maxid=$((host_ncpu - 1))
-    "$@" -s "$(asset sched.d)" "$(sysctl -n kern.osreldate)" "$((dtrace_maxid + 1))" 0 0 \
+    "$@" -s "$(asset sched.d)" "$(sysctl -n kern.osreldate)" "$((dtrace_maxid + 1))" 0 "${dtrace_ring:-0}" \
         ${dtrace_limits:+"$(awk -v seconds="$seconds" 'BEGIN { printf "%.0f", seconds * 1e9 }')"}
 }
 
@@ -80,6 +96,7 @@ dtrace_buffers() {
     [ "${dtrace_fraction:-0}" -gt 0 ] || dtrace_fraction=128
     dtrace_most=$(awk -v physmem="$(sysctl -n hw.physmem 2>/dev/null)" -v fraction="$dtrace_fraction" \
         -v ncpu="$host_ncpu" 'BEGIN { printf "%d", physmem / fraction / ncpu / 1024 }')
+    [ -z "$dtrace_ring" ] || buffer_kb=$(((ring_kb + host_ncpu - 1) / host_ncpu))
     if [ -n "$buffer_kb" ]; then
         [ "$dtrace_most" -eq 0 ] || [ "$buffer_kb" -le "$dtrace_most" ] || {
             fail_text="-b $buffer_kb is more than this kernel allows, $dtrace_most KiB per CPU (memory / kern.dtrace.bufsize_max / CPUs); use a smaller -b"

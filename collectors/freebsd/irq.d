@@ -5,7 +5,7 @@
  *     dtrace -s irq.d -s sched.d -o events.txt       or: sh capture --with irq
  *
  * WHAT IT PRINTS
- *     I  8213461004  3  irq  28  1840  7  irq28:           ended, CPU, number, ns
+ *     I 61004 3 0 28 1840 6 irq28:      ended, CPU, 0, number, ns, length, name
  * Interrupt threads need no help: they are threads, and sched.d shows them. This
  * is the part before: the filter that decides whether to wake one.
  *
@@ -20,6 +20,12 @@
 /* sched.d has arguments; this script has no use for them. */
 #pragma D option argref
 
+/* sched.d says it again, and prints it. */
+BEGIN
+{
+	began = timestamp;
+}
+
 fbt::intr_event_handle:entry
 {
 	irq_since[cpu] = timestamp;
@@ -31,9 +37,9 @@ fbt::intr_event_handle:entry
 fbt::intr_event_handle:return
 /irq_since[cpu] > 1/
 {
-	printf("I\t%d\t%d\tirq\t%d\t%d\t%d\t%s\n", timestamp, cpu,
-	    irq_event[cpu]->ie_irq, timestamp - irq_since[cpu],
-	    strlen(irq_event[cpu]->ie_name), irq_event[cpu]->ie_name);
+	printf("I% d% d 0% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    (int)irq_event[cpu]->ie_irq, (int64_t)(timestamp - irq_since[cpu]),
+	    (int)strlen(irq_event[cpu]->ie_name), irq_event[cpu]->ie_name);
 	irq_since[cpu] = 1;
 	@i = count();
 }

@@ -5,8 +5,8 @@
  *     dtrace -s prio.d -s sched.d -o events.txt      or: sh capture --with prio
  *
  * WHAT IT PRINTS
- *     C  8213461004  3  100402  100377  152  120  0      100402 set 100377 to 120
- *     C  8213461190  3  100402  100377  152  120  1      ... by lending its own
+ *     C 61004 3 100377 152 120 0      100377 goes from 152 to 120
+ *     C 61190 3 100377 152 120 1      ... by a loan of the thread that runs here
  * A loan prints two lines, the plain one first; the reader joins them. On 4BSD no
  * loan can be told from another change.
  *
@@ -22,12 +22,19 @@
 /* sched.d has arguments; this script has no use for them. */
 #pragma D option argref
 
+/* sched.d says it again, and prints it. */
+BEGIN
+{
+	began = timestamp;
+}
+
 sched:::change-pri
 /((struct thread *)arg0)->td_priority != (int)arg2/
 {
-	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t0\n", timestamp, cpu,
-	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,
-	    ((struct thread *)arg0)->td_priority, (int)arg2);
+	printf("C% d% d% d% d% d 0\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((struct thread *)arg0)->td_tid,
+	    (int)((struct thread *)arg0)->td_priority,
+	    (int)arg2);
 	@c = count();
 }
 
@@ -36,9 +43,10 @@ sched:::change-pri
 sched:::lend-pri
 /((struct thread *)arg0)->td_priority > (int)arg2/
 {
-	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t1\n", timestamp, cpu,
-	    ((struct thread *)curthread)->td_tid, ((struct thread *)arg0)->td_tid,
-	    ((struct thread *)arg0)->td_priority, (int)arg2);
+	printf("C% d% d% d% d% d 1\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((struct thread *)arg0)->td_tid,
+	    (int)((struct thread *)arg0)->td_priority,
+	    (int)arg2);
 	@c = count();
 }
 

@@ -16,36 +16,43 @@
  *     dtrace -x bufpolicy=ring -x bufsize=64m -s sched.d -o ring.txt \
  *         OSRELDATE NCPU 0 1                  for hours, until Ctrl-C after the event
  *     { grep '^#sched' ring.txt; grep -v '^#sched' ring.txt; } > events.txt
- * The first line is overwritten like all others, so it is printed again at the end.
- * Each CPU keeps what fits into its buffer, so a busy one reaches back less far.
+ * The first line is overwritten like all others, so it is printed again at the end;
+ * names are printed at each switch, not only when they are new. Each CPU keeps what
+ * fits into its buffer, so a busy one reaches back less far.
  * Buffer size and switch rate are options and not in here because a #pragma
  * would win over the command line. More detail costs more and so lives in scripts
  * of its own, to be named before this one with -s: prio.d (priority changes),
  * irq.d (interrupt filters), callout.d (timers), duration.d (ends after NS).
  *
  * WHAT IT PRINTS (docs/dtrace-grammar.md has every column)
- *     #sched  1  freebsd  8213400112  1795254517141427832  1402000  4
- *     W  8213455120  1  100345  0  100402  152  3
- *     E  8213455870  1  100345  0  100402  1190  152  0  3  -1  3  0  4  make
- *     L  8213456310  1  3  1
- *     S  8213461004  3  -1  100006  11  255  2  0  3 ... 100402  1190 ... make make
+ *     #sched  2  freebsd  8213400112  1795254517141427832  1402000  4
+ *     W 55008 1 100402 152
+ *     N 55758 1 100402 1190 3 0 20 4 make
+ *     E 55758 1 100345 100402 152 0
+ *     L 56198 1 3 1
+ *     S 60892 3 100006 255 2 100402 152 412 -
  *     #count  S  1
  *     #end    8214400112  1795254518141427832
- * One letter per kind of event: S switch, E put on a run queue, W woken, L load of
- * a queue changed, D taken off a queue without running, P about to be preempted,
- * X thread exits, R what runs after an exit. Names come last, each with its length
- * told before, so that no name can break a line.
+ * One letter per kind of event, then the ns since the first line and the CPU. S switch
+ * (out, its priority and state, in, its priority), E put on a run queue, W woken,
+ * L load of a queue changed, D taken off a queue without running, P was preempted
+ * and chosen again, X thread exits, R what runs after an exit, N a thread's process,
+ * class, nice value and name, printed when they are new. A name comes last and its length before
+ * it, so that no name can break a line.
+ *     Few fields, because it is their number that costs: dtrace writes each of them,
+ * and each text between two of them, with a system call of its own. "% d" is
+ * a number with a blank before it, in one piece, if the number is signed.
  *
  * HOW TO READ IT
  *     schedscope convert, then any analysis. By eye: an E and the next S whose
- *     incoming thread (column 13) is the same: the difference is the time that
+ *     incoming thread (column 7) is the same: the difference is the time that
  *     thread waited for a CPU.
  *
  * OVERHEAD
  *     Two to four lines per switch, each some hundreds of nanoseconds to a
- *     microsecond in the probe plus about 200 bytes of buffer. Expect a few
+ *     microsecond in the probe plus about 90 bytes of buffer. Expect a few
  *     per cent at 10,000 switches a second per CPU, and tens of per cent in a
- *     benchmark that does nothing but switch. Not measured on FreeBSD yet.
+ *     benchmark that does nothing but switch. Not measured on real hardware.
  *     Lost records are reported on stderr ("dtrace: N drops on CPU C"): keep it,
  *     and raise -x bufsize or -x switchrate when it is not empty.
  *
@@ -72,59 +79,87 @@ inline int P_KPROC_ = 0x4;		/* a process of the kernel */
 
 BEGIN
 {
+	began = timestamp;
+	began_wall = walltimestamp;
 	/* duration.d sets them when it ends the recording. */
 	ended = (uint64_t)0;
 	ended_wall = (int64_t)0;
-	printf("#sched\t1\tfreebsd\t%d\t%d\t%d\t%d\n",
-	    timestamp, walltimestamp, $1, $2);
+	/* What they hold, for the clauses that read before they write. */
+	known[0] = (uint64_t)1;
+	called[0] = "";
+	preempting[0] = 2;
+	printf("#sched\t2\tfreebsd\t%d\t%d\t%d\t%d\n",
+	    began, began_wall, $1, $2);
+}
+
+/*
+ * N: what is constant of a thread: process, class, kind, nice (20 is 0), name. Printed when the thread
+ * is chosen to run or queued, and is not the one that was printed last of those with
+ * the same low bits of their number. The arrays never grow beyond 1024 elements and
+ * none is freed, so DTrace does not run out of memory for them. Where a line is
+ * dropped its clause is not run: the next one prints the name.
+ */
+sched:::off-cpu
+/$4 != 0 ||
+    known[((thr_t)arg0)->td_tid & 1023] !=
+    (((uint64_t)((thr_t)arg0)->td_proc->p_pid << 42) |
+    ((uint64_t)(((thr_t)arg0)->td_proc->p_nice + 20) << 36) |
+    ((uint64_t)((thr_t)arg0)->td_tid << 4) | ((thr_t)arg0)->td_pri_class) ||
+    called[((thr_t)arg0)->td_tid & 1023] != stringof(((thr_t)arg0)->td_name)/
+{
+	this->n = (thr_t)arg0;
+	known[this->n->td_tid & 1023] =
+	    ((uint64_t)this->n->td_proc->p_pid << 42) |
+	    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) |
+	    ((uint64_t)this->n->td_tid << 4) | this->n->td_pri_class;
+	called[this->n->td_tid & 1023] = stringof(this->n->td_name);
+	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->n->td_tid, this->n->td_proc->p_pid, (int)this->n->td_pri_class,
+	    (int)(((this->n->td_flags & TDF_IDLETD_) >> 5) |
+	    ((this->n->td_proc->p_flag & P_KPROC_) >> 1)),
+	    (int)this->n->td_proc->p_nice + 20,
+	    (int)strlen(this->n->td_name), this->n->td_name);
+	@n = count();
 }
 
 /*
  * S: one real switch. It fires in the context of the thread that leaves, after
  * the next one was chosen (arg0) and with interrupts off. State and inhibitors
- * are final here; nvcsw or nivcsw has just been counted up, which is the only
- * place that tells a yield from a preemption. td_lastcpu of the incoming thread
- * is still the CPU it left last. `cpu` and not td_oncpu: 4BSD has cleared that.
+ * are final here; nvcsw or nivcsw has just been counted up: their sum shows what
+ * was not printed. preempting tells a preemption from a yield. `cpu` and not
+ * td_oncpu: 4BSD has cleared that.
  */
 sched:::off-cpu
 {
 	this->o = (thr_t)curthread;
 	this->n = (thr_t)arg0;
-	printf("S\t%d\t%d\t-1\t%d\t%d\t%d\t%x\t%x\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n",
-	    timestamp, cpu,
-	    this->o->td_tid, this->o->td_proc->p_pid, this->o->td_priority,
-	    (int)this->o->td_state, this->o->td_inhibitors,
-	    ((this->o->td_flags & TDF_IDLETD_) >> 5) |
-	    ((this->o->td_proc->p_flag & P_KPROC_) >> 1) |
-	    ((this->o->td_flags & TDF_SINTR_) >> 1),
-	    this->o->td_ru.ru_nvcsw, this->o->td_ru.ru_nivcsw,
-	    this->n->td_tid, this->n->td_proc->p_pid, this->n->td_priority,
-	    this->n->td_pri_class,
-	    ((this->n->td_flags & TDF_IDLETD_) >> 5) |
-	    ((this->n->td_proc->p_flag & P_KPROC_) >> 1),
-	    this->n->td_lastcpu,
-	    strlen(this->o->td_name), strlen(this->n->td_proc->p_comm),
-	    strlen(this->n->td_name),
+	printf("S% d% d% d% d% d% d% d% d %s\n",
+	    (int64_t)(timestamp - began), (int)cpu, this->o->td_tid, (int)this->o->td_priority,
+	    (int)this->o->td_state + (preempting[cpu] == 1 ? 10 : 0) +
+	    ((this->o->td_flags & TDF_SINTR_) != 0 ? 100 : 0) +
+	    1000 * (int)this->o->td_inhibitors,
+	    this->n->td_tid, (int)this->n->td_priority +
+	    ((this->n->td_flags & TDF_IDLETD_) != 0 ? 1000 : 0),
+	    (int64_t)(this->o->td_ru.ru_nvcsw + this->o->td_ru.ru_nivcsw),
 	    this->o->td_wmesg != 0 ? stringof(this->o->td_wmesg) :
-	    this->o->td_lockname != 0 ? stringof(this->o->td_lockname) : "-",
-	    this->o->td_name, this->n->td_proc->p_comm, this->n->td_name);
+	    this->o->td_lockname != 0 ? stringof(this->o->td_lockname) : "-");
+	/* The arrays hold 1 and 2: storing 0 frees an element, the next store allocates it
+	 * anew, and when the freed ones have not been collected in time DTrace discards
+	 * the whole record of the clause. */
+	preempting[cpu] = 2;
 	@s = count();
 }
 
 /*
  * W: a sleeper is taken off its sleep queue or turnstile. It also fires for a
  * thread that had not gone to sleep yet, so it is a wakeup only when an E of the
- * same thread follows. A thread that removes itself never slept: left out. The
- * agent, here and in E and D, is 0 when it is an idle thread.
+ * same thread follows on the CPU. A thread that removes itself never slept: left out.
  */
 sched:::wakeup
 /(thr_t)arg0 != (thr_t)curthread/
 {
-	this->w = (thr_t)arg0;
-	printf("W\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", timestamp, cpu,
-	    (((thr_t)curthread)->td_flags & TDF_IDLETD_) != 0 ? 0 :
-	    ((thr_t)curthread)->td_tid, ((thr_t)curthread)->td_intr_nesting_level,
-	    this->w->td_tid, this->w->td_priority, this->w->td_lastcpu);
+	printf("W% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((thr_t)arg0)->td_tid, (int)((thr_t)arg0)->td_priority);
 	@w = count();
 }
 
@@ -133,22 +168,41 @@ sched:::wakeup
  * thr_new, interrupt threads, resumption. It fires before the CPU is picked (the
  * next L on this CPU tells it) and, on ULE, before the priority is computed anew.
  * 4BSD also sends a thread through here that is only being switched out; that is
- * not a wakeup, and the S beside it tells all of it: left out. td_lastcpu -1
- * (NOCPU) means that the thread has never run.
+ * not a wakeup, and the S beside it tells all of it: left out. The agent is 0
+ * when it is an idle thread. td_lastcpu -1 (NOCPU): the thread has never run.
  */
+sched:::enqueue
+/(thr_t)arg0 != (thr_t)curthread &&
+    known[((thr_t)arg0)->td_tid & 1023] !=
+    (((uint64_t)((thr_t)arg0)->td_proc->p_pid << 42) |
+    ((uint64_t)(((thr_t)arg0)->td_proc->p_nice + 20) << 36) |
+    ((uint64_t)((thr_t)arg0)->td_tid << 4) | ((thr_t)arg0)->td_pri_class)/
+{
+	this->w = (thr_t)arg0;
+	known[this->w->td_tid & 1023] =
+	    ((uint64_t)this->w->td_proc->p_pid << 42) |
+	    ((uint64_t)(this->w->td_proc->p_nice + 20) << 36) |
+	    ((uint64_t)this->w->td_tid << 4) | this->w->td_pri_class;
+	called[this->w->td_tid & 1023] = stringof(this->w->td_name);
+	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->w->td_tid, this->w->td_proc->p_pid, (int)this->w->td_pri_class,
+	    (int)(((this->w->td_flags & TDF_IDLETD_) >> 5) |
+	    ((this->w->td_proc->p_flag & P_KPROC_) >> 1)),
+	    (int)this->w->td_proc->p_nice + 20,
+	    (int)strlen(this->w->td_name), this->w->td_name);
+	@n = count();
+}
+
 sched:::enqueue
 /(thr_t)arg0 != (thr_t)curthread/
 {
 	this->w = (thr_t)arg0;
-	printf("E\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t-1\t%d\t%d\t%d\t%s\n",
-	    timestamp, cpu,
+	printf("E% d% d% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
 	    (((thr_t)curthread)->td_flags & TDF_IDLETD_) != 0 ? 0 :
-	    ((thr_t)curthread)->td_tid, ((thr_t)curthread)->td_intr_nesting_level,
-	    this->w->td_tid, this->w->td_proc->p_pid, this->w->td_priority,
-	    (int)arg3, this->w->td_lastcpu, this->w->td_pri_class,
-	    ((this->w->td_flags & TDF_IDLETD_) >> 5) |
-	    ((this->w->td_proc->p_flag & P_KPROC_) >> 1),
-	    strlen(this->w->td_name), this->w->td_name);
+	    ((thr_t)curthread)->td_tid,
+	    this->w->td_tid, (int)this->w->td_priority,
+	    (this->w->td_lastcpu == -1 ? 1 : 0) +
+	    (((thr_t)curthread)->td_intr_nesting_level > 0 ? 2 : 0));
 	@e = count();
 }
 
@@ -156,45 +210,39 @@ sched:::enqueue
  * (two L follow: from, to), or about to be queued again (an E follows). */
 sched:::dequeue
 {
-	printf("D\t%d\t%d\t%d\t%d\n", timestamp, cpu,
-	    (((thr_t)curthread)->td_flags & TDF_IDLETD_) != 0 ? 0 :
-	    ((thr_t)curthread)->td_tid, ((thr_t)arg0)->td_tid);
+	printf("D% d% d% d\n", (int64_t)(timestamp - began), (int)cpu, ((thr_t)arg0)->td_tid);
 	@d = count();
 }
 
 /* L: ULE: queue arg0 now holds arg1 threads, the running one included.
- * 4BSD: arg0 is -1 and arg1 the load of the whole machine. */
+ * 4BSD: arg0 is -1 and not printed, arg1 the load of the whole machine. */
 sched:::load-change
-/$3 == 0/
+/$3 == 0 && (int)arg0 >= 0/
 {
-	printf("L\t%d\t%d\t%d\t%d\n", timestamp, cpu, (int)arg0, (int)arg1);
+	printf("L% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu, (int)arg0, (int)arg1);
 	@l = count();
 }
 
-/* P: this thread is about to be preempted, or its slice is over; with tid 0, that
- * it was chosen again and goes on. An idle thread giving way is not news. */
+sched:::load-change
+/$3 == 0 && (int)arg0 < 0/
+{
+	printf("L% d% d% d\n", (int64_t)(timestamp - began), (int)cpu, (int)arg1);
+	@l = count();
+}
+
+/* This thread is about to be preempted, or its slice is over: its S tells, or, when it
+ * is chosen again and goes on, P. An idle thread giving way is not news. */
 sched:::preempt
 /(((thr_t)curthread)->td_flags & TDF_IDLETD_) == 0/
 {
 	preempting[cpu] = 1;
-	printf("P\t%d\t%d\t%d\n", timestamp, cpu, ((thr_t)curthread)->td_tid);
-	@p = count();
-}
-
-/* It was not chosen again: a later remain-cpu is of somebody else. The arrays hold 1 and 2:
- * storing 0 frees an element, the next store allocates it anew, and when the freed ones have
- * not been collected in time DTrace discards the whole record of the clause. */
-sched:::off-cpu
-/preempting[cpu] == 1/
-{
-	preempting[cpu] = 2;
 }
 
 sched:::remain-cpu
 /preempting[cpu] == 1/
 {
 	preempting[cpu] = 2;
-	printf("P\t%d\t%d\t0\n", timestamp, cpu);
+	printf("P% d% d\n", (int64_t)(timestamp - began), (int)cpu);
 	@p = count();
 }
 
@@ -207,9 +255,9 @@ proc:::lwp-exit
 {
 	leaving[cpu] = 1;
 	this->o = (thr_t)curthread;
-	printf("X\t%d\t%d\t%d\t%d\t%d\t%s\n", timestamp, cpu,
+	printf("X% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
 	    this->o->td_tid, this->o->td_proc->p_pid,
-	    strlen(this->o->td_name), this->o->td_name);
+	    (int)strlen(this->o->td_name), this->o->td_name);
 	@x = count();
 }
 
@@ -217,28 +265,37 @@ sched:::on-cpu
 /leaving[cpu] == 1/
 {
 	leaving[cpu] = 2;
+	preempting[cpu] = 2;
 	this->n = (thr_t)curthread;
-	printf("R\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", timestamp, cpu,
-	    this->n->td_tid, this->n->td_proc->p_pid, this->n->td_priority,
-	    this->n->td_pri_class,
-	    ((this->n->td_flags & TDF_IDLETD_) >> 5) |
-	    ((this->n->td_proc->p_flag & P_KPROC_) >> 1),
-	    this->n->td_lastcpu,
-	    strlen(this->n->td_proc->p_comm), strlen(this->n->td_name),
-	    this->n->td_proc->p_comm, this->n->td_name);
+	known[this->n->td_tid & 1023] =
+	    ((uint64_t)this->n->td_proc->p_pid << 42) |
+	    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) |
+	    ((uint64_t)this->n->td_tid << 4) | this->n->td_pri_class;
+	called[this->n->td_tid & 1023] = stringof(this->n->td_name);
+	printf("N% d% d% d% d% d% d% d% d %s\nR% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->n->td_tid, this->n->td_proc->p_pid, (int)this->n->td_pri_class,
+	    (int)(((this->n->td_flags & TDF_IDLETD_) >> 5) |
+	    ((this->n->td_proc->p_flag & P_KPROC_) >> 1)),
+	    (int)this->n->td_proc->p_nice + 20,
+	    (int)strlen(this->n->td_name), this->n->td_name,
+	    (int64_t)(timestamp - began), (int)cpu, this->n->td_tid, (int)this->n->td_priority +
+	    ((this->n->td_flags & TDF_IDLETD_) != 0 ? 1000 : 0));
+	@n = count();
 	@r = count();
 }
 
+/* Of a ring, whose first line is gone. */
 END
 /$4 != 0/
 {
-	printf("#sched\t1\tfreebsd\t%d\t%d\t%d\t%d\n",
-	    timestamp, walltimestamp, $1, $2);
+	printf("#sched\t2\tfreebsd\t%d\t%d\t%d\t%d\n#ring\n",
+	    began, began_wall, $1, $2);
 }
 
 /* How many lines of each kind were recorded: fewer in the file means a cut file. */
 END
 {
+	printa("#count\tN\t%@d\n", @n);
 	printa("#count\tS\t%@d\n", @s);
 	printa("#count\tW\t%@d\n", @w);
 	printa("#count\tE\t%@d\n", @e);

@@ -16,11 +16,12 @@
  * size and switch rate are options and not in here because a #pragma would win over
  * the command line.
  *
- * A REAL SESSION (cut at the right)
- *     #sched  1  linux    1263274549037  1795254517141427832  61800  2
- *     W  1263274812345  1  18635  -1    14  120   0
- *     E  1263274815210  1  18635  -1    14    2  120  0  -2  0  0  2  11  rcu_preempt
- *     S  1263275064291  0  0  0  0  120  0 ...  14  2  120 ...  swapper/0 ... rcu_preempt
+ * A REAL SESSION
+ *     #sched  2  linux    1263274549037  1795254517141427832  61800  2
+ *     W 263192308 1 18635 14 120
+ *     N 263195173 1 14 2 0 2 20 11 rcu_preempt
+ *     E 263195173 1 18635 14 120 0 2
+ *     S 263515254 0 0 120 0 14 120 5512
  *     #count  S  125
  *     #end    1264325011695  1795254518191890770
  *
@@ -53,8 +54,11 @@ inline int KTHREAD = 0x200000;
 
 BEGIN
 {
-	printf("#sched\t1\tlinux\t%d\t%d\t%d\t%d\n",
-	    timestamp, walltimestamp, $1, $2);
+	began = timestamp;
+	/* What it holds, for the clauses that read before they write. */
+	known[0] = (uint64_t)1;
+	printf("#sched\t2\tlinux\t%d\t%d\t%d\t%d\n",
+	    began, walltimestamp, $1, $2);
 }
 
 /* That no yield was seen tells something only if one would have been. */
@@ -64,30 +68,74 @@ BEGIN
 	printf("#yields\n");
 }
 
+/*
+ * N: what is constant of a thread: process, policy, kind, nice (20 is 0), name. Printed when the thread
+ * runs or is woken, and is not the one that was printed last of those with the same
+ * low bits of their number. The idle threads' names are known.
+ */
+rawtp:sched::sched_switch
+/((thr_t)arg2)->pid != 0 &&
+    known[((thr_t)arg2)->pid & 1023] !=
+    (((uint64_t)((thr_t)arg2)->tgid << 40) |
+    ((uint64_t)((thr_t)arg2)->pid << 4) | ((thr_t)arg2)->policy)/
+{
+	this->n = (thr_t)arg2;
+	known[this->n->pid & 1023] = ((uint64_t)this->n->tgid << 40) |
+	    ((uint64_t)this->n->pid << 4) | this->n->policy;
+	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->n->pid, this->n->tgid, (int)this->n->policy,
+	    (this->n->flags & KTHREAD) != 0 ? 2 : 0,
+	    (int)this->n->static_prio - 100,
+	    (int)strlen(this->n->comm), this->n->comm);
+	@n = count();
+}
+
+rawtp:sched::sched_wakeup,
+rawtp:sched::sched_wakeup_new
+/known[((thr_t)arg0)->pid & 1023] !=
+    (((uint64_t)((thr_t)arg0)->tgid << 40) |
+    ((uint64_t)((thr_t)arg0)->pid << 4) | ((thr_t)arg0)->policy)/
+{
+	this->n = (thr_t)arg0;
+	known[this->n->pid & 1023] = ((uint64_t)this->n->tgid << 40) |
+	    ((uint64_t)this->n->pid << 4) | this->n->policy;
+	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->n->pid, this->n->tgid, (int)this->n->policy,
+	    (this->n->flags & KTHREAD) != 0 ? 2 : 0,
+	    (int)this->n->static_prio - 100,
+	    (int)strlen(this->n->comm), this->n->comm);
+	@n = count();
+}
+
+/* A thread is renamed, by itself or by exec: arg1 is its new name. */
+rawtp:task::task_rename
+{
+	this->n = (thr_t)arg0;
+	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->n->pid, this->n->tgid, (int)this->n->policy,
+	    (this->n->flags & KTHREAD) != 0 ? 2 : 0,
+	    (int)this->n->static_prio - 100,
+	    (int)strlen(stringof((char *)arg1)), stringof((char *)arg1));
+	@n = count();
+}
+
 /* S: a switch. arg0 preempted inside the kernel, arg1 from, arg2 to, arg3 state. */
 rawtp:sched::sched_switch
 {
 	this->o = (thr_t)arg1;
 	this->n = (thr_t)arg2;
-	printf("S\t%d\t%d\t%d\t%d\t%d\t%d\t%x\t0\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t-2\t%d\t0\t%d\t-\t%s\t\t%s\n",
-	    timestamp, cpu, (int)arg0,
-	    this->o->pid, this->o->tgid, this->o->prio, (int)arg3,
-	    (this->o->pid == 0 ? 1 : 0) | ((this->o->flags & KTHREAD) != 0 ? 2 : 0),
-	    this->o->nvcsw, this->o->nivcsw,
-	    this->n->pid, this->n->tgid, this->n->prio, this->n->policy,
-	    (this->n->pid == 0 ? 1 : 0) | ((this->n->flags & KTHREAD) != 0 ? 2 : 0),
-	    strlen(this->o->comm), strlen(this->n->comm),
-	    this->o->comm, this->n->comm);
+	printf("S% d% d% d% d% d% d% d% d\n",
+	    (int64_t)(timestamp - began), (int)cpu, this->o->pid, this->o->prio,
+	    10 * (int)arg3 + (int)arg0, this->n->pid, this->n->prio,
+	    (int64_t)(this->o->nvcsw + this->o->nivcsw));
 	@s = count();
 }
 
 /* W: somebody decided to wake this thread; its CPU is still the old one. */
 rawtp:sched::sched_waking
 {
-	this->w = (thr_t)arg0;
-	printf("W\t%d\t%d\t%d\t-1\t%d\t%d\t%d\n", timestamp, cpu,
-	    ((thr_t)curthread)->pid, this->w->pid, this->w->prio,
-	    this->w->thread_info.cpu);
+	printf("W% d% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((thr_t)curthread)->pid, ((thr_t)arg0)->pid, ((thr_t)arg0)->prio);
 	@w = count();
 }
 
@@ -95,35 +143,27 @@ rawtp:sched::sched_waking
 rawtp:sched::sched_wakeup
 {
 	this->w = (thr_t)arg0;
-	printf("E\t%d\t%d\t%d\t-1\t%d\t%d\t%d\t0\t-2\t%d\t%d\t%d\t%d\t%s\n",
-	    timestamp, cpu, ((thr_t)curthread)->pid,
-	    this->w->pid, this->w->tgid, this->w->prio,
-	    this->w->thread_info.cpu, this->w->policy,
-	    (this->w->flags & KTHREAD) != 0 ? 2 : 0,
-	    strlen(this->w->comm), this->w->comm);
+	printf("E% d% d% d% d% d 0% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((thr_t)curthread)->pid, this->w->pid, this->w->prio,
+	    (int)this->w->thread_info.cpu);
 	@e = count();
 }
 
-/* The same for a thread that has never run: last CPU -1. */
+/* The same for a thread that has never run. */
 rawtp:sched::sched_wakeup_new
 {
 	this->w = (thr_t)arg0;
-	printf("E\t%d\t%d\t%d\t-1\t%d\t%d\t%d\t0\t-1\t%d\t%d\t%d\t%d\t%s\n",
-	    timestamp, cpu, ((thr_t)curthread)->pid,
-	    this->w->pid, this->w->tgid, this->w->prio,
-	    this->w->thread_info.cpu, this->w->policy,
-	    (this->w->flags & KTHREAD) != 0 ? 2 : 0,
-	    strlen(this->w->comm), this->w->comm);
+	printf("E% d% d% d% d% d 1% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((thr_t)curthread)->pid, this->w->pid, this->w->prio,
+	    (int)this->w->thread_info.cpu);
 	@e = count();
 }
 
 /* M: moved from one CPU's queue to another's, not yet there. */
 rawtp:sched::sched_migrate_task
 {
-	this->w = (thr_t)arg0;
-	printf("M\t%d\t%d\t%d\t%d\t%d\t%d\n", timestamp, cpu,
-	    ((thr_t)curthread)->pid, this->w->pid,
-	    this->w->thread_info.cpu, (int)arg1);
+	printf("M% d% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    ((thr_t)arg0)->pid, (int)((thr_t)arg0)->thread_info.cpu, (int)arg1);
 	@m = count();
 }
 
@@ -137,9 +177,8 @@ rawtp:sched::sched_pi_setprio
 	this->n = (thr_t)arg1;
 	this->p = this->w->normal_prio;
 	this->p = (this->n != 0 && this->n->prio < this->p) ? this->n->prio : this->p;
-	printf("C\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", timestamp, cpu,
-	    ((thr_t)curthread)->pid, this->w->pid, this->w->prio, this->p,
-	    this->n != 0 ? 1 : 0);
+	printf("C% d% d% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->w->pid, this->w->prio, this->p, this->n != 0 ? 1 : 0);
 	@c = count();
 }
 
@@ -147,8 +186,8 @@ rawtp:sched::sched_pi_setprio
 rawtp:sched::sched_process_exit
 {
 	this->w = (thr_t)arg0;
-	printf("X\t%d\t%d\t%d\t%d\t%d\t%s\n", timestamp, cpu,
-	    this->w->pid, this->w->tgid, strlen(this->w->comm), this->w->comm);
+	printf("X% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
+	    this->w->pid, this->w->tgid, (int)strlen(this->w->comm), this->w->comm);
 	@x = count();
 }
 
@@ -163,6 +202,7 @@ rawtp:sched::sched_process_exit
 
 END
 {
+	printa("#count\tN\t%@d\n", @n);
 	printa("#count\tS\t%@d\n", @s);
 	printa("#count\tW\t%@d\n", @w);
 	printa("#count\tE\t%@d\n", @e);

@@ -6,7 +6,7 @@
  *                     sh capture adds it by itself where the kernel can tell
  *
  * WHAT IT PRINTS
- *     Y  25074416298242  1  1740        the thread that calls sched_yield
+ *     Y 744162982 1 1740        the thread that calls sched_yield
  * A thread that yields leaves its CPU in state R, as one does that is preempted on
  * its way back to user mode, and the tracepoint of the switch calls both the same.
  * With these lines each R is one or the other.
@@ -27,9 +27,15 @@
  * by now, and all scripts' memory with the last one. */
 #pragma D option strsize=24
 
+/* sched.d says it again, and prints it. */
+BEGIN
+{
+	began = timestamp;
+}
+
 syscall::sched_yield:entry
 {
-	printf("Y\t%d\t%d\t%d\n", timestamp, cpu,
+	printf("Y% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
 	    ((struct task_struct *)curthread)->pid);
 	@y = count();
 }

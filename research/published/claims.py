@@ -21,6 +21,7 @@ SOURCES = {
     "jem": "The Jem Report, ULE against 4BSD, 2004",
     "atc": "The Battle of the Schedulers, ATC 2018, approximate",
     "wasted": "The Linux Scheduler: a Decade of Wasted Cores, EuroSys 2016, approximate",
+    "freebsd": "recorded for this project, `fixtures/published/ule-4bsd-13.2.csv`",
     "here": "recorded for this project, `research/benchmarks/workloads/counter-linux-6.18.csv`",
     "loop": "recorded for this project, `research/benchmarks/workloads/loop-linux-6.18.csv`",
     "tick": "tick model of 4BSD written for this project",

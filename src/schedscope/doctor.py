@@ -111,9 +111,23 @@ def _host() -> Iterator[Finding]:
     yield Finding("host", "system", "note", f"{release}, {os.cpu_count()} CPUs")
     if platform.system() == "Linux":
         yield from _linux()
+    if platform.system() == "FreeBSD":
+        yield _freebsd(platform.release(), platform.machine())
     free = shutil.disk_usage(Path.cwd()).free
     text = f"{free / 1e9:.1f} GB free here; a busy CPU fills up to 40 MB per second"
     yield Finding("host", "disk", "yes" if free > 2e9 else "note", text)
+
+
+def _freebsd(release: str, machine: str) -> Finding:
+    """Where the collectors have really been run (docs/capturing-on-freebsd.md)."""
+    if release.startswith("13.2-") and machine == "amd64":
+        text = "the collectors have been run on this release, in an emulator"
+    else:
+        text = (
+            f"the collectors have been run on 13.2 for amd64, in an emulator, and not on {release}"
+            f" for {machine}: sh capture --self-test shows whether they work here"
+        )
+    return Finding("host", "tried on", "note", text)
 
 
 def _linux() -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from tools import tool
 
 HERE = Path(__file__).parents[1]
 FREEBSD = HERE.parent / "collectors" / "freebsd"
-SCRIPTS = ["prio.d", "irq.d", "callout.d", "duration.d", "sched.d"]
+SCRIPTS = ["prio.d", "irq.d", "callout.d", "inter.d", "duration.d", "sched.d"]
 RELEASES = [13, 14, 15, 16]
 
 pytestmark = pytest.mark.needs("dtrace", "root", "linux")
@@ -61,7 +61,7 @@ def test_all_scripts_compile_together(folder: Path, release: int) -> None:
 
 def members() -> list[tuple[str, str]]:
     """(script, member) of every structure member that a script names."""
-    pattern = re.compile(r"->((?:td|p|ie|c)_\w+|ru_\w+)|\.(ru_\w+)")
+    pattern = re.compile(r"->((?:td|ts|p|ie|c)_\w+|ru_\w+)|\.(ru_\w+)")
     return sorted(
         {
             (script, match[1] or match[2])

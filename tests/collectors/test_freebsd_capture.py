@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from freebsd.compact import Translator
 from freebsd.reading import Decoded
 from freebsd.writer import Machine
 
@@ -99,7 +100,7 @@ class Host:
         world.wake(5_000_001_000, 0, 100402, target=3)
         world.switch(5_000_002_000, 3, 100402, "preempt")
         world.switch(5_000_003_000, 3, None, "sleep", "piperd")
-        head, _, tail = world.text(6_000_000_000).partition("#count")
+        head, _, tail = Translator(world.text(6_000_000_000)).text().partition("#count")
         (self.state / "head").write_text(head)
         (self.state / "tail").write_text("#count" + tail)
         (self.state / "messages").write_text("")
@@ -519,7 +520,6 @@ def test_with_the_module_sdt_nothing_is_loaded(host: Host) -> None:
     [
         ("no-module", "kldload dtraceall failed"),
         ("no-probes", "no probes of the provider sched; it needs options KDTRACE_HOOKS"),
-        ("dtrace-fails", "td_nope is not a member"),
     ],
 )
 def test_a_dtrace_that_cannot_start_leaves_nothing(host: Host, flag: str, complaint: str) -> None:
@@ -527,6 +527,85 @@ def test_a_dtrace_that_cannot_start_leaves_nothing(host: Host, flag: str, compla
     done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
     assert complaint in done.stderr
     assert not list(host.folder.glob("x.capture*"))
+
+
+FAILED = "dtrace: failed to compile script"
+
+
+@pytest.mark.parametrize(
+    ("extra", "said", "complaint"),
+    [
+        (
+            "prio",
+            f"{FAILED} /tmp/freebsd/sched.d: line 9: td_nope is not a member of struct thread",
+            "has no member td_nope of struct thread, which sched.d reads: nothing but a release",
+        ),
+        (
+            "prio",
+            f"{FAILED} prio.d: line 9: td_nope is not a member of struct thread",
+            "no member td_nope of struct thread, which prio.d reads: record without --with prio",
+        ),
+        (
+            "irq",
+            f"{FAILED} irq.d: line 3: probe description fbt::x:entry does not match any probes",
+            "has no probe fbt::x:entry, which irq.d reads: record without --with irq",
+        ),
+        ("irq", "dtrace: something else", "something else"),
+    ],
+)
+def test_a_strange_kernel_is_told_in_one_sentence(
+    host: Host, extra: str, said: str, complaint: str
+) -> None:
+    (host.state / "dtrace-fails").write_text(said + "\n")
+    arguments = ["-o", "x.capture", "--with", extra, "--", "true"]
+    done = host.capture(["dash"], *arguments, status=125)
+    assert complaint in done.stderr.splitlines()[-1]
+    assert not list(host.folder.glob("x.capture*"))
+
+
+@pytest.mark.parametrize("flag", ["no-module", "no-probes"])
+def test_list_says_no_where_it_would_fail(host: Host, flag: str) -> None:
+    (host.state / flag).touch()
+    done = host.capture(["dash"], "--list")
+    assert done.stdout.startswith("dtrace: no: ")
+
+
+def test_inter_is_for_ule(host: Host) -> None:
+    host.capture(["dash"], "-o", "x.capture", "--with", "inter", "--", "true")
+    assert (host.state / "dtrace.arguments").read_text().count("inter.d") == 1
+    (host.sysctls / "kern.sched.name").write_text("4BSD\n")
+    done = host.capture(["dash"], "-o", "y.capture", "--with", "inter", "--", "true", status=125)
+    assert "this kernel runs 4BSD" in done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_a_ring_is_a_capture_of_what_came_last(host: Host, shell: list[str]) -> None:
+    """DTrace prints it at its end, the first line after all others."""
+    host.capture(shell, "--ring", "64M", "-o", "x.capture", "--", "sleep", "0.3")
+    words = (host.state / "dtrace.arguments").read_text().split()
+    assert ("bufpolicy=ring" in words, "bufsize=16384k" in words) == (True, True)
+    assert words[words.index("1402000") :][:4] == ["1402000", "4", "0", "1"]
+    text = (host.folder / "x.capture" / "events.txt").read_text()
+    assert text.startswith("#sched\t2\t")
+    assert text.count("#sched") == text.count("#ring") == 1
+    about = host.json()
+    assert about["complete"] is True
+    assert about["window"] == {"begin": 5_000_000_000, "end": 6_000_000_000}
+    assert any("a time of its own" in note for note in about["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--ring", "20s"], "--ring takes a size"),
+        (["--ring", "64M", "--until", "exit != 0"], "one snapshot"),
+    ],
+)
+def test_a_ring_promises_no_more_than_dtrace_keeps(
+    host: Host, arguments: list[str], complaint: str
+) -> None:
+    done = host.capture(["dash"], *arguments, "-o", "x", "--", "true", status=125)
+    assert complaint in done.stderr
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])

@@ -15,6 +15,7 @@ struct rusage_of_freebsd {
 struct proc {
 	int p_pid;
 	int p_flag;
+	signed char p_nice;
 	char p_comm[20];
 };
 
@@ -39,6 +40,11 @@ struct thread {
 	unsigned char td_pri_class;
 	enum td_states_of_freebsd td_state;
 	int td_lastcpu;
+};
+
+struct td_sched {
+	unsigned int ts_runtime;
+	unsigned int ts_slptime;
 };
 
 struct intr_event {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from freebsd.compact import Translator
 from freebsd.writer import Machine
 
 MS = 1_000_000
@@ -98,7 +99,7 @@ def write(folder: Path, scheduler: str = "ULE") -> Path:
 
     capture = folder / "dtrace.capture"
     capture.mkdir(parents=True)
-    (capture / "events.txt").write_text(world.text(10_000 * MS))
+    (capture / "events.txt").write_text(Translator(world.text(10_000 * MS)).text())
     about = {
         "complete": True, "os": "FreeBSD", "release": "14.2-RELEASE", "machine": "amd64",
         "ncpu": 2, "scheduler": {"name": scheduler}, "lost": [],

@@ -369,6 +369,7 @@ turn            |                   | text  | what the thread did at this instan
 eligible        |                   | text  | whether the lag was zero or positive
 settled | | text | whether the unknown history before the trace no longer matters
 is_interactive  | interactive at end | text | whether the thread counted as interactive at the end
+by_kernel       | by kernel         | text   | whether the score is the kernel's own (--with inter)
 comm_least      | lowest            | text  | thread with the lowest ratio
 comm_most       | highest           | text  | thread with the highest ratio
 definition      |                   | text  | tool whose rule is applied

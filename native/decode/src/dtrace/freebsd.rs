@@ -9,6 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::compact::{self, Names, Words};
 use super::hold::{Hold, Ticket};
 use super::line::{
     EnqueueLine, Fields, KIND_IDLE, KIND_INTERRUPTIBLE, KIND_KERNEL, SwitchLine, Thread,
@@ -35,7 +36,8 @@ enum Open {
     Nothing,
     Wakeup {
         ticket: Ticket,
-        agent: u32,
+        /// None in version 2, whose `E` tells it.
+        agent: Option<u32>,
         tid: u32,
         ts: i64,
     },
@@ -45,7 +47,7 @@ enum Open {
     /// `from`: what its first load-change told; 4BSD's tells no CPU.
     Dequeue {
         ticket: Ticket,
-        agent: u32,
+        agent: Option<u32>,
         tid: u32,
         from: Option<Option<u16>>,
     },
@@ -102,9 +104,9 @@ fn party(thread: &Thread) -> Party {
         idle: thread.kind & KIND_IDLE != 0,
         prio: Some(thread.prio),
         comm: thread.comm,
-        pid: Some(thread.pid),
+        pid: thread.pid,
         class: class(thread),
-        kernel: Some(thread.kind & KIND_KERNEL != 0),
+        kernel: thread.pid.map(|_| thread.kind & KIND_KERNEL != 0),
     }
 }
 
@@ -187,7 +189,7 @@ impl FreeBsd {
                 None => return Ok(false),
             },
             b'W' => match WakingLine::read(fields) {
-                Some(line) => self.wakeup(ts, cpu, &line, sink)?,
+                Some(line) => self.wakeup(ts, cpu, (line.tid, line.prio), Some(&line), sink)?,
                 None => return Ok(false),
             },
             b'P' => match read_ints::<1>(fields) {
@@ -200,21 +202,11 @@ impl FreeBsd {
                 None => return Ok(false),
             },
             b'D' => match read_ints::<2>(fields).map(|ids| ids.map(u32::try_from)) {
-                Some([Ok(agent), Ok(tid)]) => self.dequeue(ts, cpu, agent, tid, sink)?,
+                Some([Ok(agent), Ok(tid)]) => self.dequeue(ts, cpu, Some(agent), tid, sink)?,
                 _ => return Ok(false),
             },
             b'X' => match read_exit(fields) {
-                Some((tid, pid, comm)) => {
-                    self.close(cpu, sink)?;
-                    let who = Party {
-                        tid,
-                        pid: Some(pid),
-                        comm,
-                        ..Party::default()
-                    };
-                    self.cpus[usize::from(cpu)].leaving = Some((ts, who));
-                    self.hold.send(Event::Exit { ts, who }, sink)?;
-                }
+                Some(who) => self.exit(ts, cpu, who, sink)?,
                 None => return Ok(false),
             },
             b'R' => match read_successor(fields) {
@@ -222,13 +214,11 @@ impl FreeBsd {
                 None => return Ok(false),
             },
             b'C' => match read_ints::<5>(fields) {
-                // A loan makes the priority better. 4BSD's probe fires when it gets worse,
-                // which the plain line before it has told already.
-                Some([_, _, old, prio, lent]) if lent != 0 && prio >= old => {}
-                Some([_, tid, _, prio, lent]) => match (u32::try_from(tid), i16::try_from(prio)) {
-                    (Ok(tid), Ok(prio)) => self.priority(ts, cpu, tid, prio, lent != 0, sink)?,
-                    _ => return Ok(false),
-                },
+                Some([_, tid, old, prio, lent]) => {
+                    if !self.changed(ts, cpu, [tid, old, prio, lent], sink)? {
+                        return Ok(false);
+                    }
+                }
                 None => return Ok(false),
             },
             b'I' => match irq(ts, cpu, fields) {
@@ -238,6 +228,111 @@ impl FreeBsd {
             _ => return Ok(false),
         }
         self.cpus[usize::from(cpu)].last_ts = ts;
+        Ok(true)
+    }
+
+    /// The same for a line of version 2.
+    pub fn compact(
+        &mut self,
+        letter: u8,
+        (ts, cpu): (i64, u16),
+        words: &mut Words<'_>,
+        names: &mut Names,
+        sink: &mut dyn EventSink,
+    ) -> Result<bool> {
+        if letter != b'C' {
+            self.settle_priority(cpu, sink)?;
+        }
+        match letter {
+            b'S' => match names.freebsd_switch(words) {
+                Some(line) => self.switch(ts, cpu, &line, sink)?,
+                None => return Ok(false),
+            },
+            b'L' => match compact::load(words) {
+                Some((queue, load)) => self.load(ts, cpu, queue, load, sink)?,
+                None => return Ok(false),
+            },
+            b'E' => match names.enqueue(words, false) {
+                Some(line) => self.enqueue(ts, cpu, &line, sink)?,
+                None => return Ok(false),
+            },
+            b'W' => match compact::woken(words) {
+                Some((tid, prio)) => self.wakeup(ts, cpu, (tid, prio), None, sink)?,
+                None => return Ok(false),
+            },
+            b'N' => return Ok(names.learn(words).is_some()),
+            b'V' => return Ok(words.ints::<3>().is_some()),
+            b'P' => match words.end() {
+                Some(()) => self.close(cpu, sink)?,
+                None => return Ok(false),
+            },
+            b'D' => match words.ints().map(|[tid]| u32::try_from(tid)) {
+                Some(Ok(tid)) => self.dequeue(ts, cpu, None, tid, sink)?,
+                _ => return Ok(false),
+            },
+            b'X' => match compact::exit(words) {
+                Some(who) => self.exit(ts, cpu, who, sink)?,
+                None => return Ok(false),
+            },
+            b'R' => match names.successor(words) {
+                Some(next) => self.successor(ts, cpu, &next, sink)?,
+                None => return Ok(false),
+            },
+            b'C' => match words.ints() {
+                Some([tid, old, prio, lent]) => {
+                    if !self.changed(ts, cpu, [tid, old, prio, lent], sink)? {
+                        return Ok(false);
+                    }
+                }
+                None => return Ok(false),
+            },
+            b'I' => match compact_irq(ts, cpu, words) {
+                Some(event) => self.hold.send(event, sink)?,
+                None => return Ok(false),
+            },
+            _ => return Ok(false),
+        }
+        self.cpus[usize::from(cpu)].last_ts = ts;
+        Ok(true)
+    }
+
+    fn exit(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        (tid, pid, comm): (u32, u32, Comm),
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        self.close(cpu, sink)?;
+        let who = Party {
+            tid,
+            pid: Some(pid),
+            comm,
+            ..Party::default()
+        };
+        // Its number may be given to another thread, with counts of its own.
+        self.left.remove(&tid);
+        self.cpus[usize::from(cpu)].leaving = Some((ts, who));
+        self.hold.send(Event::Exit { ts, who }, sink)
+    }
+
+    /// A priority; false if the numbers cannot be.
+    fn changed(
+        &mut self,
+        ts: i64,
+        cpu: u16,
+        [tid, old, prio, lent]: [i64; 4],
+        sink: &mut dyn EventSink,
+    ) -> Result<bool> {
+        // A loan makes the priority better. 4BSD's probe fires when it gets worse,
+        // which the plain line before it has told already.
+        if lent != 0 && prio >= old {
+            return Ok(true);
+        }
+        match (u32::try_from(tid), i16::try_from(prio)) {
+            (Ok(tid), Ok(prio)) => self.priority(ts, cpu, tid, prio, lent != 0, sink)?,
+            _ => return Ok(false),
+        }
         Ok(true)
     }
 
@@ -265,27 +360,29 @@ impl FreeBsd {
         &mut self,
         ts: i64,
         cpu: u16,
-        line: &WakingLine,
+        (tid, prio): (u32, i16),
+        line: Option<&WakingLine>,
         sink: &mut dyn EventSink,
     ) -> Result<()> {
         self.close(cpu, sink)?;
+        let agent = line.map(|line| line.waker);
         let event = Event::Wakeup {
             ts,
             cpu,
             kind: WakeKind::Waking,
-            waker: (line.interrupts <= 0).then_some(line.waker),
-            current: Some(line.waker),
+            waker: agent.filter(|_| line.is_some_and(|line| line.interrupts <= 0)),
+            current: agent,
             who: Party {
-                prio: Some(line.prio),
-                ..known_by_tid(line.tid)
+                prio: Some(prio),
+                ..known_by_tid(tid)
             },
             target_cpu: None,
         };
         let ticket = self.hold.wait(event, false);
         self.cpus[usize::from(cpu)].open = Open::Wakeup {
             ticket,
-            agent: line.waker,
-            tid: line.tid,
+            agent,
+            tid,
             ts,
         };
         Ok(())
@@ -308,17 +405,28 @@ impl FreeBsd {
                 tid: woken,
                 ts: since,
             } if woken == tid
-                && agent == line.waker
+                && agent.is_none_or(|agent| agent == line.waker)
                 && self.left.get(&tid).is_none_or(|left| left.ts <= since) =>
             {
                 self.cpus[usize::from(cpu)].open = Open::Nothing;
-                self.hold.settle(ticket, sink, |_| true)?;
+                self.hold.settle(ticket, sink, |event| {
+                    if let Event::Wakeup {
+                        waker,
+                        current: current @ None,
+                        ..
+                    } = event
+                    {
+                        *waker = (line.interrupts <= 0).then_some(line.waker);
+                        *current = Some(line.waker);
+                    }
+                    true
+                })?;
             }
             // Queued anew by the same hand: not a wakeup. The load-change that
             // follows tells whether it changed CPUs.
             Open::Dequeue {
                 agent, tid: taken, ..
-            } if taken == tid && agent == line.waker => {
+            } if taken == tid && agent.is_none_or(|agent| agent == line.waker) => {
                 return Ok(());
             }
             _ => {}
@@ -361,7 +469,7 @@ impl FreeBsd {
         &mut self,
         ts: i64,
         cpu: u16,
-        agent: u32,
+        agent: Option<u32>,
         tid: u32,
         sink: &mut dyn EventSink,
     ) -> Result<()> {
@@ -506,6 +614,9 @@ impl FreeBsd {
     fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>, before: Option<Left>) -> bool {
         let here = &mut self.cpus[usize::from(cpu)];
         let fired = here.preempting.take() == Some(line.prev.tid);
+        if line.how >= 0 {
+            return line.how == 1;
+        }
         match before.map(|b| (line.nvcsw > b.nvcsw, line.nivcsw > b.nivcsw)) {
             Some((true, false)) => false,
             Some((false, true)) => true,
@@ -614,17 +725,32 @@ impl FreeBsd {
 
 /// irq.d and callout.d: kind, number, ns, name. Printed at the end.
 fn irq(ts: i64, cpu: u16, fields: &mut Fields<'_>) -> Option<Event> {
-    let kind = match fields.word()? {
-        b"irq" => IrqKind::Hard,
-        b"callout" => IrqKind::Soft,
+    let callout = match fields.word()? {
+        b"irq" => false,
+        b"callout" => true,
         _ => return None,
     };
     let id = fields.small()?;
-    let dur = fields.int()?;
+    interrupt(ts, cpu, callout, id, fields.int()?)
+}
+
+fn compact_irq(ts: i64, cpu: u16, words: &mut Words<'_>) -> Option<Event> {
+    let callout = words.int()? != 0;
+    let id = words.small()?;
+    let dur = words.int()?;
+    words.name()?;
+    interrupt(ts, cpu, callout, id, dur)
+}
+
+fn interrupt(ts: i64, cpu: u16, callout: bool, id: u32, dur: i64) -> Option<Event> {
     Some(Event::Irq {
         ts: ts.checked_sub(dur).filter(|_| dur >= 0)?,
         cpu,
-        kind,
+        kind: if callout {
+            IrqKind::Soft
+        } else {
+            IrqKind::Hard
+        },
         id,
         dur,
     })

@@ -296,7 +296,19 @@ pub fn newline(bytes: &[u8], from: usize) -> Option<usize> {
 pub fn is_letter(byte: u8) -> bool {
     matches!(
         byte,
-        b'C' | b'D' | b'E' | b'I' | b'L' | b'M' | b'P' | b'R' | b'S' | b'W' | b'X' | b'Y'
+        b'C' | b'D'
+            | b'E'
+            | b'I'
+            | b'L'
+            | b'M'
+            | b'N'
+            | b'P'
+            | b'R'
+            | b'S'
+            | b'V'
+            | b'W'
+            | b'X'
+            | b'Y'
     )
 }
 
@@ -318,7 +330,8 @@ pub struct SwitchLine<'a> {
 #[derive(Clone, Copy)]
 pub struct Thread {
     pub tid: u32,
-    pub pid: u32,
+    /// None: neither it nor the class and the name are known.
+    pub pid: Option<u32>,
     pub prio: i16,
     /// td_pri_class or the policy; -1 where the line does not tell.
     pub class: i64,
@@ -342,7 +355,7 @@ impl<'a> SwitchLine<'a> {
         let how = fields.int()?;
         let mut prev = Thread {
             tid: fields.small()?,
-            pid: fields.small()?,
+            pid: Some(fields.small()?),
             prio: fields.small()?,
             class: -1,
             kind: 0,
@@ -356,7 +369,7 @@ impl<'a> SwitchLine<'a> {
         let nivcsw = fields.int()?;
         let mut next = Thread {
             tid: fields.small()?,
-            pid: fields.small()?,
+            pid: Some(fields.small()?),
             prio: fields.small()?,
             class: fields.int()?,
             kind: fields.small()?,
@@ -400,7 +413,7 @@ impl EnqueueLine {
         let mut fields = *all;
         let waker = fields.small()?;
         let interrupts = fields.int()?;
-        let (tid, pid, prio) = (fields.small()?, fields.small()?, fields.small()?);
+        let (tid, pid, prio) = (fields.small()?, Some(fields.small()?), fields.small()?);
         let _flags = fields.int()?;
         let last_cpu = fields.int()?;
         let target_cpu = fields.maybe()?;
@@ -450,7 +463,7 @@ impl WakingLine {
 
 /// R: who runs after an exit.
 pub fn read_successor(fields: &mut Fields<'_>) -> Option<Thread> {
-    let (tid, pid, prio) = (fields.small()?, fields.small()?, fields.small()?);
+    let (tid, pid, prio) = (fields.small()?, Some(fields.small()?), fields.small()?);
     let (class, kind, last_cpu) = (fields.int()?, fields.small()?, fields.int()?);
     let lengths: (usize, usize) = (fields.small()?, fields.small()?);
     let process = fields.name(lengths.0)?;

@@ -2,12 +2,15 @@
 //! All that is remembered is who has called sched_yield since its CPU last
 //! switched: that call and a preemption both leave a thread in state R.
 
+use super::compact::{self, Names, Words};
 use super::line::{
     EnqueueLine, Fields, KIND_IDLE, KIND_KERNEL, SwitchLine, Thread, WakingLine, read_exit,
     read_ints,
 };
 use crate::error::Result;
-use crate::model::event::{Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind};
+use crate::model::event::{
+    Comm, Event, EventSink, Party, PriorityCause, SchedClass, State, WakeKind,
+};
 
 /// Bits of task_struct.__state (include/linux/sched.h, 5.14 and later), as
 /// `prev_state` of the raw tracepoint carries them.
@@ -62,9 +65,9 @@ fn party(thread: &Thread) -> Party {
         idle: thread.kind & KIND_IDLE != 0,
         prio: Some(thread.prio),
         comm: thread.comm,
-        pid: Some(thread.pid),
+        pid: thread.pid,
         class: class(thread.class),
-        kernel: Some(thread.kind & KIND_KERNEL != 0),
+        kernel: thread.pid.map(|_| thread.kind & KIND_KERNEL != 0),
     }
 }
 
@@ -103,17 +106,67 @@ impl Linux {
     ) -> Result<bool> {
         let event = match letter {
             b'S' => SwitchLine::read(fields).map(|line| self.switch(ts, cpu, &line)),
-            b'Y' => read_ints::<1>(fields).and_then(|[tid]| {
-                let tid = u32::try_from(tid).ok()?;
-                self.yielding[usize::from(cpu)] = Some(tid);
-                Some(Event::Yield { ts, tid })
-            }),
+            b'Y' => read_ints::<1>(fields)
+                .and_then(|[tid]| self.yields(ts, u32::try_from(tid).ok()?, cpu)),
             _ => other(letter, ts, cpu, fields, sink)?,
         };
         match event {
             Some(event) => sink.event(&event).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// The same for a line of version 2.
+    pub fn compact(
+        &mut self,
+        letter: u8,
+        (ts, cpu): (i64, u16),
+        words: &mut Words<'_>,
+        names: &mut Names,
+        sink: &mut dyn EventSink,
+    ) -> Result<bool> {
+        let event = match letter {
+            b'S' => names
+                .linux_switch(words, cpu)
+                .map(|line| self.switch(ts, cpu, &line)),
+            b'N' => return Ok(names.learn(words).is_some()),
+            b'Y' => words
+                .ints()
+                .and_then(|[tid]| self.yields(ts, u32::try_from(tid).ok()?, cpu)),
+            b'W' => words.ints().and_then(|[waker, tid, prio]| {
+                waking(
+                    ts,
+                    cpu,
+                    &WakingLine {
+                        waker: u32::try_from(waker).ok()?,
+                        interrupts: -1,
+                        tid: u32::try_from(tid).ok()?,
+                        prio: i16::try_from(prio).ok()?,
+                    },
+                )
+            }),
+            b'E' => match names.enqueue(words, true) {
+                Some(line) => Some(enqueue(ts, cpu, &line, sink)?),
+                None => None,
+            },
+            b'M' => words
+                .ints()
+                .and_then(|[tid, from, to]| migrate(ts, cpu, tid, from, to)),
+            b'X' => compact::exit(words).map(|who| exit(ts, who)),
+            b'C' => words
+                .ints()
+                .and_then(|[tid, _, prio, _]| priority(ts, tid, prio)),
+            _ => None,
+        };
+        match event {
+            Some(event) => sink.event(&event).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn yields(&mut self, ts: i64, tid: u32, cpu: u16) -> Option<Event> {
+        self.yielding[usize::from(cpu)] = Some(tid);
+        Some(Event::Yield { ts, tid })
     }
 
     #[inline]
@@ -158,72 +211,88 @@ fn other(
     sink: &mut dyn EventSink,
 ) -> Result<Option<Event>> {
     Ok(match letter {
-        b'W' => WakingLine::read(fields).map(|line| Event::Wakeup {
-            ts,
-            cpu,
-            kind: WakeKind::Waking,
-            waker: (line.interrupts <= 0).then_some(line.waker),
-            current: Some(line.waker),
-            who: known_by_tid(line.tid, Some(line.prio)),
-            target_cpu: None,
-        }),
+        b'W' => WakingLine::read(fields).and_then(|line| waking(ts, cpu, &line)),
         b'E' => match EnqueueLine::read(fields) {
             None => None,
-            Some(line) => {
-                let new = line.who.last_cpu == -1;
-                let who = party(&line.who);
-                if new {
-                    let parent = known_by_tid(line.waker, None);
-                    let same_process = None;
-                    sink.event(&Event::Fork {
-                        ts,
-                        parent,
-                        child: who,
-                        same_process,
-                    })?;
-                }
-                Some(Event::Wakeup {
-                    ts,
-                    cpu,
-                    kind: if new {
-                        WakeKind::New
-                    } else {
-                        WakeKind::Enqueued
-                    },
-                    waker: (line.interrupts <= 0).then_some(line.waker),
-                    current: Some(line.waker),
-                    who,
-                    target_cpu: line.target_cpu,
-                })
-            }
+            Some(line) => Some(enqueue(ts, cpu, &line, sink)?),
         },
-        b'M' => read_ints::<4>(fields).and_then(|[_, tid, from, to]| {
-            Some(Event::Migrate {
-                ts,
-                cpu,
-                who: known_by_tid(u32::try_from(tid).ok()?, None),
-                from_cpu: u16::try_from(from).ok(),
-                to_cpu: u16::try_from(to).ok(),
-            })
-        }),
-        b'X' => read_exit(fields).map(|(tid, pid, comm)| Event::Exit {
-            ts,
-            who: Party {
-                tid,
-                pid: Some(pid),
-                comm,
-                ..Party::default()
-            },
-        }),
-        b'C' => read_ints::<5>(fields).and_then(|[_, tid, _, prio, _]| {
-            Some(Event::Priority {
-                ts,
-                who: known_by_tid(u32::try_from(tid).ok()?, None),
-                prio: i16::try_from(prio).ok()?,
-                cause: PriorityCause::PiSetprio,
-            })
-        }),
+        b'M' => {
+            read_ints::<4>(fields).and_then(|[_, tid, from, to]| migrate(ts, cpu, tid, from, to))
+        }
+        b'X' => read_exit(fields).map(|who| exit(ts, who)),
+        b'C' => read_ints::<5>(fields).and_then(|[_, tid, _, prio, _]| priority(ts, tid, prio)),
         _ => None,
+    })
+}
+
+fn waking(ts: i64, cpu: u16, line: &WakingLine) -> Option<Event> {
+    Some(Event::Wakeup {
+        ts,
+        cpu,
+        kind: WakeKind::Waking,
+        waker: (line.interrupts <= 0).then_some(line.waker),
+        current: Some(line.waker),
+        who: known_by_tid(line.tid, Some(line.prio)),
+        target_cpu: None,
+    })
+}
+
+fn enqueue(ts: i64, cpu: u16, line: &EnqueueLine, sink: &mut dyn EventSink) -> Result<Event> {
+    let new = line.who.last_cpu == -1;
+    let who = party(&line.who);
+    if new {
+        let parent = known_by_tid(line.waker, None);
+        let same_process = None;
+        sink.event(&Event::Fork {
+            ts,
+            parent,
+            child: who,
+            same_process,
+        })?;
+    }
+    Ok(Event::Wakeup {
+        ts,
+        cpu,
+        kind: if new {
+            WakeKind::New
+        } else {
+            WakeKind::Enqueued
+        },
+        waker: (line.interrupts <= 0).then_some(line.waker),
+        current: Some(line.waker),
+        who,
+        target_cpu: line.target_cpu,
+    })
+}
+
+fn migrate(ts: i64, cpu: u16, tid: i64, from: i64, to: i64) -> Option<Event> {
+    Some(Event::Migrate {
+        ts,
+        cpu,
+        who: known_by_tid(u32::try_from(tid).ok()?, None),
+        from_cpu: u16::try_from(from).ok(),
+        to_cpu: u16::try_from(to).ok(),
+    })
+}
+
+fn exit(ts: i64, (tid, pid, comm): (u32, u32, Comm)) -> Event {
+    Event::Exit {
+        ts,
+        who: Party {
+            tid,
+            pid: Some(pid),
+            comm,
+            ..Party::default()
+        },
+    }
+}
+
+fn priority(ts: i64, tid: i64, prio: i64) -> Option<Event> {
+    Some(Event::Priority {
+        ts,
+        who: known_by_tid(u32::try_from(tid).ok()?, None),
+        prio: i16::try_from(prio).ok()?,
+        cause: PriorityCause::PiSetprio,
     })
 }
 

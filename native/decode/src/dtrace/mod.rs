@@ -1,12 +1,14 @@
 //! The output of the collectors' DTrace scripts, FreeBSD's and Linux's: one
 //! line grammar (docs/dtrace-grammar.md), two meanings.
 
+mod compact;
 mod freebsd;
 mod hold;
 mod line;
 mod linux;
 mod scan;
 mod stream;
+mod told;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -52,15 +54,17 @@ struct DtraceSource {
 
 pub fn open_text(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     let input = Input::open(path)?;
-    let scan = Scan::read(&input)?;
+    let scan = Scan::read(&input, None)?;
     let header = need_header(&scan, &input)?;
     let drops = scan
         .drops
         .iter()
         .map(|&(cpu, count)| (Some(cpu), count))
         .collect();
+    let mut about = about(&header, &scan);
+    scan.told.add_to(&mut about);
     let info = SourceInfo {
-        about: about(&header, &scan).to_string(),
+        about: about.to_string(),
         ..SourceInfo::default()
     };
     Ok(Box::new(DtraceSource::new(
@@ -71,11 +75,20 @@ pub fn open_text(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
 pub fn open_capture(path: &Path, _: &Options) -> Result<Box<dyn Source>> {
     let folder = CaptureFolder::open(path)?;
     let input = Input::open(&path.join("events.txt"))?;
-    let scan = Scan::read(&input)?;
+    let interact = folder
+        .get(&["scheduler", "tunables", "kern.sched.interact"])
+        .and_then(|value| value.as_str()?.parse().ok());
+    let scan = Scan::read(&input, interact)?;
     let header = need_header(&scan, &input)?;
     let mut info = folder.info()?;
     if header.os == Os::FreeBsd {
         adapt_threads(&mut info, &folder);
+    }
+    if header.version == 2
+        && let Ok(mut about) = serde_json::from_str::<Value>(&info.about)
+    {
+        scan.told.add_to(&mut about);
+        info.about = about.to_string();
     }
     let drops = drops_of(&folder, &scan)?;
     let mut source = DtraceSource::new(input, header, scan, info, drops);
@@ -207,6 +220,7 @@ fn event_name(os: Os, letter: u8) -> &'static str {
         (_, b'P') => "preempt",
         (_, b'R') => "on-cpu",
         (_, b'I') => "interrupt",
+        (_, b'V') => "td_sched",
         _ => "unknown",
     }
 }
@@ -273,6 +287,9 @@ impl DtraceSource {
         for (cpu, letters) in shared.seen.iter().enumerate() {
             for (index, &count) in letters.iter().enumerate().filter(|&(_, &count)| count > 0) {
                 by_letter[index] += count;
+                if index == usize::from(b'N' - b'A') {
+                    continue;
+                }
                 let name = event_name(self.header.os, b'A' + index as u8);
                 end.counts.push((name.to_string(), cpu as u16, count));
             }
@@ -394,6 +411,8 @@ impl Source for DtraceSource {
             input: Arc::clone(&self.input),
             reader,
             ncpu: self.info.ncpu,
+            base: self.scan.base(),
+            names: compact::Names::default(),
             window: (WINDOWS / streams.len().max(1)).clamp(LEAST_WINDOW, MOST_WINDOW),
             seen: vec![[0; 26]; ncpu],
             malformed: 0,

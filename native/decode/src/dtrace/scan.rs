@@ -5,7 +5,9 @@
 //! (FreeBSD). Either way the file is a row of *runs* in which time does not go
 //! back; merging the runs puts it in order. Only their positions are kept.
 
+use super::compact::Words;
 use super::line::{Fields, is_letter, newline};
+use super::told::Told;
 use crate::carriage_returns;
 use crate::error::{Error, Result};
 use crate::input::Input;
@@ -35,6 +37,7 @@ pub enum Os {
 /// The first line: `#sched version os ts wall release ncpu`.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
+    pub version: u8,
     pub os: Os,
     pub ts: i64,
     pub wall: i64,
@@ -62,6 +65,9 @@ pub struct Scan {
     pub first_ts: Option<i64>,
     /// When the last of the first lines was printed: a flight recorder repeats it at its end.
     last_header: Option<i64>,
+    /// Version 2 says so itself.
+    says_ring: bool,
+    pub told: Told,
     pub last_ts: Option<i64>,
     /// Lines dtrace itself wrote about drops: CPU, how many.
     pub drops: Vec<(u16, u64)>,
@@ -90,9 +96,10 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
         return Err(carriage_returns(name));
     }
     let mut fields = Fields::new(line, 7);
-    if fields.int() != Some(1) {
+    let version = fields.small().unwrap_or(0);
+    if !matches!(version, 1 | 2) {
         return Err(wrong(
-            "version 1 of the line grammar (docs/dtrace-grammar.md)",
+            "version 1 or 2 of the line grammar (docs/dtrace-grammar.md)",
         ));
     }
     let os = match fields.word() {
@@ -102,6 +109,7 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
     };
     let rest = (|| {
         Some(Header {
+            version,
             os,
             ts: fields.int()?,
             wall: fields.int()?,
@@ -114,9 +122,10 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
 }
 
 impl Scan {
-    /// Reads the file once.
-    pub fn read(input: &Input) -> Result<Self> {
+    /// Reads the file once. `interact`: below which score ULE calls a thread interactive.
+    pub fn read(input: &Input, interact: Option<i64>) -> Result<Self> {
         let mut scan = Self::default();
+        scan.told.interact = interact;
         let mut buffer = vec![0; WINDOW];
         // Bytes at the front of the buffer: a line not yet complete.
         let (mut kept, mut at) = (0, 0u64);
@@ -153,20 +162,15 @@ impl Scan {
     /// file; answers where the next one starts, None if this one is not whole.
     #[inline]
     fn line(&mut self, window: &[u8], line: usize, at: u64, name: &str) -> Result<Option<usize>> {
-        let mut fields = Fields::new(window, line + 2);
-        if window.len() - line > 2
-            && window[line + 1] == b'\t'
-            && is_letter(window[line])
-            && let (Some(ts), Some(cpu)) = (
-                fields.time(),
-                fields.few_digits().and_then(|cpu| u16::try_from(cpu).ok()),
-            )
-        {
+        if let Some((ts, cpu, position)) = stamp(window, line, self.base()) {
             // No newline can stand before where the fields have been read to.
-            let Some(end) = newline(window, fields.position() - 1) else {
+            let Some(end) = newline(window, position - 1) else {
                 return Ok(None);
             };
             self.event(window[line], ts, cpu, at + line as u64, name)?;
+            if matches!(window[line], b'N' | b'V') {
+                let _ = self.told.line(window[line], ts, window, position);
+            }
             return Ok(Some(end + 1));
         }
         let Some(end) = newline(window, line) else {
@@ -214,16 +218,24 @@ impl Scan {
         Ok(())
     }
 
+    /// What the times of version 2 count from.
+    pub fn base(&self) -> Option<i64> {
+        self.header
+            .filter(|header| header.version == 2)
+            .map(|header| header.ts)
+    }
+
     /// A ring of each CPU kept the last lines only: the first line of all was printed again
     /// when recording ended, and fewer lines are here than were recorded.
     pub fn is_ring(&self) -> bool {
         let here = |letter: u8| self.lines.get(usize::from(letter.wrapping_sub(b'A')));
         let gone = |&(letter, recorded): &(u8, u64)| here(letter).is_some_and(|&n| n < recorded);
         self.counted.iter().any(gone)
-            && self
-                .last_header
-                .zip(self.first_ts)
-                .is_some_and(|(header, first)| header > first)
+            && (self.says_ring
+                || self
+                    .last_header
+                    .zip(self.first_ts)
+                    .is_some_and(|(header, first)| header > first))
     }
 
     fn comment(&mut self, line: &[u8], name: &str) -> Result<()> {
@@ -234,6 +246,7 @@ impl Scan {
             self.last_header = Some(found.ts);
         }
         self.has_yields |= line == b"#yields\n";
+        self.says_ring |= line == b"#ring\n";
         if line.starts_with(b"#count\t") && line.len() > 9 && line[8] == b'\t' {
             if let Some(count) = Fields::new(line, 9).small() {
                 self.counted.push((line[7], count));
@@ -246,6 +259,31 @@ impl Scan {
         }
         Ok(())
     }
+}
+
+/// Time and CPU of the event line at `line`, and where its other fields begin. `base`: what the
+/// times of version 2 count from; None for version 1.
+#[inline(always)]
+pub fn stamp(bytes: &[u8], line: usize, base: Option<i64>) -> Option<(i64, u16, usize)> {
+    if bytes.len() - line <= 2 {
+        return None;
+    }
+    let letter = bytes[line];
+    if let Some(base) = base {
+        if bytes[line + 1] != b' ' || !is_letter(letter) {
+            return None;
+        }
+        let mut words = Words::new(bytes, line + 1);
+        let ts = base.checked_add(words.int()?)?;
+        return Some((ts, words.small()?, words.position()));
+    }
+    if bytes[line + 1] != b'\t' || !is_letter(letter) || matches!(letter, b'N' | b'V') {
+        return None;
+    }
+    let mut fields = Fields::new(bytes, line + 2);
+    let ts = fields.time()?;
+    let cpu = u16::try_from(fields.few_digits()?).ok()?;
+    Some((ts, cpu, fields.position()))
 }
 
 /// `dtrace: 12 drops on CPU 3`, as dtrace says it on stderr.
@@ -295,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_unknown_version_is_an_error_that_names_it() {
-        let error = header(b"#sched\t2\tfreebsd\t1\t2\t3\t4\n", "x")
+        let error = header(b"#sched\t3\tfreebsd\t1\t2\t3\t4\n", "x")
             .unwrap_err()
             .to_string();
         assert!(

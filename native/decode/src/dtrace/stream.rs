@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::compact::{Names, Words};
 use super::freebsd::FreeBsd;
 use super::line::{Fields, LONGEST, is_letter, newline};
 use super::linux::Linux;
-use super::scan::Run;
+use super::scan::{Run, stamp};
 use crate::error::Result;
 use crate::input::Input;
 use crate::merge::{Head, Stream};
@@ -24,6 +25,9 @@ pub enum Reader {
 pub struct Shared {
     pub input: Arc<Input>,
     pub reader: Reader,
+    /// What the times of version 2 count from, and what its lines have named; None: version 1.
+    pub base: Option<i64>,
+    pub names: Names,
     pub ncpu: u16,
     /// Bytes of window per run.
     pub window: usize,
@@ -158,14 +162,15 @@ impl RunStream {
                 self.at = 0;
                 return Ok(());
             }
-            if bytes.len() - start > 2 && bytes[start + 1] == b'\t' && is_letter(bytes[start]) {
-                let mut fields = Fields::new(bytes, start + 2);
-                if let (Some(ts), Some(cpu)) = (
-                    fields.time(),
-                    fields.few_digits().and_then(|cpu| u16::try_from(cpu).ok()),
-                ) && cpu < shared.ncpu
+            let separator = if shared.base.is_some() { b' ' } else { b'\t' };
+            if bytes.len() - start > 2
+                && bytes[start + 1] == separator
+                && is_letter(bytes[start])
+                && (!matches!(bytes[start], b'N' | b'V') || shared.base.is_some())
+            {
+                if let Some((ts, cpu, fields)) = stamp(bytes, start, shared.base)
+                    && cpu < shared.ncpu
                 {
-                    let fields = fields.position();
                     self.line = Some(Line {
                         letter: bytes[start],
                         ts,
@@ -232,7 +237,6 @@ impl Stream for RunStream {
             self.skip(line.start);
             return self.advance(shared);
         }
-        let mut fields = Fields::new(bytes, line.fields);
         let Line {
             letter,
             ts,
@@ -240,12 +244,24 @@ impl Stream for RunStream {
             start,
             ..
         } = line;
-        let known = match &mut shared.reader {
-            Reader::FreeBsd(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
-            Reader::Linux(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
+        let (known, behind) = if shared.base.is_some() {
+            let mut words = Words::new(bytes, line.fields);
+            let (at, names) = ((ts, cpu), &mut shared.names);
+            let known = match &mut shared.reader {
+                Reader::FreeBsd(reader) => reader.compact(letter, at, &mut words, names, sink)?,
+                Reader::Linux(reader) => reader.compact(letter, at, &mut words, names, sink)?,
+            };
+            (known, words.position())
+        } else {
+            let mut fields = Fields::new(bytes, line.fields);
+            let known = match &mut shared.reader {
+                Reader::FreeBsd(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
+                Reader::Linux(reader) => reader.line(letter, ts, cpu, &mut fields, sink)?,
+            };
+            (known, fields.position())
         };
         if known {
-            self.at = fields.position();
+            self.at = behind;
             shared.done += (self.at - start) as u64;
             shared.seen[usize::from(cpu)][usize::from(letter - b'A')] += 1;
         } else {

@@ -1,0 +1,73 @@
+"""FreeBSD's own scores (`capture --with inter`), on values that a genuine 13.2 kernel had."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import polars as pl
+from freebsd.compact import Translator
+
+import schedscope as ss
+
+ARCHIVE = Path(__file__).parents[2] / "fixtures" / "freebsd-13.2" / "inter.tar.xz"
+
+
+def with_inter(folder: Path) -> tuple[ss.Trace, pl.DataFrame]:
+    """The recording as `--with inter` would have made it, and the kernel's values."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    old = (folder / "events.txt").read_text(errors="surrogateescape")
+    base = int(old.split("\t", 4)[3])
+    names = ("ts", "cpu", "tid", "ran", "slept", "prio")
+    values = pl.read_csv(folder / "inter.txt", separator=" ", has_header=False, new_columns=names)
+    lines = Translator(old).text().splitlines(keepends=True)
+    sums = [
+        f"V {ts - base} {cpu} {tid} {ran} {slept}\n"
+        for ts, cpu, tid, ran, slept, _ in values.iter_rows()
+    ]
+
+    def at(line: str) -> int:
+        return int(line.split()[1]) if line[1:2] == " " else 1 << 62
+
+    body = sorted([*lines[1:], *sums], key=at)
+    (folder / "new.txt").write_text("".join([lines[0], *body]), errors="surrogateescape")
+    return ss.open(folder / "new.txt"), values
+
+
+def score(ran: int, slept: int) -> int:
+    """sched_interact_score() with the threshold of 30."""
+    return ran * 50 // slept if slept > ran else 50 if ran else 0
+
+
+def test_the_score_is_that_of_the_kernel(tmp_path: Path) -> None:
+    trace, values = with_inter(tmp_path)
+    frame = ss.interactivity(trace).filter("by_kernel")
+    assert sorted(frame["tid"]) == sorted(values["tid"].unique())
+    for row in frame.iter_rows(named=True):
+        own = values.filter(pl.col("tid") == row["tid"])
+        scores = [score(ran, slept) for ran, slept in own.select("ran", "slept").iter_rows()]
+        assert row["n"] == len(scores)
+        # The kernel divides by a fiftieth of the sum, rounded down.
+        for name, expected in (("score", scores[-1]), ("score_min", min(scores))):
+            assert abs(row[name] - expected) <= 1, row
+        assert row["is_interactive"] == (row["score"] < 30)
+
+
+def test_what_is_asked_of_another_rule_is_an_estimate(tmp_path: Path) -> None:
+    trace, _ = with_inter(tmp_path)
+    for frame in (
+        ss.interactivity(trace, "ule-2011"),
+        ss.interactivity(trace, set={"interact": 40}),
+    ):
+        assert not frame["by_kernel"].any()
+
+
+def test_an_estimate_of_a_young_thread_is_off_by_no_more_than_the_page_says(tmp_path: Path) -> None:
+    """The threads inherited what their parent ran; none is more interactive than was thought."""
+    trace, _ = with_inter(tmp_path)
+    own = ss.interactivity(trace).filter("by_kernel").select("tid", kernel="score")
+    guess = ss.interactivity(trace, set={"interact": 30}).join(own, on="tid")
+    off = guess.select(pl.col("kernel") - pl.col("score")).to_series()
+    assert off.min() >= -1
+    assert 0 < off.max() <= 45
