@@ -490,6 +490,7 @@ def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) 
         (["--ring", "5s", "-t", "perf"], "perf cannot record into a ring"),
         (["--ring", "5s", "--pause", "x"], "--pause x is not a number"),
         (["--until", "exit"], "are for a flight recorder"),
+        (["--then", "true"], "are for a flight recorder"),
         (["--ring", "5s", "--until", "exit != 0"], "--until exit needs a COMMAND"),
         (["--service", "--ring", "5s", "-d", "5"], "leave out COMMAND and -d"),
         (["--service", "--ring", "5s", "--", "true"], "leave out COMMAND and -d"),
@@ -509,11 +510,13 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     words = ["--service", "--ring", "20s", "--keep", "2G", "--until", "wait > 50ms"]
     log = tmp_path / "log"
     log.touch()
-    words += ["--until", f'log {log} 100% "$HOME"']
+    words += ["--until", f'log {log} 100% "$HOME"', "--then", "/usr/bin/page me"]
     made = subprocess.run(
         ["sh", str(CAPTURE), *words], capture_output=True, text=True, check=True
     ).stdout
     assert '"--until" "wait > 50ms"' in made
+    assert '"--then" "/usr/bin/page me"' in made
+    assert "PrivateNetwork" not in made, "it may have to reach somebody"
     assert '100%% \\\\"$$HOME\\\\""' in made.replace("\\", "\\\\")
     unit = tmp_path / "flight.service"
     unit.write_text(made)

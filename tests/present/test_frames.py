@@ -98,6 +98,20 @@ def test_marimo_gets_the_same(trace: ss.Trace) -> None:
     assert shown._repr_html_() == html(frame)  # type: ignore[attr-defined]
 
 
+def test_in_a_kernel_findings_are_a_widget_with_the_cards_for_those_without_one(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("anywidget")
+    from schedscope.timelines import cards
+
+    found = ss.findings(trace)
+    assert found._repr_mimebundle_() == {}, "nobody could press a button"
+    monkeypatch.setattr(cards, "_in_a_kernel", lambda: True)
+    bundle = found._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert bundle["text/html"] == html(found)
+
+
 def test_names_of_threads_are_text_in_a_card(trace: ss.Trace) -> None:
     hostile = pl.DataFrame(ss.findings(trace)).with_columns(
         text=pl.lit("<script>\x1b[31m</script>")

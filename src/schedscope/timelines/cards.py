@@ -45,7 +45,8 @@ def cards(found: pl.DataFrame, trace: Trace | None, *, buttons: bool = False) ->
         for row, view in zip(found.iter_rows(named=True), views, strict=True)
     ]
     nothing = "<p>No findings: nothing that is checked takes 1 % of the CPUs' time.</p>"
-    return f"<div class=schedscope-cards>{_STYLE}{html_headline(trace)}{''.join(items) or nothing}</div>"
+    body = "".join(items) or nothing
+    return f"<div class=schedscope-cards>{_STYLE}{html_headline(trace)}{body}</div>"
 
 
 def _card(row: dict[str, Any], view: str, name: str, buttons: bool) -> str:
