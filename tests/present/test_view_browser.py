@@ -967,8 +967,8 @@ def test_requests_stand_along_the_axis_and_a_click_selects_one(browser: Any, cac
         browser.wait(f"{HANDLE}.requests().length === 50")
         begin = slowest["ts"] - trace.window[0]
         x = browser.run(
-            f"(({{picture, state}}, at) => picture.canvas.getBoundingClientRect().left + state().left"
-            f" + (at / picture.view.scale - picture.view.first) / state().ratio)"
+            "(({canvas, view, state}, at) => canvas.getBoundingClientRect().left + state().left"
+            " + (at / view.scale - view.first) / state().ratio)"
             f"({HANDLE}, {begin + slowest['dur'] // 2})"
         )
         y = browser.run(f"{HANDLE}.canvas.getBoundingClientRect().top") + 10
