@@ -39,6 +39,8 @@ ring_then_look() {
     rm -f "$scratch/then"
     wait "$then_pid" 2>/dev/null
     then_pid=
+    # yash says 384 + signal where others say 128 + signal.
+    [ "$then_status" -le 384 ] || then_status=$((then_status - 256))
     case $then_status in
     0) ;;
     137) tell "--then was killed; it may take $then_seconds seconds" ;;

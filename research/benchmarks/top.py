@@ -3,14 +3,19 @@
 Two runs of different length: starting and ending are in both. Needs root.
 
     sudo python research/benchmarks/top.py --interval 1
+    sudo python research/benchmarks/top.py --metrics 600
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 WORDS = [sys.executable, "-m", "schedscope", "top"]
@@ -32,6 +37,32 @@ def run(seconds: float, interval: float) -> tuple[int, float, int]:
     return tables, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
 
+def metrics(seconds: float) -> None:
+    """What `--metrics` costs and sees of that time, by its own account."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def read() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)
+                if not name.startswith("#")}  # fmt: skip
+
+    with subprocess.Popen([*WORDS, "--metrics", address], stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        while not (before := read()):
+            time.sleep(0.1)
+        begin, rate = time.monotonic(), switches()
+        time.sleep(seconds)
+        after, length = read(), time.monotonic() - begin
+        process.send_signal(signal.SIGINT)
+    for name in sorted(after):
+        if name.startswith(("schedscope_cpu_", "schedscope_observed", "schedscope_unobserved")):
+            print(f"{name}: {(after[name] - before.get(name, 0)) / length:.2%} of the time")
+    print(f"the host: {(switches() - rate) / length:,.0f} switches/s")
+
+
 def switches() -> int:
     """Of the whole host so far."""
     lines = Path("/proc/stat").read_text().splitlines()
@@ -42,7 +73,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--interval", type=float, default=1)
     parser.add_argument("--tables", type=int, default=20)
+    parser.add_argument("--metrics", type=float, metavar="SECONDS")
     args = parser.parse_args()
+    if args.metrics:
+        metrics(args.metrics)
+        return
     few = run(4 * args.interval, args.interval)
     before = switches()
     many = run((4 + args.tables) * args.interval, args.interval)

@@ -59,7 +59,7 @@ def declared() -> dict[str, list[str]]:
 
 def absent(extra: str) -> list[str]:
     """The packages of an extra that are not installed, as in "matplotlib>=3.9"."""
-    return [package for package in declared().get(extra, []) if not _installed(_name(package))]
+    return [package for package in declared().get(extra, []) if not _installed(_module(package))]
 
 
 def installing(packages: Sequence[str]) -> str:
@@ -94,7 +94,7 @@ def explained(error: BaseException) -> BaseException:
     """`error`, or what is missing if it is the import of a declared package that failed."""
     if isinstance(error, ModuleNotFoundError):
         package = str(error.name or "").partition(".")[0]
-        if any(package == _name(one) for packages in declared().values() for one in packages):
+        if any(package == _module(one) for packages in declared().values() for one in packages):
             return missing(package)
     return error
 
@@ -105,7 +105,7 @@ def _home(package: str) -> tuple[str, str]:
         (len(packages), extra, one)
         for extra, packages in declared().items()
         for one in packages
-        if _name(one) == package
+        if _module(one) == package
     ]
     _, extra, needed = min(homes, default=(0, "", package))
     return extra, needed
@@ -114,6 +114,11 @@ def _home(package: str) -> tuple[str, str]:
 def _name(package: str) -> str:
     found = re.match(r"[\w.-]+", package)
     return found[0] if found else package
+
+
+def _module(package: str) -> str:
+    """What it is imported as."""
+    return _name(package).replace("-", "_")
 
 
 def _installed(package: str) -> bool:

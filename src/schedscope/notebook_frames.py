@@ -19,6 +19,7 @@ import polars as pl
 from schedscope import units
 from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import Column, choose, conventional
+from schedscope.present.compare_table import difference_columns, worded_differences
 from schedscope.present.html_table import html_headline, html_table
 from schedscope.present.registry import meaning
 
@@ -125,9 +126,11 @@ def showing(question: Question) -> Question:
             return frame
         from schedscope.trace import Trace
 
-        trace = args[0] if args else options.get("trace")
+        # An answer about several has no line about one.
+        traces = [each for each in (*args, *options.values()) if isinstance(each, Trace)]
+        one = traces[0] if len(traces) == 1 else None
         made = AnswerFrame(frame)
-        made._source = Source(question.__name__, trace if isinstance(trace, Trace) else None)
+        made._source = Source(question.__name__, one)
         return made
 
     return asked  # type: ignore[return-value]
@@ -135,8 +138,14 @@ def showing(question: Question) -> Question:
 
 def shown(frame: pl.DataFrame, source: Source) -> str:
     """The table, below which trace it is of and what is missing from that."""
-    plain = with_intervals(pl.DataFrame(frame[:ROWS]))
-    table = html_table(plain, columns(plain, source))
+    plain = pl.DataFrame(frame[:ROWS])
+    if source.question == "compare":
+        others = frame["setting"].unique(maintain_order=True).to_list()
+        plain = worded_differences(plain, several=len(others) > 1)
+        table = html_table(plain, difference_columns(plain, ["first", *others]))
+    else:
+        plain = with_intervals(plain)
+        table = html_table(plain, columns(plain, source))
     rest = len(frame) - len(plain)
     notes = []
     if rest:

@@ -18,7 +18,11 @@ from schedscope.extras import PURPOSES, declared, installing, missing
 from schedscope.simulator.generators import web
 
 PACKAGES = sorted(
-    {re.split(r"[<>=~!\[ ]", one)[0] for extra in PURPOSES for one in declared()[extra]}
+    {
+        re.split(r"[<>=~!\[ ]", one)[0].replace("-", "_")
+        for extra in PURPOSES
+        for one in declared()[extra]
+    }
 )
 ABSENT = (*PACKAGES, "scipy", "traitlets", "IPython")
 # What cannot do without, and the extra that it names.

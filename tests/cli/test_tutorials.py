@@ -1,4 +1,4 @@
-"""Every step of the tutorials, on the kept captures: what a page prints is what is printed."""
+"""Tutorials and the examples of each question's page: what a page prints is what is printed."""
 
 from __future__ import annotations
 
@@ -69,3 +69,33 @@ def test_every_picture_of_a_tutorial_is_made_by_one_command() -> None:
     assert pictures
     for picture in pictures:
         assert f'"{picture}"' in made, picture
+
+
+QUESTIONS = {
+    page.stem: page
+    for page in sorted((ROOT / "docs/definitions").glob("*.md"))
+    if "\n## Examples\n" in page.read_text(encoding="utf-8")
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_examples_of_a_page_print_what_it_prints(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The head of the table and its first rows; what stands above and below is left out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("SCHEDSCOPE_CACHE", str(cache))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    block = QUESTIONS[name].read_text(encoding="utf-8").split("\n## Examples\n")[1]
+    examples = re.split(r"^\$ schedscope ", block.strip().strip("`"), flags=re.MULTILINE)[1:]
+    assert examples
+    for example in examples:
+        command, *expected = example.strip().splitlines()
+        assert main(shlex.split(command)) == 0, command
+        said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+        assert "\n".join(expected) in "\n".join(said), command

@@ -489,6 +489,7 @@ def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) 
         (["--ring", "5s", "--max-size", "1G"], "--keep limits all snapshots"),
         (["--ring", "5s", "-t", "perf"], "perf cannot record into a ring"),
         (["--ring", "5s", "--pause", "x"], "--pause x is not a duration"),
+        (["--then", "true"], "are for a flight recorder"),
         (["--trigger", "exit"], "are for a flight recorder"),
         (["--ring", "5s", "--trigger", "exit != 0"], "--trigger exit needs a COMMAND"),
         (["--systemd-unit", "--ring", "5s", "-d", "5"], "leave out COMMAND and -d"),
@@ -509,11 +510,13 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     words = ["--systemd-unit", "--ring", "20s", "--keep", "2G", "--trigger", "wait > 50ms"]
     log = tmp_path / "log"
     log.touch()
-    words += ["--trigger", f'log {log} 100% "$HOME"']
+    words += ["--trigger", f'log {log} 100% "$HOME"', "--then", "/usr/bin/page me"]
     made = subprocess.run(
         ["sh", str(CAPTURE), *words], capture_output=True, text=True, check=True
     ).stdout
     assert '"--trigger" "wait > 50ms"' in made
+    assert '"--then" "/usr/bin/page me"' in made
+    assert "PrivateNetwork" not in made, "it may have to reach somebody"
     assert '100%% \\\\"$$HOME\\\\""' in made.replace("\\", "\\\\")
     unit = tmp_path / "flight.service"
     unit.write_text(made)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from live_intervals import interval
 
+from schedscope.cli import main
 from schedscope.live import recorder
 from schedscope.live.metrics import EDGES, Metrics, grafana
 
@@ -130,6 +131,19 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_board_is_printed_without_root_or_a_recorder() -> None:
     assert json.loads(run("--grafana").stdout) == json.loads(grafana())
+
+
+@pytest.mark.needs("linux")
+def test_without_the_client_library_it_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert main(["top", "--metrics", "127.0.0.1:9184"]) == 1
+    said = capsys.readouterr().err
+    assert "prometheus_client is not installed" in said
+    assert "prometheus-client>=" in said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("address", ["9184", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])

@@ -41,6 +41,16 @@ def test_an_answer_says_which_trace_it_is_of_and_what_is_missing(trace: ss.Trace
     assert "data quality: 20 switches that this kernel never reports" in text
 
 
+def test_a_comparison_has_each_difference_in_its_own_unit(tmp_path: Path) -> None:
+    names = ("linux-slice-default-1.capture", "linux-slice-short-1.capture")
+    one, two = (ss.open(FIXTURES / name, cache=tmp_path) for name in names)
+    text = html(ss.compare(one, two, labels=["default", "short"]))
+    assert "<th class=n>first</th><th class=n>short</th>" in text.replace("<th>", "<th class=n>")
+    assert " ms</td>" in text
+    assert " %</td>" in text
+    assert "data quality" not in text, "there are two traces"
+
+
 def test_a_long_answer_is_cut_on_the_screen_alone(trace: ss.Trace) -> None:
     frame = ss.events(trace)
     text = html(frame)
@@ -96,6 +106,20 @@ def test_marimo_gets_the_same(trace: ss.Trace) -> None:
     assert isinstance(frame, AnswerFrame)
     shown = frame._display_()
     assert shown._repr_html_() == html(frame)  # type: ignore[attr-defined]
+
+
+def test_in_a_kernel_findings_are_a_widget_with_the_cards_for_those_without_one(
+    trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("anywidget")
+    from schedscope.timelines import cards
+
+    found = ss.findings(trace)
+    assert found._repr_mimebundle_() == {}, "nobody could press a button"
+    monkeypatch.setattr(cards, "_in_a_kernel", lambda: True)
+    bundle = found._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert bundle["text/html"] == html(found)
 
 
 def test_names_of_threads_are_text_in_a_card(trace: ss.Trace) -> None:

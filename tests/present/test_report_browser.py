@@ -74,7 +74,7 @@ def test_with_scripts_off_all_but_the_timeline_is_there(browser: Any, report: Pa
     browser.open(report.as_uri())
     words = browser.run("document.body.innerText").replace("\xa0", " ")
     assert "This timeline is drawn by a script, but scripts are disabled here." in words
-    assert "patient (prio 139) waited at least 840 ms on CPU 1 behind greedy" in words
+    assert "patient (prio 139) waited 1.39 s on CPU 1 behind greedy" in words
     assert browser.run("document.querySelectorAll('figure svg').length") >= 10
 
 

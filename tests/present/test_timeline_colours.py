@@ -125,7 +125,7 @@ def test_the_script_is_one_module_without_remarks() -> None:
     text = script()
     assert not re.search(r"^\s*(//|/\*\*.*\*/$)", text, re.MULTILINE)
     assert text.count("export default") == 1
-    assert len(text) < 128_000, "every page carries it"
+    assert len(text) < 136_000, "every page carries it"
 
 
 # -- as drawn -------------------------------------------------------------------------------

@@ -958,6 +958,29 @@ def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
         assert "where=pl.col('process_name') == 'python3'" in browser.run(PANEL)
 
 
+def test_requests_stand_along_the_axis_and_a_click_selects_one(browser: Any, cache: Path) -> None:
+    """The slowest of all: what the tip says, and the range and lane after a click."""
+    trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)
+    slowest = ss.requests(trace, by="request", top=1).row(0, named=True)
+    with server(trace) as port:
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
+        browser.wait(f"{HANDLE}.requests().length === 50")
+        begin = slowest["ts"] - trace.window[0]
+        x = browser.run(
+            "(({canvas, view, state}, at) => canvas.getBoundingClientRect().left + state().left"
+            " + (at / view.scale - view.first) / state().ratio)"
+            f"({HANDLE}, {begin + slowest['dur'] // 2})"
+        )
+        y = browser.run(f"{HANDLE}.canvas.getBoundingClientRect().top") + 10
+        browser.mouse("mouseMoved", x, y)
+        browser.wait(f"{HANDLE}.state().tip.includes('number 1 of the slowest')")
+        click(browser, x, y)
+        browser.wait(f"{HANDLE}.state().range")
+        now = settled(browser)
+        assert now["range"] == [begin, begin + slowest["dur"]]
+        assert f"utid:{slowest['utid']}" in browser.run(f"{HANDLE}.lanes()")
+
+
 def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
     """From no server but those of these tests; a picture that is saved is a blob of the page's."""
     assert any(url.startswith(address) for url in page.fetched)

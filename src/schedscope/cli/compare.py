@@ -13,15 +13,14 @@ between runs is then unknown, and no setting is called better.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
-from schedscope.present.columns import Column, choose
+from schedscope.present.compare_table import difference_columns, worded_differences
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,10 +144,10 @@ def run(args: argparse.Namespace) -> Answer:
         "confidence": args.confidence,
         "time_unit": "ns",
     }
-    worded = _texts(shown, several=args.settings > 2)
+    worded = worded_differences(shown, several=args.settings > 2)
     return Answer(
         frame,
-        _columns(worded, labels),
+        difference_columns(worded, labels),
         about=about,
         head=[*head, ""],
         notes=[
@@ -179,81 +178,6 @@ def _unlike(labels: list[str], settings: list[list[Trace]]) -> list[str]:
             each = [f"{label} {' '.join(sorted(map(str, v))) or '?'}" for label, v in seen.items()]
             lines.append(f"also different: {what} ({'; '.join(each)})")
     return lines
-
-
-def _texts(frame: pl.DataFrame, *, several: bool) -> pl.DataFrame:
-    """The rows as people read them: each value in its measure's own unit."""
-    import polars as pl
-
-    rows: list[dict[str, Any]] = []
-    for row in frame.iter_rows(named=True):
-        unit = row["unit"]
-        who = row["thread"] or "all threads"
-        if row["role"] in ("thread", "hog", "sleeper"):
-            who += f" ({row['role']})"
-        verdict = row["verdict"]
-        if verdict in ("more", "less"):
-            verdict += f" in {row['setting']}"
-        rows.append(
-            {
-                **({"setting": row["setting"]} if several else {}),
-                "thread": who,
-                "measure": row["measure"],
-                "a": _amounts(row["a"], row["a_high"], unit),
-                "b": _amounts(row["b"], row["b_high"], unit),
-                "difference": _amount(row["difference"], unit, sign=True),
-                "noise": _amount(row["noise"], unit),
-                "change": _change(row["difference_frac"]),
-                "verdict": verdict,
-                "better": row["better"],
-                "g": "-" if row["hedges_g"] is None else f"{row['hedges_g']:+.1f}",
-                "p_adjusted": "-" if row["p_adjusted"] is None else f"{row['p_adjusted']:.2g}",
-            }
-        )
-    names = ["thread", "measure", "a", "b", "difference", "noise", "change"]
-    names += ["verdict", "better", "g", "p_adjusted"]
-    schema = dict.fromkeys([*(["setting"] if several else []), *names], pl.String)
-    return pl.DataFrame(rows, schema=schema)
-
-
-def _amount(value: float | None, unit: str, *, sign: bool = False) -> str:
-    if value is None:
-        return "-"
-    if unit == "ns":
-        text = units.duration(abs(value))
-    elif unit == "":
-        text = units.percent(abs(value))
-    else:
-        text = f"{abs(value):.4g}"
-    if value < 0:
-        return "-" + text
-    return "+" + text if sign and value > 0 else text
-
-
-def _amounts(low: float | None, high: float | None, unit: str) -> str:
-    least, most = _amount(low, unit), _amount(high, unit)
-    if low is None or high is None or least == most:
-        return least
-    return bounds.interval(low, high) if unit == "ns" else f"{least} to {most}"
-
-
-def _change(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:+.1f} %" if abs(value) < 10 else f"{1 + value:.3g} x"
-
-
-def _columns(text: pl.DataFrame, labels: list[str]) -> list[Column]:
-    names = ["setting", "thread", "measure", "a", "b", "difference", "noise", "change"]
-    columns = choose(
-        text,
-        [*names, "verdict", "better", "g", "p_adjusted"],
-        question="compare",
-        narrow="g change p_adjusted",
-    )
-    # The headings of the two values are the names of their settings.
-    headings = {"a": labels[0], "b": labels[1] if len(labels) == 2 else "other"}
-    return [replace(c, heading=headings.get(c.name, c.heading)) for c in columns]
 
 
 def _conclusion(

@@ -667,6 +667,7 @@ export function mount(root, about, source, home = "page") {
     about, view, canvas, picture, keep,
     colours: () => ({ light: LIGHT, dark: DARK, states: { RUNNING, RUNNABLE, BLOCKED, STOPPED, SLEEPING, PARKED } }),
     lanes: () => [...lanes],
+    requests: () => requests,
     state: () => ({ ...view, wait, exact: shown, asking: asked !== null, refining, frames, busy, tip: tip.hidden ? "" : tip.textContent,
       note: note.textContent, left: (canvas.width - view.bins) / ratio, height, axis: AXIS, ratio,
       kinds: lanes.map((lane) => (best(lane) || { kind: "none" }).kind), selection: picture.selection, range: picture.range }),
