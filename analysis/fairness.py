@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
+from schedscope.analysis._base.competing_doubt import competing_doubt, unknown_cpu_time
 from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import with_threads
 from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
-from schedscope.analysis._base.unknown_time import with_unknown_time
+from schedscope.analysis._base.unknown_time import possible_waiting, with_unknown_time
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
+    from schedscope._native import CpuHistory
     from schedscope.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 
+_BOUNDED = ("running", "waiting", "due", "lag", "served")
 _SUMS = ("running", "waiting", "unplaced", "due", "lag", "served")
+_HIGH = tuple(f"{name}_high" for name in _BOUNDED)
 _KEYS = {
     "thread": ["utid", "comm", "tid", "pid"],
     "process": ["pid", "comm"],
@@ -53,12 +57,16 @@ def fairness(
       the thread back (ns); `unplaced`: time runnable on no known queue, which is not included
       elsewhere;
     * `due`: service due; `lag`: `due - running` (ns), positive if behind. Over all rows of a class,
-      `lag` sums to zero;
+      `lag` sums to zero where nothing is unknown;
     * `served`: service that it and its competitors got, together, while it competed (ns);
       `share_due`, `share_received`: `due` and `running` as shares of that;
     * `ratio`: `running / due`; null where nothing was due;
-    * `unknown`: time for which the trace does not show what it did (ns). It is in none of the other
-      columns. If the thread competed in that time, `due` of the others is too large.
+    * `unknown`: time for which the trace does not show what it did (ns);
+    * where there is any, of this thread or another one, or of a CPU, each of these columns is a
+      lower bound, and `running_high`, `waiting_high`, `due_high`, `lag_high`, `served_high`,
+      `share_due_high`, `share_received_high` and `ratio_high` (null if nothing bounds it) are the
+      upper ones. They are equal elsewhere;
+    * `coverage`: `running + waiting`, as a part of that and `unknown`.
 
     `per="cpu"`: threads on one CPU and its queue compete; `per="machine"`: all threads of a class
     compete, and none is due more than one CPU. The default follows the trace's queues. `where`
@@ -106,7 +114,8 @@ def jain_index(
     Jain's index of `x = running / due` over the class's threads, `(sum x)^2 / (n * sum x^2)`:
     1 if all got the same part of what was due to them, `1 / n` if one got everything.
 
-    * `sharing`: the class; `jain`: null for fewer than two threads;
+    * `sharing`: the class; `jain`: null for fewer than two threads, and `jain_high`, between which
+      values it is where something is unknown;
     * `n`: threads in it; `n_excluded`: those to which less than `min_due` was due, because their
       ratio means little;
     * `lag_most`: the largest total lag of a thread among the `n` (ns); `least`, `most`: the
@@ -124,21 +133,26 @@ def jain_of(frame: pl.DataFrame, *, min_due: str | int = "1ms") -> pl.DataFrame:
     least = nanoseconds(min_due)
     if least < 0:
         raise UsageError(f"min_due={min_due!r}", "a duration of 0 ns or more", "as in 1ms")
-    enough = (pl.col("due") >= least) & pl.col("ratio").is_not_null()
+    bounded = pl.col("ratio").is_not_null() & pl.col("ratio_high").is_not_null()
+    enough = (pl.col("due") >= least) & bounded
     x = pl.col("ratio").filter(enough)
+    high = pl.col("ratio_high").filter(enough)
     comm = pl.col("comm").filter(enough)
     n = enough.sum()
+    several = pl.when((n > 1) & (high.sum() > 0))
+    most = pl.when(x.sum() > 0).then(high.sum() ** 2 / (n * (x**2).sum())).otherwise(1.0)
     return (
         frame.group_by("sharing")
         .agg(
-            jain=pl.when((n > 1) & (x.sum() > 0)).then(x.sum() ** 2 / (n * (x**2).sum())),
+            jain=several.then(pl.max_horizontal(x.sum() ** 2 / (n * (high**2).sum()), 1 / n)),
+            jain_high=several.then(pl.min_horizontal(most, 1.0)),
             n=n.cast(pl.UInt32),
             n_excluded=(pl.len() - n).cast(pl.UInt32),
             lag_most=pl.col("lag").filter(enough).max(),
             least=x.min(),
             comm_least=comm.sort_by(x).first(),
-            most=x.max(),
-            comm_most=comm.sort_by(x).last(),
+            most=high.max(),
+            comm_most=comm.sort_by(high).last(),
             basis=pl.col("basis").drop_nulls().first(),
         )
         .sort("n", "sharing", descending=[True, False])
@@ -179,8 +193,9 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
         sums = sums.with_columns(
             waiting=pl.col("waiting") + pl.col("unplaced"), unplaced=pl.lit(0, pl.Int64)
         )
+    rows = with_unknown_time(trace, sums.join(names, on="utid", how="left"))
     return (
-        with_unknown_time(trace, sums.join(names, on="utid", how="left"))
+        _bounded(trace, rows, read, how)
         .with_columns(
             sharing=pl.col("class").replace_strict(
                 dict(enumerate(levels.classes)), return_dtype=pl.String
@@ -190,10 +205,45 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             .then(pl.lit("equal"))
             .otherwise(pl.lit("kernel table"))
             .cast(BASIS),
-            lag=pl.col("due") - pl.col("running"),
+            lag=pl.col("due") - pl.col("running_high"),
+            lag_high=pl.col("due_high") - pl.col("running"),
         )
         .drop("class", "competed", "heaviest", "lightest", "equal")
     )
+
+
+def _bounded(trace: Trace, rows: pl.DataFrame, read: CpuHistory, how: Per) -> pl.DataFrame:
+    """Rows of threads with upper bounds, and `due` as a lower one."""
+    same = {f"{name}_high": pl.col(name) for name in ("running", "waiting", "due", "served")}
+    hidden = unknown_cpu_time(trace)
+    if not hidden and not rows["unknown"].sum():
+        return rows.with_columns(**same)
+    waited = possible_waiting(trace).rename({"unknown": "waited"})
+    options = sharing(trace, how)
+    for of_threads in (competing_doubt(trace, read, options), waited):
+        rows = rows.join(of_threads, on="utid", how="left", maintain_order="left")
+    competed = pl.col("running") + pl.col("waiting")
+    own = pl.col("unknown")
+    contested = pl.min_horizontal(pl.col("contested").fill_null(0), competed)
+    if how == "machine":
+        # Whatever an unseen CPU served was for all.
+        served = pl.min_horizontal(competed, pl.lit(hidden))
+        more = own * trace.ncpu + hidden
+    else:
+        served = pl.col("unserved").fill_null(0)
+        more = own + served
+    # A group has less weight here if a thread of it may have been elsewhere.
+    gained = contested if options["groups"] is not None else pl.lit(0)
+    return rows.with_columns(
+        running_high=pl.col("running") + own,
+        waiting_high=pl.col("waiting") + pl.col("waited").fill_null(0),
+        due_high=pl.min_horizontal(
+            pl.col("due") + gained + served, pl.max_horizontal(competed, pl.col("due"))
+        )
+        + own,
+        due=pl.max_horizontal(pl.col("due") - pl.col("contested_due").fill_null(0), 0.0),
+        served_high=pl.col("served") + more,
+    ).drop("contested", "contested_due", "unserved", "waited")
 
 
 def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
@@ -212,16 +262,28 @@ def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
         threads=pl.col("utid").n_unique().cast(pl.UInt32),
         weight=pl.when(one).then(pl.col("weight").first()),
         basis=pl.col("basis").first(),
-        **{name: pl.col(name).sum() for name in _SUMS},
+        **{name: pl.col(name).sum() for name in (*_SUMS, *_HIGH)},
         # A thread may have a row for each CPU.
         unknown=pl.col("unknown").filter(pl.col("utid").is_first_distinct()).sum(),
     )
-    served = pl.when(pl.col("served") > 0).then(pl.col("served"))
+    unseen = pl.col("running_high") - pl.col("running")
+    high, due_high = pl.col("served_high"), pl.col("due_high")
+    competed = pl.col("running") + pl.col("waiting")
+    may = competed + pl.col("unknown")
     return (
         frame.with_columns(
-            share_due=pl.col("due") / served,
-            share_received=pl.col("running") / served,
-            ratio=pl.col("running") / pl.when(pl.col("due") > 0).then(pl.col("due")),
+            share_due=pl.col("due") / pl.when(high > 0).then(high),
+            # Whatever is due to one of them was served.
+            share_due_high=pl.when(high > 0).then(
+                due_high / pl.max_horizontal(pl.col("served"), due_high)
+            ),
+            share_received=pl.col("running") / pl.when(high > 0).then(high),
+            # Unknown time in which it ran was service to it and to its competitors.
+            share_received_high=pl.col("running_high")
+            / pl.when(pl.col("served") + unseen > 0).then(pl.col("served") + unseen),
+            ratio=pl.col("running") / pl.when(due_high > 0).then(due_high),
+            ratio_high=pl.col("running_high") / pl.when(pl.col("due") > 0).then(pl.col("due")),
+            coverage=pl.when(may > 0).then(competed / may),
         )
         .sort("lag", *_KEYS[by], "sharing", descending=[True, *[False] * (len(_KEYS[by]) + 1)])
         .select(
@@ -230,10 +292,13 @@ def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
             "sharing",
             "weight",
             "basis",
-            *_SUMS,
-            "share_due",
-            "share_received",
-            "ratio",
+            *(
+                column
+                for name in (*_SUMS, "share_due", "share_received", "ratio")
+                for column in (name, f"{name}_high")
+                if name != "unplaced" or column == name
+            ),
             "unknown",
+            "coverage",
         )
     )

@@ -12,6 +12,7 @@ from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis._base.unknown_time import unknown_of
 from schedscope.analysis._base.victims import victims as victims_of
 from schedscope.parsers.schema import CAUSE
 
@@ -54,6 +55,10 @@ def interference(
     * `time`, `share`: how long (ns), and its part of `wait`;
     * `n`: waits of the victim in which that was so at some time, null for `others`; `n_waits`:
       all that it had;
+    * `wait_high`, `time_high`, `share_high`: upper bounds, where it is unknown what the victim, its
+      queue's CPU or the thread that ran did; equal to `wait`, `time`, `share` elsewhere.
+      A thread without a row ran for at most `time_high` of the row `unknown`, which a victim with
+      unknown time always has, and of `no_queue`; `coverage`: `wait` over `wait_high`;
     * `cause_wake`, `cause_new`, `cause_preempt`, `cause_yield`, `cause_unknown`: `time` divided
       by how the wait began; unknown where its start was not recorded.
 
@@ -110,7 +115,7 @@ def interference(
     if parts is None:
         parts = max(MOST_ROWS // max(asked["victim"].n_unique(), 1), 1)
     totals, found = _charged(trace, asked, threads, parts)
-    found = found.join(totals, on="victim", maintain_order="left")
+    found = _bounded(trace, found, totals, asked, threads)
     return _named(found, threads, by, together)
 
 
@@ -172,6 +177,73 @@ def _charged(
     return pl.DataFrame(totals), cells
 
 
+def _bounded(
+    trace: Trace,
+    found: pl.DataFrame,
+    totals: pl.DataFrame,
+    asked: pl.DataFrame,
+    threads: pl.DataFrame,
+) -> pl.DataFrame:
+    """`found` with how long each may have been, and a row of unknown time where there is any."""
+    first = _ngroups(threads)
+    of_kind = {kind: first + number - 1 for number, kind in enumerate(KIND.categories)}
+    doubt = unknown_of(trace, asked, "victim").rename({"unknown": "doubt", "threads": "victims"})
+    without = doubt.filter(pl.col("doubt") > 0).join(
+        found.filter(pl.col("group") == of_kind["unknown"]), on="victim", how="anti"
+    )
+    if without.height:
+        zero = dict.fromkeys(("n", "time", *_CAUSES), 0)
+        rows = without.select("victim", group=of_kind["unknown"], **zero)
+        rows = rows.cast({name: found.schema[name] for name in rows.columns})
+        # `totals` has the victims in order; those that certainly never waited come last.
+        order = [*totals["victim"], *without["victim"]]
+        place = {victim: at for at, victim in reversed(list(enumerate(order)))}
+        is_others = pl.col("group") == of_kind["others"]
+        found = (
+            pl.concat([found, rows.select(found.columns)])
+            .with_columns(place=pl.col("victim").replace_strict(place, return_dtype=pl.Int64))
+            .sort("place", is_others, maintain_order=True)
+            .drop("place")
+        )
+    found = found.join(totals, on="victim", how="left", maintain_order="left").with_columns(
+        pl.col("wait", "n_waits").fill_null(0)
+    )
+    of_doubt = pl.col("group").is_in([of_kind["unknown"], of_kind["no_queue"]])
+    unsure = found.filter(of_doubt).group_by("victim").agg(inside=pl.col("time").sum())
+    found = found.join(doubt, on="victim", how="left", maintain_order="left")
+    found = found.join(unsure, on="victim", how="left", maintain_order="left")
+    doubted, inside = pl.col("doubt").fill_null(0), pl.col("inside").fill_null(0)
+    slack = pl.when(of_doubt).then(doubted).otherwise(doubted + inside)
+    if found.select(slack.sum()).item():
+        # A thread cannot have delayed a victim for longer than it may have run.
+        found = found.join(_may_have_run(trace, threads), on="group", how="left")
+        possible = (pl.col("most") * pl.col("victims")).fill_null(_LONG) - pl.col("time")
+        slack = pl.min_horizontal(slack, pl.max_horizontal(possible, 0))
+    return found.with_columns(slack=slack).with_columns(
+        time_high=pl.col("time") + pl.col("slack"),
+        wait_high=pl.col("wait") + doubted,
+        # As much of the doubt as there is within the known waiting adds nothing to that.
+        share_high=(pl.col("time") + pl.col("slack"))
+        / (pl.col("wait") + pl.max_horizontal(pl.col("slack") - inside, 0)),
+    )
+
+
+_LONG = 1 << 62
+
+
+def _may_have_run(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
+    """Of each group, for how long at most its threads ran, `most` (ns)."""
+    begin, end = trace.window
+    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal("ts", begin)
+    times = (
+        trace.states.filter(pl.col("state").is_in(["running", "unknown"]))
+        .group_by(pl.col("utid").cast(pl.UInt32))
+        .agg(most=inside.clip(0).sum())
+        .collect()
+    )
+    return threads.join(times, on="utid").group_by("group").agg(pl.col("most").sum())
+
+
 def _ngroups(threads: pl.DataFrame) -> int:
     return int(threads["group"].max() or 0) + 1  # type: ignore[arg-type]
 
@@ -190,7 +262,11 @@ def _named(found: pl.DataFrame, threads: pl.DataFrame, by: By, together: bool) -
         found.join(names, on="group", how="left", maintain_order="left")
         .with_columns(
             kind=pl.lit(kind).gather((pl.col("group").cast(pl.Int64) - ngroups + 1).clip(0)),
-            share=pl.col("time") / pl.col("wait"),
+            share=pl.col("time") / pl.when(pl.col("wait_high") > 0).then("wait_high"),
+            coverage=pl.col("wait") / pl.when(pl.col("wait_high") > 0).then("wait_high"),
         )
-        .select(*of_victim, "wait", "kind", *keys, "time", "share", "n", "n_waits", *_CAUSES)
+        .select(
+            *(*of_victim, "wait", "wait_high", "kind", *keys, "time", "time_high", "share"),
+            *("share_high", "n", "n_waits", "coverage", *_CAUSES),
+        )
     )

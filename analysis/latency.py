@@ -15,7 +15,8 @@ from schedscope.analysis._base.grouping import Bounded, Grouping
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.unknown_time import unknown_time
+from schedscope.analysis._base.unknown_time import possible_waiting
+from schedscope.analysis._base.wait_bounds import hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -51,8 +52,9 @@ def latency(
     Where events are missing, a wait has two bounds: how long it lasted at least, and at most. So
     has every figure, and `total_high`, `mean_high`, `p50_high` ..., `max_high` are the upper ones.
     Both are equal where all waits were measured. Waits that were not over when the window ended
-    count with their time in it; a figure that is the length of such a wait has no upper bound
-    (null).
+    count with their time in it; a figure that is the length of such a wait, and the mean of a group
+    with one, has no upper bound (null). Bounds of quantiles and the mean allow for one wait in each
+    stretch of time in which it is unknown what a thread did.
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
@@ -208,7 +210,10 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
             "total": sums["total"],
             "total_high": sums["total"] + sums["slack"],
             "mean": sums["total"] / sums["rows"].set(none, None),
-            "mean_high": (sums["rows"] - sums["again"]).cast(pl.Float64),
+            # How many waits there were at least; with one that was not over, nothing bounds it.
+            "mean_high": (sums["rows"] - sums["again"])
+            .set(longest["open"] >= 0, None)
+            .cast(pl.Float64),
             **_quantiles(grouping, tally, shares),
             "max": longest["max"].set(none, None),
             "max_high": longest["high"].set(unbounded, None),
@@ -269,7 +274,7 @@ def _with_possible_total(
         selected = where if used <= of_threads else None
         columns = [name for name in THREAD_COLUMNS if name in used]
         threads = threads_with(trace, columns).join(
-            unknown_time(trace).lazy(), on="utid", how="inner"
+            possible_waiting(trace).lazy(), on="utid", how="inner"
         )
         unknown = threads.filter(selected) if selected is not None else threads
         if used <= of_threads and not by_time:
@@ -287,7 +292,12 @@ def _with_possible_total(
             whole = unknown.select(pl.col("unknown").sum()).collect().item() or 0
             in_ledger = result.select((pl.col("total_high") - pl.col("total")).sum()).item()
             rest = max(0, int(whole) - int(in_ledger))
-            result = result.with_columns(total_high=pl.col("total_high") + rest)
+            hidden = hidden_waits(trace, where).select((pl.col("until") - pl.col("since")).max())
+            longest = pl.lit(hidden.collect().item() or 0, pl.Int64)
+            of_any = pl.when(pl.col("max_high").is_not_null()).then(
+                pl.max_horizontal("max_high", longest)
+            )
+            result = result.with_columns(total_high=pl.col("total_high") + rest, max_high=of_any)
     high = pl.col("total_high")
     return result.with_columns(
         mean_high=high / pl.when(pl.col("mean_high") > 0).then("mean_high"),

@@ -15,7 +15,7 @@ from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.offline import online_cpus
 from schedscope.analysis._base.quantiles import column_name, rank, shares_of
 from schedscope.analysis._base.topology import given_cpus, recorded_cpus
-from schedscope.analysis._base.unknown_time import unknown_time
+from schedscope.analysis._base.unknown_time import Anywhere, anywhere
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -99,11 +99,12 @@ def queue_depth_summary(
     for the sum over all CPUs, see `queue_depth`.
 
     * `observed`, `unknown`: time in which the trace shows what the CPU did, and the rest (ns);
-    * `mean`, and `mean_high` if all threads were on this queue whenever it is unknown what they
-      did; `p50` ...: the smallest depth that is not exceeded for at least
+    * `mean`; `p50` ...: the smallest depth that is not exceeded for at least
       that share of the time; `max` and `ts_max`, when it was first reached;
     * `overload`, `overload_frac`: time in which more threads wanted the CPU than the one it can
       run (the machine: than it has CPUs), the running one always included; its share;
+    * of each a `NAME_high`: its upper bound, as if threads were on this queue whenever it is
+      unknown what they did or on which queue they were; equal where nothing is unknown;
     * `waiting`: threads' time on this queue within `observed`; `waiting_unknown`: outside it (ns);
     * `n`, `n_censored`, `n_excluded`: waits that were last on this queue: seen from start to end;
       start seen, end not, counted for as long as they were certainly waiting; start not seen,
@@ -141,31 +142,33 @@ def queue_depth_summary(
         "unknown": pl.Int64,
         "mean": pl.Float64,
         "mean_high": pl.Float64,
-        **{column_name(share): pl.Int32 for share in shares},
+        **{f"{column_name(share)}{end}": pl.Int32 for share in shares for end in ("", "_high")},
         "max": pl.Int32,
+        "max_high": pl.Int32,
         "ts_max": pl.Int64,
         "overload": pl.Int64,
+        "overload_high": pl.Int64,
         "overload_frac": pl.Float64,
+        "overload_frac_high": pl.Float64,
         "waiting": pl.Int64,
         "waiting_unknown": pl.Int64,
     }
     check(by, ["cpu", "all"])
     ncpu = len(online_cpus(trace)) if by == "all" else 1
+    held = _levels_held(trace, by)
+    elsewhere = anywhere(trace, queues=by == "cpu")
     rows = [
-        _summary(levels, running, shares, ncpu)
-        for levels in _levels_held(trace, by).partition_by("cpu", maintain_order=True)
+        _summary(levels, running, shares, ncpu, elsewhere)
+        for levels in held.partition_by("cpu", maintain_order=True)
     ]
     frame = pl.DataFrame(rows, schema=schema)
-    # Whoever is unknown may be on any queue.
-    doubt = int(unknown_time(trace)["unknown"].sum())
-    possible = pl.col("mean") + doubt / pl.col("observed")
-    frame = frame.with_columns(mean_high=pl.when(pl.col("observed") > 0).then(possible))
     counts = _counts(trace, by)
     how: Literal["left", "full"] = "left" if by == "all" else "full"
     # A wait that ended where it began has a row here and no interval: a full
     # join keeps it even if its CPU is known from nowhere else.
     joined = frame.join(counts, on="cpu", how=how, coalesce=True, nulls_equal=True)
-    zero = ("observed", "overload", "waiting", "waiting_unknown", "n", "n_censored", "n_excluded")
+    zero = ["observed", "overload", "overload_high", "waiting", "waiting_unknown"]
+    zero += ["n", "n_censored", "n_excluded"]
     # Waits on a queue that is not known are on no CPU, which would have time.
     none_seen = pl.when(pl.col("cpu").is_null() & (by == "cpu")).then(0).otherwise(trace.duration)
     return joined.with_columns(
@@ -272,7 +275,7 @@ def _check_length(trace: Trace, cpus: Collection[int] | None) -> None:
 
 
 def _summary(
-    pairs: pl.DataFrame, running: bool, shares: list[Fraction], ncpu: int
+    pairs: pl.DataFrame, running: bool, shares: list[Fraction], ncpu: int, doubt: Anywhere
 ) -> dict[str, Any]:
     cpu = pairs["cpu"][0]
     depth = "depth" if running else "waiting"
@@ -297,13 +300,23 @@ def _summary(
         "waiting": pairs.select(held).item(),
         "waiting_unknown": unknown.select(held).item(),
     }
+    row["overload_high"] = min(time, overload + doubt.time)
     if time:
-        row["mean"] = int((levels["level"] * levels["dur"]).sum()) / time
+        depths = int((levels["level"] * levels["dur"]).sum())
+        row["mean"], row["mean_high"] = depths / time, (depths + doubt.threads) / time
         row["max"], row["ts_max"] = levels["level"][-1], levels["ts"][-1]
+        row["max_high"] = row["max"] + doubt.most
         row["overload_frac"] = overload / time
+        row["overload_frac_high"] = row["overload_high"] / time
         for share in shares:
-            # Of the nanoseconds, each with its depth.
-            row[column_name(share)] = levels["level"][int((until <= rank(time, share)).sum())]
+            name = column_name(share)
+            # Of the nanoseconds, each with its depth; those in doubt may have any higher one.
+            at = rank(time, share)
+            row[name] = levels["level"][int((until <= at).sum())]
+            beyond = at + doubt.time
+            row[f"{name}_high"] = (
+                levels["level"][int((until <= beyond).sum())] if beyond < time else row["max_high"]
+            )
     return row
 
 

@@ -11,6 +11,7 @@ from schedscope.analysis._base.by import By, check_where, keys_of
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis._base.unknown_time import possible_waiting
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -39,7 +40,7 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
       a sleep counts like a wait;
     * `slowdown`: `(cpu + waiting) / cpu`, which does not depend on sleep: 1 where no thread
       ever waited. It is a lower bound, as if they ran in all of the `unknown` time; for
-      `slowdown_high` they wait in it.
+      `slowdown_high` they wait in it, as far as they may have.
 
     Most CPU time first; both ratios are null if there is none. Definition:
     docs/definitions/efficiency.md. Raises `UsageError` for an unknown column.
@@ -78,7 +79,9 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
         pl.col("utid").cast(pl.UInt32), "start_ts", *(c for c in columns if c != "utid")
     )
     lives = _lives(trace).join(known, on="utid", how="left")
-    lives = lives.join(preempted, on="utid", how="left")
+    waited = possible_waiting(trace).rename({"unknown": "possible"}).lazy()
+    for more in (preempted, waited):
+        lives = lives.join(more, on="utid", how="left")
     if where is not None:
         lives = lives.filter(where)
     whole = (pl.col("start_ts") >= begin).fill_null(False) & (pl.col("until") < end)
@@ -86,7 +89,7 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
         pl.len().cast(pl.Int64).alias("threads"),
         (~whole).sum().cast(pl.Int64).alias("n_censored"),
         (pl.col("until").max() - pl.col("since").min()).alias("wall"),
-        pl.col("cpu", "waiting", "unknown", "preempted").sum(),
+        pl.col("cpu", "waiting", "unknown", "preempted", "possible").sum(),
     ]
     frame = (lives.group_by(keys).agg(what) if keys else lives.select(what)).collect()
     cpus = pl.min_horizontal("threads", pl.lit(len(recorded_cpus(trace))))
@@ -96,8 +99,9 @@ def slowdown(trace: Trace, *, by: By = "process", where: pl.Expr | None = None) 
         .with_columns(
             ratio=used.then(pl.col("wall") * cpus / pl.col("cpu")),
             slowdown=used.then(1 + pl.col("waiting") / (pl.col("cpu") + pl.col("unknown"))),
-            slowdown_high=used.then(1 + (pl.col("waiting") + pl.col("unknown")) / pl.col("cpu")),
+            slowdown_high=used.then(1 + (pl.col("waiting") + pl.col("possible")) / pl.col("cpu")),
         )
+        .drop("possible")
         .sort("cpu", *keys, descending=[True, *[False] * len(keys)])
     )
 

@@ -14,7 +14,9 @@ from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy, read_states
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.throttling import Throttling, throttling
+from schedscope.analysis._base.unknown_time import unknown_of
 from schedscope.analysis._base.victims import victims
+from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -49,6 +51,11 @@ def wait_breakdown(
       missing;
     * `unknown`: the trace does not show what the CPU did, on which queue the thread was, or at
       which priority.
+
+    `wait_high` and a `NAME_high` of each part are upper bounds: each part may also have what is
+    `unknown`, and the time in which it is unknown whether the threads waited at all.
+    `coverage`: `wait` over `wait_high`. Where no event says when a quota was used up, it may have
+    been in all of the other parts, too.
 
     Priorities are those of the moment, where the source has them; SCHED_IDLE is worse than all.
     In a class that shares CPU time by weight a "worse" priority is a smaller weight: such
@@ -97,24 +104,69 @@ def wait_breakdown(
         names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
         found = pl.DataFrame(longest).join(names, on="utid", how="left", maintain_order="left")
         found = found.join(threads.select("utid", "victim"), on="utid", maintain_order="left")
+        found = _with_length(trace, found)
         columns = ["ts", "comm", "tid", "utid", "cpu", "wait"]
     else:
         distinct = threads.unique("victim", maintain_order=True).select("victim", *keys)
-        found = pl.DataFrame(sums).join(distinct, on="victim", how="left", maintain_order="left")
+        doubt = unknown_of(trace, asked, "victim").select("victim", doubt="unknown")
+        # Of some it is not known that they ever waited.
+        found = pl.DataFrame(sums).join(
+            doubt.filter(pl.col("doubt") > 0), on="victim", how="full", coalesce=True
+        )
+        found = found.with_columns(pl.exclude("victim").fill_null(0))
+        found = found.join(distinct, on="victim", how="left", maintain_order="left")
         found = found.sort("wait", *keys, descending=[True, *[False] * len(keys)])
         columns = [*keys, "n", "wait"]
     found = found.join(evidence, on="victim", how="left", maintain_order="left")
     unread = threads.filter(pl.col("utid").is_in(gone))["victim"].unique()
     counted = pl.when(~pl.col("victim").is_in(unread.implode()) | (pl.col("throttled") > 0))
     has_irqs = trace.irqs.head(1).collect().height > 0
+    found = _bounded(found, threads, held)
+    throttles = ("throttled", "throttled_high")
     return found.select(
         *columns,
-        *BEHIND,
-        _if(has_irqs, "interrupted"),
-        counted.then("throttled") if held.known else _if(held.known, "throttled"),
-        "cpu_idle",
-        "unknown",
+        "wait_high",
+        *(name for part in BEHIND for name in (part, f"{part}_high")),
+        *(_if(has_irqs, name) for name in ("interrupted", "interrupted_high")),
+        *(counted.then(name).alias(name) if held.known else _if(False, name) for name in throttles),
+        *("cpu_idle", "cpu_idle_high", "unknown"),
+        coverage=pl.when(pl.col("wait_high") > 0).then(pl.col("wait") / pl.col("wait_high")),
         evidence=pl.when(pl.col("throttled") > 0).then("evidence"),
+    )
+
+
+def _with_length(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
+    """Waits with `doubt`, how much longer each may have been; null if it was not over."""
+    cut = trace.waits.filter(pl.col("censored") != "none").select(COLUMNS).collect()
+    known = with_bounds(cut, rests(trace), trace.window[1]).drop_nulls("ts_ready")
+    more = pl.when(~pl.col("open")).then(pl.col("high") - pl.col("low"))
+    known = known.select(
+        pl.col("utid").cast(pl.UInt32), ts=pl.col("ts_ready"), doubt=more, cut=pl.lit(True)
+    ).unique(["utid", "ts"])
+    found = waits.join(known, on=["utid", "ts"], how="left", maintain_order="left")
+    return found.with_columns(doubt=pl.when("cut").then("doubt").otherwise(0))
+
+
+def _bounded(found: pl.DataFrame, threads: pl.DataFrame, held: Throttling) -> pl.DataFrame:
+    """`found`, in which `doubt` may have been waiting, with an upper bound of each part."""
+    doubt, slack = pl.col("doubt"), pl.col("doubt") + pl.col("unknown")
+    limited = [utid for utids in held.gone.values() for utid in utids] + list(held.quota_of)
+    of = threads.filter(pl.col("utid").is_in(limited))["victim"].unique()
+    unrecorded = [utid for utid, when in enumerate(held.held) if when]
+    untimed = threads.filter(pl.col("utid").is_in(unrecorded))["victim"].unique()
+    rest = pl.sum_horizontal(*BEHIND, "interrupted", "cpu_idle")
+    throttled = (
+        pl.when(~pl.col("victim").is_in(of.implode()))
+        .then(pl.col("throttled"))
+        .when(pl.col("victim").is_in(untimed.implode()))
+        .then(pl.col("throttled") + slack + rest)
+        .otherwise(pl.col("throttled") + slack)
+    )
+    parts = (*BEHIND, "interrupted", "cpu_idle")
+    return found.with_columns(
+        wait_high=pl.col("wait") + doubt,
+        throttled_high=throttled,
+        **{f"{part}_high": pl.col(part) + slack for part in parts},
     )
 
 

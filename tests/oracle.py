@@ -802,7 +802,9 @@ class Oracle:
             moved = thread.last_event > thread.left_unseen
             rested = thread.rested if self.moves_recorded and not moved else None
             everyone = woken >= HABIT and not run
-            self.rest_from(thread, thread.left_unseen if everyone else rested, w)
+            if everyone or rested is not None:
+                self.rest_from(thread, thread.left_unseen, w)
+                self.rest_from(thread, rested, w)
         self.counters.pop("woken_next", 0)
         for c, cpu in self.cpus.items():
             if cpu.current in self.stoppers:

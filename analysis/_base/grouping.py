@@ -11,7 +11,7 @@ import polars as pl
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
+from schedscope.analysis._base.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
 from schedscope.analysis._base.waits import (
     WAIT_COLUMNS,
     waits,
@@ -48,8 +48,8 @@ class Bounded:
     `low` and `high` are what each lasted at least and at most (ns), within the window; `ts` when it
     began, null where that was not seen. `measured`: both are the length, within the window at
     least. `open`: it was not over when the window ended, so that it lasted longer than that.
-    `again`: it may be the rest of a wait that is in another row. `gone`: the group of each row
-    of which nothing is known but that a wait ended.
+    `again`: it may be the rest of a wait that is in another row, or none. `gone`: the group of each
+    row of which nothing is known but that a wait ended.
     """
 
     group: pl.Series
@@ -150,6 +150,27 @@ class Grouping:
             frame = rows.collect()
             group = self._number(self._code(frame))
             yield _bounded(frame, group, rest, self._trace.window[1])
+        selected = self._where.meta.root_names() if self._where is not None else []
+        if {*self.by, *selected} <= {"utid", *THREAD_COLUMNS} and "ts" not in self._names:
+            yield self._hidden()
+
+    def _hidden(self) -> Bounded:
+        """A wait that may be in each stretch of unknown time of which the ledger has none."""
+        spans = hidden_waits(self._trace, self._where).collect()
+        group = self._number(self._code(spans))
+        nothing = pl.repeat(None, spans.height, dtype=pl.Int64, eager=True)
+        no, yes = (pl.repeat(truth, spans.height, eager=True) for truth in (False, True))
+        high = spans["until"] - spans["since"]
+        return Bounded(
+            group=group,
+            low=_repeated(0, spans.height),
+            high=high,
+            ts=nothing,
+            measured=no,
+            open=no,
+            again=yes,
+            gone=group.clear(),
+        )
 
     def _columns(self) -> list[str]:
         """What the groups' keys are read from."""

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.arguments import THREAD_COLUMNS
+from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.unknown_time import possible_waits
+
 if TYPE_CHECKING:
     from schedscope.trace import Trace
 
@@ -21,6 +25,38 @@ def rests(trace: Trace) -> pl.DataFrame:
     cut = trace.waits.filter(pl.col("censored") == "right", pl.col("wait_high").is_not_null())
     ends = cut.select("utid", ts_run=(pl.col("ts_ready") + pl.col("wait_high")).cast(pl.Int64))
     return ends.unique().collect()
+
+
+def hidden_waits(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
+    """Where it is unknown what a thread did, and the ledger has no wait: `utid`, `since`, `until`.
+
+    There may have been one. `where` is that of `possible_spans`.
+    """
+    cut = trace.waits.filter(pl.col("wait_high").is_not_null())
+    right = pl.col("censored") == "right"
+    ended = cut.filter(right).select(
+        "utid", until=(pl.col("ts_ready") + pl.col("wait_high")).cast(pl.Int64)
+    )
+    begun = cut.filter(~right, pl.col("censored") != "none").select("utid", until="ts_run")
+    rows = pl.concat([ended, begun]).with_columns(pl.col("utid").cast(pl.UInt32))
+    return possible_spans(trace, where).join(rows, on=["utid", "until"], how="anti")
+
+
+def possible_spans(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
+    """Where it is unknown what a thread did and it may have waited: `utid`, `since`, `until`.
+
+    `where` selects threads; by other columns it selects none of these.
+    """
+    spans = possible_waits(trace)
+    if "definition" in trace.info:
+        return spans.clear()
+    names = where.meta.root_names() if where is not None else []
+    if where is None or not {*names} <= {"utid", *THREAD_COLUMNS}:
+        return spans
+    known = threads_with(trace, names).select(
+        pl.col("utid").cast(pl.UInt32), *(name for name in dict.fromkeys(names) if name != "utid")
+    )
+    return spans.join(known, on="utid").filter(where).select("utid", "since", "until")
 
 
 def with_bounds(frame: pl.DataFrame, rest: pl.DataFrame, end: int) -> pl.DataFrame:

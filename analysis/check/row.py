@@ -15,6 +15,9 @@ LEVEL = pl.Enum(["ok", "note", "warning", "violated"])
 WARN_SHARE = 0.01
 """Above this share of what it concerns, a row is a warning."""
 
+WARN_WITHHELD = 0.2
+"""Of the time that may have been waited: below this every figure has its bounds, and is of use."""
+
 SCHEMA = {
     "check": pl.String(),
     "level": LEVEL,

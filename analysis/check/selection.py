@@ -13,7 +13,7 @@ from schedscope.analysis._base.needs import has
 from schedscope.analysis._base.of_threads import threads_with
 from schedscope.analysis._base.unknown_time import unknown_time
 from schedscope.analysis._base.waits import waits_in_batches
-from schedscope.analysis.check.row import CheckRow, of, part, unanswered
+from schedscope.analysis.check.row import WARN_WITHHELD, CheckRow, of, part, unanswered
 from schedscope.analysis.latency import latency
 from schedscope.analysis.wait_breakdown import wait_breakdown
 from schedscope.units import count, duration, percent, several
@@ -82,7 +82,7 @@ def withheld(name: str, trace: Trace, mine: pl.Expr) -> CheckRow:
             f"{duration(found)} of up to {duration(possible)} of waiting is not measured "
             f"({percent(found / possible)}); {text}"
         )
-    return part(name, found, possible, text, unit="ns")
+    return part(name, found, possible, text, unit="ns", warn=WARN_WITHHELD)
 
 
 def _time(trace: Trace, utids: pl.Series, mine: pl.Expr) -> CheckRow:
@@ -93,7 +93,7 @@ def _time(trace: Trace, utids: pl.Series, mine: pl.Expr) -> CheckRow:
     found = int(unknown["unknown"].sum())
     share = percent(found / total if total else 0)
     text = f"it is unknown what they did for {duration(found)} of {duration(total)} ({share})"
-    return part("selected time", found, total, text, unit="ns")
+    return part("selected time", found, total, text, unit="ns", warn=WARN_WITHHELD)
 
 
 def _reasons(trace: Trace, mine: pl.Expr) -> list[CheckRow]:
@@ -104,4 +104,4 @@ def _reasons(trace: Trace, mine: pl.Expr) -> list[CheckRow]:
     found, total = int(row["unknown"].sum()), int(row["wait"].sum())
     share = percent(found / total if total else 0)
     text = f"unknown for {duration(found)} of {duration(total)} of waiting ({share})"
-    return [part("selected reasons", found, total, text, unit="ns")]
+    return [part("selected reasons", found, total, text, unit="ns", warn=WARN_WITHHELD)]

@@ -10,8 +10,8 @@ import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.unknown_time import unknown_time
-from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
+from schedscope.analysis._base.unknown_time import possible_waiting
+from schedscope.analysis._base.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
 from schedscope.analysis._base.waits import waits
 
 if TYPE_CHECKING:
@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 
 ALL = 0
 """The group of all threads."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What waits lasted at least and at most, each ascending.
+
+    First with those that may be the rest of another wait, or none, as waits of their own; then
+    without them.
+    """
+
+    low: Ints
+    high: Ints
+    low_once: Ints
+    high_once: Ints
 
 
 @dataclass(frozen=True)
@@ -44,9 +58,8 @@ class Digest:
     """Of each group its complete waits, ascending, and the block in which each began."""
     n_censored: Ints
     n_excluded: Ints
-    bounds: list[tuple[Ints, Ints]]
-    """Of each group, what the complete waits and those that holes cut lasted at least and at most,
-    each ascending."""
+    bounds: list[Readings]
+    """Of each group, what the complete waits and those that holes cut lasted."""
     measured: Floats
     """Waiting time of each group in waits that were measured."""
     unknown: Floats
@@ -93,8 +106,17 @@ def digest(
     complete = seen & ended
     # Those that the window's end cut are no sign of a hole.
     bounded = ledger.filter(pl.col("high").is_not_null(), ~pl.col("open") | ~pl.col("measured"))
+    columns = ["utid", "low", "high", "again"]
+    if cause is None and (where is None or _of_threads(where) is not None):
+        hidden = hidden_waits(trace, where).select(
+            pl.col("utid").cast(bounded.schema["utid"]),
+            low=pl.lit(0, pl.Int64),
+            high=pl.col("until") - pl.col("since"),
+            again=True,
+        )
+        bounded = pl.concat([bounded.select(columns), hidden.collect()])
     measured = ledger.filter("measured")
-    doubt = _selected(trace, unknown_time(trace).lazy(), _of_threads(where)).collect()
+    doubt = _selected(trace, possible_waiting(trace).lazy(), _of_threads(where)).collect()
     return Digest(
         lengths=np.diff(edges),
         running=running,
@@ -176,12 +198,17 @@ class _Space:
         found[ALL] = found.sum()
         return found
 
-    def bounds(self, rows: pl.DataFrame) -> list[tuple[Ints, Ints]]:
-        """The bounds of the waits of each group, each ascending."""
+    def bounds(self, rows: pl.DataFrame) -> list[Readings]:
+        """The bounds of the waits of each group."""
         group = self._group_of[rows["utid"].to_numpy()]
-        low, high = rows["low"].to_numpy(), rows["high"].to_numpy()
+        low, high, again = (rows[name].to_numpy() for name in ("low", "high", "again"))
         of_each = [group >= 0, *(group == number for number in range(1, self._groups))]
-        return [(np.sort(low[mine]), np.sort(high[mine])) for mine in of_each]
+        return [
+            Readings(
+                *(np.sort(of[mine]) for mine in (all_of, all_of & ~again) for of in (low, high))
+            )
+            for all_of in of_each
+        ]
 
     def covered(self, utid: Ints, since: Ints, until: Ints) -> Floats:
         """How much time of each block the intervals `[since, until)` of each group cover.

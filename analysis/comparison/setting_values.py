@@ -179,18 +179,22 @@ def _bounds(run: Digest, group: int, measure: str) -> tuple[float, float]:
         doubt = run.unknown[group] if measure in ("waiting", "running") else 0.0
         length = float(run.lengths.sum())
         return value, value + (float(doubt) / length if length else 0.0)
-    low, high = run.bounds[group]
-    if not len(low):
+    read = run.bounds[group]
+    low, high = read.low, read.high
+    if not len(read.low_once):
         return math.nan, math.nan
     if measure == "wait_mean":
-        return float(low.mean()), float(high.mean())
+        # All that may have been waiting, over the fewest waits that it can have been.
+        total = max(float(read.high_once.sum()), float(read.low_once.sum() + run.unknown[group]))
+        return float(low.mean()), total / len(read.low_once)
     if measure == "wait_max_min":
         return float(max(low[-1] - high[0], 0)), float(high[-1] - low[0])
     (share,) = shares_of([_QUANTILES[measure]])
-    at = rank(len(low), share)
+    at, once = rank(len(low), share), rank(len(read.low_once), share)
+    least, most = min(low[at], read.low_once[once]), max(high[at], read.high_once[once])
     if measure == "wait_p95_min":
-        return float(max(low[at] - high[0], 0)), float(high[at] - low[0])
-    return float(low[at]), float(high[at])
+        return float(max(least - high[0], 0)), float(most - low[0])
+    return float(least), float(most)
 
 
 def tested(measure: str, a: Side, b: Side) -> Test | None:

@@ -10,10 +10,14 @@ from schedscope.analysis._base.lost_events import IS_BREAK
 from schedscope.analysis._base.needs import NEEDS, has
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
-from schedscope.units import duration
+from schedscope.analysis.latency import latency
+from schedscope.units import duration, percent
 
 _RECORDER = 0.01
 """Of the running time: what every recorder takes to start and to end is no finding."""
+
+_WELL_COVERED = 0.99
+"""With so much of the waiting measured, missing events change no finding."""
 
 _LEFT_OUT = (
     "The recorder lost nothing: the kernel left these switches out of its trace events, so a"
@@ -69,6 +73,10 @@ def trust(facts: Facts) -> Iterator[Finding]:
         )
     if warnings:
         sentences.append(f"Events are missing: {'; '.join(warnings)}.")
+    coverage = _coverage(facts)
+    if sentences and coverage < _WELL_COVERED:
+        share = percent(coverage) if coverage else "None"
+        sentences.append(f"{share} of the waiting time is measured: sums over waits are bounds.")
     if facts.phantoms:
         idle = duration(facts.machine["dispatch"])
         sentences.append(
@@ -94,9 +102,16 @@ def trust(facts: Facts) -> Iterator[Finding]:
         " ".join(sentences),
         "check",
         *longest,
-        always=without or bool(warnings),
+        always=without or (bool(warnings) and coverage < _WELL_COVERED),
         advice=advice,
     )
+
+
+def _coverage(facts: Facts) -> float:
+    """The measured part of the time that the threads in question may have waited."""
+    if not (has(facts.trace, "switches") and has(facts.trace, "wakeups")):
+        return 1.0
+    return float(facts.ask(latency, quantiles=())["coverage"].item())
 
 
 def _left_out(facts: Facts) -> bool:

@@ -34,10 +34,8 @@ def unfair(facts: Facts) -> Iterator[Finding]:
     mine = facts.mine(known)
     if mine.is_empty():
         return
-    # In unknown time it may have caught up.
-    behind = pl.col("lag") - pl.col("unknown")
-    worst = mine.sort(behind, descending=True).row(0, named=True)
-    lag = round(worst["lag"] - worst["unknown"])
+    worst = mine.sort("lag", descending=True).row(0, named=True)
+    lag = round(worst["lag"])
     if lag < max(_LAG * facts.trace.duration, nanoseconds(facts.threshold)):
         return
     counted = once(group_weights, facts.trace) is not None

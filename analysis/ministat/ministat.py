@@ -28,6 +28,7 @@ _SCHEMA = {
     "max": pl.Float64,
     "median": pl.Float64,
     "mean": pl.Float64,
+    "mean_high": pl.Float64,
     "stddev": pl.Float64,
     "different": pl.Boolean,
     "difference": pl.Float64,
@@ -152,12 +153,19 @@ def median(numbers: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> pl.DataFrame:
+Measured = float | tuple[float, float]
+"""A number, or the two between which it is: a figure of an answer and its `NAME_high`."""
+
+
+def ministat(data: Mapping[str, Sequence[Measured]], *, confidence: float = 95) -> pl.DataFrame:
     """One row per set of numbers: its statistics, and whether it differs from the first.
 
     * `set`, `n`, `min`, `max`, `median`, `mean`, `stddev` (of n - 1), in the unit of the numbers;
+      a number may be given as `(low, high)`, the two between which it is: these are of the lower
+      ones, and `mean_high` is of the upper ones;
     * `different`: whether the difference of the means is proven at this confidence by Student's t
-      test with pooled variance; null for the first row, like all that follows;
+      test with pooled variance; null for the first row, like all that follows, and where it depends
+      on what the numbers are within their bounds;
     * `difference`, `margin`: this mean minus that of the first set, and half the width of the
       interval of the difference;
     * `difference_frac`, `margin_frac`: the same as fractions of the mean of the first set, the
@@ -186,9 +194,10 @@ def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> 
     level_name(confidence)
     check_sets(data)
     rows: list[dict[str, object]] = []
-    first: Summary | None = None
-    for name, numbers in data.items():
-        about = summary(numbers)
+    first: tuple[Summary, Summary] | None = None
+    for name, given in data.items():
+        numbers, most = ([_bounds(one)[end] for one in given] for end in (0, 1))
+        about, above = summary(numbers), summary(most)
         row: dict[str, object] = {
             "set": name,
             "n": about.n,
@@ -196,14 +205,21 @@ def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> 
             "max": float(max(numbers)),
             "median": float(median(numbers)),
             "mean": about.mean,
+            "mean_high": above.mean,
             "stddev": about.stddev,
         }
         if first is None:
-            first = about
+            first = about, above
         else:
-            found = difference(first, about, confidence=confidence)
+            found = difference(first[0], about, confidence=confidence)
+            apart = [
+                difference(*pair, confidence=confidence)
+                for pair in ((first[0], about), (first[1], about), (first[0], above))
+            ]
+            # Proven whatever the numbers are within their bounds, for none, or it depends.
+            signs = {math.copysign(1, each.difference) if each.proven else 0 for each in apart}
             row |= {
-                "different": found.proven,
+                "different": bool(signs.pop()) if len(signs) == 1 else None,
                 "difference": found.difference,
                 "margin": found.margin,
                 "difference_frac": found.difference_frac,
@@ -217,11 +233,19 @@ def ministat(data: Mapping[str, Sequence[float]], *, confidence: float = 95) -> 
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
+def _ends(measured: object) -> tuple[object, ...]:
+    return measured if isinstance(measured, tuple) and len(measured) == 2 else (measured,)
+
+
+def _bounds(measured: Measured) -> tuple[float, float]:
+    return measured if isinstance(measured, tuple) else (measured, measured)
+
+
 _LARGEST = 1e100
 """Its square is a number, too."""
 
 
-def check_sets(data: Mapping[str, Sequence[float]]) -> None:
+def check_sets(data: Mapping[str, Sequence[Measured]]) -> None:
     """Raise `UsageError` for sets that ministat refuses."""
     if not isinstance(data, Mapping):
         raise UsageError(f"ministat of a {type(data).__name__}", "sets of numbers by their names")
@@ -234,10 +258,10 @@ def check_sets(data: Mapping[str, Sequence[float]]) -> None:
                 f"{LEAST} or more",
                 "fewer numbers tell nothing about the spread: measure again",
             )
-        for number in numbers:
+        for number in (end for one in numbers for end in _ends(one)):
             if not isinstance(number, Real) or not math.isfinite(number):
                 raise UsageError(f"{name} has {number!r}", "finite numbers", "leave it out")
-            if abs(number) > _LARGEST:
+            if abs(float(number)) > _LARGEST:
                 raise UsageError(
                     f"{name} has {number}", f"numbers up to {_LARGEST:g}", "scale them"
                 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
+from schedscope.analysis._base.wait_bounds import COLUMNS, possible_spans, rests, with_bounds
 from schedscope.analysis._base.waits import waits_in_batches
 
 if TYPE_CHECKING:
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 def possible_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) -> int:
     """Waits that may have reached `threshold` (ns), for all that is known, and may not.
 
-    Those of which it is certain are episodes. One that was open when the window ended is not meant:
+    Or that are in no row, in time of which it is unknown what a thread did. Those of which it is
+    certain are episodes. One that was open when the window ended is not meant:
     it lasted until then.
     """
     rest, end = rests(trace), trace.window[1]
-    found = 0
+    spans = possible_spans(trace, where)
+    # No more of them can be in a stretch of unknown time.
+    most = ((pl.col("until") - pl.col("since")) // threshold).sum()
+    found = int(spans.select(most).collect().item() or 0)
     for rows in waits_in_batches(trace, COLUMNS, where):
         known = with_bounds(rows.collect(), rest, end)
         may = (pl.col("low") < threshold) & (pl.col("high") >= threshold) & ~pl.col("again")

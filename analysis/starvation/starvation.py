@@ -14,6 +14,7 @@ import polars as pl
 from schedscope.analysis._base.allowed_cpus import changed_masks
 from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.due_in_waits import due_in_waits
 from schedscope.analysis._base.folded import Fold
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
@@ -25,7 +26,6 @@ from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
 from schedscope.analysis._base.throttling import throttled_in, throttling
 from schedscope.analysis._base.waits import waits_in_batches
 from schedscope.analysis.fairness import selected
-from schedscope.analysis.starvation.due_in_waits import due_in_waits
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.starvation.sentences import starvation_sentences
 from schedscope.errors import UsageError

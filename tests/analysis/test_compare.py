@@ -139,7 +139,8 @@ def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None
                 )[column].item()
                 for trace in runs
             ]  # fmt: skip
-            assert row(frame, measure, "beat")[side] == pytest.approx(sum(each) / 4, rel=1e-3)
+            # Of the waits that unknown time may hide, compare counts those of this thread alone.
+            assert row(frame, measure, "beat")[side] == pytest.approx(sum(each) / 4, rel=1e-2)
 
 
 def test_a_short_slice_shortens_the_tail(slices: list[ss.Trace]) -> None:

@@ -33,7 +33,7 @@ def test_all_waits_in_one_row() -> None:
         "total": 560,
         "total_high": 560,
         "mean": 112.0,
-        "mean_high": 112.0,
+        "mean_high": None,
         "p50": 30,
         "p50_high": 30,
         "p90": 400,

@@ -358,3 +358,20 @@ def test_bad_input(
     assert out == ""
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_sets_differ_only_if_they_do_wherever_their_numbers_are_within_bounds() -> None:
+    """Between 10 and 11 against 20 to 30, 11 to 30, and 10 to 11 again."""
+    near = [(10.0, 11.0), (10.1, 11.1), (9.9, 10.9)]
+    sets = {
+        "a": near,
+        "apart": [(20.0, 30.0), (20.1, 30.1), (19.9, 29.9)],
+        "perhaps": [(10.9, 30.0), (11.0, 30.1), (11.1, 29.9)],
+        "alike": [10.0, 10.1, 9.9],
+    }
+    frame = ss.ministat(sets)
+    assert frame["different"].to_list() == [None, True, None, None]
+    assert frame["mean_high"].to_list() == pytest.approx([11, 30, 30, 10])
+    assert ss.ministat({"a": [1, 2, 3], "b": [1, 2, 3]})["different"].to_list() == [None, False]
+    with pytest.raises(ss.UsageError, match="finite"):
+        ss.ministat({"a": [(1.0, float("nan")), 2, 3]})

@@ -81,8 +81,10 @@ def test_interrupts_count_once_and_in_place_of_what_they_interrupt() -> None:
             "dur": [4 * MS, 2 * MS, 5 * MS],
         },
     )
-    found = parts(ss.wait_breakdown(world(irqs=irqs), by="comm"))
+    frame = ss.wait_breakdown(world(irqs=irqs), by="comm")
+    found = parts(frame)
     assert found["interrupted"] == 4 + 5
+    assert frame["interrupted_high"].to_list() == [(4 + 5 + 10) * MS]
     assert found["behind_better"] == 8
     assert found["behind_same"] == 18
     assert found["cpu_idle"] == 35
@@ -98,6 +100,8 @@ def test_an_idle_cpu_beside_a_thread_of_a_throttled_group(group: str, throttled:
     frame = ss.wait_breakdown(trace, by="comm")
     found = parts(frame)
     assert (found["throttled"], found["cpu_idle"]) == ((40, 0) if throttled else (0, 40))
+    # No event says when: it may have been while others ran, or while nobody knows who did.
+    assert frame["throttled_high"].to_list() == [(90 if throttled else 0) * MS]
     assert frame["evidence"].to_list() == (["idle CPU"] if throttled else [None])
 
 

@@ -157,13 +157,13 @@ def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str
         "2 waits, 9.00 ms in total; 1 unfinished when last observed;"
         " 1 excluded: start not recorded",
         "",
-        "comm  waits  unfinished  excluded    total     mean         p50         p90         p99"
+        "comm  waits  unfinished  excluded    total        mean         p50         p90         p99"
         "       p99.9         max      max at",
-        "db        0           1         0  4.00 ms  4.00 ms  >= 4.00 ms  >= 4.00 ms  >= 4.00 ms"
+        "db        0           1         0  4.00 ms  >= 4.00 ms  >= 4.00 ms  >= 4.00 ms  >= 4.00 ms"
         "  >= 4.00 ms  >= 4.00 ms  0.005000 s",
-        "web       1           0         0  3.00 ms  3.00 ms     3.00 ms     3.00 ms     3.00 ms"
+        "web       1           0         0  3.00 ms     3.00 ms     3.00 ms     3.00 ms     3.00 ms"
         "     3.00 ms     3.00 ms  0.001000 s",
-        "sh        1           0         1  2.00 ms  2.00 ms     2.00 ms     2.00 ms     2.00 ms"
+        "sh        1           0         1  2.00 ms     2.00 ms     2.00 ms     2.00 ms     2.00 ms"
         "     2.00 ms     2.00 ms  0.004000 s",
         "unfinished: waits not over when last observed; >= marks a lower bound",
     ]

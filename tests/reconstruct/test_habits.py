@@ -90,6 +90,14 @@ def test_a_thread_that_left_unseen_slept_until_it_is_woken(engine: Engine) -> No
     )
 
 
+def test_a_thread_in_no_queue_when_its_cpu_idled_slept_since_it_left(engine: Engine) -> None:
+    """H is not heard of again. In the queue at 90 it would have run instead of the idle thread."""
+    facts = UNSEEN.partition("    80 cpu1")[0] + "    90 cpu0: B S -> idle"
+    moves = "\n     5 cpu1: migrate M 0 -> 1" + facts
+    assert "H sleeping 70..100 window" in answer(engine, moves, "H")
+    assert "H unknown 30..100 window" in answer(engine, facts, "H")
+
+
 def test_a_break_that_one_switch_does_not_explain_is_no_habit(engine: Engine) -> None:
     """D sleeps as far as is known: its wakeup is missing as well, so anything may be."""
     facts = UNSEEN.replace("70 cpu0: A S -> B", "70 cpu0: D S -> B").replace(

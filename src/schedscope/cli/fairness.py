@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
@@ -100,9 +100,12 @@ def run(args: argparse.Namespace) -> Answer:
     about["jain"] = index.to_dicts()
     head += [*_jain(index), ""]
     everyone = summed(trace, threads, args.by)
-    furthest = everyone.sort(pl.col("lag").abs(), descending=True, maintain_order=True)
+    certainly = pl.max_horizontal("lag", -pl.col("lag_high"))
+    furthest = everyone.sort(certainly, descending=True, maintain_order=True)
     frame = furthest[:top].sort("lag", descending=True, maintain_order=True)
-    foot = []
+    known = everyone["running"] + everyone["waiting"]
+    covered = bounds.coverage_of(known, known + everyone["unknown"], "time of these threads")
+    foot = [covered] if covered else []
     if unplaced := int(threads["unplaced"].sum()):
         foot.append(f"not included: {units.duration(unplaced)} of waiting on no known queue")
     keys = {"thread": ["comm", "tid"], "process": ["comm", "pid", "threads"]}
@@ -111,13 +114,18 @@ def run(args: argparse.Namespace) -> Answer:
     names += ["weight", "running", "waiting", "due", "lag", "share_due", "share_received", "ratio"]
     names += ["unknown?"]
     narrow = "threads sharing ratio waiting share_due share_received weight"
+    texts = dict.fromkeys(("share_due", "share_received"), units.percent) | {
+        "ratio": "{:.2f}".format
+    }
+    worded = bounds.with_intervals(frame, texts)
     return Answer(
         frame,
-        choose(frame, names, question="fairness", narrow=narrow),
+        choose(worded, names, question="fairness", narrow=narrow),
         about=about,
         head=head,
         notes=[*foot, *(f"weights: {note}" for note in notes)],
         rows_in_all=everyone.height,
+        shown=worded,
         rest=("more row", ", with smaller lag"),
     )
 
@@ -130,8 +138,9 @@ def _jain(index: pl.DataFrame) -> list[str]:
             if row["n"]:
                 lines.append(f"{row['sharing']}: one thread, nothing to compare{left}")
             continue
+        fair = bounds.interval(row["jain"], row["jain_high"], "{:.3f}".format)
         lines.append(
-            f"{row['sharing']}: Jain's index {row['jain']:.3f} of {row['n']} threads"
+            f"{row['sharing']}: Jain's index {fair} of {row['n']} threads"
             f" ({row['comm_least']} received {_times(row['least'])} its due,"
             f" {row['comm_most']} {_times(row['most'])}){left}"
         )

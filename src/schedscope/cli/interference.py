@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from schedscope import units
 from schedscope.cli import _options
 from schedscope.errors import UsageError
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 from schedscope.present.who import who
@@ -94,7 +94,11 @@ def run(args: argparse.Namespace) -> Answer:
     causes = [name for name in causes if frame[name].sum()]
     names = [*(["victim"] if keys else []), "wait", "ran", "time", "share", "n", "n_waits"]
     names += causes if len(causes) > 1 else []
-    worded = _worded(shown, keys)
+    texts = {"share": units.percent}
+    worded = _worded(bounds.with_intervals(shown, texts), keys)
+    waited = frame.unique(keys) if keys else frame[:1]
+    covered = bounds.coverage_of(waited["wait"], waited["wait_high"])
+    foot += [covered] if covered else []
     return Answer(
         shown,
         choose(worded, names, question="interference", narrow=" ".join([*causes, "n", "n_waits"])),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> Answer:
         )
     notes += _gone(trace, _options.where_threads(args, trace))
     notes += _limited(trace, where)
+    covered = bounds.coverage_of(frame["wait"], frame["wait_high"])
+    notes += [covered] if covered else []
     # A part that nothing was ever in says nothing.
     parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")
     seen = [part for part in (*parts, "cpu_idle", "unknown") if frame[part].sum()]
@@ -68,10 +70,11 @@ def run(args: argparse.Namespace) -> Answer:
     least = sorted(seen, key=lambda part: int(frame[part].sum()))[:-1]
     keys = frame.columns[: frame.columns.index("wait")]
     keys = [key for key in keys if not (per_wait and key == "utid")]
+    worded = bounds.with_intervals(shown)
     return Answer(
         shown,
         choose(
-            frame,
+            worded,
             [*keys, "wait", *seen],
             question="wait_breakdown",
             narrow=" ".join(["utid", "pid", "n", "cpu", *least]),
@@ -80,6 +83,7 @@ def run(args: argparse.Namespace) -> Answer:
         about=headline.about(trace),
         head=[*headline.headline(trace), ""],
         notes=notes,
+        shown=worded,
         rows_in_all=frame.height,
         rest=("more row", " that waited less"),
     )

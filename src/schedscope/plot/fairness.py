@@ -9,34 +9,43 @@ from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
 from schedscope.plot.style import COLORS, INK, canvas, require, time_axis, visible
+from schedscope.present import bounds
 
-_BEHIND, _AHEAD = COLORS[1], COLORS[0]
+_BEHIND, _AHEAD, _EITHER = COLORS[1], COLORS[0], "0.6"
 
 
 def fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> Axes:
     """Draw what `schedscope.fairness` returned: the share due and the share received of each row.
 
     A ring is what was due and a dot what was received, both as shares of what the row and its
-    competitors got while it competed. The bar between them is orange for rows that are behind and
-    blue for rows that are ahead, with the lag beside it. Drawn are the `top` rows that are furthest
+    competitors got while it competed, at least. The bar between them is orange for rows that are
+    behind and blue for rows that are ahead, with the lag beside it; grey where what is unknown
+    decides which it is. Drawn are the `top` rows that are furthest
     off, either way.
     """
     require(frame, ("comm", "lag", "share_due", "share_received"), "schedscope.fairness")
     known = frame.drop_nulls(["share_due", "share_received"])
-    chosen = known.sort(pl.col("lag").abs(), descending=True).head(top).sort("lag", descending=True)
+    if "lag_high" not in known.columns:
+        known = known.with_columns(lag_high="lag")
+    certainly = pl.max_horizontal("lag", -pl.col("lag_high"))
+    chosen = known.sort(certainly, descending=True).head(top).sort("lag", descending=True)
     with canvas(ax, height=1.9 + 0.3 * max(chosen.height, 1)) as axes:
         labels = []
         for y, row in enumerate(chosen.iter_rows(named=True)):
-            color = _BEHIND if row["lag"] > 0 else _AHEAD
+            low, high = row["lag"], row["lag_high"]
+            color = _BEHIND if low > 0 else _AHEAD if high <= 0 else _EITHER
             due, got = row["share_due"], row["share_received"]
             axes.plot(
                 [due, got], [y, y], color=color, linewidth=5, alpha=0.35, solid_capstyle="butt"
             )
             axes.plot(due, y, "o", markersize=8, markerfacecolor="white", color=INK)
             axes.plot(got, y, "o", markersize=6, color=color)
-            sign = "behind" if row["lag"] > 0 else "ahead"
+            far = bounds.interval(*((low, high) if low > 0 else (-high, -low)))
+            text = f"{far} {'behind' if low > 0 else 'ahead'}"
+            if color == _EITHER:
+                text = f"{units.duration(-low)} ahead to {units.duration(high)} behind"
             axes.annotate(
-                f"{units.duration(abs(row['lag']))} {sign}",
+                text,
                 (max(due, got), y),
                 xytext=(9, 0),
                 textcoords="offset points",

@@ -75,7 +75,20 @@ def coverage_line(coverage: float | None, of: str = "this selection") -> str:
     >>> coverage_line(0.995), coverage_line(0.0, "web")
     ('', 'none of the waiting time of web is measured')
     """
+    return _measured(coverage, f"waiting time of {of}")
+
+
+def _measured(coverage: float | None, what: str) -> str:
     if coverage is None or coverage >= WELL_COVERED:
         return ""
     share = units.percent(coverage) if coverage > 0 else "none"
-    return f"{share} of the waiting time of {of} is measured"
+    return f"{share} of the {what} is measured"
+
+
+def coverage_of(
+    low: pl.Series, high: pl.Series, what: str = "waiting time of this selection"
+) -> str:
+    """The same of times and their upper bounds; those that nothing bounds are left out."""
+    known = high.is_not_null()
+    most = int(high.filter(known).sum())
+    return _measured(int(low.filter(known).sum()) / most if most else 1.0, what)

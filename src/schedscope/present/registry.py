@@ -650,7 +650,6 @@ def meanings() -> dict[str, Meaning]:
 
 
 _QUANTILE = re.compile(r"p\d+(\.\d+)?")
-_HIGH_QUANTILE = re.compile(r"p\d+(\.\d+)?_high")
 
 
 def is_quantile(name: str) -> bool:
@@ -677,10 +676,11 @@ def meaning(name: str, question: str = "") -> Meaning | None:
         found = meanings().get(f"{question}.p")
         kind: Kind = found.kind if found else "time"
         return Meaning(name, name, kind, f"{name[1:]}th percentile", question)
-    if found is None and _HIGH_QUANTILE.fullmatch(name):
-        low = name.removesuffix("_high")
-        doc = f"upper bound of the {low[1:]}th percentile"
-        return Meaning(name, f"{low} at most", "time", doc, question)
+    if found is None and name.endswith("_high"):
+        low = meaning(name.removesuffix("_high"), question)
+        if low is not None:
+            heading, doc = f"{low.heading or low.name} at most", f"upper bound: {low.doc}"
+            return Meaning(name, heading, low.kind, doc, low.question)
     return found
 
 

@@ -166,7 +166,7 @@ impl Reconstructor {
 
     /// Rule Habit, at the end of the window, for those that left unseen and were not seen again. If
     /// all others were woken next, so would they have been. Else, who was not in the queue when the
-    /// CPU idled, and was not moved, sleeps.
+    /// CPU idled, and was not moved, slept since it left: its switch-in would have been seen.
     pub(super) fn rest_to_the_end(&mut self, end: i64) {
         let left = std::mem::take(&mut self.left_unseen);
         let all = self.woken_next >= HABIT && self.run_next == 0;
@@ -177,10 +177,10 @@ impl Reconstructor {
             let thread = &self.threads[utid as usize];
             let moved = thread.last_event > left.by;
             let rested = left.rested.filter(|_| moves && !moved);
-            if let Some(from) = if all { Some(left.by) } else { rested }
-                && thread.left_unseen
-            {
-                self.rest_from(utid, from, end);
+            if thread.left_unseen && (all || rested.is_some()) {
+                // A hole after it left may hide a run, but not from when the CPU idled.
+                let _ = self.rest_from(utid, left.by, end)
+                    || rested.is_some_and(|idled| self.rest_from(utid, idled, end));
             }
         }
     }

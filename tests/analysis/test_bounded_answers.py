@@ -1,0 +1,182 @@
+"""Where it is unknown what somebody did, answers are bounds; a world in round numbers for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scenes import MS, scene
+from test_latency import CUT, REST, bounded
+
+import schedscope as ss
+from schedscope.analysis.comparison.run_digest import digest
+from schedscope.analysis.comparison.setting_values import Side
+from schedscope.analysis.starvation.possible import possible_episodes
+
+# hog has CPU 0 and then CPU 1 for itself; v waits for it, runs, and is lost sight of for 20 ms.
+# From 60 to 80 nobody knows what CPU 0 does, for which w waits.
+WORLD = """
+    hog   running@0  0..40
+    v     runnable@0 0..40
+    v     running@0  40..50
+    hog   sleeping   40..50
+    v     unknown    50..70
+    hog   running@1  50..65
+    idle0 running@0  50..60
+    w     sleeping   0..60
+    w     runnable@0 60..80
+    v     sleeping   70..100
+    hog   sleeping   65..100
+    w     running@0  80..100
+"""
+
+
+@pytest.fixture
+def trace() -> ss.Trace:
+    return scene(WORLD, until=100)
+
+
+def bounds(row: dict[str, Any], *names: str, unit: float = MS) -> list[tuple[float, float]]:
+    return [(row[name] / unit, row[f"{name}_high"] / unit) for name in names]
+
+
+def row_of(frame: pl.DataFrame, **where: Any) -> dict[str, Any]:
+    return frame.filter(**where).row(0, named=True)
+
+
+def test_whoever_ran_may_have_delayed_a_thread_for_as_long_as_both_may_have_been(
+    trace: ss.Trace,
+) -> None:
+    """hog ran for 55 ms, so it was in v's way for 40 to 55 ms of 40 to 60 ms of waiting."""
+    frame = ss.interference(trace, by="comm")
+    row = row_of(frame, victim_comm="v", comm="hog")
+    assert bounds(row, "wait", "time") == [(40, 60), (40, 55)]
+    assert bounds(row, "share", unit=1) == [(40 / 60, 1.0)]
+    assert row["coverage"] == 40 / 60
+    rest = row_of(frame, victim_comm="v", kind="unknown")
+    assert (rest["n"], *bounds(rest, "time")) == (0, (0, 20))
+    waited = row_of(frame, victim_comm="w")
+    assert (waited["kind"], waited["coverage"]) == ("unknown", 1)
+    assert bounds(waited, "wait", "time") == [(20, 20), (20, 20)]
+
+
+def test_a_thread_that_was_never_seen_waiting_may_have_waited() -> None:
+    text = "v unknown 0..30\nv running@0 30..40\nidle0 running@0 0..30"
+    frame = ss.interference(scene(text, until=40), by="comm")
+    columns = ("victim_comm", "wait", "wait_high", "kind", "time", "time_high", "coverage")
+    assert frame.select(columns).rows() == [("v", 0, 30 * MS, "unknown", 0, 30 * MS, 0.0)]
+    row = ss.wait_breakdown(scene(text, until=40), by="comm").row(0, named=True)
+    assert bounds(row, "wait", "behind_same", "cpu_idle") == [(0, 30)] * 3
+    assert (row["n"], row["coverage"]) == (0, 0)
+
+
+def test_each_part_of_a_wait_may_have_the_time_that_is_unknown(trace: ss.Trace) -> None:
+    frame = ss.wait_breakdown(trace, by="comm")
+    v, w = row_of(frame, comm="v"), row_of(frame, comm="w")
+    assert bounds(v, "wait", "behind_same", "behind_better", "cpu_idle") == [
+        (40, 60), (40, 60), (0, 20), (0, 20),
+    ]  # fmt: skip
+    assert (v["unknown"], v["coverage"]) == (0, 40 / 60)
+    assert bounds(w, "wait", "behind_same", "behind_worse", "cpu_idle") == [
+        (20, 20), (0, 20), (0, 20), (0, 20),
+    ]  # fmt: skip
+    assert (w["unknown"], w["coverage"]) == (20 * MS, 1)
+
+
+def test_service_due_is_bounded_by_who_may_have_competed(trace: ss.Trace) -> None:
+    """While v is lost sight of, hog may have had to share CPU 1; what CPU 0 did from 60 to 80 may
+    have been service to others of w's class."""
+    frame = ss.fairness(trace, per="cpu")
+    v, hog, w = (row_of(frame, comm=name) for name in ("v", "hog", "w"))
+    assert bounds(v, "running", "waiting", "due", "lag", "served") == [
+        (10, 30), (40, 60), (30, 50), (0, 40), (50, 70),
+    ]  # fmt: skip
+    assert bounds(v, "share_due", "share_received", "ratio", unit=1) == [
+        (30 / 70, 1), (10 / 70, 30 / 70), (10 / 50, 30 / 30),
+    ]  # fmt: skip
+    assert (v["unknown"], v["coverage"]) == (20 * MS, 50 / 70)
+    assert bounds(hog, "running", "due", "lag", "served") == [
+        (55, 55), (20, 35), (-35, -20), (55, 55),
+    ]  # fmt: skip
+    assert bounds(w, "running", "due", "lag", "served") == [(20, 20), (20, 40), (0, 20), (20, 40)]
+    assert ss.fairness(trace, per="machine").filter(comm="w")["due_high"][0] == 40 * MS
+
+
+def test_jains_index_lies_between_the_extremes_of_its_ratios(trace: ss.Trace) -> None:
+    frame = ss.fairness(trace, per="cpu")
+    low, high = frame["ratio"].to_list(), frame["ratio_high"].to_list()
+    row = ss.jain_index(trace, per="cpu").row(0, named=True)
+    least = sum(low) ** 2 / (3 * sum(x * x for x in high))
+    most = sum(high) ** 2 / (3 * sum(x * x for x in low))
+    assert bounds(row, "jain", unit=1) == [(max(least, 1 / 3), min(most, 1))]
+    assert row["jain"] < row["jain_high"]
+
+
+def test_the_depth_may_be_higher_while_somebody_is_lost_sight_of(trace: ss.Trace) -> None:
+    """CPU 0 is known for 80 ms: two threads for 40, one for 30, none for 10; v may be there too,
+    for 20 ms."""
+    row = ss.queue_depth_summary(trace).row(0, named=True)
+    assert bounds(row, "mean", "p50", "p90", "max", unit=1) == [
+        (110 / 80, 130 / 80), (1, 2), (2, 3), (2, 3),
+    ]  # fmt: skip
+    assert bounds(row, "overload") == [(40, 60)]
+    assert bounds(row, "overload_frac", unit=1) == [(0.5, 0.75)]
+    assert row["waiting_unknown"] == 20 * MS
+
+
+def test_a_wait_may_hide_where_nobody_knows_what_a_thread_did(trace: ss.Trace) -> None:
+    """v waited for 40 ms, and once more for up to 20, if at all."""
+    row = ss.latency(trace, where=pl.col("comm") == "v").row(0, named=True)
+    assert bounds(row, "total", "mean", "p50", "max") == [(40, 60), (20, 60), (0, 40), (40, 40)]
+    long = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
+    for by in ("all", "cause"):
+        row = ss.latency(long, by=by).row(0, named=True)
+        assert bounds(row, "total", "max") == [(10, 90), (10, 80)], by
+
+
+def test_the_mean_of_waits_that_were_not_over_is_a_lower_bound() -> None:
+    row = ss.latency(scene("v runnable@0 20..100", until=100)).row(0, named=True)
+    assert (row["mean"], row["mean_high"]) == (80 * MS, None)
+    assert bounds(row, "total") == [(80, 80)]
+
+
+def test_nothing_is_an_interval_where_everything_is_known() -> None:
+    trace = scene("a running@0 0..60\nb runnable@0 0..60\nb running@0 60..100", until=100, ncpu=1)
+    for ask in (ss.interference, ss.wait_breakdown, ss.fairness, ss.jain_index,
+                ss.queue_depth_summary, ss.latency, ss.slowdown):  # fmt: skip
+        frame = ask(trace)
+        for name in (name for name in frame.columns if name.endswith("_high")):
+            low, high = frame[name.removesuffix("_high")], frame[name]
+            assert low.equals(high.alias(low.name)), (ask, name)
+        if "coverage" in frame.columns:
+            assert set(frame["coverage"]) == {1.0} or ask is ss.interference
+
+
+def test_more_waits_may_hide_in_unknown_time_than_the_ledger_has_rows() -> None:
+    """80 ms of it have room for two waits of 30 ms; one of 10 ms was seen."""
+    trace = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
+    found = [possible_episodes(trace, limit * MS) for limit in (10, 30, 90)]
+    assert found == [8, 2, 0]
+    assert possible_episodes(trace, 30 * MS, pl.col("comm") == "w") == 0
+
+
+def test_a_thread_that_stopped_its_cpu_waits_for_nobody() -> None:
+    stopper = {"m": {"sched_class": "stop"}}
+    trace = scene("m running@0 0..10\nm unknown 10..100", stopper, until=100)
+    assert ss.wait_breakdown(trace).is_empty()
+    row = ss.slowdown(trace).row(0, named=True)
+    assert (row["unknown"], row["slowdown_high"]) == (90 * MS, 1)
+
+
+def test_compare_reads_a_cut_wait_as_one_and_as_two() -> None:
+    """As latency does: waits of 30 to 100 and 0 to 70, or one of 30 to 100."""
+    trace = bounded(CUT, REST, unknown=(230, 300))
+    run = digest(trace, np.zeros(2, dtype=np.int64), 1)
+    side = Side([run], np.ones((1, 1)), 0, None)
+    assert side.bounds("wait_mean") == (15, 100)
+    assert side.bounds("wait_p50") == (0, 100)
+    assert side.bounds("wait_max_min") == (0, 100)
+    said = ss.latency(trace).row(0, named=True)
+    assert (said["mean"], said["mean_high"], said["p50"], said["p50_high"]) == (15, 100, 0, 100)
