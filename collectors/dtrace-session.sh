@@ -1,5 +1,5 @@
 # DTrace as a recorder: one run of dtrace with a script that prints the grammar of
-# docs/dtrace-grammar.md. Both systems share this; $OS/dtrace.sh says what differs:
+# collectors/lines.md. Both systems share this; $OS/dtrace.sh says what differs:
 #   dtrace_ready      does what must be done first; sets dtrace_bufsize and dtrace_switchrate
 #   dtrace_words      calls its arguments, a command, with the words that run dtrace appended
 #   dtrace_starts_late  yes if dtrace starts after the tables are taken: where only dtrace can read

@@ -12,7 +12,7 @@
 # a CPU's order where times are equal.  0 is the idle thread of every CPU.
 # shellcheck shell=sh disable=SC2034
 
-# The grammar of ../docs/dtrace-grammar.md, of both systems.
+# The grammar of lines.md, of both systems.
 lines_dtrace() {
     # shellcheck disable=SC2016
     awk '

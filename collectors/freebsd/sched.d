@@ -24,7 +24,7 @@
  * of its own, to be named before this one with -s: prio.d (priority changes),
  * irq.d (interrupt filters), callout.d (timers), duration.d (ends after NS).
  *
- * WHAT IT PRINTS (docs/dtrace-grammar.md has every column)
+ * WHAT IT PRINTS (collectors/lines.md has every column)
  *     #sched  2  freebsd  8213400112  1795254517141427832  1402000  4
  *     W 55008 1 100402 152
  *     N 55758 1 100402 1190 3 0 20 4 make

@@ -26,7 +26,7 @@
  *     #end    1264325011695  1795254518191890770
  *
  * HOW TO READ IT
- *     The grammar is the same as the FreeBSD script's; docs/dtrace-grammar.md has
+ *     The grammar is the same as the FreeBSD script's; collectors/lines.md has
  *     every column. Lines are in order per CPU but not across CPUs: DTrace for
  *     Linux prints one CPU's buffer after the other. The reader sorts them.
  *

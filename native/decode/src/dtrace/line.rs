@@ -1,6 +1,6 @@
 //! One line of the grammar: letters, tab-separated integers, names last.
 //!
-//! docs/dtrace-grammar.md lists the columns. Fields are read in place; a name
+//! collectors/lines.md lists the columns. Fields are read in place; a name
 //! comes with its length told before, so tabs and newlines in it do no harm.
 
 use crate::model::event::Comm;

@@ -1,5 +1,5 @@
 //! The output of the collectors' DTrace scripts, FreeBSD's and Linux's: one
-//! line grammar (docs/dtrace-grammar.md), two meanings.
+//! line grammar (collectors/lines.md), two meanings.
 
 mod compact;
 mod freebsd;

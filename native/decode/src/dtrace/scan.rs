@@ -99,7 +99,7 @@ pub fn header(line: &[u8], name: &str) -> Result<Option<Header>> {
     let version = fields.small().unwrap_or(0);
     if !matches!(version, 1 | 2) {
         return Err(wrong(
-            "version 1 or 2 of the line grammar (docs/dtrace-grammar.md)",
+            "version 1 or 2 of the line grammar (collectors/lines.md)",
         ));
     }
     let os = match fields.word() {
