@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.lost_events import IS_BREAK
+from schedscope.analysis._base.memo import once
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
@@ -28,6 +29,10 @@ def possible_waiting(trace: Trace) -> pl.DataFrame:
     return possible_waits(trace).group_by("utid").agg(unknown=length.sum()).collect()
 
 
+_KEPT = 1 << 20
+"""Stretches of time that are kept for the next question: 20 MB."""
+
+
 def possible_waits(trace: Trace) -> pl.LazyFrame:
     """Of `unknown_spans` those in which the thread may have waited.
 
@@ -35,6 +40,15 @@ def possible_waits(trace: Trace) -> pl.LazyFrame:
     (docs/trace-model.md, Habit): the unknown interval is that broken chain, and ends `lost`. One
     that stops a CPU goes offline with it (Taken down).
     """
+    kept = once(_first_waits, trace)
+    return kept.lazy() if kept.height <= _KEPT else _possible_waits(trace)
+
+
+def _first_waits(trace: Trace) -> pl.DataFrame:
+    return _possible_waits(trace).head(_KEPT + 1).collect()
+
+
+def _possible_waits(trace: Trace) -> pl.LazyFrame:
     spans = unknown_spans(trace)
     if "end" not in trace.states.collect_schema() or spans.head(1).collect().is_empty():
         return spans
