@@ -52,7 +52,7 @@ def test_whatif_and_fidelity_take_objects() -> None:
     frame = ss.whatif(recording, policy=str(OBJECTS / "steal.bpf.o"))
     assert {"recorded", "changed"} <= set(frame["configuration"])
     table = ss.fidelity(recording, policies=["fifo", str(OBJECTS / "vtime.bpf.o")])
-    assert "vtime" in {str(name) for name in table["policy"]}
+    assert "vtime" in {str(name) for name in table["against"]}
 
 
 def test_a_scheduler_that_ends_is_told_in_a_warning() -> None:
