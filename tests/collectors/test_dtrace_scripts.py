@@ -88,9 +88,9 @@ def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) 
 def test_a_thread_that_left_is_not_chosen_again() -> None:
     """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
     text = (FREEBSD / "sched.d").read_text()
-    clause = re.search(r"sched:::off-cpu\n/preempting\[cpu\] == 1/\n\{\n(.*?)\n\}", text, re.DOTALL)
+    clause = re.search(r'sched:::off-cpu\n\{\n(.*?printf\("S.*?)\n\}', text, re.DOTALL)
     assert clause is not None
-    assert clause[1].strip() == "preempting[cpu] = 2;"
+    assert "preempting[cpu] = 2;" in clause[1]
     assert clause.start() < text.index("sched:::remain-cpu")
 
 

@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_a_newline_and_a_wrong_length_ends_with_the_line() {
-        let mut words = Words::new(b" 3 a\nb\n 9 short\n 0 \n", 0);
+        let mut words = Words::new(b" 3 a\nb\n 7 short\n 0 \n", 0);
         assert_eq!(words.name().unwrap().as_bytes(), b"a\nb");
         assert_eq!(words.name().unwrap().as_bytes(), b"short");
         assert_eq!(words.name().unwrap().as_bytes(), b"");
