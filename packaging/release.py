@@ -161,7 +161,9 @@ def bills() -> None:
     run(BIN / "uv", "pip", "install", "-q", "--python", clean / "bin/python", wheel)
     name = f"schedscope-{VERSION}"
     words = ("environment", "--output-reproducible", "--of", "JSON")
-    run(BIN / "cyclonedx-py", *words, "-o", OUT / f"{name}-python.cdx.json", clean / "bin/python")
+    python = OUT / f"{name}-python.cdx.json"
+    run(BIN / "cyclonedx-py", *words, "-o", python, clean / "bin/python")
+    python.write_text(python.read_text().replace(f"file://{OUT}/", ""))
     manifest = TREE / "native" / "Cargo.toml"
     words = ("cyclonedx", "-q", "-f", "json", "--override-filename", "made.cdx")
     path = {"PATH": f"{BIN}:{os.environ['PATH']}"}
