@@ -19,6 +19,7 @@ use super::maps::Maps;
 use super::masks;
 use super::operations::{Callback, Operations};
 use super::queues::Insertion;
+use super::text::plain;
 use super::vm::Machine;
 use crate::error::Error;
 
@@ -138,13 +139,13 @@ impl Scheduler {
             })
         });
         w.fail(Error::usage(
-            format!(
+            plain(&format!(
                 "{}: at {} ns ops.{} {}{at}",
                 self.file,
                 w.now(),
                 which.name(),
                 fault.what
-            ),
+            )),
             "a program that the kernel's verifier accepts",
             "load it on a kernel, which says more of the program",
         ));
