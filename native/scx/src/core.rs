@@ -268,13 +268,13 @@ impl Core {
     pub fn set_queued(&self, m: &mut Memory, t: Tid, yes: bool) {
         let at = self.place(t, self.places.flags);
         let flags = m.get32(self.tasks, at) & !k::TASK_QUEUED;
-        m.put32(self.tasks, at, flags | u32::from(yes) * k::TASK_QUEUED);
+        m.put32(self.tasks, at, flags | (u32::from(yes) * k::TASK_QUEUED));
     }
 
     pub fn set_enabled(&self, m: &mut Memory, t: Tid, yes: bool) {
         let at = self.place(t, self.places.flags);
         let flags = m.get32(self.tasks, at) & !k::TASK_ENABLED;
-        m.put32(self.tasks, at, flags | u32::from(yes) * k::TASK_ENABLED);
+        m.put32(self.tasks, at, flags | (u32::from(yes) * k::TASK_ENABLED));
     }
 
     pub fn set_exiting(&self, m: &mut Memory, t: Tid) {

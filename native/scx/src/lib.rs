@@ -78,14 +78,12 @@ pub fn make(
         };
         let lacks = reach::first_missing(&loaded.code, &loaded.memory, entry as usize);
         if let Some(what) = lacks.and_then(|number| loaded.missing.get(number)) {
-            return Err(Error::usage(
-                format!(
-                    "{file}: ops.{} needs {what}, which is not simulated",
-                    which.name()
-                ),
+            let error = Error::usage(
+                format!("ops.{} needs {what}, which is not simulated", which.name()),
                 "what docs/policies/sched_ext-objects.md lists",
                 "settings (rodata=, --set) may keep the scheduler from using it",
-            ));
+            );
+            return Err(about(file, error));
         }
     }
     let (ncpu, n) = (machine.ncpu(), load.threads.len());
@@ -131,7 +129,7 @@ fn about(file: &str, error: Error) -> Error {
             hint,
         } => Error::Report {
             kind,
-            found: format!("{file}: {found}"),
+            found: text::plain(&format!("{file}: {found}")),
             expected,
             hint,
         },

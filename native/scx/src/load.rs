@@ -15,6 +15,7 @@ use super::maps::Maps;
 use super::memory::{Access, CODE, KFUNCS, MAPS, Memory, address};
 use super::operations::Operations;
 use super::settings::set_variable;
+use super::text::plain;
 use super::vm::{CALL, HELPER, Insn, KFUNC, LDDW, LOCAL, POISON};
 use crate::error::{Error, Result};
 
@@ -202,7 +203,7 @@ impl<'a> Loading<'a> {
                 known.truncate(12);
                 return Err(Error::usage(
                     format!("no variable {name:?} in the scheduler's object"),
-                    format!("hz, or one of its own: {}", known.join(", ")),
+                    plain(&format!("hz, or one of its own: {}", known.join(", "))),
                     "correct the name",
                 ));
             };

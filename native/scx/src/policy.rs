@@ -19,6 +19,7 @@ use super::maps::Maps;
 use super::masks;
 use super::operations::{Callback, Operations};
 use super::queues::Insertion;
+use super::text::plain;
 use super::vm::Machine;
 use crate::error::Error;
 
@@ -138,13 +139,13 @@ impl Scheduler {
             })
         });
         w.fail(Error::usage(
-            format!(
+            plain(&format!(
                 "{}: at {} ns ops.{} {}{at}",
                 self.file,
                 w.now(),
                 which.name(),
                 fault.what
-            ),
+            )),
             "a program that the kernel's verifier accepts",
             "load it on a kernel, which says more of the program",
         ));
@@ -223,13 +224,13 @@ impl Scheduler {
     fn do_enqueue(&mut self, w: &mut World, c: Cpu, t: Tid, flags: u64) {
         if !self.core.bypass && self.core.direct.is_none() {
             if !self.operations.has(Callback::Enqueue) {
-                self.to_global(w, t);
+                self.put_in_global(w, t);
                 return;
             }
             self.of_thread(w, Callback::Enqueue, c, t, Some(flags));
         }
         match self.core.direct.take() {
-            _ if self.core.bypass => self.to_global(w, t),
+            _ if self.core.bypass => self.put_in_global(w, t),
             Some(mut insert) => {
                 insert.flags |= flags;
                 self.core
@@ -240,7 +241,7 @@ impl Scheduler {
         }
     }
 
-    fn to_global(&mut self, w: &mut World, t: Tid) {
+    fn put_in_global(&mut self, w: &mut World, t: Tid) {
         let memory = &mut self.machine.memory;
         self.core.set_slice(memory, t, k::SLICE_DFL);
         let queue = self
@@ -365,7 +366,7 @@ impl Scheduler {
     /// 6.14 on).
     fn update_idle(&mut self, w: &mut World, c: Cpu, idle: bool) {
         let was = std::mem::replace(&mut self.core.is_idle[c as usize], idle);
-        if was && !idle || idle {
+        if was || idle {
             self.core.mark_idle(&mut self.machine.memory, w, c, idle);
         }
         if was != idle {
@@ -539,7 +540,7 @@ impl Policy for Scheduler {
         if w.mask(t).len() == 1 {
             return first;
         }
-        let flags = flags | u64::from(wake.sync) * k::WAKE_SYNC;
+        let flags = flags | (u64::from(wake.sync) * k::WAKE_SYNC);
         let fallback = if w.allowed(t, previous) {
             previous
         } else {

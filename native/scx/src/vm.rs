@@ -136,9 +136,8 @@ impl Machine {
         if depth >= FRAMES {
             return Err(Fault::new("calls itself more than 8 deep"));
         }
-        let bottom = |depth: u32| address(self.stack, FRAME * (depth + 1));
-        r[10] = bottom(depth);
         let stack = self.stack;
+        r[10] = address(stack, FRAME * (depth + 1));
         let mut callers: Vec<Caller> = Vec::new();
         let mut next = *pc;
         loop {

@@ -270,8 +270,8 @@ impl ScxSimple {
         let previous = self.previous[c as usize].take();
         let goes_on = previous.is_some_and(|t| self.left[t as usize] > 0);
         // Real-time threads that follow each other never come to this class.
-        let looks = !(self.realtime[c as usize] && self.rt.len(c) > 0) && !goes_on;
-        if looks && self.local[c as usize].is_empty() {
+        let above = self.realtime[c as usize] && self.rt.len(c) > 0;
+        if !above && !goes_on && self.local[c as usize].is_empty() {
             let first = self.shared.iter().find(|(.., t)| w.allowed(*t, c));
             if let Some((first, order, t)) = first.copied() {
                 self.shared.remove(&(first, order, t));
