@@ -44,6 +44,9 @@ _COLUMNS = (
 )
 
 
+_SCORES = "scores", "one that scores threads"
+
+
 @needs("switches")
 def interactivity(
     trace: Trace,
@@ -104,7 +107,7 @@ def interactivity(
     └────────────┴───────┴───────────┴────────────────┘
     """
     frame, _ = _reconstructed(trace, scheduler, set, where, tick_phase, series=False)
-    if scheduler in ("ule", "ule-14") and not set:
+    if rule(scheduler, *_SCORES)["name"] == rule("ule", *_SCORES)["name"] and not set:
         frame = _by_kernel(trace, frame)
     else:
         frame = frame.with_columns(by_kernel=False)
@@ -220,7 +223,7 @@ def _reconstructed(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     from schedscope import _native
 
-    policy = rule(scheduler, "scores", "one that scores threads")
+    policy = rule(scheduler, *_SCORES)
     settings = [(name, setting_text(value)) for name, value in (given or {}).items()]
     frames = {
         "states": _states(trace, wakers=policy["asks_for_wakers"]),

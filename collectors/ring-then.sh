@@ -1,5 +1,5 @@
 # What `--then` runs when the flight recorder has written a snapshot (main part: ring.sh).
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2030,SC2034,SC2154
 
 # It may take this long; then it is killed, with what it started.
 then_seconds=300

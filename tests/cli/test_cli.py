@@ -141,7 +141,7 @@ def test_an_unknown_command_suggests_one(capsys: pytest.CaptureFixture[str]) -> 
 def test_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     said = capsys.readouterr().out
-    assert said.startswith("schedscope 0.")
+    assert said.startswith("schedscope 1.")
     assert said.split()[1] == ss.__version__
 
 

@@ -45,7 +45,8 @@ ALLOWED = {
         "schedscope.trace",
         "schedscope._native",
     },
-    "plot": GROUND | {"schedscope.plot", "schedscope.analysis._base.policies"},
+    "plot": GROUND
+    | {"schedscope.plot", "schedscope.analysis._base.policies", "schedscope.present.bounds"},
 }
 
 

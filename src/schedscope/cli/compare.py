@@ -20,7 +20,6 @@ from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
-from schedscope.present.compare_table import difference_columns, worded_differences
 
 if TYPE_CHECKING:
     import polars as pl
@@ -144,6 +143,9 @@ def run(args: argparse.Namespace) -> Answer:
         "confidence": args.confidence,
         "time_unit": "ns",
     }
+    # Not earlier: it loads Polars, which `--help` does without.
+    from schedscope.present.compare_table import difference_columns, worded_differences
+
     worded = worded_differences(shown, several=args.settings > 2)
     return Answer(
         frame,

@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> Answer | int:
     if args.grafana:
         from schedscope.live.metrics import grafana
 
-        sys.stdout.write(grafana())
+        _output.say_json(grafana())
         return 0
     args.every = args.every or (5 if args.metrics else 1)
     _check(args)

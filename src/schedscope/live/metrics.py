@@ -6,6 +6,7 @@ likes. A service that neither ran nor waited for an hour is dropped: containers 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -178,6 +179,6 @@ class Metrics:
         yield cost
 
 
-def grafana() -> str:
-    """A Grafana board of these metrics, as JSON to import."""
-    return files("schedscope.live").joinpath("grafana.json").read_text(encoding="utf-8")
+def grafana() -> Any:
+    """A Grafana board of these metrics, a JSON document to import."""
+    return json.loads(files("schedscope.live").joinpath("grafana.json").read_text(encoding="utf-8"))
