@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
+from schedscope.analysis._base.competing_doubt import competing_doubt, unknown_cpu_time
 from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import with_threads
@@ -213,9 +214,6 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
 
 def _bounded(trace: Trace, rows: pl.DataFrame, read: CpuHistory, how: Per) -> pl.DataFrame:
     """Rows of threads with upper bounds, and `due` as a lower one."""
-    # Not earlier: it loads NumPy, which takes a tenth of a second.
-    from schedscope.analysis._base.competing_doubt import competing_doubt, unknown_cpu_time
-
     same = {f"{name}_high": pl.col(name) for name in ("running", "waiting", "due", "served")}
     hidden = unknown_cpu_time(trace)
     if not hidden and not rows["unknown"].sum():

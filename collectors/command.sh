@@ -92,7 +92,7 @@ exec_command() {
     trap - EXIT INT TERM HUP QUIT PIPE USR1 USR2 ALRM
     exec <&9 5>&- 6<&- 7<&- 8<&- 9<&-
     [ -z "$lifeline" ] || exec 4<&-
-    # shellcheck disable=SC2016
+    # shellcheck disable=SC2016,SC2031
     if [ -z "$command_environment" ]; then
         set -- "$(command_tool sh)" -c 'PATH=$1; shift; exec "$@"' sh "$caller_path" "$@"
     else
@@ -103,6 +103,7 @@ exec_command() {
         run_home=$(getent passwd "$run_user" 2>/dev/null | cut -d: -f6)
         set -- "USER=$run_user" "LOGNAME=$run_user" "HOME=${run_home:-${HOME:-/}}" "$@"
     fi
+    # shellcheck disable=SC2031
     [ -z "$command_environment$run_user" ] ||
         eval "set -- \"\$(command_tool env)\" ${command_environment:+-i} $command_environment \"\$@\""
     if [ -n "$run_user" ]; then

@@ -1,5 +1,5 @@
 # What `--then` runs when the flight recorder has written a snapshot (main part: ring.sh).
-# shellcheck shell=sh disable=SC2030,SC2034,SC2154
+# shellcheck shell=sh disable=SC2034,SC2154
 
 # It may take this long; then it is killed, with what it started.
 then_seconds=300
@@ -16,6 +16,8 @@ ring_then() {
         tell "--then is not run for $1: it still runs for the snapshot before"
         return 0
     fi
+    # What is set in there is for the command alone.
+    # shellcheck disable=SC2030
     (
         # Some shells write a line of their own about a child that was killed.
         exec 5>&- 8>&2 2>/dev/null 9</dev/null

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
@@ -15,12 +14,8 @@ from schedscope.analysis._base.topology import recorded_cpus
 from schedscope.analysis._base.unknown_time import unknown_spans
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from schedscope._native import CpuHistory
     from schedscope.trace import Trace
-
-    Ints = npt.NDArray[np.int64]
 
 MOST = 4_000_000
 """Pieces of intervals in doubt, of half a million intervals, of which it is asked what was due."""
@@ -52,16 +47,17 @@ def competing_doubt(trace: Trace, read: CpuHistory, sharing: Mapping[str, object
     def overlaps() -> Iterator[pl.DataFrame]:
         competing = pl.col("state").is_in(["running", "runnable"]) & (pl.col("utid") >= trace.ncpu)
         for batch in in_batches(trace.states.filter(competing).select("utid", "ts", "dur")):
-            rows = batch.collect()
-            since = rows["ts"].to_numpy().clip(begin, end)
-            until = (rows["ts"] + rows["dur"]).to_numpy().clip(begin, end)
-            at, first, last = _overlaps(since, until, *stretches)
-            found = {"utid": rows["utid"].cast(pl.UInt32)[at], "ts": first, "wait": last - first}
-            if len(at) > MOST:
+            rows = batch.collect().select(
+                pl.col("utid").cast(pl.UInt32),
+                since=pl.col("ts").clip(begin, end),
+                until=(pl.col("ts") + pl.col("dur")).clip(begin, end),
+            )
+            found = _overlaps(rows, stretches)
+            if found.height > MOST:
                 # As if it had been served alone.
-                take(pl.DataFrame(found).with_columns(due=pl.col("wait").cast(pl.Float64)))
+                take(found.with_columns(due=pl.col("wait").cast(pl.Float64)))
             else:
-                yield pl.DataFrame(found)
+                yield found
 
     due_in_waits(read, sharing, overlaps(), take)
     sums = pl.concat([pl.DataFrame(schema=schema), *parts])
@@ -72,24 +68,32 @@ def competing_doubt(trace: Trace, read: CpuHistory, sharing: Mapping[str, object
     )
 
 
-def _union(spans: pl.LazyFrame) -> tuple[Ints, Ints]:
-    """Where there is one of these: starts and ends of stretches that do not touch, in order."""
-    known = spans.select("since", "until").sort("since").collect()
-    since, until = known["since"].to_numpy(), known["until"].to_numpy()
-    if not len(since):
-        return since, until
-    latest = np.maximum.accumulate(until)
-    first = np.flatnonzero(np.append(True, since[1:] > latest[:-1]))
-    return since[first], latest[np.append(first[1:], len(since)) - 1]
+def _union(spans: pl.LazyFrame) -> pl.DataFrame:
+    """Where there is one of these: stretches (`since`, `until`) that do not touch, in order."""
+    known = spans.select("since", "until").sort("since")
+    apart = pl.col("since") > pl.col("until").cum_max().shift(1)
+    return (
+        known.group_by(apart.fill_null(True).cum_sum().alias("stretch"), maintain_order=True)
+        .agg(pl.col("since").first(), pl.col("until").max())
+        .select("since", "until")
+        .collect()
+    )
 
 
-def _overlaps(since: Ints, until: Ints, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """Where intervals overlap stretches: which interval, from when, until when."""
-    low = np.searchsorted(ends, since, side="right")
-    n = (np.searchsorted(begins, until, side="left") - low).clip(0)
-    at = np.repeat(np.arange(len(since)), n)
-    stretch = np.arange(len(at)) - np.repeat(np.cumsum(n) - n, n) + low[at]
-    return at, np.maximum(since[at], begins[stretch]), np.minimum(until[at], ends[stretch])
+def _overlaps(rows: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """One row for each part of a row's time that is in a stretch: `utid`, `ts`, `wait`."""
+    begins, ends = stretches["since"], stretches["until"]
+    first = ends.search_sorted(rows["since"], side="right").cast(pl.Int64)
+    after = begins.search_sorted(rows["until"], side="left").cast(pl.Int64)
+    parts = (
+        rows.with_columns(first=first, after=after)
+        .filter(pl.col("first") < pl.col("after"))
+        .with_columns(stretch=pl.int_ranges("first", "after"))
+        .explode("stretch")
+    )
+    begin = pl.max_horizontal("since", begins.gather(parts["stretch"]))
+    end = pl.min_horizontal("until", ends.gather(parts["stretch"]))
+    return parts.select("utid", ts=begin, wait=end - begin)
 
 
 def _unserved(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
 from schedscope.plot.style import COLORS, INK, canvas, require, time_axis, visible
-from schedscope.present import bounds
+from schedscope.present.bounds import interval
 
 _BEHIND, _AHEAD, _EITHER = COLORS[1], COLORS[0], "0.6"
 
@@ -40,7 +40,7 @@ def fairness(frame: pl.DataFrame, *, top: int = 16, ax: Axes | None = None) -> A
             )
             axes.plot(due, y, "o", markersize=8, markerfacecolor="white", color=INK)
             axes.plot(got, y, "o", markersize=6, color=color)
-            far = bounds.interval(*((low, high) if low > 0 else (-high, -low)))
+            far = interval(*((low, high) if low > 0 else (-high, -low)))
             text = f"{far} {'behind' if low > 0 else 'ahead'}"
             if color == _EITHER:
                 text = f"{units.duration(-low)} ahead to {units.duration(high)} behind"
