@@ -26,7 +26,7 @@ from schedscope.cli import commands
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WORKER = Path(__file__).parents[1] / "door_worker.py"
-CASES = int(os.environ.get("SCHEDSCOPE_DOOR_CASES", "180"))
+CASES = int(os.environ.get("SCHEDSCOPE_DOOR_CASES", "90"))
 SEED = int(os.environ.get("SCHEDSCOPE_DOOR_SEED", "1"))
 PATIENCE = 60.0
 ROOM_KB = 1_500_000

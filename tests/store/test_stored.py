@@ -277,7 +277,7 @@ def test_whatever_trace_json_lacks_or_says_is_an_answer_or_one_sentence(
     about = json.loads((folder / "trace.json").read_text()) | RICH
     known = list(places({key: value for key, value in about.items() if key != "events"}))
     chance, answers, sentences = random.Random(19), 0, 0
-    for path, value in chance.sample([(path, value) for path in known for value in WRONG], 250):
+    for path, value in chance.sample([(path, value) for path in known for value in WRONG], 120):
         changed = copy.deepcopy(about)
         *way, last = path
         inner = functools.reduce(lambda part, key: part[key], way, changed)
@@ -291,8 +291,8 @@ def test_whatever_trace_json_lacks_or_says_is_an_answer_or_one_sentence(
         assert "internal error" not in said, (path, value, said)
         answers += status == [0, 0, 0]
         sentences += 1 in status
-    assert answers > 30
-    assert sentences > 30
+    assert answers > 15
+    assert sentences > 15
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000])
