@@ -611,7 +611,7 @@ def test_a_ring_promises_no_more_than_dtrace_keeps(
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_a_dtrace_that_dies_ends_the_capture_and_says_why(host: Host, shell: list[str]) -> None:
     (host.state / "dtrace-dies").touch()
-    done = host.capture(shell, "-o", "x.capture", "-d", "30", status=125)
+    done = host.capture(shell, "-o", "x.capture", "-d", "8", status=125)
     assert "systemic unresponsiveness" in done.stderr
     assert "x.capture holds what came before" in done.stderr
     assert "use a smaller -b (it was 16384)" in done.stderr
