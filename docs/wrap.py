@@ -85,9 +85,10 @@ def main() -> None:
     """Wrap these files, or every page."""
     root = Path(__file__).parents[1]
     named = [Path(name) for name in sys.argv[1:]]
-    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("notebooks/*.md")]
-    pages += [*root.glob("research/**/*.md"), *root.glob("*/README.md")]
-    for path in named or [*pages, *root.glob("fixtures/*.md")]:
+    pages = [*root.glob("*.md"), *root.glob("*/README.md")]
+    for folder in ("docs", "fixtures", "packaging", "research"):
+        pages += root.glob(f"{folder}/**/*.md")
+    for path in named or dict.fromkeys(pages):
         text = path.read_text(encoding="utf-8")
         if (new := wrapped(text)) != text:
             path.write_text(new, encoding="utf-8")
