@@ -145,11 +145,13 @@ def _longest(trace: Trace, asked: pl.DataFrame, victims: int) -> pl.DataFrame:
         .agg(wait=inside.clip(0).sum())
         .collect()
     )
+    # Who may have waited has a row, too.
+    doubt = unknown_of(trace, asked, "victim").filter(pl.col("unknown") > 0)["victim"]
     chosen = (
-        asked.join(times, on=on, nulls_equal=True)
+        asked.join(times, on=on, how="left", nulls_equal=True)
         .group_by("victim")
         .agg(pl.col("wait").sum())
-        .filter(pl.col("wait") > 0)
+        .filter((pl.col("wait") > 0) | pl.col("victim").is_in(doubt.implode()))
         .sort("wait", "victim", descending=[True, False])
         .head(victims)
     )
@@ -195,8 +197,8 @@ def _bounded(
         zero = dict.fromkeys(("n", "time", *_CAUSES), 0)
         rows = without.select("victim", group=of_kind["unknown"], **zero)
         rows = rows.cast({name: found.schema[name] for name in rows.columns})
-        # `totals` has the victims in order; those that certainly never waited come last.
-        order = [*totals["victim"], *without["victim"]]
+        # `totals` has the victims in order; those that were never seen to wait come last.
+        order = [*totals["victim"], *without["victim"].sort()]
         place = {victim: at for at, victim in reversed(list(enumerate(order)))}
         is_others = pl.col("group") == of_kind["others"]
         found = (
