@@ -12,6 +12,8 @@ from scenes import MS, scene
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
+from schedscope.analysis._base.levels import Levels
+from schedscope.analysis._base.sharing_groups import competitors, sharing
 from schedscope.analysis.findings import unfair as rule
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.heavier import heavier
@@ -253,12 +255,22 @@ def test_the_lag_over_time_counts_groups_as_the_sums_do() -> None:
         ss.open(FIXTURES / "linux-requests.capture"),
         world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300}),
     ):
-        rows = ss.fairness(trace, per="cpu").group_by("utid").agg(pl.col("due", "lag").sum())
+        read, how = competitors(trace, Levels(trace), "cpu")
+        seen = pl.DataFrame(read.due(sharing(trace, how))).group_by("utid").agg(
+            pl.col("due").sum(), lag=(pl.col("due") - pl.col("running")).sum()
+        )  # fmt: skip
         last = ss.lag(trace, per="cpu", every="100ms").group_by("utid").last()
-        both = rows.join(last, on="utid", suffix="_last")
+        both = seen.join(last, on="utid", suffix="_last")
+        sums = ("due", "due_high", "lag", "lag_high")
+        rows = ss.fairness(trace, per="cpu").group_by("utid").agg(pl.col(sums).sum())
         assert len(both) == len(rows) > 1
         for name in ("due", "lag"):
             assert (both[name] - both[f"{name}_last"]).abs().max() < 1
+        # Both are of what was seen: what is unknown makes them bounds in the sums alone.
+        both = last.join(rows.rename({name: f"{name}_sum" for name in sums}), on="utid")
+        for name in ("due", "lag"):
+            assert (both[f"{name}_sum"] - both[name]).max() < 1
+            assert (both[name] - both[f"{name}_high_sum"]).max() < 1
 
 
 def test_notes_say_whether_groups_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
