@@ -53,8 +53,7 @@ _NO_DOUBT = ("is woken for every line", "was never tried with this script", "syn
 """In warnings that say what a recording cost or is, and not that it is wrong."""
 
 FEW = 2
-"""Threads found where no switch put them, or wakeups without a `waking`, that are no finding:
-recorders start one by one."""
+"""Threads found where no switch put them that are no finding: recorders start one by one."""
 
 MANY = 10
 """Switches to an idle thread without one from it that are no accident."""
@@ -345,7 +344,7 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     if taken:
         text += f"; {count(taken)} more in stopper threads, woken by a CPU that came online"
     row = part("missing wakings", found, total, text)
-    if found - explained > max(FEW, WARN_DROPPED * total):
+    if found - explained > WARN_DROPPED * total:
         row.level = "warning"
     return row
 
