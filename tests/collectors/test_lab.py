@@ -267,9 +267,12 @@ def test_threads_that_went_to_an_isolated_cpu_by_themselves(unpacked: Path) -> N
     waited = dict(ss.work_conservation(trace, by="comm").select("comm", "avoidable").iter_rows())
     assert waited["hog0"] == waited["hog1"] == 0
     assert waited["work"] > 2_000_000
-    # CPU 3 raised no event at all: nothing is lost that a larger buffer would hold.
-    (quality,) = found.filter(pl.col("topic") == "data quality")["advice"]
-    assert quality.startswith("The recorder lost nothing")
+    # CPU 3 raised no event at all, and 2 none for long: all waiting is measured all the same.
+    assert ss.latency(trace)["coverage"].item() == 1
+    assert "data quality" not in found["topic"]
+    unknown = ss.check(trace).row(by_predicate=pl.col("check") == "unknown time", named=True)
+    assert unknown["level"] == "note"
+    assert unknown["found"] > trace.duration
 
 
 @pytest.mark.parametrize("unpacked", ["amd64-6.12-perf"], indirect=True)
@@ -290,9 +293,12 @@ def test_perf_stops_one_cpu_after_another(unpacked: Path) -> None:
     assert sorted(ends["cpu"]) == [0, 1, 2]
     assert (ends["ts_end"] - ends["ts_begin"]).max() < 20_000_000
     assert "early" not in headline(trace)[1]
-    # What threads did in the last 20 ms may be a part of their waiting.
-    warned = ss.check(trace).filter(pl.col("level") == "warning")
-    assert warned["check"].to_list() == ["censored waits"]
+    # What threads did in the last 20 ms may be a part of their waiting: sums have bounds.
+    checked = ss.check(trace)
+    assert checked.filter(pl.col("level") == "warning").is_empty()
+    censored = checked.row(by_predicate=pl.col("check") == "censored waits", named=True)
+    assert (censored["level"], censored["unit"]) == ("note", "ns")
+    assert 0.1 < censored["found"] / censored["total"] < 0.2
     assert trace.waits.filter(pl.col("censored") == "none").collect().height > 350
 
 
