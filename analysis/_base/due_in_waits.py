@@ -27,17 +27,22 @@ def due_in_waits(
     order.
     """
     late: list[pl.DataFrame] = []
+    n_late = 0
 
     def known(rows: pl.DataFrame) -> None:
+        nonlocal n_late
         late.append(rows.filter(pl.col("due").is_null()).drop("due"))
+        n_late += len(late[-1])
         take(rows.filter(pl.col("due").is_not_null()))
-        if sum(map(len, late)) >= _LATE:
+        if n_late >= _LATE:
             ask_late()
 
     def ask_late() -> None:
-        rows = pl.concat(late, rechunk=True)
-        late.clear()
-        if rows.height:
+        nonlocal n_late
+        if n_late:
+            rows = pl.concat(late, rechunk=True)
+            late.clear()
+            n_late = 0
             # Of what is asked for at once everything is known.
             _sweep(read, sharing, iter([rows]), take)
 
