@@ -37,7 +37,8 @@ def lag(
 
     * `utid`, `comm`, `tid`, `ts`: the thread and the instant;
     * `lag`: `due - received` (ns); positive: behind;
-    * `due`, `received`: service due and CPU time received, both since the start of the window (ns);
+    * `due`, `received`: service due and CPU time received, both since the start of the window (ns),
+      as far as the trace shows who competed: `fairness` bounds what is not known of that;
     * `unknown`: time since then for which the trace does not show what it did (ns): it may have
       received that much more.
 
