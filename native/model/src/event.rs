@@ -684,7 +684,7 @@ pub enum Origin {
 }
 
 /// What a decoder must declare before the first event, and which numbers go wrong if it does so
-/// wrongly. `native/trace/src/declared.rs` has a stream for each field for which it matters.
+/// wrongly. `native/trace/src/declared.rs` has streams for which it matters.
 #[derive(Debug, Clone, Default)]
 pub struct SourceInfo {
     /// Number of CPUs: idle threads get utids 0..ncpu. Too small, and the events of the CPUs beyond
