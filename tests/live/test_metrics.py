@@ -160,7 +160,7 @@ def test_a_scrape_of_this_host_has_its_services() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = [sys.executable, "-m", "schedscope", "top", "--metrics", f"127.0.0.1:{port}"]
-    with subprocess.Popen([*words, "--interval", "1"], stderr=subprocess.PIPE, text=True) as top:
+    with subprocess.Popen([*words, "--every", "1s"], stderr=subprocess.PIPE, text=True) as top:
         try:
             assert top.stderr is not None
             assert "serving" in top.stderr.readline()
