@@ -123,14 +123,13 @@ def interactivity(
 
 def _by_kernel(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` with what FreeBSD's kernel itself said of threads (inter.d) in place of estimates."""
-    rows = trace.info.get("kernel_scores") or []
+    rows = trace.info.get("kernel_scores")
+    if not rows:
+        return frame.with_columns(by_kernel=False)
     own = trace.threads.select("utid", pl.col("tid").cast(pl.Int64)).collect()
     # A tid that was given to several threads says nothing of one of them.
     own = own.filter(pl.col("tid").is_unique())
-    told = pl.DataFrame(rows, infer_schema_length=None) if rows else None
-    if told is None:
-        return frame.with_columns(by_kernel=False)
-    told = own.join(told, on="tid").drop("tid")
+    told = own.join(pl.DataFrame(rows, infer_schema_length=None), on="tid").drop("tid")
     schema = frame.schema
     names = [name for name in told.columns if name != "utid" and name in schema]
     told = told.select("utid", *(pl.col(name).cast(schema[name]) for name in names), by_kernel=True)

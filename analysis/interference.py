@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from schedscope.analysis._base.accounting import inside_window
 from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
 from schedscope.analysis._base.needs import needs
@@ -137,12 +138,10 @@ def _longest(trace: Trace, asked: pl.DataFrame, victims: int) -> pl.DataFrame:
     threads, more than any memory.
     """
     on = [name for name in ("utid", "cpu") if name in asked.columns]
-    begin, end = trace.window
-    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal("ts", begin)
     times = (
         trace.states.filter(pl.col("state") == "runnable")
         .group_by(on)
-        .agg(wait=inside.clip(0).sum())
+        .agg(wait=inside_window(trace).sum())
         .collect()
     )
     # Who may have waited has a row, too.
@@ -235,12 +234,10 @@ _LONG = 1 << 62
 
 def _may_have_run(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
     """Of each group, for how long at most its threads ran, `most` (ns)."""
-    begin, end = trace.window
-    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal("ts", begin)
     times = (
         trace.states.filter(pl.col("state").is_in(["running", "unknown"]))
         .group_by(pl.col("utid").cast(pl.UInt32))
-        .agg(most=inside.clip(0).sum())
+        .agg(most=inside_window(trace).sum())
         .collect()
     )
     return threads.join(times, on="utid").group_by("group").agg(pl.col("most").sum())

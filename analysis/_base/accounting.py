@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _UNTIL = pl.col("ts") + pl.col("dur")
 
 
+def inside_window(trace: Trace) -> pl.Expr:
+    """For how long each interval of `states` is within the window, ns."""
+    begin, end = trace.window
+    return (pl.min_horizontal(_UNTIL, end) - pl.max_horizontal("ts", begin)).clip(0)
+
+
 @dataclass(frozen=True)
 class Tiling:
     """Sums of `states`, ns, and the ends that no interval follows.

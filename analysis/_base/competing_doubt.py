@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.accounting import inside_window
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.due_in_waits import due_in_waits
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
@@ -116,10 +117,9 @@ def _unserved(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
 def unknown_cpu_time(trace: Trace) -> int:
     """For how long in all it is unknown what the CPUs did, ns."""
     begin, end = trace.window
-    inside = pl.min_horizontal(pl.col("ts") + pl.col("dur"), end) - pl.max_horizontal("ts", begin)
     known = (
         trace.states.filter(pl.col("state") == "running")
-        .select(inside.clip(0).sum())
+        .select(inside_window(trace).sum())
         .collect()
         .item()
     )

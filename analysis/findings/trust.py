@@ -73,8 +73,8 @@ def trust(facts: Facts) -> Iterator[Finding]:
         )
     if warnings:
         sentences.append(f"Events are missing: {'; '.join(warnings)}.")
-    coverage = _coverage(facts)
-    if sentences and coverage < _WELL_COVERED:
+    coverage = _coverage(facts) if sentences else 1.0
+    if coverage < _WELL_COVERED:
         share = percent(coverage) if coverage else "None"
         sentences.append(f"{share} of the waiting time is measured: sums over waits are bounds.")
     if facts.phantoms:

@@ -6,7 +6,7 @@ use schedscope_ground::error::{Error, Result};
 use schedscope_sim::engine::{Engine, Limits, Progress};
 use schedscope_sim::machine::{CpuSet, Machine};
 use schedscope_sim::output::Discard;
-use schedscope_sim::workload::{Class, NO_CHANNEL, Step, ThreadSpec, Workload};
+use schedscope_sim::workload::{NO_CHANNEL, Step, ThreadSpec, Workload};
 
 pub const FORMAT: &str = "sched_ext object";
 
@@ -29,21 +29,9 @@ fn workload(ncpu: usize) -> Workload {
     for n in 0..3 {
         load.inboxes.push(NO_CHANNEL);
         load.threads.push(ThreadSpec {
-            name: format!("t{n}"),
             tid: Some(n),
             pid: Some(n),
-            class: Class::Fair,
-            nice: 0,
-            rt_prio: 0,
-            mask: 0,
-            start: Some(0),
-            asleep: false,
-            cpu: None,
-            group: None,
-            slice: None,
-            reservation: None,
-            first: 0,
-            len: program.len() as u32,
+            ..ThreadSpec::fair(format!("t{n}"), 0, program.len() as u32)
         });
     }
     load

@@ -42,7 +42,7 @@ impl Error {
     ) -> Self {
         Self::Report {
             kind: Kind::Format,
-            found: sentence(&found.into()),
+            found: plain(&found.into()),
             expected: expected.into(),
             hint: hint.into(),
         }
@@ -83,18 +83,24 @@ impl Error {
         Self::internal(format!("the decoder failed: {}", text.unwrap_or("a panic")))
     }
 
-    /// The same about bytes of the file `name`, where the reader did not know the name.
+    /// The same, saying where.
     #[must_use]
-    pub fn within(mut self, name: impl fmt::Display) -> Self {
-        if let Self::Report {
-            kind: Kind::Format,
-            found,
-            ..
-        } = &mut self
-        {
-            *found = sentence(&format!("{name}: {found}"));
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        if let Self::Report { found, .. } = &mut self {
+            *found = plain(&format!("{place}: {found}"));
         }
         self
+    }
+
+    /// The same about bytes of the file `name`, where the reader did not know the name.
+    #[must_use]
+    pub fn within(self, name: impl fmt::Display) -> Self {
+        match self {
+            Self::Report {
+                kind: Kind::Format, ..
+            } => self.at(name),
+            other => other,
+        }
     }
 
     /// `doing` completes the sentence "cannot ...", e.g. `read x.dat`.
@@ -125,7 +131,7 @@ impl Error {
 const EMFILE: i32 = 24;
 
 /// What a sentence quotes of a file may be anything, and of any length.
-fn sentence(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let mut said = String::with_capacity(text.len().min(LONGEST));
     for letter in text.chars() {
         if said.len() >= LONGEST {

@@ -394,11 +394,7 @@ impl Core {
         if let Err(what) = self.queues.insert(queue, t, how) {
             self.error(w, what);
             queue = self.global_of(w, t);
-            let plain = Insertion {
-                vtime: None,
-                ahead: false,
-            };
-            if self.queues.insert(queue, t, plain).is_err() {
+            if self.queues.insert(queue, t, Insertion::default()).is_err() {
                 return;
             }
         }
@@ -446,12 +442,8 @@ impl Core {
         let Some(t) = found else { return false };
         self.take_out(m, t);
         let local = self.queues.local(c);
-        let plain = Insertion {
-            vtime: None,
-            ahead: false,
-        };
         // It is to be picked right away: the engine notes where it came from then.
-        if self.queues.insert(local, t, plain).is_ok() {
+        if self.queues.insert(local, t, Insertion::default()).is_ok() {
             self.held[t as usize] = Held::Queue(local);
             self.show_queue(m, local);
             m.put64(

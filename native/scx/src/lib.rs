@@ -70,8 +70,8 @@ pub fn make(
     let variables: Vec<_> = given.iter().filter(|one| !named(one)).cloned().collect();
     let settings = Settings::new(file, TUNABLES, &[], &own)?;
     let hz = settings.int("hz") as u32;
-    let mut loaded = load::load(bytes, &variables, hz).map_err(|error| about(file, error))?;
-    let too_large = |fault: fault::Fault| about(file, load::refused(format!("it {}", fault.what)));
+    let mut loaded = load::load(bytes, &variables, hz).map_err(|error| error.at(file))?;
+    let too_large = |fault: fault::Fault| load::refused(format!("it {}", fault.what)).at(file);
     for which in Callback::ALL {
         let Some(entry) = loaded.operations.entry(*which) else {
             continue;
@@ -83,7 +83,7 @@ pub fn make(
                 "what docs/policies/sched_ext-objects.md lists",
                 "settings (rodata=, --set) may keep the scheduler from using it",
             );
-            return Err(about(file, error));
+            return Err(error.at(file));
         }
     }
     let (ncpu, n) = (machine.ncpu(), load.threads.len());
@@ -117,22 +117,4 @@ pub fn make(
         settings,
         outcome,
     })
-}
-
-/// The same error, of this file.
-fn about(file: &str, error: Error) -> Error {
-    match error {
-        Error::Report {
-            kind,
-            found,
-            expected,
-            hint,
-        } => Error::Report {
-            kind,
-            found: text::plain(&format!("{file}: {found}")),
-            expected,
-            hint,
-        },
-        other => other,
-    }
 }

@@ -15,9 +15,8 @@ use super::maps::Maps;
 use super::memory::{Access, CODE, KFUNCS, MAPS, Memory, address};
 use super::operations::Operations;
 use super::settings::set_variable;
-use super::text::plain;
 use super::vm::{CALL, HELPER, Insn, KFUNC, LDDW, LOCAL, POISON};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, plain};
 
 type Elf<'a> = ElfFile64<'a, LittleEndian, &'a [u8]>;
 

@@ -19,9 +19,8 @@ use super::maps::Maps;
 use super::masks;
 use super::operations::{Callback, Operations};
 use super::queues::Insertion;
-use super::text::plain;
 use super::vm::Machine;
-use crate::error::Error;
+use crate::error::{Error, plain};
 
 /// SCX_DSP_MAX_LOOPS
 const ROUNDS: u32 = 32;

@@ -35,7 +35,7 @@ pub struct Queues {
 }
 
 /// How a thread is put into a queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Insertion {
     pub vtime: Option<u64>,
     pub ahead: bool,

@@ -2,19 +2,6 @@
 use super::fault::Fault;
 use super::memory::Memory;
 
-/// Names in an object may be anything: what would move a cursor is shown as its escape.
-pub fn plain(text: &str) -> String {
-    let mut said = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() {
-            said.extend(letter.escape_default());
-        } else {
-            said.push(letter);
-        }
-    }
-    said
-}
-
 /// `data` has a word for each conversion.
 pub fn formatted(m: &Memory, format: u64, data: u64, size: u64) -> Result<String, Fault> {
     let format = m.text(format)?;

@@ -370,71 +370,50 @@ pub fn compare(op: u8, a: u64, b: u64) -> Option<bool> {
     })
 }
 
-pub fn alu64(insn: Insn, a: u64, b: u64) -> Option<u64> {
-    Some(match insn.op >> 4 {
-        0 => a.wrapping_add(b),
-        1 => a.wrapping_sub(b),
-        2 => a.wrapping_mul(b),
-        3 if insn.off == 0 => a.checked_div(b).unwrap_or(0),
-        3 => match b {
-            0 => 0,
-            _ => (a as i64).wrapping_div(b as i64) as u64,
-        },
-        4 => a | b,
-        5 => a & b,
-        6 => a << (b & 63),
-        7 => a >> (b & 63),
-        8 => a.wrapping_neg(),
-        9 if insn.off == 0 => a.checked_rem(b).unwrap_or(a),
-        9 => match b {
-            0 => a,
-            _ => (a as i64).wrapping_rem(b as i64) as u64,
-        },
-        0xa => a ^ b,
-        0xb => match insn.off {
-            0 => b,
-            8 => i64::from(b as i8) as u64,
-            16 => i64::from(b as i16) as u64,
-            32 => i64::from(b as i32) as u64,
-            _ => return None,
-        },
-        0xc => (a as i64 >> (b & 63)) as u64,
-        // bswap: unconditional in this class.
-        0xd => swap(insn.imm, a)?,
-        _ => return None,
-    })
+/// Arithmetic of one width; shifts count modulo that, and division by zero gives 0 or the dividend.
+macro_rules! alu {
+    ($name:ident, $unsigned:ty, $signed:ty) => {
+        pub fn $name(insn: Insn, a: $unsigned, b: $unsigned) -> Option<$unsigned> {
+            let is_signed = insn.off != 0;
+            let bits = b & (<$unsigned>::BITS - 1) as $unsigned;
+            Some(match insn.op >> 4 {
+                0 => a.wrapping_add(b),
+                1 => a.wrapping_sub(b),
+                2 => a.wrapping_mul(b),
+                3 if b == 0 => 0,
+                3 if is_signed => (a as $signed).wrapping_div(b as $signed) as $unsigned,
+                3 => a / b,
+                4 => a | b,
+                5 => a & b,
+                6 => a << bits,
+                7 => a >> bits,
+                8 => a.wrapping_neg(),
+                9 if b == 0 => a,
+                9 if is_signed => (a as $signed).wrapping_rem(b as $signed) as $unsigned,
+                9 => a % b,
+                0xa => a ^ b,
+                0xb => match insn.off {
+                    0 => b,
+                    8 => <$signed>::from(b as i8) as $unsigned,
+                    16 => <$signed>::from(b as i16) as $unsigned,
+                    _ => return None,
+                },
+                0xc => (a as $signed >> bits) as $unsigned,
+                _ => return None,
+            })
+        }
+    };
 }
+alu!(alu32, u32, i32);
+alu!(arithmetic64, u64, i64);
 
-pub fn alu32(insn: Insn, a: u32, b: u32) -> Option<u32> {
-    Some(match insn.op >> 4 {
-        0 => a.wrapping_add(b),
-        1 => a.wrapping_sub(b),
-        2 => a.wrapping_mul(b),
-        3 if insn.off == 0 => a.checked_div(b).unwrap_or(0),
-        3 => match b {
-            0 => 0,
-            _ => (a as i32).wrapping_div(b as i32) as u32,
-        },
-        4 => a | b,
-        5 => a & b,
-        6 => a << (b & 31),
-        7 => a >> (b & 31),
-        8 => a.wrapping_neg(),
-        9 if insn.off == 0 => a.checked_rem(b).unwrap_or(a),
-        9 => match b {
-            0 => a,
-            _ => (a as i32).wrapping_rem(b as i32) as u32,
-        },
-        0xa => a ^ b,
-        0xb => match insn.off {
-            0 => b,
-            8 => i32::from(b as i8) as u32,
-            16 => i32::from(b as i16) as u32,
-            _ => return None,
-        },
-        0xc => (a as i32 >> (b & 31)) as u32,
-        _ => return None,
-    })
+/// With what the wide class alone has: `movsx` of 32 bits, and the unconditional `bswap`.
+pub fn alu64(insn: Insn, a: u64, b: u64) -> Option<u64> {
+    match (insn.op >> 4, insn.off) {
+        (0xb, 32) => Some(i64::from(b as i32) as u64),
+        (0xd, _) => swap(insn.imm, a),
+        _ => arithmetic64(insn, a, b),
+    }
 }
 
 fn swap(bits: i64, a: u64) -> Option<u64> {

@@ -28,23 +28,8 @@ impl Build {
         self.load.inboxes.push(NO_CHANNEL);
         let first = self.load.steps.len() as u32;
         self.load.steps.extend_from_slice(steps);
-        self.load.threads.push(ThreadSpec {
-            name: name.into(),
-            tid: None,
-            pid: None,
-            class: Class::Fair,
-            nice: 0,
-            rt_prio: 0,
-            mask: 0,
-            start: Some(0),
-            asleep: false,
-            cpu: None,
-            group: None,
-            slice: None,
-            reservation: None,
-            first,
-            len: steps.len() as u32,
-        });
+        let thread = ThreadSpec::fair(name, first, steps.len() as u32);
+        self.load.threads.push(thread);
         self.load.threads.last_mut().unwrap()
     }
 

@@ -230,6 +230,29 @@ pub struct ThreadSpec {
     pub len: u32,
 }
 
+impl ThreadSpec {
+    /// A fair thread of nice 0, allowed the CPUs of the first mask, that starts at 0.
+    pub fn fair(name: impl Into<String>, first: u32, len: u32) -> Self {
+        Self {
+            name: name.into(),
+            tid: None,
+            pid: None,
+            class: Class::Fair,
+            nice: 0,
+            rt_prio: 0,
+            mask: 0,
+            start: Some(0),
+            asleep: false,
+            cpu: None,
+            group: None,
+            slice: None,
+            reservation: None,
+            first,
+            len,
+        }
+    }
+}
+
 /// A channel carries signals to one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channel {

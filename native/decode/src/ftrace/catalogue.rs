@@ -73,7 +73,7 @@ impl Builder {
         let plan = if Plan::wants(system, name) {
             let format = EventFormat::parse(text, place)?;
             self.check_type(&format, place)?;
-            Plan::compile(system, &format, &self.release).map_err(|error| at(place, error))?
+            Plan::compile(system, &format, &self.release).map_err(|error| error.at(place))?
         } else {
             Plan::ignore()
         };
@@ -132,24 +132,6 @@ impl Builder {
 
     pub fn finish(self) -> Catalogue {
         self.catalogue
-    }
-}
-
-/// The same error, saying where.
-fn at(place: impl Display, error: Error) -> Error {
-    match error {
-        Error::Report {
-            kind,
-            found,
-            expected,
-            hint,
-        } => Error::Report {
-            kind,
-            found: format!("{place}: {found}"),
-            expected,
-            hint,
-        },
-        error => error,
     }
 }
 

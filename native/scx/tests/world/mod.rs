@@ -36,22 +36,11 @@ impl Build {
         self.load.inboxes.push(to);
         let first = self.load.steps.len() as u32;
         self.load.steps.extend_from_slice(steps);
+        let number = Some(100 + i64::from(to));
         self.load.threads.push(ThreadSpec {
-            name: name.into(),
-            tid: Some(100 + i64::from(to)),
-            pid: Some(100 + i64::from(to)),
-            class: Class::Fair,
-            nice: 0,
-            rt_prio: 0,
-            mask: 0,
-            start: Some(0),
-            asleep: false,
-            cpu: None,
-            group: None,
-            slice: None,
-            reservation: None,
-            first,
-            len: steps.len() as u32,
+            tid: number,
+            pid: number,
+            ..ThreadSpec::fair(name, first, steps.len() as u32)
         });
         self.load.threads.last_mut().unwrap()
     }
