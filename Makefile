@@ -64,7 +64,7 @@ build: $(VENV)/native.stamp
 # Only the engine, without pip. A process that runs keeps its file.
 dev: $(VENV)/python.stamp
 	test -x $(SCHEDSCOPE) || $(MAKE) build
-	PYO3_PYTHON=$$PWD/$(RUN) PYO3_BUILD_EXTENSION_MODULE=1 \
+	CARGO_INCREMENTAL=1 PYO3_PYTHON=$$PWD/$(RUN) PYO3_BUILD_EXTENSION_MODULE=1 \
 	  cargo build --locked --profile quick --manifest-path native/Cargo.toml -p schedscope-python
 	cp native/target/quick/lib_native.so src/schedscope/native.new
 	mv -f src/schedscope/native.new src/schedscope/_native$$($(RUN) -c \
