@@ -1,4 +1,4 @@
-"""Run the chapters and store what they print and draw: `python notebooks/run.py [CHAPTER...]`.
+"""Run the chapters and store what they print and draw.
 
 Stored outputs are small and say nothing about the machine: figures have 64 colours, paths of caches
 and addresses of objects are replaced, warnings and widgets are left out.
@@ -6,11 +6,11 @@ and addresses of objects are replaced, warnings and widgets are left out.
 
 from __future__ import annotations
 
+import argparse
 import base64
 import io
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,11 @@ def _smaller(png: str) -> str:
 
 def main() -> None:
     """Run these chapters, or all, and store them."""
-    named = [Path(name) for name in sys.argv[1:]]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("chapter", nargs="*", type=Path, help="a notebook (default: all)")
+    named = parser.parse_args().chapter
+    if missing := [str(path) for path in named if not path.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
     for path in named or sorted(FOLDER.glob("*.ipynb")):
         nbformat.write(executed(path), path)  # type: ignore[no-untyped-call]
         print(f"{path.name:<40}{path.stat().st_size / 1000:>8.1f} kB")

@@ -135,7 +135,7 @@ def verdict(findings: pl.DataFrame) -> str:
         return f"{first}. {warnings}."
     found = "all checks pass and no gaps were found"
     if named("note"):
-        found = "all checks pass; the small gaps are excluded"
+        found = "all checks pass; sums allow for the small gaps"
     on = findings.filter(pl.col("check") == RESTS_ON)["text"]
     return f"{first}: {found}. It rests on {'; '.join(on)}."
 

@@ -64,6 +64,11 @@ class AnswerFrame(pl.DataFrame):
 
     _source: Source | None = None
 
+    @property
+    def question(self) -> str:
+        """The name of the question that this answers; empty of none."""
+        return self._source.question if self._source else ""
+
     def _repr_html_(self, **options: Any) -> str:
         if self._source is None or not self.columns:
             return super()._repr_html_(**options)
@@ -144,7 +149,7 @@ def shown(frame: pl.DataFrame, source: Source) -> str:
         plain = worded_differences(plain, several=len(others) > 1)
         table = html_table(plain, difference_columns(plain, ["first", *others]))
     else:
-        plain = with_intervals(plain)
+        plain = with_intervals(plain, question=source.question)
         table = html_table(plain, columns(plain, source))
     rest = len(frame) - len(plain)
     notes = []

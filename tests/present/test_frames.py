@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,13 @@ def test_a_comparison_has_each_difference_in_its_own_unit(tmp_path: Path) -> Non
     assert " ms</td>" in text
     assert " %</td>" in text
     assert "data quality" not in text, "there are two traces"
+
+
+def test_bounds_of_shares_and_ratios_are_no_durations(trace: ss.Trace) -> None:
+    text = html(ss.fairness(trace))
+    assert re.search(r">\d+\.\d to \d+\.\d %<", text)
+    assert re.search(r">\d\.\d\d to \d\.\d\d<", text)
+    assert not re.search(r"\.\d+ ns", text)
 
 
 def test_a_long_answer_is_cut_on_the_screen_alone(trace: ss.Trace) -> None:

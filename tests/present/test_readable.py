@@ -86,3 +86,13 @@ def test_sums_prove_what_is_a_time() -> None:
     assert (
         repr(ss.readable(ss.slowdown(trace).select("cpu", "waiting", "slowdown"))).count("ms") == 6
     )
+
+
+def test_bounds_are_one_column_of_intervals_in_the_unit_of_their_kind() -> None:
+    frame = pl.DataFrame(
+        {"wait": [1_000_000, 2_000_000], "wait_high": [1_000_000, None], "x_frac": [0.1, 0.2]}
+    ).with_columns(x_frac_high=pl.Series([0.3, 0.2]))
+    heading, first, second = (line.split("  ") for line in repr(ss.readable(frame)).splitlines())
+    assert [word.strip() for word in heading if word] == ["wait", "x_frac"]
+    assert [word.strip() for word in first if word] == ["1.00 ms", "10.0 to 30.0 %"]
+    assert [word.strip() for word in second if word] == [">= 2.00 ms", "20.0 %"]

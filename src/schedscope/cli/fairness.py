@@ -114,10 +114,7 @@ def run(args: argparse.Namespace) -> Answer:
     names += ["weight", "running", "waiting", "due", "lag", "share_due", "share_received", "ratio"]
     names += ["unknown?"]
     narrow = "threads sharing ratio waiting share_due share_received weight"
-    texts = dict.fromkeys(("share_due", "share_received"), units.percent) | {
-        "ratio": "{:.2f}".format
-    }
-    worded = bounds.with_intervals(frame, texts)
+    worded = bounds.with_intervals(frame, question="fairness")
     return Answer(
         frame,
         choose(worded, names, question="fairness", narrow=narrow),

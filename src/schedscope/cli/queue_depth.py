@@ -19,11 +19,8 @@ from schedscope.present import headline
 from schedscope.present.answer import Answer
 from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
-from schedscope.present.registry import is_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import polars as pl
 
 NAME = "queue-depth"
@@ -112,10 +109,7 @@ def run(args: argparse.Namespace) -> Answer:
     if args.by != "all":
         # In the table "none" says more than "-".
         shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
-    depths = [name for name in shown.columns if name == "max" or is_quantile(name)]
-    texts: dict[str, Callable[[float], str]] = dict.fromkeys(depths, units.count)
-    texts |= {"mean": lambda depth: f"{depth:.4g}", "overload_frac": units.percent}
-    shown = with_intervals(shown, texts)
+    shown = with_intervals(shown, question="queue_depth_summary")
     names = [] if args.by == "all" else ["cpu"]
     names += ["mean", "p*", "max", "ts_max", "overload_frac", "waiting", "waiting_unknown?"]
     names += ["unknown", "n", "n_censored?", "n_excluded?"]

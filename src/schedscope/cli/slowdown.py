@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> Answer:
     trace = _options.open_input(args)
     frame = slowdown(trace, by=by, where=_options.where(args, trace))
     shown = frame.head(args.top) if args.top else frame
-    worded = with_intervals(shown, {"slowdown": lambda value: f"{value:.4g}"})
+    worded = with_intervals(shown, question="slowdown")
     keys = frame.columns[: frame.columns.index("threads")]
     names = [*keys, "threads", "wall", "cpu", "waiting", "preempted", "unknown?", "ratio"]
     narrow = "n_censored unknown threads preempted"

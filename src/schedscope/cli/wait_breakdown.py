@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> Answer:
     least = sorted(seen, key=lambda part: int(frame[part].sum()))[:-1]
     keys = frame.columns[: frame.columns.index("wait")]
     keys = [key for key in keys if not (per_wait and key == "utid")]
-    worded = bounds.with_intervals(shown)
+    worded = bounds.with_intervals(shown, question="wait_breakdown")
     return Answer(
         shown,
         choose(

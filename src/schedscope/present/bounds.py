@@ -45,22 +45,27 @@ def interval(
 
 
 def with_intervals(
-    frame: pl.DataFrame, texts: Mapping[str, Callable[[float], str]] = MappingProxyType({})
+    frame: pl.DataFrame,
+    texts: Mapping[str, Callable[[float], str]] = MappingProxyType({}),
+    *,
+    question: str = "",
 ) -> pl.DataFrame:
-    """The frame with each column of times that has a `NAME_high` beside it as text.
+    """The frame with each column that has a `NAME_high` beside it as text.
 
-    `texts` has the way to write the columns that are not times.
-
-    A column of which all rows are known exactly stays as it is.
+    A column is written as its kind is in tables of this question, or as `texts` has it. One of
+    which all rows are known exactly stays as it is.
     """
     import polars as pl
 
-    for name in frame.columns:
-        high = f"{name}_high"
+    from schedscope.present.columns import conventional
+    from schedscope.present.text_table import way
+
+    for column in conventional(frame, question=question):
+        name, high = column.name, f"{column.name}_high"
         if high not in frame.columns or not frame.schema[name].is_numeric():
             continue
         pairs = frame.select(name, high).rows()
-        text = texts.get(name, units.duration)
+        text = texts.get(name) or way(column.kind)
         written = [interval(low, most, text) for low, most in pairs]
         if written != [interval(low, low, text) for low, _ in pairs]:
             frame = frame.with_columns(pl.Series(name, written, dtype=pl.String))

@@ -30,20 +30,35 @@ class Readable:
         """As the command line prints it."""
         from schedscope.present.text_table import text_table
 
-        return "\n".join(text_table(self.frame, self._columns(), width=None))
+        frame, columns = self._worded()
+        return "\n".join(text_table(frame, columns, width=None))
 
     def _repr_html_(self) -> str:
         from schedscope.present.html_table import html_table
 
-        body = html_table(self.frame, self._columns())
+        body = html_table(*self._worded())
         return f"<div class=schedscope-readable>{_STYLE}{body}</div>"
 
-    def _columns(self) -> list[Column]:
+    def _worded(self) -> tuple[pl.DataFrame, list[Column]]:
+        """The frame with bounds as intervals, and how each column is shown."""
+        from schedscope.present.bounds import with_intervals
         from schedscope.present.columns import conventional
+        from schedscope.present.text_table import way
 
-        return [
+        question = getattr(self.frame, "question", "")  # an answer of ours says it
+        columns = [
             replace(column, kind="time") if column.name in self.times else column
-            for column in conventional(self.frame, origin=self.origin)
+            for column in conventional(self.frame, question=question, origin=self.origin)
+        ]
+        worded = with_intervals(self.frame, {each.name: way(each.kind) for each in columns})
+        return worded, [
+            each
+            if worded.schema[each.name] == self.frame.schema[each.name]
+            else replace(each, kind="right")
+            for each in columns
+            if not (
+                each.name.endswith("_high") and each.name.removesuffix("_high") in worded.columns
+            )
         ]
 
 
@@ -53,7 +68,8 @@ def readable(frame: pl.DataFrame, *, origin: int = 0, times: Collection[str] = (
     Analyses return nanoseconds and fractions, to calculate with. Here `_frac` is in per cent,
     counts have separators, whole numbers are durations with three digits and their unit, and
     instants (`ts`, `ts_...`) are seconds after `origin`: by the conventions of the trace
-    model, from names and types of columns. `times` names columns of fractional numbers that are
+    model, from names and types of columns. Where `NAME_high` stands beside `NAME`, the two are
+    one column of figures and intervals. `times` names columns of fractional numbers that are
     nanoseconds, too.
 
     >>> import polars as pl

@@ -496,7 +496,7 @@ QUESTIONS = {
         cpu     | CPU time  | time   | time on a CPU
         ratio   | wall/CPU  | number | elapsed time over CPU time
     """,
-    "fairness": "ratio | received/due | number | CPU time received over CPU time due",
+    "fairness": "ratio | received/due | fixed | CPU time received over CPU time due",
     "migration_matrix": """
         n        | migrations | count | migrations
         wake     | | count | placed by a wakeup

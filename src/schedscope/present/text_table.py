@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schedscope import units
 from schedscope.present.columns import Column
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from schedscope.present.registry import Kind
 
 
 _SENTENCE = 30
@@ -117,23 +119,25 @@ def _shortened(text: str, space: int) -> str:
 def cells(frame: pl.DataFrame, column: Column) -> list[str]:
     """The texts of one column."""
     values = frame[column.name].to_list()
-    match column.kind:
-        case "time":
-            # The unit in a column of its own width: digits line up.
-            texts = [units.duration(value) for value in values]
-            return [text + " " if text.endswith(" s") else text for text in texts]
-        case "at":
-            return [units.instant(value, column.origin) for value in values]
-        case "count":
-            return [units.count(value) for value in values]
-        case "share":
-            return [units.percent(value) for value in values]
-        case "number":
-            return ["-" if value is None else _number(value) for value in values]
-        case "fixed":
-            return ["-" if value is None else f"{value:,.2f}" for value in values]
-        case _:
-            return ["-" if value is None else _word(value) for value in values]
+    texts = [way(column.kind, column.origin)(value) for value in values]
+    if column.kind == "time":
+        # The unit in a column of its own width: digits line up.
+        return [text + " " if text.endswith(" s") else text for text in texts]
+    return texts
+
+
+def way(kind: Kind, origin: int = 0) -> Callable[[Any], str]:
+    """How a value of this kind is written; null is `-`."""
+    ways: dict[Kind, Callable[[Any], str]] = {
+        "time": units.duration,
+        "at": lambda value: units.instant(value, origin),
+        "count": units.count,
+        "share": units.percent,
+        "number": _number,
+        "fixed": "{:,.2f}".format,
+    }
+    write = ways.get(kind, _word)
+    return lambda value: "-" if value is None else write(value)
 
 
 def _word(value: object) -> str:

@@ -114,11 +114,11 @@ def fair(subject: Subject) -> Section:
         "most",
         "basis",
     ]
-    classes = bounds.with_intervals(classes, {"jain": "{:.3f}".format})
+    classes = bounds.with_intervals(classes, {"jain": "{:.3f}".format}, question="jain_index")
     columns = choose(classes, names, question="jain_index")
     behind = frame.filter(pl.col("due") > 0)
     names = ["comm", "tid", "sharing", "weight", "running", "due", "lag", "ratio"]
-    behind = bounds.with_intervals(behind, {"ratio": "{:.2f}".format})
+    behind = bounds.with_intervals(behind, question="fairness")
     rows = choose(behind, names, question="fairness")
     drawn = plot.fairness(frame, top=12)
     notes = "; ".join(weight_notes(trace))

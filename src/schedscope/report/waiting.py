@@ -134,7 +134,7 @@ def latency_table(
 ) -> str:
     """A table of waits, with both bounds of what is not known exactly."""
     names = [by, "n", "n_censored?", "total", "p50", "p90", "p99", "max", "ts_max"]
-    shown = with_intervals(frame)
+    shown = with_intervals(frame, question="latency")
     columns = choose(shown, names, question="latency", origin=trace.origin)
     return html_table(shown, columns, name, most=most)
 
