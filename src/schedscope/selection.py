@@ -53,12 +53,22 @@ def _window(trace: Trace, since: str | float | None, until: str | float | None) 
     if end <= first or begin >= last:
         span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
         raise UsageError(
-            f"since={since!r}, until={until!r} lies outside the trace",
+            f"{_named(since, until)} lies outside the trace",
             f"part of {span} after its start{_of_day(trace, since, until)}",
         )
     if begin >= end:
-        raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")
+        raise UsageError(f"{_named(since, until)} is empty", "since earlier than until")
     return max(begin, first), min(end, last)
+
+
+def _named(since: str | float | None, until: str | float | None) -> str:
+    """The part that was asked for.
+
+    >>> _named("2.5", None)
+    'since 2.5'
+    """
+    given = {"since": since, "until": until}.items()
+    return " ".join(f"{name} {when}" for name, when in given if when is not None)
 
 
 def _of_day(trace: Trace, *times: str | float | None) -> str:
