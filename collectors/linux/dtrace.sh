@@ -59,6 +59,6 @@ dtrace_words() {
     done
     [ "$dtrace_yields" = 0 ] || set -- "$@" -s "$(dtrace_script yield.d)"
     "$@" -s "$(dtrace_script sched.d)" \
-        "$(uname -r | awk -F '[.-]' '{ print $1 * 10000 + $2 * 100 + $3 }')" "$host_ncpu" \
+        "$(uname -r | awk -F '[.-]' '{ print $1 * 10000 + $2 * 100 + ($3 < 99 ? $3 : 99) }')" "$host_ncpu" \
         "$dtrace_yields"
 }

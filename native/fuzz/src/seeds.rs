@@ -16,6 +16,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// first, as ktrdump prints them; and nanoseconds, as schedgraph.d does.
 const KTRDUMP: &str = include_str!("seeds/ktrdump.txt");
 const SCHEDGRAPH: &str = include_str!("seeds/schedgraph.txt");
+/// The second grammar of DTrace's lines, recorded on Linux; the fixtures have the first.
+const DTRACE: &str = include_str!("seeds/dtrace-2.txt");
 
 /// Schedulers of sched_ext.
 fn objects() -> Result<Vec<Case>> {
@@ -70,6 +72,7 @@ pub fn all(fixtures: &Path, scratch: &Path) -> Result<Vec<Case>> {
         case.options = options;
         cases.push(case);
     }
+    cases.push(lone("DTrace lines", "input.txt", Kind::Text, DTRACE.into()));
     // The order of a folder's files is the file system's: a seed must mean the same everywhere.
     cases.sort_by_cached_key(|case| (case.format, case.size(), case.parts[0].data.clone()));
     Ok(cases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ def with_intervals(
 
     for column in conventional(frame, question=question):
         name, high = column.name, f"{column.name}_high"
-        if high not in frame.columns or not frame.schema[name].is_numeric():
+        if not bounded(name, frame.columns) or not frame.schema[name].is_numeric():
             continue
         pairs = frame.select(name, high).rows()
         text = texts.get(name) or way(column.kind)
@@ -70,6 +70,15 @@ def with_intervals(
         if written != [interval(low, low, text) for low, _ in pairs]:
             frame = frame.with_columns(pl.Series(name, written, dtype=pl.String))
     return frame
+
+
+def bounded(name: str, names: Collection[str]) -> bool:
+    """Whether `NAME_high` is the upper bound of this column, and not the end of a range around it.
+
+    >>> bounded("max", ["max", "max_high"]), bounded("max", ["max", "max_low", "max_high"])
+    (True, False)
+    """
+    return f"{name}_high" in names and f"{name}_low" not in names
 
 
 def coverage_line(coverage: float | None, of: str = "this selection") -> str:

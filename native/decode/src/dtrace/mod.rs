@@ -115,13 +115,25 @@ fn need_header(scan: &Scan, input: &Input) -> Result<Header> {
 fn about(header: &Header, scan: &Scan) -> Value {
     let mut pairs = vec![json!([header.ts, header.wall])];
     pairs.extend(scan.end.map(|(ts, wall)| json!([ts, wall])));
-    let release = (header.release != 0).then(|| header.release.to_string());
+    let release = (header.release != 0).then(|| match header.os {
+        Os::FreeBsd => header.release.to_string(),
+        Os::Linux => linux_release(header.release),
+    });
     json!({
         "os": match header.os { Os::FreeBsd => "FreeBSD", Os::Linux => "Linux" },
         "release": release,
         "recorder": {"name": "dtrace"},
         "clock": {"pairs": pairs},
     })
+}
+
+/// `6.18.44` of 61844. The recorder writes 99 for any patch level from there on.
+fn linux_release(number: u32) -> String {
+    let (major, minor, patch) = (number / 10_000, number / 100 % 100, number % 100);
+    match patch {
+        99 => format!("{major}.{minor}"),
+        _ => format!("{major}.{minor}.{patch}"),
+    }
 }
 
 /// On FreeBSD no thread has its process's number, and the collector knows
