@@ -1,8 +1,8 @@
-"""How the threads that are left out of a replay take their CPU time, if nobody says."""
+"""What the threads that nobody asked about do in a replay, if nobody says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
@@ -12,31 +12,45 @@ from schedscope.simulator.replay import LONGER, Replay, replay
 from schedscope.simulator.services import NOTHING, figures, replayed_services
 from schedscope.trace import Trace
 
+APART = ("occupy", "compete")
+"""How other threads take the CPU time that they took without being replayed themselves."""
+
+WAYS = ("replay", *APART)
+
 
 def nearest(
     run: Callable[..., Trace],
-    trace: Trace,
-    where: pl.Expr | None,
-    others: str | None = None,
+    traces: Sequence[Trace],
+    wheres: Sequence[pl.Expr | None],
+    others: str | Sequence[str] | None = None,
     **options: Any,
-) -> Replay:
-    """How `trace` is replayed, with the threads that are left out as `others` says.
+) -> list[Replay]:
+    """How captures of one workload are replayed, with the threads that `wheres` leave out as
+    `others` says.
 
-    With None it is the way whose replay of the recorded configuration is closer to the recording,
-    by the sum over services of the differences in waiting and in CPU time. `options` are those of
-    `replay`, and `run` is `simulate`, which itself asks this of a trace.
+    With several ways, or None for all that take CPU time, it is the way whose replays of the
+    recorded configuration are closest to the recordings, by the sum over captures and services of
+    the differences in waiting and in CPU time. `options` are those of `replay`, and `run` is
+    `simulate`, which itself asks this of a trace.
     """
-    if where is None:
+    if all(where is None for where in wheres):
         if others is not None:
             raise UsageError(
                 f"others={others!r}", "some threads left out", "select some with where"
             )
-        return replay(trace, **options)
-    if others is not None:
-        return replay(trace, where=where, others=others, **options)
-    ways = [replay(trace, where=where, others=name, **options) for name in ("occupy", "compete")]
+        return [replay(trace, **options) for trace in traces]
+    names = [others] if isinstance(others, str) else others or WAYS
+    ways = [
+        [
+            replay(trace, where=where, others=name, **options)
+            for trace, where in zip(traces, wheres, strict=True)
+        ]
+        for name in names
+    ]
+    if len(ways) == 1:
+        return ways[0]
     try:
-        return min(ways, key=lambda way: _distance(way, run))
+        return min(ways, key=lambda each: sum(_distance(way, run) for way in each))
     except UsageError as error:
         raise UsageError(
             error.found, error.expected, "with threads selected, say what the others do: --others"

@@ -314,9 +314,9 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
     own = workload.steps.drop_nulls("cpus").select("program", "cpus").unique()
     refused = own.filter(pl.col("cpus").is_in([mask for mask, left in asked.items() if not left]))
     by_itself = set(refused.iter_rows())
-    added = workload.threads.height - len(way.utids)
+    added = workload.threads.height - len(way.origins)
     for utid, name, mask, program in zip(
-        [*way.utids, *[None] * added],
+        [*way.origins, *[None] * added],
         workload.threads["name"],
         workload.threads["cpus"],
         workload.threads["program"],

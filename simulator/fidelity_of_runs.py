@@ -23,7 +23,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.fidelity import Policies, asked_policies
 from schedscope.simulator.fidelity_figures import Figures, time_error, wasserstein
 from schedscope.simulator.machine import Costs
-from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.nearest_way import nearest_ways
 from schedscope.simulator.policy import Policy, called
 from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
 from schedscope.simulator.replay import Replay
@@ -110,7 +110,7 @@ def fidelity_of_runs(
     check_traces(traces, "fidelity")
     _check_number(len(traces))
     rest: dict[str, Any] = {"external": external, "costs": costs}
-    ways = [nearest_way(one, where_in(one, where), others, **rest) for one in traces]
+    ways = nearest_ways(traces, [where_in(one, where) for one in traces], others, **rest)
     return of_ways(
         ways,
         policies=policies,

@@ -43,11 +43,13 @@ ENOUGH = 10
 class Replay:
     """What a replay of `trace` runs, and how.
 
-    `utids`: which thread of `trace` each thread of `workload` is; null for background load.
+    `origins`: which thread of `trace` each thread of `workload` is, its utid; null for background
+    load. `utids`: the same of those that the answer is about, null for all others.
     """
 
     trace: Trace
     workload: Workload
+    origins: pl.Series
     utids: pl.Series
     costs: Costs
     until: str
@@ -80,14 +82,28 @@ def replay(
 ) -> Replay:
     """How `trace` is replayed; the options are those of `extract`.
 
-    `costs` of None are those measured in the trace.
+    `costs` of None are those measured in the trace. With `others` of "replay" all threads are, and
+    `utids` tells those of `where`.
     """
-    workload, utids = extract_with_utids(
-        trace, external=external, cut=cut, where=where, others=others
+    everyone = others == "replay"
+    workload, origins = extract_with_utids(
+        trace,
+        external=external,
+        cut=cut,
+        where=None if everyone else where,
+        others="drop" if everyone else others,
     )
+    utids = origins
+    if everyone and where is not None:
+        mine = trace.threads.filter(where).select("utid").collect()["utid"]
+        asked = origins.is_in(mine.implode())
+        info = {"threads_left_out": int((~asked).sum()), "others": others}
+        workload = replace(workload, info={**workload.info, **info})
+        utids = origins.to_frame("utid").select(pl.when(asked).then("utid"))["utid"]
     return Replay(
         trace,
         workload,
+        origins,
         utids,
         charged(measured_costs(trace) if costs is None else Costs.of(costs), workload),
         # The last rows of a trace stand at its very end, which a limit excludes.

@@ -116,7 +116,7 @@ def simulate(
         workload = source
         policy = policy_asked(None, policy or DEFAULT_POLICY)
     else:
-        way = nearest(simulate, source, where_in(source, where), others)
+        (way,) = nearest(simulate, [source], [where_in(source, where)], others)
         workload = way.workload
         policy = policy_asked(source, policy) if policy else way.policy
         set = way.settings(policy, set)

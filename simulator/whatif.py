@@ -19,7 +19,7 @@ from schedscope.analysis._base.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.alternatives import Alternative, alternatives
 from schedscope.simulator.change import Changed, change
-from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.nearest_way import nearest_ways
 from schedscope.simulator.policy import Policy
 from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
 from schedscope.simulator.replay import LONGER, Replay
@@ -146,11 +146,11 @@ def whatif(
       in one of their own, `/load`, of the usual weight.
 
     With `where`, an expression over columns of `threads` or a function of a trace that makes one,
-    only these threads are replayed, and the others take the CPU time that they took. `others` says
-    how: "occupy" before all fair threads, "compete" as one of them, None as whichever comes closer
-    to the recording when the recorded configuration is replayed. `by` says what a service is: one
-    of comm, name (worker-12 is worker-*), process_name, cgroup and service (the unit or container
-    that the control group names).
+    the answer is about these threads. `others` says what the others do: "replay" as they did, or
+    take the CPU time that they took, "occupy" before all fair threads or "compete" as one of them;
+    None is whichever comes closest to the recording when the recorded configuration is replayed.
+    `by` says what a service is: one of comm, name (worker-12 is worker-*), process_name, cgroup and
+    service (the unit or container that the control group names).
 
     Each configuration is replayed `replays` times, with the seeds from `seed` on and with clock
     ticks at evenly spaced instants of their period, the first as in the recording.
@@ -214,7 +214,7 @@ def whatif(
     """
     check_traces(trace, "whatif")
     traces = [trace] if isinstance(trace, Trace) else list(trace)
-    ways = [nearest_way(one, where_in(one, where), others) for one in traces]
+    ways = nearest_ways(traces, [where_in(one, where) for one in traces], others)
     asked: dict[str, Any] = {
         "policy": policy,
         "cpus": cpus,

@@ -45,7 +45,7 @@ from research.lab import closeness
 from schedscope.errors import SchedscopeError
 from schedscope.simulator.alternatives import alternatives
 from schedscope.simulator.change import change
-from schedscope.simulator.nearest_way import nearest_way
+from schedscope.simulator.nearest_way import nearest_ways
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.services import figures, services
 from schedscope.simulator.whatif import AsItWas, answers, as_it_was
@@ -114,7 +114,7 @@ def before(workload: Workload, paths: Iterable[Path]) -> Before:
     """What the recordings of a workload say."""
     traces = [ss.open(path) for path in paths]
     where = pl.col("comm").is_in(names_in(traces, workload.services))
-    ways = [nearest_way(trace, where) for trace in traces]
+    ways = nearest_ways(traces, [where] * len(traces))
     were = [as_it_was(way, workload.by) for way in ways]
     return Before(traces, ways, were, [measured(trace, workload) for trace in traces])
 
@@ -247,7 +247,7 @@ def replay_all(folder: Path, asked: list[Cell], runs: int) -> None:
         begun = time.monotonic()
         traces = [ss.open(path) for path in paths]
         where = pl.col("comm").is_in(names_in(traces, WORKLOADS[name].services))
-        ways = [nearest_way(trace, where) for trace in traces]
+        ways = nearest_ways(traces, [where] * len(traces))
         mine = [way.utids.drop_nulls() for way in ways]
         rows = pl.concat([rows, closeness.compared(name, changed, ways, mine)])
         closeness.write(table, rows)

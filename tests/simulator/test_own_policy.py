@@ -201,11 +201,11 @@ def test_a_file_that_holds_no_such_policy_is_one_sentence(
 def test_three_questions_replay_selected_threads_the_same_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this recording what others took is closer to it if they compete."""
+    """This recording is closest if the others are replayed, too."""
     path = FIXTURES / "linux-slice-default-1.capture"
     real, where = ss.open(path), pl.col("comm") == "beat"
     run = simulate(real, where=where)
-    assert run.info["workload"]["others"] == "compete"
+    assert run.info["workload"]["others"] == "replay"
     waits = ss.latency(run, where=where)["n"].item()
     assert fidelity(real, policies=["eevdf"], where=where)["n_waits"][1] == waits
     frame = ss.whatif(real, set_nice={"beat": 0}, where=where, replays=1)
@@ -219,7 +219,7 @@ def test_three_questions_replay_selected_threads_the_same_way(
         found.append(json.loads(capsys.readouterr().out))
     assert len(said) == 3
     assert len(set(said)) == 1
-    assert "--others compete, closer to the recording" in said[0]
+    assert "--others replay, closest to the recording" in said[0]
     assert found[0]["rows"][1]["n_waits"] == found[1]["rows"][1]["n_waits"] == waits
     recorded = ss.latency(real, where=where)["n"].item()
     assert found[0]["rows"][0]["n_waits"] == found[1]["rows"][0]["n_waits"] == recorded

@@ -436,14 +436,16 @@ def add_others(parser: argparse.ArgumentParser) -> None:
     """`--others`: how the threads that a replay leaves out take their CPU time."""
     parser.add_argument(
         "--others",
-        choices=("occupy", "compete", "drop"),
-        help="with threads selected: the other threads take the CPU time that they took, before all"
-        " fair threads (occupy) or as one of them (compete), or take none (drop); default: occupy"
-        " or compete, whichever replays the recorded configuration more closely",
+        choices=("replay", "occupy", "compete", "drop"),
+        help="with threads selected: the other threads are replayed, too (replay), or take the CPU"
+        " time that they took, before all fair threads (occupy) or as one of them (compete), or"
+        " take none (drop); default: whichever of the first three replays the recorded"
+        " configuration most closely",
     )
 
 
 _OTHERS = {
+    "replay": "are replayed, too",
     "occupy": "take the CPU time that they took, before all fair threads",
     "compete": "take the CPU time that they took, as fair threads do",
     "drop": "take no CPU time",
@@ -454,7 +456,7 @@ def others_taken(args: argparse.Namespace, taken: str) -> list[str]:
     """A line on what a replay makes of the threads that were not selected."""
     if not selects_threads(args):
         return []
-    why = "as asked" if args.others else "closer to the recording"
+    why = "as asked" if args.others else "closest to the recording"
     return [f"other threads: {_OTHERS[taken]} (--others {taken}, {why})"]
 
 

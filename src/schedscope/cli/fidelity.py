@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.simulator.fidelity import fidelity
     from schedscope.simulator.fidelity_of_runs import of_ways
     from schedscope.simulator.machine import Costs
-    from schedscope.simulator.nearest_way import nearest_way
+    from schedscope.simulator.nearest_way import nearest_way, nearest_ways
     from schedscope.simulator.repeated import REPLAYS
     from schedscope.simulator.replay import measured_costs
 
@@ -121,16 +121,14 @@ def run(args: argparse.Namespace) -> Answer:
         )
         if several:
             replays = REPLAYS if args.replays is None else args.replays
-            ways = [
-                nearest_way(
-                    one,
-                    _options.where_threads(args, one),
-                    args.others,
-                    external=args.external,
-                    costs=costs,
-                )
-                for one in (trace, *again)
-            ]
+            traces = [trace, *again]
+            ways = nearest_ways(
+                traces,
+                [_options.where_threads(args, one) for one in traces],
+                args.others,
+                external=args.external,
+                costs=costs,
+            )
             frame = of_ways(ways, replays=replays, **asked)
             return _of_runs(args, frame, ways)
         charged = measured_costs(trace) if costs is None else costs

@@ -109,9 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-rtapp", metavar="FILE", help="write the workload as rt-app JSON")
     parser.add_argument("--policies", action="store_true", help="list the policies and tunables")
     parser.add_argument("--generators", action="store_true", help="list the synthetic workloads")
-    _options.add_selection(
-        parser, what="these threads replayed: the others take the CPU time that they took"
-    )
+    _options.add_selection(parser, what="of these threads only (--others: what the others do)")
     _options.add_others(parser)
     _options.add_window(parser)
     _options.add_cache(parser)
@@ -148,6 +146,7 @@ def run(args: argparse.Namespace) -> Answer | Facts | int:
 
 def load(args: argparse.Namespace) -> Workload | Replay:
     """The workload that INPUT names; of a trace, how it is replayed."""
+    from schedscope.simulator.background_choice import APART
     from schedscope.simulator.generators import GENERATORS, generate
     from schedscope.simulator.nearest_way import nearest_way
     from schedscope.simulator.rtapp import from_rtapp
@@ -170,7 +169,10 @@ def load(args: argparse.Namespace) -> Workload | Replay:
     whole = args.to_end or args.save_workload or args.save_rtapp
     cut = "park" if whole else "extend"
     where = _options.where_threads(args, trace)
-    return nearest_way(trace, where, args.others, external=args.external, cut=cut)
+    others = args.others
+    if where is not None and others is None and (args.save_workload or args.save_rtapp):
+        others = APART  # what is kept has only the threads that were asked for
+    return nearest_way(trace, where, others, external=args.external, cut=cut)
 
 
 def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:

@@ -62,9 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="comm",
         help="what counts as a service; numbers in a name become * (default: comm)",
     )
-    _options.add_selection(
-        parser, what="these threads replayed: the others take the CPU time that they took"
-    )
+    _options.add_selection(parser, what="of these threads only (--others: what the others do)")
     _options.add_others(parser)
     parser.add_argument(
         "--replays",
@@ -85,7 +83,7 @@ def run(args: argparse.Namespace) -> Answer:
     from schedscope.present.whatif_table import whatif_table
     from schedscope.simulator.alternatives import alternatives
     from schedscope.simulator.change import change
-    from schedscope.simulator.nearest_way import nearest_way
+    from schedscope.simulator.nearest_way import nearest_ways
     from schedscope.simulator.policy import called
     from schedscope.simulator.whatif import answers
     from schedscope.simulator.whatif_notes import whatif_notes
@@ -96,7 +94,7 @@ def run(args: argparse.Namespace) -> Answer:
     first = _options.open_input(args)
     traces = [first, *(_options.open_path(args, path) for path in args.again)]
     by = "process_name" if args.by == "process" else args.by
-    ways = [nearest_way(one, _options.where_threads(args, one), args.others) for one in traces]
+    ways = nearest_ways(traces, [_options.where_threads(args, one) for one in traces], args.others)
     wanted = [change(way, **change_to) for way in ways]
     other = [alternatives(way, change_to, args.others) for way in ways]
     with Progress("replaying") as progress:
