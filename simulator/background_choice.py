@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,11 @@ APART = ("occupy", "compete")
 
 WAYS = ("replay", *APART)
 
+JUDGED = ("waiting", "cpu_time")
+
+LITTLE = 0.001
+"""CPU time, or waiting, of this share of the machine's time is as good as none."""
+
 
 def nearest(
     run: Callable[..., Trace],
@@ -29,8 +35,8 @@ def nearest(
     `others` says.
 
     With several ways, or None for all that take CPU time, it is the way whose replays of the
-    recorded configuration are closest to the recordings, by the sum over captures and services of
-    the differences in waiting and in CPU time. `options` are those of `replay`, and `run` is
+    recorded configuration are closest to the recordings, by the mean factor between the waiting,
+    and the CPU time, of each service. `options` are those of `replay`, and `run` is
     `simulate`, which itself asks this of a trace.
     """
     if all(where is None for where in wheres):
@@ -70,8 +76,8 @@ def _distance(way: Replay, run: Callable[..., Trace]) -> float:
     rows = named.select(utid=(pl.col("row") + ran.ncpu).cast(pl.UInt32), service="service")
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
     replayed = figures(ran, rows, whole, way.trace.duration)
-    apart = 0.0
+    apart, least = 0.0, LITTLE * way.trace.duration * way.trace.ncpu
     for name, own in recorded.items():
         then = replayed.get(name, NOTHING)
-        apart += sum(abs(own[key] - then[key]) for key in ("waiting", "cpu_time"))
+        apart += sum(abs(math.log((then[key] + least) / (own[key] + least))) for key in JUDGED)
     return apart
