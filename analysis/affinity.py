@@ -1,4 +1,10 @@
-"""Did threads keep to their CPUs, and to those that they are allowed?"""
+"""Where did threads run, were they allowed there, and did they return to the same CPU?
+
+"effective CPUs" is the exponential of the entropy of a group's running time over the
+CPUs: 1 if all of it was on one CPU, k if it was spread evenly over k CPUs. "same CPU
+share" is the share of runs on the CPU on which the thread had run before. --isolated
+shows which threads ran on CPUs that were meant to be isolated.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -23,6 +30,19 @@ from schedscope.analysis.residency import (
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
+
+
+COMMAND = Command(
+    heading="where did threads run?",
+    help="where threads ran, were allowed to run, and returned",
+    example="""\
+  schedscope affinity web.capture --by tid,comm --top 20
+  schedscope affinity web.capture --residency cpu --comm nginx
+  schedscope affinity web.capture --returns
+  schedscope affinity web.capture --isolated 2-3
+""",
+    page="docs/definitions/affinity.md",
+)
 
 
 @needs("switches")

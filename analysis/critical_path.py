@@ -1,4 +1,10 @@
-"""What was a thread's time up to an instant spent on, back through the threads that woke it?"""
+"""What was a thread's time up to an instant spent on, back through the threads that woke it?
+
+The path is followed backwards from the end. While the thread ran or waited for a CPU,
+that is the path; where another thread woke it, the path continues with that thread.
+The steps add up to the time from --since to --until exactly. Without these, the path
+covers the whole recording, up to the thread's last instant.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
@@ -28,6 +35,18 @@ ENDED = pl.Enum(
     ["woke", "slept", "preempted", "yielded", "ran", "moved", "enqueued", "woken", "end", "unknown"]
 )
 """What ended a step; see `critical_path`."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="the chain of work and waits that led to an instant",
+    example="""\
+  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s
+  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s --by thread
+  schedscope critical-path web.capture --worst 1 --service nginx.service
+""",
+    page="docs/definitions/critical-path.md",
+)
 
 
 @needs("switches", "wakeups")

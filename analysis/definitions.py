@@ -1,9 +1,10 @@
-"""What would other tools call the scheduling latency of this trace?
+"""The latency figures that other tools would report for the same trace.
 
-Each of them measures something a little different from the same events. Here
-their rules run over our tables, so that two tools' figures can be compared and
-the difference explained. Where the rules come from is in docs/definitions.md; the
-native engine has them, event by event (`native/sweep/src/peer_rules`).
+perf, bcc's and bpftrace's runqlat, LISA, Perfetto, lttng-analyses and schedscore start
+and stop their clocks at different events. This command applies the rule of each to the
+same events, and says what that rule excludes, so that figures from different tools can be
+compared. `schedscope latency --definition NAME` shows the waits by any of these rules, by
+thread, process or CPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
 from schedscope.errors import MissingEventsError, UsageError
@@ -120,6 +122,19 @@ def as_defined(trace: Trace, name: str) -> Trace:
     tables = {table: getattr(trace, table) for table in TABLES if table != "waits"}
     tables["waits"] = _ledger(trace, _facts(trace), name)
     return TraceClass.from_tables(tables, {**trace.info, "definition": name})
+
+
+COMMAND = Command(
+    heading="compare",
+    help="latency as perf, runqlat, LISA, Perfetto define it",
+    example="""\
+  schedscope definitions web.capture
+  schedscope definitions perf.data --process nginx --format csv
+""",
+    page="docs/definitions.md",
+    selects="waits of these threads, or for this CPU",
+    columns="definition n mean p50 p99 max total",
+)
 
 
 @needs("switches")

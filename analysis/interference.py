@@ -1,4 +1,9 @@
-"""Who ran on the CPU that a thread waited for?"""
+"""Who ran on the CPU that a thread waited for?
+
+A victim's waiting is divided by what the CPU of its queue did at every instant:
+which threads ran, when it idled, and what the trace does not show. The times
+add up to the wait exactly. A table shows the threads that waited longest.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import polars as pl
 from schedscope.analysis._base.accounting import inside_window
 from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy
 from schedscope.analysis._base.of_threads import threads_with
@@ -28,6 +34,18 @@ MOST_ROWS = 2_000_000
 """Of an answer about all threads' parts in all threads' waits; see `interference`."""
 
 _CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="who ran while a thread waited for a CPU",
+    example="""\
+  schedscope interference web.capture --comm nginx
+  schedscope interference web.capture --comm 'worker*' --together --by comm
+  schedscope interference web.capture --tid 4711 --since 2s --until 2.5s --format csv
+""",
+    page="docs/definitions/interference.md",
+)
 
 
 @needs("switches", "wakeups")

@@ -1,4 +1,12 @@
-"""Which parts of a trace stand out from the rest of it?"""
+"""Which parts of a trace stand out: where to look first in a long one?
+
+The trace is cut into parts of equal length. Each is compared with all others: its waits,
+queues, busy CPUs, context switches, threads blocked, quotas and interrupts. A part stands
+out if one of these lies more than three interquartile ranges beyond the nearer quartile
+of all parts. Each row ends with the options that select that part in any other command.
+With a selection all of this is about the selected threads: when was this service slower
+than usual?
+"""
 
 from __future__ import annotations
 
@@ -10,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.group_counts import GroupCounts
 from schedscope.analysis._base.native_tables import coded
 from schedscope.analysis._base.needs import needs
@@ -96,6 +105,26 @@ SCHEMA = {
     },
     "unknown": pl.Int64,
 }
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="where to look first: parts of a trace that stand out",
+    example="""\
+  schedscope outliers night.capture
+  schedscope outliers night.capture --every 1m
+  schedscope outliers night.capture --service nginx.service
+  schedscope findings night.capture --since 5040 --until 5100
+""",
+    page="docs/definitions/outliers.md",
+    top="the N parts that stand out most",
+    top_default=10,
+    selects="what these threads did and waited for",
+    no_cpu="a part is not about a single CPU",
+    columns="ts dur deviation story select",
+    narrow="dur deviation select",
+    rest=("more part", ""),
+)
 
 
 @needs("switches")

@@ -1,4 +1,9 @@
-"""Whose time was lost to preemption, and to whom?"""
+"""Whose time was lost to preemption, and to whom?
+
+A thread that is made to leave its CPU loses the time until it runs again. There is one
+line per pair of scheduling classes: the class that lost the time, and the class of the
+thread that came onto the CPU.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import polars as pl
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import check_where
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
@@ -17,6 +23,20 @@ from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="time lost to preemption, by scheduling class",
+    example="""\
+  schedscope preemption-loss web.capture
+  schedscope preemption-loss web.capture --comm nginx --format json
+""",
+    page="docs/definitions/efficiency.md",
+    top="the first N rows",
+    columns="sched_class by_class n lost lost_frac max n_censored? n_ambiguous? n_excluded?",
+    narrow="n_censored",
+)
 
 
 @needs("switches")

@@ -1,4 +1,11 @@
-"""How many threads wanted each CPU, and for how long?"""
+"""How many threads wanted each CPU, weighted by time?
+
+The depth of a CPU's queue counts the threads that are runnable there and the one that
+runs. All statistics are over the time in which the trace shows what the CPU did; p99 is
+the depth that is not exceeded for 99 % of that time. Overload is the time in which more
+than one thread wanted the CPU. Where the kernel reported its own queue lengths, the
+agreement is printed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,7 @@ import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import check
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import occupancy
 from schedscope.analysis._base.offline import online_cpus
@@ -29,6 +37,19 @@ MOST_ROWS = 10_000_000
 
 MOST_INTERVALS = 30_000_000
 """From which `queue_depth` makes steps: some 900 MB."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="how many threads wanted each CPU, over time",
+    example="""\
+  schedscope queue-depth web.capture
+  schedscope queue-depth web.capture --by all --waiting-only
+  schedscope queue-depth web.capture --comm nginx --waiting-only
+  schedscope queue-depth web.capture --cpu 3 --steps --format csv
+""",
+    page="docs/definitions/queue-depth.md",
+)
 
 
 @needs("switches", "competitors")

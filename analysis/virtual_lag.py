@@ -1,4 +1,11 @@
-"""How far behind or ahead would EEVDF or CFS consider each thread?"""
+"""How far behind or ahead would EEVDF or CFS see each thread?
+
+The recorded runs, waits and sleeps of each thread, under whatever scheduler they were
+recorded, are used to compute the virtual times of EEVDF or CFS. From these follows each
+thread's lag: the CPU time due to it minus the time received. A thread that existed when
+the recording started is followed from an empty history; the column `settled` shows from
+when that no longer matters.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.levels import BASIS, Levels
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_states
@@ -24,6 +32,18 @@ TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 
 # Not of the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="how far behind each thread is by the rules of EEVDF or CFS",
+    example="""\
+  schedscope virtual-lag web.capture --comm 'nginx*'
+  schedscope virtual-lag web.capture --model cfs --sort picks
+  schedscope virtual-lag web.capture --tid 712 --series --format csv
+""",
+    page="docs/definitions/virtual-lag.md",
+)
 
 
 @needs("switches", "competitors")

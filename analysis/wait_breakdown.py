@@ -1,4 +1,10 @@
-"""What did waits consist of?"""
+"""What did waits for a CPU consist of?
+
+The time that threads waited is divided by what the CPU on whose queue they were did
+meanwhile: it ran threads of better, equal or worse priority, handled interrupts, could
+not run the thread because its group's CPU quota was used up, or idled. The parts add up
+to the wait exactly. `--by wait` shows the longest waits one by one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
 from schedscope.analysis._base.by import By, check_where, keys_of
+from schedscope.analysis._base.command import THREAD_GROUPS, Command
 from schedscope.analysis._base.levels import Levels
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -26,6 +33,28 @@ PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")
 """The parts of a wait; they sum up to it."""
 _EVERY = 2**31
 """More waits than a trace has."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="what the waits for a CPU consisted of",
+    example="""\
+  schedscope wait-breakdown web.capture --by comm
+  schedscope wait-breakdown web.capture --cgroup '/system.slice/web*' --by cgroup
+  schedscope wait-breakdown web.capture --by wait --top 20 --comm nginx
+""",
+    page="docs/definitions/wait-breakdown.md",
+    by=("thread", "process", "all", "wait", *THREAD_GROUPS),
+    by_default="thread",
+    each="wait",
+    top="the N rows that waited longest",
+    top_default=20,
+    columns="*by wait behind_better behind_same behind_worse interrupted throttled cpu_idle"
+    " unknown",
+    narrow="utid pid n cpu",
+    rest=("more row", " that waited less"),
+    nothing="no waits for this selection",
+)
 
 
 @needs("switches")

@@ -1,4 +1,8 @@
-"""Who woke whom, and how long did the woken threads then wait for a CPU?"""
+"""Who woke whom, how often, and how long did the woken threads then wait for a CPU?
+
+Counts the wakeups and forks that started a wait. Wakeups from interrupt context
+are shown as such, with the name of the handler where interrupts were recorded.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import polars as pl
 
 from schedscope.analysis._base.batches import in_batches
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.command import THREAD_ROWS, Command
 from schedscope.analysis._base.group_sums import Times, sums_by_code
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.of_threads import threads_with
@@ -26,6 +31,27 @@ KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])
 """What woke; see `wakers`."""
 
 QUANTILES = (0.5, 0.99)
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="who woke whom, and the wait that followed",
+    example="""\
+  schedscope wakers web.capture --top 10
+  schedscope wakers web.capture --by thread --comm nginx
+""",
+    page="docs/definitions/wakers.md",
+    by=THREAD_ROWS,
+    by_default="comm",
+    by_help="wakers and woken by thread, name, process, control group or service (default: comm)",
+    top="the first N rows",
+    top_default=20,
+    selects="wakeups of these threads",
+    columns="waker woken n mean p50 p99 max total n_new? n_censored? n_excluded?",
+    narrow="n_censored n_excluded n_new total p50 p99",
+    rest=("rarer pair", ""),
+    nothing="no wakeups for this selection",
+)
 
 
 @needs("switches", "wakeups")

@@ -1,4 +1,11 @@
-"""How long was a CPU idle while a thread that may use it waited for another one?"""
+"""How long was a CPU idle while a thread that may use it waited for another one?
+
+At any instant, idle CPUs could run some of the threads that wait for other CPUs. The time
+in which they did not is avoidable idle time. A CPU that is idle with a thread on its own
+queue is about to run it: that is dispatch delay, not avoidable idle time. Threads that
+may use only one CPU could not have run elsewhere; they are counted separately. --episodes
+lists when it happened: which CPUs were idle, which thread waited where, and why.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,7 @@ import polars as pl
 from schedscope.analysis._base.allowed_cpus import Masks, masks
 from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.occupancy import coded_waits, occupancy, reading_once
@@ -28,6 +36,18 @@ LEAST = "1ms"
 """Of the episodes that are listed unless others are asked for: how long at least."""
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="idle CPU time while threads waited elsewhere",
+    example="""\
+  schedscope work-conservation web.capture
+  schedscope work-conservation web.capture --by comm --top 10
+  schedscope work-conservation web.capture --episodes --longer-than 500us --comm nginx
+""",
+    page="docs/definitions/work-conservation.md",
+)
 
 
 @needs("switches", "wakeups")

@@ -1,4 +1,12 @@
-"""Which threads moved to another CPU, how far, why, and did it help?"""
+"""Which threads moved to another CPU, how far, why, and did it help?
+
+A migration is a run on another CPU than the thread's last one. It is counted where the
+thread runs: a thread that is moved twice before it runs counts as one migration. The
+cause says what chose the CPU: the wakeup, a balancing decision while the thread was
+runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
+migrations after which the thread still waited on the new CPU's queue for longer than
+--waited.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ import polars as pl
 
 from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.folded import folded
 from schedscope.analysis._base.memo import once
 from schedscope.analysis._base.needs import needs
@@ -51,6 +60,19 @@ _ROWS: dict[str, Any] = {
     "queued": pl.Int64,
     "waited": pl.Boolean,
 }
+
+
+COMMAND = Command(
+    heading="where did threads run?",
+    help="which threads moved to another CPU, how far, and why",
+    example="""\
+  schedscope migrations web.capture --by tid,comm --top 20
+  schedscope migrations web.capture --by cause,distance
+  schedscope migrations web.capture --every 100ms --by cause --format csv
+  schedscope migrations web.capture --ping-pong 5ms
+""",
+    page="docs/definitions/migrations.md",
+)
 
 
 @needs("switches")

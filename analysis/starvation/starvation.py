@@ -1,4 +1,12 @@
-"""Which threads were kept from a CPU for too long, and by whom?"""
+"""Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
+
+An episode of starvation is a single wait over a threshold, or a window in which a thread
+received less than was due to it by weight (--lag). The threshold is a time, or a multiple
+of the wait that a fair scheduler would impose (--share). Each episode has a sentence and
+a row in the table. The time in which others had the CPU, the time in which it was idle
+and the time in which the trace does not show what happened add up to the wait, to the
+nanosecond.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +22,7 @@ import polars as pl
 from schedscope.analysis._base.allowed_cpus import changed_masks
 from schedscope.analysis._base.arguments import count
 from schedscope.analysis._base.by import THREADS, check
+from schedscope.analysis._base.command import Command
 from schedscope.analysis._base.due_in_waits import due_in_waits
 from schedscope.analysis._base.folded import Fold
 from schedscope.analysis._base.levels import Levels
@@ -53,6 +62,19 @@ _KEYS = {**THREADS, "thread": ("utid", "comm", "tid")}
 _TURN = "3ms"
 _RAN = 1 << 20
 """Rows of who ran meanwhile that one sweep finds, about: 170 bytes for each, copies included."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="threads that waited too long, and what ran meanwhile",
+    example="""\
+  schedscope starvation web.capture
+  schedscope starvation web.capture --threshold 20ms --comm nginx --culprits
+  schedscope starvation web.capture --share 5 --by comm
+  schedscope starvation web.capture --lag 50ms --format json
+""",
+    page="docs/definitions/starvation.md",
+)
 
 
 @needs("switches", "wakeups")

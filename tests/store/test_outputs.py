@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -72,9 +71,9 @@ ELSEWHERE = {("capture", "output"), ("collectors", "bundle"), ("report", "output
 
 def test_every_option_that_names_what_is_written_is_tried() -> None:
     found = set()
-    for command, module in cli.commands().items():
+    for command, entry in cli.commands().items():
         parser = argparse.ArgumentParser()
-        import_module(module).add_arguments(parser)
+        entry.add_arguments(parser)
         for action in parser._actions:
             if re.match("output$|figure|bundle$|save_|cache$", action.dest):
                 found.add((command, action.dest))

@@ -117,17 +117,6 @@ def selects_threads(args: argparse.Namespace) -> bool:
 _OF_PROCESSES = ("process", "cgroup", "service", "cmdline", "tree", "workload")
 
 
-THREADS = ("thread", "comm", "process", "cgroup", "service")
-"""What a row about threads may be about, where a command has no other groups."""
-
-
-THREAD_GROUPS = (
-    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service", "cmdline", "ppid"),
-    *("sched_class", "kernel", "affinity", "recorder"),
-)
-"""Columns of threads that rows may be grouped by, said here so that `--help` needs no Polars."""
-
-
 def groups(text: str, known: Collection[str]) -> list[str]:
     """The columns of `--by NAME,...`, as `by=` in Python; none for `all`."""
     from schedscope.analysis._base.by import keys_of

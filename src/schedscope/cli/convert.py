@@ -16,7 +16,6 @@ from schedscope.cli._progress import Progress
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 
-NAME = "convert"
 GROUP = "exchange tables and traces"
 HELP = "write the tables of a trace as Parquet"
 EXAMPLE = """\

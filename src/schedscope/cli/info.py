@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from schedscope.trace import Trace
 
-NAME = "info"
 GROUP = "inspect the recording"
 HELP = "what a trace holds: host, clock, recorder, events, tables"
 EXAMPLE = """\

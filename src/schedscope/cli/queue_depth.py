@@ -1,11 +1,4 @@
-"""How many threads wanted each CPU, weighted by time?
-
-The depth of a CPU's queue counts the threads that are runnable there and the one that
-runs. All statistics are over the time in which the trace shows what the CPU did; p99 is
-the depth that is not exceeded for 99 % of that time. Overload is the time in which more
-than one thread wanted the CPU. Where the kernel reported its own queue lengths, the
-agreement is printed.
-"""
+"""`schedscope queue-depth`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -25,16 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import polars as pl
-
-NAME = "queue-depth"
-GROUP = "who waited, and why?"
-HELP = "how many threads wanted each CPU, over time"
-EXAMPLE = """\
-  schedscope queue-depth web.capture
-  schedscope queue-depth web.capture --by all --waiting-only
-  schedscope queue-depth web.capture --comm nginx --waiting-only
-  schedscope queue-depth web.capture --cpu 3 --steps --format csv
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

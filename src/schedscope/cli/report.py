@@ -20,7 +20,6 @@ from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 
-NAME = "report"
 GROUP = "everything on one page"
 HELP = "write a self-contained HTML page about a trace"
 EXAMPLE = """\

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.workload import Workload
 
-NAME = "simulate"
 GROUP = "simulate"
 HELP = "replay a workload under another scheduler or machine"
 EXAMPLE = """\

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from schedscope.trace import Trace
 
-NAME = "view"
 GROUP = "everything on one page"
 HELP = "look at a trace in a browser: search, select, follow"
 EXAMPLE = """\
