@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.folded import folded
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.topology import cpu_list, cpu_text, places
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import cpu_list, cpu_text, places
 from schedscope.analysis.residency import (
     GROUPS,
     masked,
     place_of,
     time_spent,
 )
+from schedscope.analysis.sums.folded import folded
+from schedscope.analysis.threads.of_threads import with_threads
+from schedscope.analysis.waits.waits import waits_in_batches
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.native_tables import coded
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

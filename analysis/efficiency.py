@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.by import check
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.run_sums import run_sums
-from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis.asking.by import check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.run_sums import run_sums
+from schedscope.analysis.cpus.topology import recorded_cpus
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import check_where
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

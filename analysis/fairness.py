@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.competing_doubt import competing_doubt, unknown_cpu_time
-from schedscope.analysis._base.levels import BASIS, Levels
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
-from schedscope.analysis._base.unknown_time import possible_waiting, with_unknown_time
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.recording.unknown_time import possible_waiting, with_unknown_time
+from schedscope.analysis.shares.competing_doubt import competing_doubt, unknown_cpu_time
+from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
+from schedscope.analysis.threads.levels import BASIS, Levels
+from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

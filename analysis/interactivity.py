@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.policies import rule
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.native_tables import coded
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.asking.policies import rule
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import inside_window
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_waits, occupancy
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.topology import recorded_cpus
-from schedscope.analysis._base.unknown_time import unknown_of
-from schedscope.analysis._base.victims import victims as victims_of
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.accounting import inside_window
+from schedscope.analysis.cpus.occupancy import coded_waits, occupancy
+from schedscope.analysis.cpus.topology import recorded_cpus
+from schedscope.analysis.recording.unknown_time import unknown_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.victims import victims as victims_of
 from schedscope.parsers.schema import CAUSE
 
 if TYPE_CHECKING:

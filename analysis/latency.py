@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.group_counts import GroupCounts, longer
-from schedscope.analysis._base.grouping import Bounded, Grouping
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.unknown_time import possible_waiting
-from schedscope.analysis._base.wait_bounds import hidden_waits
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.recording.unknown_time import possible_waiting
+from schedscope.analysis.sums.group_counts import GroupCounts, longer
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.grouping import Bounded, Grouping
+from schedscope.analysis.waits.wait_bounds import hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

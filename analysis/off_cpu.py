@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.command import THREAD_ROWS, Command
-from schedscope.analysis._base.group_sums import Times, sums_by_code
-from schedscope.analysis._base.lock_waits import lock_waits, worded
-from schedscope.analysis._base.needs import has, needs, require_also
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import THREAD_ROWS, Command
+from schedscope.analysis.asking.needs import has, needs, require_also
+from schedscope.analysis.causes.lock_waits import lock_waits, worded
+from schedscope.analysis.causes.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
+from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.group_counts import GroupCounts
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states, occupancy
-from schedscope.analysis._base.of_threads import chosen_threads
-from schedscope.analysis._base.quantiles import at_share, shares_of
-from schedscope.analysis._base.throttling import throttling
-from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.native_tables import coded
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.cpus.occupancy import coded_states, occupancy
+from schedscope.analysis.cpus.topology import recorded_cpus
+from schedscope.analysis.sums.group_counts import GroupCounts
+from schedscope.analysis.sums.quantiles import at_share, shares_of
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
 from schedscope.units import duration, nanoseconds, percent

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.folded import folded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import check_where
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.sums.folded import folded
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import check
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.offline import online_cpus
-from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis._base.topology import given_cpus, recorded_cpus
-from schedscope.analysis._base.unknown_time import Anywhere, anywhere
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.analysis.cpus.offline import online_cpus
+from schedscope.analysis.cpus.topology import given_cpus, recorded_cpus
+from schedscope.analysis.recording.unknown_time import Anywhere, anywhere
+from schedscope.analysis.sums.quantiles import column_name, rank, shares_of
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -98,7 +98,7 @@ def queue_depth(
     if every is not None:
         found = _over_time(trace, by, every)
         return found if chosen is None else found.filter(pl.col("cpu").is_in(chosen))
-    from schedscope.analysis._base.depth_steps import STEPS, functions
+    from schedscope.analysis.cpus.depth_steps import STEPS, functions
 
     _check_length(trace, chosen)
     frames = list(functions(trace, by, chosen))
@@ -234,7 +234,7 @@ def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.D
     reports = trace.queue_load.select("ts", "cpu", "load").collect()
     rows = []
     if reports.height:
-        from schedscope.analysis._base.depth_steps import STEPS, steps_of_cpus, together
+        from schedscope.analysis.cpus.depth_steps import STEPS, steps_of_cpus, together
 
         parts = {steps["cpu"][0]: steps for steps in steps_of_cpus(trace)}
         if reports["cpu"].has_nulls():
@@ -282,7 +282,7 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
 
 def _check_length(trace: Trace, cpus: Collection[int] | None) -> None:
     """Raises `UsageError` where the steps would be too many to hold."""
-    from schedscope.analysis._base.depth_steps import of_cpus
+    from schedscope.analysis.cpus.depth_steps import of_cpus
 
     if trace.states.select(pl.len()).collect().item() <= MOST_INTERVALS:
         return

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.command import THREAD_GROUPS, Command
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.topology import recorded_cpus
-from schedscope.analysis._base.unknown_time import possible_waiting
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, check_where, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import recorded_cpus
+from schedscope.analysis.recording.unknown_time import possible_waiting
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

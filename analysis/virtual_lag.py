@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.levels import BASIS, Levels
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.policies import rule, rules
-from schedscope.analysis._base.unknown_time import with_unknown_time
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.asking.policies import rule, rules
+from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.analysis.interactivity import setting_text
+from schedscope.analysis.recording.unknown_time import with_unknown_time
+from schedscope.analysis.threads.levels import BASIS, Levels
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
-from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.command import THREAD_GROUPS, Command
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy, read_states
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.throttling import Throttling, throttling
-from schedscope.analysis._base.unknown_time import unknown_of
-from schedscope.analysis._base.victims import victims
-from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS, count
+from schedscope.analysis.asking.by import By, check_where, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import Throttling, throttling
+from schedscope.analysis.cpus.occupancy import occupancy, read_states
+from schedscope.analysis.recording.unknown_time import unknown_of
+from schedscope.analysis.threads.levels import Levels
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.victims import victims
+from schedscope.analysis.waits.wait_bounds import COLUMNS, rests, with_bounds
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

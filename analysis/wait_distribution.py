@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.comparison.compare import grouped_runs, setting_labels
+from schedscope.analysis.threads.of_threads import Where, where_in
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

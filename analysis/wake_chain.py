@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

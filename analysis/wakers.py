@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.command import THREAD_ROWS, Command
-from schedscope.analysis._base.group_sums import Times, sums_by_code
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import THREAD_ROWS, Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.softirqs import softirq
+from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import Masks, masks
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_waits, occupancy, reading_once
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.throttling import throttling
-from schedscope.analysis._base.topology import cpu_text, recorded_cpus
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.cpus.allowed_cpus import Masks, masks
+from schedscope.analysis.cpus.occupancy import coded_waits, occupancy, reading_once
+from schedscope.analysis.cpus.topology import cpu_text, recorded_cpus
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

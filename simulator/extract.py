@@ -154,9 +154,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import require_also
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.asking.native_tables import coded
+from schedscope.analysis.asking.needs import require_also
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting

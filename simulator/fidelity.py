@@ -30,9 +30,9 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import by_name, check_traces
-from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.policies import declaration, names
+from schedscope.analysis.asking.arguments import by_name, check_traces
+from schedscope.analysis.asking.policies import declaration, names
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity_figures import Figures, compared_threads
 from schedscope.simulator.machine import Costs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from matplotlib.patches import Patch
 
-from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.sums.quantiles import quantile
 from schedscope.errors import UsageError
 from schedscope.plot import style
 from schedscope.simulator.policy import series as series_of

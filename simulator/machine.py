@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from schedscope.analysis._base.arguments import by_name
+from schedscope.analysis.asking.arguments import by_name
 from schedscope.errors import UsageError
 from schedscope.simulator.outages import recorded_outages
 from schedscope.units import nanoseconds

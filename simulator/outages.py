@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis.cpus.offline import offline
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.analysis._base.topology import cpu_text
+from schedscope.analysis.cpus.topology import cpu_text
 from schedscope.trace import Trace
 
 TOGETHER = 10_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from schedscope.analysis._base.policies import (
+from schedscope.analysis.asking.policies import (
     declaration,
     declared,
     names,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from schedscope.analysis._base.needs import require_also
+from schedscope.analysis.asking.needs import require_also
 from schedscope.errors import UsageError
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.policy import Policy, anew

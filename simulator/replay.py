@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.policies import declaration
+from schedscope.analysis.asking.policies import declaration
 from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs

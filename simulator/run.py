@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from schedscope import cache, units
-from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.of_threads import Where, where_in
+from schedscope.analysis.asking.arguments import by_name
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator import policy as _policy

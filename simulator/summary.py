@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.occupancy import reading_once
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.cpus.occupancy import reading_once
 from schedscope.analysis.fairness import jain_index
 from schedscope.analysis.latency import latency
 from schedscope.analysis.migration.migrations import migration_summary

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.policies import version_of
+from schedscope.analysis.asking.needs import has
+from schedscope.analysis.asking.policies import version_of
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.replay import replay
 from schedscope.simulator.wait_causes import QUOTA, THREADS

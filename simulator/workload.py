@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import cache, units
-from schedscope.analysis._base import topology
+from schedscope.analysis.cpus import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.outputs import whole
 from schedscope.parsers.files import read_parquet

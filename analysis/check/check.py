@@ -30,20 +30,20 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import Tiling, tiling
-from schedscope.analysis._base.clock_doubt import clock_doubt
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import has, needs
-from schedscope.analysis._base.offline import offline
-from schedscope.analysis._base.recorded_threads import filtered, recorded_threads
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.native_tables import coded
+from schedscope.analysis.asking.needs import has, needs
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.counts import counter, number_of, recorders
 from schedscope.analysis.check.missing_wakeups import missing_wakeups, woken_by_comers
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.analysis.check.selection import selection, withheld
+from schedscope.analysis.cpus.accounting import Tiling, tiling
+from schedscope.analysis.cpus.offline import offline
+from schedscope.analysis.recording.clock_doubt import clock_doubt
+from schedscope.analysis.recording.lost_events import BROKEN_CHAINS, IS_BREAK
+from schedscope.analysis.recording.recorded_threads import filtered, recorded_threads
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis.check.counts import number_of
 from schedscope.analysis.check.row import CheckRow, must_hold, unanswered
+from schedscope.analysis.cpus.accounting import Tiling, tiling
 from schedscope.analysis.wait_breakdown import PARTS, every_wait
 from schedscope.units import count, duration, several
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import Where, where_in
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.comparison.matching import Match, match_threads
 from schedscope.analysis.comparison.run_digest import ALL, busy, digest
 from schedscope.analysis.comparison.setting_values import MEASURES, Side, tested
 from schedscope.analysis.comparison.significance import Test, multiplicities
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.trace import Trace
 

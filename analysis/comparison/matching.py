@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.group_weights import GroupWeights
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import chosen_threads
-from schedscope.analysis._base.offline import offline, online_cpus
+from schedscope.analysis.asking.by import check_where
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import reading_once
+from schedscope.analysis.cpus.offline import offline, online_cpus
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE, MACHINE, VERSION_1, Finding
 from schedscope.analysis.findings.rules import found
+from schedscope.analysis.shares.group_weights import GroupWeights
+from schedscope.analysis.threads.of_threads import chosen_threads
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

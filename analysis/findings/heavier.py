@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import Deciding, GroupWeights
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.finding import option
+from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
 from schedscope.analysis.weights import weights
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis.causes.softirqs import softirq
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import count, duration, percent
 

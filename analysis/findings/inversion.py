@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.levels import linux_priorities
 from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.threads.levels import linux_priorities
 from schedscope.units import duration, printable, several
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import Deciding, GroupWeights
-from schedscope.analysis._base.memberships import unsettled
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
+from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
+from schedscope.analysis.threads.memberships import unsettled
 from schedscope.analysis.weights import weights
 from schedscope.units import duration, printable, several
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memberships import BLIND_TO_MOVES
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.throttling import period_timers, throttled_by
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.causes.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
+from schedscope.analysis.threads.memberships import BLIND_TO_MOVES
 from schedscope.analysis.wait_breakdown import throttled_times, wait_breakdown
 from schedscope.units import count, duration, printable, several
 

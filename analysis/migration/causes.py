@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.topology import cpu_list
+from schedscope.analysis.asking.native_tables import coded
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import cpu_list
 
 if TYPE_CHECKING:
     from schedscope.trace import Trace

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.folded import folded
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import nearest_rank
-from schedscope.analysis._base.time_since_run import since_last_run
-from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.time_since_run import since_last_run
+from schedscope.analysis.cpus.topology import DISTANCE, cpus_of, distances
 from schedscope.analysis.migration.causes import CAUSE, causes
+from schedscope.analysis.sums.folded import folded
+from schedscope.analysis.sums.quantiles import nearest_rank
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.waits import waits_in_batches
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import polars as pl
 
-from schedscope.analysis._base.command import Command
+from schedscope.analysis.asking.command import Command
 from schedscope.analysis.comparison.student_t import STUDENT_T, student_t
 from schedscope.errors import UsageError
 

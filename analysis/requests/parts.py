@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.sleep_causes import causes
+from schedscope.analysis.causes.sleep_causes import causes
 from schedscope.analysis.wait_breakdown import wait_breakdown
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
-from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.command import THREAD_GROUPS, Command
-from schedscope.analysis._base.needs import needs, require
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS, count
+from schedscope.analysis.asking.by import By, check_where, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.needs import needs, require
 from schedscope.analysis.requests.calls import answered
 from schedscope.analysis.requests.parts import PARTS, parts_of
+from schedscope.analysis.sums.quantiles import quantile
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

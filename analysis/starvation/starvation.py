@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import changed_masks
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.command import Command
-from schedscope.analysis._base.due_in_waits import due_in_waits
-from schedscope.analysis._base.folded import Fold
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.same_names import SameNames
-from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
-from schedscope.analysis._base.throttling import throttled_in, throttling
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttled_in, throttling
+from schedscope.analysis.cpus.allowed_cpus import changed_masks
+from schedscope.analysis.cpus.occupancy import reading_once
 from schedscope.analysis.fairness import selected
+from schedscope.analysis.shares.due_in_waits import due_in_waits
+from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.starvation.sentences import starvation_sentences
+from schedscope.analysis.sums.folded import Fold
+from schedscope.analysis.threads.levels import Levels
+from schedscope.analysis.threads.of_threads import with_threads
+from schedscope.analysis.threads.same_names import SameNames
+from schedscope.analysis.waits.waits import waits_in_batches
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import changed_masks
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.allowed_cpus import changed_masks
 from schedscope.analysis.starvation.episode_interference import EPISODE_COLUMNS, KIND, allowed
 from schedscope.errors import UsageError
 

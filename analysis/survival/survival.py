@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.by import By
-from schedscope.analysis._base.grouping import Grouping
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.by import By
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.survival.interval import BLOCKS, Steps, block_variances, student
+from schedscope.analysis.waits.grouping import Grouping
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

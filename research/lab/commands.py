@@ -16,7 +16,7 @@ from research import results
 from research.lab.__main__ import default_cache, matrix
 from research.lab.boots import Run, earlier
 from research.lab.page import date
-from schedscope.analysis._base.needs import QUESTIONS, has
+from schedscope.analysis.asking.needs import QUESTIONS, has
 from schedscope.cli import by_group
 
 _ASKED = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 from schedscope.units import several
 

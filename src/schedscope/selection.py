@@ -180,7 +180,7 @@ def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int)
     waits = tables["waits"].select(
         waits=pl.len(), right_censored=(pl.col("censored") == "right").sum()
     )
-    from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
+    from schedscope.analysis.recording.lost_events import BROKEN_CHAINS, IS_BREAK
 
     breaks = tables["losses"].filter(IS_BREAK)
     breaks = breaks.select(BROKEN_CHAINS.sum().cast(pl.UInt32))

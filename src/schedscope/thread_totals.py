@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
+from schedscope.analysis.asking.native_tables import coded
 from schedscope.parsers.schema import TABLES
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def test_preemptions_of_long_traces_are_summed_up_in_parts(
     whole = ss.preemption_loss(trace)
     assert whole["n"].sum() > 20
     for rows in (61, 640):
-        monkeypatch.setattr("schedscope.analysis._base.batches.BATCH", rows)
+        monkeypatch.setattr("schedscope.analysis.asking.batches.BATCH", rows)
         assert_frame_equal(ss.preemption_loss(trace), whole)
 
 

@@ -14,9 +14,9 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.by import THREADS
-from schedscope.analysis._base.command import THREAD_ROWS
-from schedscope.analysis._base.services import service_of
+from schedscope.analysis.asking.by import THREADS
+from schedscope.analysis.asking.command import THREAD_ROWS
+from schedscope.analysis.threads.services import service_of
 from schedscope.live.waiting import KEYS
 from schedscope.parsers.schema import TABLES
 from schedscope.simulator import services

@@ -18,8 +18,8 @@ from parsers_of_commands import required
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.command import THREAD_GROUPS
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import capture
 from schedscope.present.columns import Column
 from schedscope.present.text_table import room, text_table

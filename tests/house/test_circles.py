@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
 from sources import ROOT, sources
+
+from schedscope.cli._commands import entries
 
 
 def name_of(path: Path) -> str:
@@ -85,10 +88,39 @@ def test_no_folders_import_one_another() -> None:
     assert circles(graph) == []
 
 
-def test_what_questions_share_knows_no_question() -> None:
-    """Files in `analysis/_base` import nothing of `analysis` but one another."""
+# What several questions share, each with the rooms that it may need.
+ROOMS = {
+    "asking": set(),
+    "sums": set(),
+    "recording": {"asking"},
+    "threads": {"asking"},
+    "causes": {"asking", "recording", "threads"},
+    "cpus": {"asking", "recording", "threads"},
+    "waits": {"asking", "recording", "threads", "cpus"},
+    "shares": {"asking", "recording", "threads", "causes", "cpus"},
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_questions_share_knows_no_question(room: str) -> None:
+    """Files in a room import nothing of `analysis` but one another, and rooms below."""
     known = modules()
-    for name, path in known.items():
-        if name.startswith("schedscope.analysis._base"):
-            others = {o for o in imports(path, known) if o.startswith("schedscope.analysis")}
-            assert all(o.startswith("schedscope.analysis._base") for o in others), name
+    home = f"schedscope.analysis.{room}"
+    found = {
+        other.split(".")[2]
+        for name, path in known.items()
+        if name.startswith(f"{home}.")
+        for other in imports(path, known)
+        if other.startswith("schedscope.analysis.")
+    }
+    assert found - {room} <= ROOMS[room]
+
+
+def test_every_folder_of_analysis_is_a_room_or_a_question() -> None:
+    """A question of several files has one of its folder's name, or declares its command there."""
+    folders = {path.name for path in (ROOT / "analysis").iterdir() if path.is_dir()}
+    questions = {one.question.parent.name for one in entries().values() if one.question}
+    folders -= {"__pycache__", *ROOMS, *questions}
+    assert {
+        name for name in folders if not (ROOT / "analysis" / name / f"{name}.py").exists()
+    } == set()

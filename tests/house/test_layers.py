@@ -46,7 +46,7 @@ ALLOWED = {
         "schedscope._native",
     },
     "plot": GROUND
-    | {"schedscope.plot", "schedscope.analysis._base.policies", "schedscope.present.bounds"},
+    | {"schedscope.plot", "schedscope.analysis.asking.policies", "schedscope.present.bounds"},
 }
 
 

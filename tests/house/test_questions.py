@@ -10,7 +10,7 @@ import pytest
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.needs import QUESTIONS
+from schedscope.analysis.asking.needs import QUESTIONS
 from schedscope.present.registry import is_quantile, meaning
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis._base.group_weights import AUTOGROUP
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis.shares.group_weights import AUTOGROUP
+from schedscope.analysis.threads.memberships import memberships
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis._base.policies import resolve
+from schedscope.analysis.asking.policies import resolve
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from schedscope import workload as w
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis.cpus.offline import offline
 from schedscope.errors import FormatError, UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report

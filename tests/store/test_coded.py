@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from schedscope import Trace, _native, open
-from schedscope.analysis._base.native_tables import coded
+from schedscope.analysis.asking.native_tables import coded
 from schedscope.errors import FormatError
 from schedscope.parsers.schema import TABLES
 

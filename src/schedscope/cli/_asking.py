@@ -26,7 +26,7 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.analysis._base.command import Command
+    from schedscope.analysis.asking.command import Command
     from schedscope.cli._commands import Entry
 
 

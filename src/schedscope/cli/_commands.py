@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from schedscope import analysis
-from schedscope.analysis._base import command as declaring
-from schedscope.analysis._base.command import Command
+from schedscope.analysis.asking import command as declaring
+from schedscope.analysis.asking.command import Command
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 
@@ -119,7 +119,7 @@ _OF_PROCESSES = ("process", "cgroup", "service", "cmdline", "tree", "workload")
 
 def groups(text: str, known: Collection[str]) -> list[str]:
     """The columns of `--by NAME,...`, as `by=` in Python; none for `all`."""
-    from schedscope.analysis._base.by import keys_of
+    from schedscope.analysis.asking.by import keys_of
 
     return keys_of([name.strip() for name in text.split(",")], known)
 
@@ -237,7 +237,7 @@ def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> l
         return []
     import polars as pl
 
-    from schedscope.analysis._base.of_threads import threads_with
+    from schedscope.analysis.threads.of_threads import threads_with
     from schedscope.units import printable, several
 
     known = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.analysis._base.command import THREAD_GROUPS
+from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Where threads ran, by group; or one of the other tables."""
-    from schedscope.analysis._base.topology import cpu_text
     from schedscope.analysis.affinity import affinity
     from schedscope.analysis.cpu_returns import cpu_returns
+    from schedscope.analysis.cpus.topology import cpu_text
     from schedscope.analysis.isolation import (
         isolated_cpus,
         isolation_leaks,

@@ -92,9 +92,9 @@ def _unexplained(trace: Trace, where: pl.Expr, args: argparse.Namespace) -> list
     """What the selected threads did, where no finding is about them: they may have waited."""
     import shlex
 
-    from schedscope.analysis._base.of_threads import chosen_threads
     from schedscope.analysis.findings.facts import wanted
     from schedscope.analysis.findings.finding import WORTH
+    from schedscope.analysis.threads.of_threads import chosen_threads
 
     threads = chosen_threads(trace, where)
     ran, waited = wanted(trace, threads)

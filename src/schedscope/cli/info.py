@@ -12,7 +12,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import time_of_day, units
-from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 from schedscope.present import headline
@@ -68,7 +68,7 @@ def _threads(trace: Trace, where: pl.Expr) -> pl.DataFrame:
     """One row per selected thread, those that ran longest first."""
     import polars as pl
 
-    from schedscope.analysis._base.of_threads import threads_with
+    from schedscope.analysis.threads.of_threads import threads_with
     from schedscope.thread_totals import totals_of
 
     names = ("comm", "tid", "pid", "process_name", "service", "cgroup", "cmdline")
@@ -207,7 +207,7 @@ def _time_of_day(trace: Trace) -> str:
 
 def _trigger(trace: Trace) -> str:
     """Why a flight recorder took this snapshot, and whether it shows that."""
-    from schedscope.analysis._base.ring_trigger import trigger
+    from schedscope.analysis.recording.ring_trigger import trigger
 
     found = trigger(trace)
     return found.text if found else ""

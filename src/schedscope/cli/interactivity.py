@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """A row per thread, or per change."""
-    from schedscope.analysis._base.policies import rules
+    from schedscope.analysis.asking.policies import rules
     from schedscope.analysis.interactivity import (
         interactivity,
         interactivity_sentences,

@@ -22,7 +22,7 @@ def ask(args: argparse.Namespace, trace: Trace, *, by: str, where: pl.Expr | Non
 
 
 def _columns(args: argparse.Namespace) -> list[str]:
-    from schedscope.analysis._base.by import keys_of
+    from schedscope.analysis.asking.by import keys_of
 
     return keys_of(args.by, ("comm", "tid", "pid", "process_name", "cgroup", "service", "cause"))
 
@@ -31,10 +31,13 @@ def words(
     args: argparse.Namespace, trace: Trace, frame: pl.DataFrame, shown: pl.DataFrame
 ) -> Words:
     """The sum of all rows; and why there are no reasons, if there are none."""
+    from schedscope.analysis.off_cpu import COMMAND
+
     by = _columns(args)
     totals = [_totals(frame)]
     if "cause" in by:
-        return Words(head=totals, columns=f"{' '.join(by)} {_FIGURES}")
+        _, _, figures = COMMAND.columns.partition(" state ")
+        return Words(head=totals, columns=f"cause {figures}")
     notes = []
     if len(frame) and not (frame["kind"].count() or frame["cause"].count()):
         notes.append(
@@ -42,11 +45,8 @@ def words(
             " FreeBSD's DTrace and KTR traces do"
         )
     keys = ["process_name?" if name == "process_name" else name for name in by]
-    columns = f"{' '.join(keys)} cause? reason? evidence? state {_FIGURES}"
+    columns = COMMAND.columns.replace("*by", " ".join(keys))
     return Words(head=totals, notes=notes, table=_worded(shown), columns=columns)
-
-
-_FIGURES = "n total mean p50 p99 max lock? lock_time? released_by? n_censored? n_excluded?"
 
 
 def _totals(frame: pl.DataFrame) -> str:

@@ -43,14 +43,14 @@ def run(args: argparse.Namespace) -> Answer:
     """Depth by CPU, or its steps."""
     import polars as pl
 
-    from schedscope.analysis._base.needs import has
-    from schedscope.analysis._base.restrict_to_threads import restrict_to_threads
-    from schedscope.analysis._base.topology import recorded_cpus
+    from schedscope.analysis.asking.needs import has
+    from schedscope.analysis.cpus.topology import recorded_cpus
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
         queue_load_agreement,
     )
+    from schedscope.analysis.threads.restrict_to_threads import restrict_to_threads
 
     if args.by == "all" and args.cpu:
         raise UsageError("--by all with --cpu", "one of them", "leave one out")

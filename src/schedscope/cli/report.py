@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> Facts:
     change = _change.asked(args)
     trace = _options.open_input(args)
     where = _options.where_no_cpu(args, trace, "a report", "a finding is not about a single CPU")
-    from schedscope.analysis._base.occupancy import reading_once
+    from schedscope.analysis.cpus.occupancy import reading_once
     from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.subject import Subject

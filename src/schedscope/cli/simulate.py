@@ -379,7 +379,7 @@ def _answer(
 ) -> Answer:
     import polars as pl
 
-    from schedscope.analysis._base.memo import once
+    from schedscope.analysis.asking.memo import once
     from schedscope.analysis.latency import latency
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.summary import QUANTILES

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
-from schedscope.analysis._base.command import THREAD_ROWS
+from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline

@@ -103,7 +103,7 @@ def _chosen(
     args: argparse.Namespace, traces: list[Trace]
 ) -> tuple[list[list[int] | None], list[list[int]]]:
     """The selected threads and CPUs of each trace; one of two may have none of them."""
-    from schedscope.analysis._base.of_threads import chosen_threads
+    from schedscope.analysis.threads.of_threads import chosen_threads
 
     wheres = _options.where_of_each(args, traces, _options.where_threads)
     chosen = [

@@ -46,10 +46,10 @@ def words(
 
 def _gone(trace: Trace, where: pl.Expr | None) -> list[str]:
     """Control groups of these threads whose quotas nobody could read any more."""
-    from schedscope.analysis._base.memo import once
-    from schedscope.analysis._base.of_threads import chosen_threads
-    from schedscope.analysis._base.throttling import throttling
+    from schedscope.analysis.asking.memo import once
+    from schedscope.analysis.causes.throttling import throttling
     from schedscope.analysis.findings.finding import listed
+    from schedscope.analysis.threads.of_threads import chosen_threads
 
     gone = once(throttling, trace).gone
     if where is not None:
@@ -69,7 +69,7 @@ def _limited(trace: Trace, where: pl.Expr | None) -> list[str]:
     """Why a real-time or deadline thread waits for one that the kernel would run after it."""
     import polars as pl
 
-    from schedscope.analysis._base.levels import linux_priorities
+    from schedscope.analysis.threads.levels import linux_priorities
     from schedscope.analysis.wait_breakdown import wait_breakdown
 
     kind = pl.col("sched_class").cast(pl.String)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from schedscope import units
-from schedscope.analysis._base.command import THREAD_ROWS
+from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis._base.throttling import held_back
+    from schedscope.analysis.causes.throttling import held_back
     from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 
     _options.check_top(args)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope import outputs, stored
-from schedscope.analysis._base.arguments import check_trace
-from schedscope.analysis._base.by import some_threads
+from schedscope.analysis.asking.arguments import check_trace
+from schedscope.analysis.threads.of_threads import some_threads
 from schedscope.errors import StorageError, UsageError
 from schedscope.exports.blocks import blocks, slices
 from schedscope.parsers.schema import TABLES, Table

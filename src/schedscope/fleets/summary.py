@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.check.row import LEVEL
 from schedscope.analysis.latency import latency
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.fleets.sketch import Sketch
 from schedscope.processes import NoMatchError, named, of_processes
 

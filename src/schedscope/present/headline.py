@@ -52,7 +52,7 @@ def about(trace: Trace) -> dict[str, Any]:
 
 def gaps(trace: Trace) -> list[str]:
     """What the trace lacks or cannot tell, each in a few words; empty if nothing is missing."""
-    from schedscope.analysis._base.memo import once
+    from schedscope.analysis.asking.memo import once
 
     return list(once(_gaps, trace))
 
@@ -60,13 +60,13 @@ def gaps(trace: Trace) -> list[str]:
 def _gaps(trace: Trace) -> list[str]:
     import polars as pl
 
-    from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK, is_short_edge
-    from schedscope.analysis._base.needs import has
-    from schedscope.analysis._base.offline import offline
-    from schedscope.analysis._base.recorded_threads import filtered
-    from schedscope.analysis._base.ring_trigger import trigger
-    from schedscope.analysis._base.stolen_time import stolen_shares
+    from schedscope.analysis.asking.needs import has
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
+    from schedscope.analysis.cpus.offline import offline
+    from schedscope.analysis.cpus.stolen_time import stolen_shares
+    from schedscope.analysis.recording.lost_events import BROKEN_CHAINS, IS_BREAK, is_short_edge
+    from schedscope.analysis.recording.recorded_threads import filtered
+    from schedscope.analysis.recording.ring_trigger import trigger
 
     found = [] if trace.events else ["no events"]
     found += [text] if (text := filtered(trace)) else []
@@ -130,7 +130,7 @@ def _offline(gone: pl.DataFrame, whole: int) -> list[str]:
     """CPUs that the host did not use: what is missing from them is not lost."""
     import polars as pl
 
-    from schedscope.analysis._base.topology import cpu_text
+    from schedscope.analysis.cpus.topology import cpu_text
 
     always = gone.filter(pl.col("dur") >= whole)["cpu"].to_list()
     for_a_time = [

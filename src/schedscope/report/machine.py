@@ -8,11 +8,11 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import plot, units
-from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS, grouping
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.topology import places
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS, grouping
+from schedscope.analysis.cpus.topology import places
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.findings.avoidable_idle import STRETCHES
 from schedscope.analysis.latency import latency

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from schedscope import units
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.cpus.occupancy import reading_once
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.document import document

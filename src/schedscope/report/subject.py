@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.findings import findings
 from schedscope.present.selection import narrowed
 from schedscope.trace import Trace

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope.analysis._base.many_cpus import (
+from schedscope.analysis.cpus.many_cpus import (
     FEW_CPUS,
     SHOWN_CPUS,
     grouping,
     most_waited_cpus,
 )
-from schedscope.analysis._base.topology import cpu_text, places
+from schedscope.analysis.cpus.topology import cpu_text, places
 from schedscope.errors import UsageError
 from schedscope.overview_writer import worst
 from schedscope.parsers.schema import TABLES

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope.analysis._base.many_cpus import FEW_CPUS
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS
 from schedscope.errors import UsageError
 from schedscope.timelines.background import Background
 from schedscope.units import printable

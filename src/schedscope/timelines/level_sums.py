@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope import checked_file
-from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis.cpus.occupancy import occupancy
 from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS
 from schedscope.timelines.steps import Ints, Reader

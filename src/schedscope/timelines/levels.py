@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis.causes.softirqs import softirq
 from schedscope.errors import UsageError
 from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS, around

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import overview
-from schedscope.analysis._base.arguments import check_trace
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.asking.arguments import check_trace
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.places import listed

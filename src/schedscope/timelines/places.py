@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import time_of_day, units
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.findings import findings
 from schedscope.errors import SchedscopeError, UsageError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.check.check import check, standing, verdict
 from schedscope.analysis.check.row import LEVEL
 from schedscope.errors import SchedscopeError

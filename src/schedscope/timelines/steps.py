@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
+from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.virtual_lag import virtual_lag_series
 from schedscope.trace import Trace
