@@ -29,7 +29,7 @@ from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.analysis.waits.waits import waits_in_batches
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 COMMAND = Command(

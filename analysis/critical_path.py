@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.asking.command import Command
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.errors import UsageError
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _HELD = 1 << 24
 """Rows of `states` that are held at once: with their waits 37 bytes for each."""
@@ -157,11 +157,11 @@ def _path(
         states, waits = None, None
         if (since, until) != trace.window:
             last = pl.col("ts") + pl.col("dur")
-            states = trace._part("states", since, until).filter(
+            states = trace.part("states", since, until).filter(
                 pl.col("ts") < until, last > begin, last >= since
             )
             # Of waits that end before, none begins in it.
-            waits = trace._part("waits", since, until).filter(
+            waits = trace.part("waits", since, until).filter(
                 (pl.col("ts_ready") <= until) & (pl.col("ts_run").fill_null(until) >= since)
             )
         columns = ("utid", "waker_utid", "ts_ready", "ts_run", "ts_enqueued", "cause")

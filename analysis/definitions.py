@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.asking.command import Command
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import needs
 from schedscope.errors import MissingEventsError, UsageError
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _COLUMNS = ("n", "mean", "p50", "p99", "max", "total")
 _OURS = "schedscope"
@@ -116,7 +116,8 @@ def as_defined(trace: Trace, name: str) -> Trace:
     Raises `UsageError` for an unknown name, `MissingEventsError` if the trace lacks the events that
     the tool reads.
     """
-    from schedscope.trace import TABLES, Trace as TraceClass
+    from schedscope.parsers.schema import TABLES
+    from schedscope.store.trace import Trace as TraceClass
 
     _check_needs(trace, definition_of(name))
     tables = {table: getattr(trace, table) for table in TABLES if table != "waits"}
@@ -205,7 +206,7 @@ def trace_with(trace: Trace, waits: pl.LazyFrame) -> Trace:
 
     The switches are in it, too: without any wait the trace would seem not to have recorded them.
     """
-    from schedscope.trace import Trace as TraceClass
+    from schedscope.store.trace import Trace as TraceClass
 
     tables = {"waits": waits, "threads": trace.threads, "switches": trace.switches}
     return TraceClass.from_tables(tables, trace.info)

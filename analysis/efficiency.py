@@ -18,7 +18,7 @@ from schedscope.analysis.cpus.run_sums import run_sums
 from schedscope.analysis.cpus.topology import recorded_cpus
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SUMS = ("busy", "idle", "switches", "n_voluntary", "n_involuntary", "n_ambiguous")
 _IRQS = ("irq_hard", "irq_soft")

@@ -19,7 +19,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 COMMAND = Command(

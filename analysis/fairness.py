@@ -26,7 +26,7 @@ from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 

@@ -17,14 +17,14 @@ import polars as pl
 
 from schedscope import units
 from schedscope.analysis.asking.command import Command
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.asking.policies import rule
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 # Classes that the rules are not for: those threads' priority is fixed.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")

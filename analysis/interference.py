@@ -24,7 +24,7 @@ from schedscope.analysis.waits.victims import victims as victims_of
 from schedscope.parsers.schema import CAUSE
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 KIND = pl.Enum(["thread", "idle", "unknown", "no_queue", "others"])

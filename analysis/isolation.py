@@ -13,7 +13,7 @@ from schedscope.analysis.residency import masked, time_spent
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 @needs("switches", "affinity")

@@ -28,7 +28,7 @@ from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 

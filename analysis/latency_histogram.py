@@ -10,7 +10,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SCHEMA = {"from": pl.Int64, "to": pl.Int64, "n": pl.UInt32, "total": pl.Int64}
 

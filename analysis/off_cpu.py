@@ -30,7 +30,7 @@ from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 OFF = ("sleeping", "blocked", "stopped", "parked")
 """States in which a thread has left its CPU and does not want one."""

@@ -19,7 +19,6 @@ import polars as pl
 
 from schedscope.analysis.asking.batches import in_batches
 from schedscope.analysis.asking.command import Command
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.cpus.occupancy import coded_states, occupancy
@@ -29,12 +28,13 @@ from schedscope.analysis.sums.quantiles import at_share, shares_of
 from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
+from schedscope.store.native_tables import coded
 from schedscope.units import duration, nanoseconds, percent
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     Ints = npt.NDArray[np.int64]
 

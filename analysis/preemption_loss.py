@@ -22,7 +22,7 @@ from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 COMMAND = Command(

@@ -15,7 +15,7 @@ from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 GROUPS = ("utid", *THREAD_COLUMNS)
 """What threads may be grouped by."""

@@ -16,16 +16,16 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.asking.command import THREAD_GROUPS, Command
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import END
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 QUANTILES = (0.5, 0.9, 0.99)
 OWN_COLUMNS = ("utid", "cpu", "end")

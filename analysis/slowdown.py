@@ -19,7 +19,7 @@ from schedscope.analysis.recording.unknown_time import possible_waiting
 from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 COMMAND = Command(

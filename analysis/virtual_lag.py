@@ -25,7 +25,7 @@ from schedscope.analysis.threads.levels import BASIS, Levels
 from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 """What happened to a thread when its lag is recorded; see `virtual_lag_series`."""

@@ -26,7 +26,7 @@ from schedscope.analysis.waits.victims import victims
 from schedscope.analysis.waits.wait_bounds import COLUMNS, rests, with_bounds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 BEHIND = ("behind_better", "behind_same", "behind_worse")
 PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")

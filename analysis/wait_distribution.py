@@ -14,7 +14,7 @@ from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 POINTS = 2000
 """Points of a curve at most."""

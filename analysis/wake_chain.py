@@ -17,7 +17,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _CHAIN = pl.Schema({"row": pl.UInt32, "hops": pl.UInt32, "chain_wait": pl.Int64})
 
@@ -102,7 +102,7 @@ def wake_chain(
             "trace.seconds(ts) is the time of an instant of a column ts",
         )
     woken = (
-        trace._part("waits", begin, end)
+        trace.part("waits", begin, end)
         .filter(
             pl.col("cause").cast(pl.String).is_in(["wake", "new"]),
             pl.col("ts_ready").is_between(begin, end, "left"),

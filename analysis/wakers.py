@@ -24,7 +24,7 @@ from schedscope.analysis.threads.of_threads import threads_with
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])

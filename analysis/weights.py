@@ -11,7 +11,7 @@ from schedscope.analysis.shares.group_weights import GroupWeights
 from schedscope.analysis.threads.levels import BASIS, EQUAL_LEVEL, TABLE, Levels, linux_priorities
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 @needs()

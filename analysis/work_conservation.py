@@ -29,7 +29,7 @@ from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
 LEAST = "1ms"

@@ -11,7 +11,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _COLUMNS = (
     "comm",

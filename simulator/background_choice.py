@@ -10,7 +10,7 @@ import polars as pl
 from schedscope.errors import UsageError
 from schedscope.simulator.replay import LONGER, Replay, replay
 from schedscope.simulator.services import NOTHING, figures, replayed_services
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 def nearest(

@@ -154,7 +154,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import require_also
 from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
@@ -175,7 +174,8 @@ from schedscope.simulator.workload import (
     THREADS,
     Workload,
 )
-from schedscope.trace import Trace
+from schedscope.store.native_tables import coded
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable

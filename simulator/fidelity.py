@@ -40,7 +40,7 @@ from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.policy import Policy, anew, called
 from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.run import Progress, simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 Policies = str | Policy | Iterable[str | Policy]
 """Names of policies, and objects of your own classes."""

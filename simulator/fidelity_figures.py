@@ -14,7 +14,7 @@ import polars as pl
 
 from schedscope.analysis.sums.quantiles import quantile
 from schedscope.analysis.threads.of_threads import Where, chosen_threads, where_in
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 def compared_threads(trace: Trace, where: Where) -> pl.Series | None:

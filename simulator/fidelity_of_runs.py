@@ -28,7 +28,7 @@ from schedscope.simulator.policy import Policy, called
 from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MEASURES = {
     "waits": "count",

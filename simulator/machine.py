@@ -13,7 +13,7 @@ from schedscope.simulator.outages import recorded_outages
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST_CPUS = 4096
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from schedscope.analysis.causes.lock_waits import futex_calls, futex_numbers
 from schedscope.analysis.causes.system_calls import READS, WRITES, names
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 _CALLS = pl.Schema(
     {

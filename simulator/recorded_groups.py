@@ -25,7 +25,7 @@ from schedscope.analysis.shares.group_weights import AUTOGROUP, GroupWeights
 from schedscope.analysis.threads.levels import LINUX_WEIGHTS
 from schedscope.analysis.threads.memberships import memberships
 from schedscope.simulator.groups import GROUPS, MOVES, PERIOD, WEIGHT, parent_of, weight_of
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 from schedscope.units import several
 
 _ROOT = 1024

@@ -13,7 +13,7 @@ from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 REPLAYS = 5
 """How often a configuration is replayed, if nobody says."""

@@ -24,7 +24,7 @@ from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.recorded_tunables import recorded_tunables
 from schedscope.simulator.scx_object import SchedExt
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""

@@ -17,7 +17,7 @@ from schedscope.analysis.causes.throttling import throttling
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator.groups import keeps_quotas
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 _USED = ("states", "threads")
 

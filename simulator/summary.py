@@ -18,7 +18,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.policy import Policy, anew, called, policies as _policies
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 STARVED_AFTER = 1_000_000_000
 """A thread is starved if it waited longer than this at a time (1 s)."""

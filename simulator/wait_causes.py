@@ -19,7 +19,7 @@ from schedscope.analysis.wait_breakdown import BEHIND, wait_breakdown
 from schedscope.simulator.change import Changed
 from schedscope.simulator.groups import PERIOD
 from schedscope.simulator.replay import Replay
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 QUOTA, THREADS = "throttled", "behind"
 """Causes of waits: a quota that was used up, and other threads."""

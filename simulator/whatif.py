@@ -50,7 +50,7 @@ from schedscope.simulator.whatif_verdicts import (
     verdict,
     worst,
 )
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FEW_REPLAYS = 2
 """Replays of the change under each other extraction: they widen a range, and are no median."""

@@ -14,7 +14,7 @@ from schedscope.simulator.replay import replay
 from schedscope.simulator.wait_causes import QUOTA, THREADS
 from schedscope.simulator.whatif_ranges import ENOUGH
 from schedscope.simulator.whatif_verdicts import BOUND, FIGURES, REFUSED
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 from schedscope.units import duration, percent, several
 
 

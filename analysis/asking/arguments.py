@@ -18,7 +18,7 @@ from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES, kind_of
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 THREAD_COLUMNS = (
     *("comm", "pid", "tid", "kernel", "sched_class", "affinity", "recorder"),
@@ -38,7 +38,7 @@ _COLUMNS: dict[str, Any] = {
 
 def check_trace(value: object, question: str) -> Trace:
     """Raises `UsageError` for anything but a trace."""
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     if not isinstance(value, Trace):
         what = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"

@@ -23,7 +23,7 @@ from schedscope.errors import MissingEventsError, UsageError
 from schedscope.parsers.schema import TABLES
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 Question = TypeVar("Question", bound=Callable[..., Any])
 
@@ -212,7 +212,7 @@ def has(trace: Trace, need: str) -> bool:
 
 
 def _traces(values: Sequence[Any]) -> list[Trace]:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     found: list[Trace] = []
     for value in values:

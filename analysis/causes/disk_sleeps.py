@@ -15,7 +15,7 @@ import polars as pl
 from schedscope.analysis.recording.lost_events import losses_of_any_event
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _REQUEST = ["device", "sector"]
 

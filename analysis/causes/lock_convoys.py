@@ -13,7 +13,7 @@ from schedscope.analysis.causes.lock_waits import futex_calls, lock_waits
 from schedscope.analysis.recording.lost_events import losses_of_any_event
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _KEY = ["kind", "pid", "address"]
 Span = tuple[int, int]

@@ -17,7 +17,7 @@ from schedscope.analysis.causes.sleep_causes import causes
 from schedscope.analysis.causes.system_calls import names
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 # Commands of the futex call (include/uapi/linux/futex.h), without its flags.
 _COMMAND = 0x7F

@@ -21,7 +21,7 @@ from schedscope.analysis.causes.system_calls import names
 from schedscope.analysis.recording.lost_events import losses_of_any_event
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _CALLS = {
     "futex": "futex futex_waitv futex_wait futex_requeue",

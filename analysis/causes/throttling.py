@@ -21,7 +21,7 @@ from schedscope.analysis.asking.memo import once
 from schedscope.analysis.threads.memberships import gone, memberships
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _DISPATCH = 1_000_000
 """A CPU that idles beside a runnable thread for longer (ns) could not run it: waking up from idle
@@ -81,8 +81,8 @@ def throttling(trace: Trace) -> Throttling:
     Of a part of a recording, what the whole shows: which period was one, and how often in all the
     kernel counted that, is not known within a part.
     """
-    if trace._whole is not None:
-        return _clipped(once(throttling, trace._whole), *trace.window)
+    if trace.whole is not None:
+        return _clipped(once(throttling, trace.whole), *trace.window)
     threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
     size = int(threads["utid"].max() or 0) + 1  # type: ignore[arg-type]
     group: list[int | None] = [None] * size

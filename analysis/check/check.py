@@ -32,7 +32,6 @@ import polars as pl
 
 from schedscope.analysis.asking.command import Command
 from schedscope.analysis.asking.memo import once
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.asking.needs import has, needs
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.counts import counter, number_of, recorders
@@ -42,12 +41,13 @@ from schedscope.analysis.check.selection import selection, withheld
 from schedscope.analysis.cpus.accounting import Tiling, tiling
 from schedscope.analysis.cpus.offline import offline
 from schedscope.analysis.recording.clock_doubt import clock_doubt
-from schedscope.analysis.recording.lost_events import BROKEN_CHAINS, IS_BREAK
 from schedscope.analysis.recording.recorded_threads import filtered, recorded_threads
+from schedscope.store.losses import BROKEN_CHAINS, IS_BREAK
+from schedscope.store.native_tables import coded
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 WARN_DROPPED = 0.0003
 """A whole recording lacks no wakeup: above this share of them, events are being dropped. Of one

@@ -15,7 +15,7 @@ from schedscope.analysis.cpus.offline import offline
 from schedscope.analysis.recording.recorded_threads import recorded_threads
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:

@@ -18,7 +18,7 @@ from schedscope.analysis.waits.waits import waits_in_batches
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SIDES = {"left": "without a start", "right": "without an end", "both": "without either"}
 """What is not known of a wait that is censored."""

@@ -28,7 +28,7 @@ from schedscope.analysis.comparison.setting_values import MEASURES, Side, tested
 from schedscope.analysis.comparison.significance import Test, multiplicities
 from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,7 +13,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 Match = Literal["role", "name", "behaviour"]
 

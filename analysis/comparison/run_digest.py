@@ -17,7 +17,7 @@ from schedscope.analysis.waits.waits import waits
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ import polars as pl
 from schedscope.analysis.cpus.occupancy import coded_states
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _UNTIL = pl.col("ts") + pl.col("dur")
 

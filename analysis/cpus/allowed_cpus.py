@@ -12,7 +12,7 @@ from schedscope.analysis.cpus.run_sums import run_sums
 from schedscope.analysis.cpus.topology import cpu_list
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 PINNED = -1
 """Class of threads that may use only the CPU on whose queue they wait, as far as is known."""

@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.analysis.threads.levels import Levels
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory, StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _readings: WeakKeyDictionary[Trace, CpuHistory] = WeakKeyDictionary()
 
@@ -73,7 +73,7 @@ def coded_waits(trace: Trace) -> StoredTable | pl.DataFrame:
     Of a part of a recording with those that began before it: why they did is known.
     """
     whole, (begin, end) = trace, trace.window
-    while whole._whole is not None:
-        whole = whole._whole
-    rows = None if whole is trace else whole._part("waits", begin, end)
+    while whole.whole is not None:
+        whole = whole.whole
+    rows = None if whole is trace else whole.part("waits", begin, end)
     return coded(trace, "waits", "utid", "ts_ready", "cause", "ts_run", rows=rows)

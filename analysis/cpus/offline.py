@@ -8,11 +8,11 @@ import polars as pl
 
 from schedscope.analysis.asking.memo import once
 from schedscope.analysis.cpus.topology import recorded_cpus
-from schedscope.analysis.recording.lost_events import IS_BREAK
 from schedscope.analysis.recording.recorded_threads import recorded_threads
+from schedscope.store.losses import IS_BREAK
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SCHEMA = {
     "cpu": pl.UInt16, "ts": pl.Int64, "dur": pl.Int64, "back": pl.Boolean, "broken": pl.Boolean,
@@ -48,8 +48,8 @@ def offline_throughout(trace: Trace) -> list[int]:
 
 
 def _found(trace: Trace) -> pl.DataFrame:
-    if trace._whole is not None:
-        return _clipped(offline(trace._whole), *trace.window)
+    if trace.whole is not None:
+        return _clipped(offline(trace.whole), *trace.window)
     told = trace.info.get("offline")
     rows = _told(told, *trace.window) if told else [*_at_first(trace), *_taken_down(trace)]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row").sort("ts", "cpu")

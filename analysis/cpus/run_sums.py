@@ -10,7 +10,7 @@ from schedscope.analysis.asking.memo import once
 from schedscope.analysis.cpus.occupancy import coded_states
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def run_sums(trace: Trace) -> pl.DataFrame:

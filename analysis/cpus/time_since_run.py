@@ -11,7 +11,7 @@ from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.parsers.schema import STATE
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _UNKNOWN = STATE.categories.to_list().index("unknown")
 

@@ -11,7 +11,7 @@ import polars as pl
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 DISTANCE = pl.Enum(["smt", "llc", "package", "numa"])
 """`smt`: other thread of the core; `llc`: other core, same last-level cache; `package`: other

@@ -17,7 +17,7 @@ from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.work_conservation import work_conservation
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def wanted(trace: Trace, threads: pl.Series) -> tuple[int, int]:

@@ -36,7 +36,7 @@ from schedscope.analysis.shares.group_weights import GroupWeights
 from schedscope.analysis.threads.of_threads import chosen_threads
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 SCHEMA = {
     "topic": pl.String,

@@ -12,7 +12,7 @@ from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
 from schedscope.analysis.weights import weights
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 _STEP = 1.2

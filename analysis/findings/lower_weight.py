@@ -17,7 +17,7 @@ from schedscope.analysis.weights import weights
 from schedscope.units import duration, printable, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _STEP = 1.2
 """One nice level is a factor of 1.25: less is the same weight."""

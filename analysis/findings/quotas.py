@@ -26,7 +26,7 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         name = printable(group["cgroup"])
         quota, period = group.get("quota"), group.get("period")
         limit = f" of {duration(quota)} per {duration(period)}" if quota and period else ""
-        of_whole = "" if facts.trace._whole is None else " of the whole recording"
+        of_whole = "" if facts.trace.whole is None else " of the whole recording"
         often = ""
         if group.get("n_throttled") and group.get("n_periods"):
             periods = several(group["n_periods"], "period")
@@ -94,7 +94,7 @@ def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
     every = [
         utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas
     ]
-    if len(own) == len(every) and facts.trace._whole is None:
+    if len(own) == len(every) and facts.trace.whole is None:
         return counted
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
     return min(counted, _seen(facts, group, own, found) or int(found["wait"].sum()))

@@ -10,7 +10,7 @@ from schedscope.analysis.asking.needs import NEEDS, has
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.latency import latency
-from schedscope.analysis.recording.lost_events import IS_BREAK
+from schedscope.store.losses import IS_BREAK
 from schedscope.units import duration, percent
 
 _RECORDER = 0.01

@@ -31,7 +31,7 @@ from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 """What migrations may be grouped by."""
@@ -392,8 +392,8 @@ def _held(trace: Trace) -> list[pl.DataFrame] | None:
 
 
 def _causes(trace: Trace, where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
-    if trace._whole is not None:
-        yield from _within(trace, trace._whole, where)
+    if trace.whole is not None:
+        yield from _within(trace, trace.whole, where)
         return
     columns = (
         *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),

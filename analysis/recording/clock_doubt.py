@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.asking.native_tables import coded
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 PARTS = 128
 """Equal parts of the window that wakeups are sorted into: no duration is told more exactly."""

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.store.losses import IS_BREAK
+
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
-
-
-IS_BREAK = pl.col("reason") == "chain_break"
-"""Of rows of `losses`: broken chains, which the source does not report."""
-
-BROKEN_CHAINS = pl.col("count").fill_null(1)
-"""How many broken chains a row of `losses` with that reason stands for."""
+    from schedscope.store.trace import Trace
 
 
 def is_short_edge(trace: Trace) -> pl.Expr:

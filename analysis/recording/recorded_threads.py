@@ -10,7 +10,7 @@ from schedscope.analysis.asking.memo import once
 from schedscope.units import printable, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _NAMED = 3
 """Threads that are named; of more, the ones that ran most often."""

@@ -12,7 +12,7 @@ from schedscope.analysis.asking.memo import once
 from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _WAIT = re.compile(r".*: thread (\d+) \((.*)\) waited (\d+) us", re.DOTALL)
 """How the recorder words a wait that triggered it (collectors/linux/ring-watch.sh)."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.asking.memo import once
-from schedscope.analysis.recording.lost_events import IS_BREAK
+from schedscope.store.losses import IS_BREAK
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def unknown_time(trace: Trace) -> pl.DataFrame:

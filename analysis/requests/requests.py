@@ -25,7 +25,7 @@ from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 REPLIES = ("same", "any")
 SLOWEST = 100

@@ -16,7 +16,7 @@ from schedscope.analysis.shares.due_in_waits import due_in_waits
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST = 4_000_000
 """Pieces of intervals in doubt, of half a million intervals, of which it is asked what was due."""

@@ -17,7 +17,7 @@ from schedscope.analysis.threads.levels import LINUX_WEIGHTS, linux_priorities
 from schedscope.analysis.threads.memberships import gone, guessed, unsettled
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 AUTOGROUP = "/proc/sys/kernel/sched_autogroup_enabled"
 

@@ -15,7 +15,7 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
     from schedscope.analysis.threads.levels import Levels
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 Per = Literal["cpu", "machine"]
 

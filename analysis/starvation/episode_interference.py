@@ -15,7 +15,7 @@ from schedscope.analysis.threads.levels import FAIR_PRIOS, Levels, linux_priorit
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 KIND = pl.Enum(["thread", "idle", "unknown"])
 """What had the CPU: a thread, nobody, or the trace does not show."""

@@ -10,7 +10,7 @@ from schedscope.analysis.waits.wait_bounds import COLUMNS, possible_spans, rests
 from schedscope.analysis.waits.waits import waits_in_batches
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def possible_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) -> int:

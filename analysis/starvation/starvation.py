@@ -43,7 +43,7 @@ from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
 """The threshold that makes an episode one."""

@@ -12,7 +12,7 @@ from schedscope.analysis.starvation.episode_interference import EPISODE_COLUMNS,
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 LANE = pl.Enum(["thread", "queue", "other"])
 """The waiting thread itself; a CPU on whose queue it waited; another CPU that it may run on."""

@@ -20,7 +20,7 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     Ints = npt.NDArray[np.int64]
     Codes = npt.NDArray[np.uint32]

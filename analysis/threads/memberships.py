@@ -13,7 +13,7 @@ import polars as pl
 from schedscope import _native
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _BEFORE = 0.01
 """Of the CPU time that a thread wanted: less before its last move changes nothing."""
@@ -63,8 +63,8 @@ def unsettled(trace: Trace) -> pl.Series:
     A program that is started in a container or a unit moves there first, and runs then. Of a part
     of a recording those of the whole.
     """
-    if trace._whole is not None:
-        return unsettled(trace._whole)
+    if trace.whole is not None:
+        return unsettled(trace.whole)
     last = memberships(trace).sort("since").unique("utid", keep="last", maintain_order=True)
     if last.is_empty():
         return last["utid"]

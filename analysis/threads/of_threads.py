@@ -13,7 +13,7 @@ from schedscope.analysis.threads.services import service_of
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 Where: TypeAlias = pl.Expr | Callable[["Trace"], pl.Expr | None] | None
 """A selection in several traces: the same expression for all, or a function that makes it for each,

@@ -9,7 +9,7 @@ import polars as pl
 from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def restrict_to_threads(trace: Trace, where: pl.Expr) -> Trace:
@@ -19,7 +19,7 @@ def restrict_to_threads(trace: Trace, where: pl.Expr) -> Trace:
     CPUs that are asked of some threads: how many of them queue there. The tables of facts and
     the kernel's own reports (`queue_load`) stay out: they are about everybody.
     """
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     known = threads_with(trace, (), where)
     chosen = known.filter(where).select("utid").collect()["utid"].implode()

@@ -11,7 +11,7 @@ from schedscope.analysis.threads.services import service_of
 from schedscope.units import count, printable
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 class SameNames:

@@ -20,7 +20,7 @@ from schedscope.analysis.waits.waits import (
 from schedscope.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 # Combinations of keys up to which a table, and no search, finds their numbers.
 _TABLE = 1 << 22

@@ -9,7 +9,7 @@ import polars as pl
 from schedscope.analysis.cpus.topology import recorded_cpus
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def victims(trace: Trace, threads: pl.DataFrame, where: pl.Expr | None) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from schedscope.analysis.recording.unknown_time import possible_waits
 from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 COLUMNS = ("utid", "wait", "wait_high", "censored", "ts_ready", "ts_run", "queue")
 """Columns of `waits` that the bounds follow from."""

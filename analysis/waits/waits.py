@@ -13,7 +13,7 @@ from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 WAIT_COLUMNS = ("utid", "cause", "prio", "cpu", "queue_cpu", "prev_cpu", "waker_cpu", "waker_utid")
 """Columns of `waits` that a wait may be grouped by."""

@@ -16,7 +16,7 @@ from schedscope.errors import UsageError
 from schedscope.units import several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def of_processes(

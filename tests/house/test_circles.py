@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,13 @@ def modules() -> dict[str, Path]:
     return {name_of(path): path for path in sources()}
 
 
-def imports(path: Path, known: dict[str, Path]) -> set[str]:
-    """What a file imports of ours when it runs; not what only type checkers read."""
+def imports(path: Path, known: dict[str, Path], *, types: bool = False) -> set[str]:
+    """What a file imports of ours when it runs; with `types` also what only type checkers read."""
     found: set[str] = set()
 
     class Visitor(ast.NodeVisitor):
         def visit_If(self, node: ast.If) -> None:
-            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            if types or not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
                 self.generic_visit(node)
 
         def visit_Import(self, node: ast.Import) -> None:
@@ -86,6 +87,24 @@ def test_no_folders_import_one_another() -> None:
             there = {other.split(".")[1] for other in imports(path, known) if "." in other}
             graph[here] |= (there & folders) - {here}
     assert circles(graph) == []
+
+
+def test_the_store_has_no_circle_even_of_types() -> None:
+    known = modules()
+    graph = {
+        name: imports(path, known, types=True)
+        for name, path in known.items()
+        if name.startswith("schedscope.store.")
+    }
+    assert circles({name: found & set(graph) for name, found in graph.items()}) == []
+
+
+def test_nobody_uses_a_private_part_of_a_trace() -> None:
+    """`Trace._x` is for `store/trace.py` alone."""
+    private = re.compile(r"\b(?:trace|whole|cut|part)\._[a-z]")
+    for path in sources():
+        if path != ROOT / "store" / "trace.py":
+            assert not private.search(path.read_text()), path
 
 
 # What several questions share, each with the rooms that it may need.

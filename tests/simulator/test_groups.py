@@ -23,7 +23,7 @@ from schedscope.simulator.recorded_groups import recorded_groups
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import read_workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -20,7 +20,7 @@ from schedscope.simulator.recorded_scheduler import policy_asked, recorded_polic
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

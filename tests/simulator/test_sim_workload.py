@@ -17,7 +17,7 @@ from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import Machine, Outage, machine, machine_of
 from schedscope.simulator.run import simulate
 from schedscope.simulator.whatif import whatif
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

@@ -146,7 +146,7 @@ def _notes(trace: ss.Trace, out: Path) -> None:
 
 
 def _kept(trace: ss.Trace, out: Path) -> None:
-    from schedscope import checked_file
+    from schedscope.store import checked_file
 
     trace.to_sched(out / "x.sched")
     checked_file.keep(out / "x.sched" / "kept.bin", [b"1"])
@@ -193,7 +193,7 @@ def test_nothing_in_the_package_writes_by_other_means() -> None:
     assert ours == {
         "outputs.py",
         "exports/chrome.py",  # fills what `export` made
-        "overview_writer.py",  # fills what `cache` made
+        "store/overview_writer.py",  # fills what `cache` made
         "live/recorder.py",  # in a temporary folder that only root can enter
         "timelines/sql.py",  # likewise, that only we can enter
         "fleets/task.py",  # in the scratch folder, as the two below

@@ -13,7 +13,7 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _Found = TypeVar("_Found")
 
@@ -486,7 +486,7 @@ def open_input(args: argparse.Namespace, name: str = "input") -> Trace:
 
 def open_path(args: argparse.Namespace, path: str) -> Trace:
     """Open the trace at `path` with the options of `add_input`."""
-    from schedscope.trace import open as open_trace
+    from schedscope.store.opening import open as open_trace
 
     with Progress(f"reading {path}") as progress:
         trace = open_trace(

@@ -14,7 +14,7 @@ from schedscope.present.answer import Answer
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Facts:
     """Convert, then say what was written."""
-    from schedscope.trace import convert
+    from schedscope.store.opening import convert
 
     _options.refuse_selection(
         args,

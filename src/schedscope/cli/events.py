@@ -11,7 +11,7 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

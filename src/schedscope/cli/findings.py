@@ -13,7 +13,7 @@ from schedscope.present.answer import Answer
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 FAILED = 3
 FAIL_ON = ("violated", "warning", "note")  # from the worst on

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from schedscope import time_of_day, units
+from schedscope import units
 from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
@@ -19,11 +19,12 @@ from schedscope.present import headline
 from schedscope.present.answer import Facts
 from schedscope.present.columns import Column, choose
 from schedscope.present.text_table import sentence, text_table
+from schedscope.store import clock
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 GROUP = "inspect the recording"
 HELP = "what a trace holds: host, clock, recorder, events, tables"
@@ -69,7 +70,7 @@ def _threads(trace: Trace, where: pl.Expr) -> pl.DataFrame:
     import polars as pl
 
     from schedscope.analysis.threads.of_threads import threads_with
-    from schedscope.thread_totals import totals_of
+    from schedscope.store.thread_totals import totals_of
 
     names = ("comm", "tid", "pid", "process_name", "service", "cgroup", "cmdline")
     known = threads_with(trace, names).filter(where, pl.col("utid") >= trace.ncpu)
@@ -200,7 +201,7 @@ def _time_of_day(trace: Trace) -> str:
     )
     if begin.date() == end.date():
         last = last.split()[1]
-    apart = time_of_day.error(trace)
+    apart = clock.error(trace)
     within = f" (± {units.duration(apart)})" if apart else ""
     return f"{first} to {last} {end:%z}{within}"
 

@@ -16,7 +16,7 @@ from schedscope.present.columns import Column, choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 GROUPS = (*THREAD_GROUPS, "cause", "distance", "from_cpu", "to_cpu")

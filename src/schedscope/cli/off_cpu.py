@@ -11,7 +11,7 @@ from schedscope.cli._asking import Words
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def ask(args: argparse.Namespace, trace: Trace, *, by: str, where: pl.Expr | None) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from schedscope.units import duration, several
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

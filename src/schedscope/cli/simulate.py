@@ -479,7 +479,7 @@ FIGURES = (".png", ".svg", ".pdf")
 
 def _check_figure(path: str) -> None:
     """Refuse a figure that cannot be written before anything runs."""
-    from schedscope import cache
+    from schedscope.store import cache
 
     target = Path(path)
     if target.suffix not in FIGURES:

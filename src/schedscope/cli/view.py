@@ -27,7 +27,7 @@ from schedscope.outputs import user_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 GROUP = "everything on one page"
 HELP = "look at a trace in a browser: search, select, follow"

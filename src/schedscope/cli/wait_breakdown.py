@@ -13,7 +13,7 @@ from schedscope.present import bounds
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def words(

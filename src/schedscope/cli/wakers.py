@@ -12,7 +12,7 @@ from schedscope.present.who import who
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def words(

@@ -19,7 +19,7 @@ from schedscope.fleets.sketch import Sketch
 from schedscope.processes import NoMatchError, named, of_processes
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 FORMAT = 2
 """Of the document; a summary of another one is made again."""

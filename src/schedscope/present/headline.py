@@ -10,7 +10,7 @@ from schedscope.units import several
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 COMPLETE = "nothing is missing"
@@ -64,9 +64,10 @@ def _gaps(trace: Trace) -> list[str]:
     from schedscope.analysis.check.missing_wakeups import missing_wakeups
     from schedscope.analysis.cpus.offline import offline
     from schedscope.analysis.cpus.stolen_time import stolen_shares
-    from schedscope.analysis.recording.lost_events import BROKEN_CHAINS, IS_BREAK, is_short_edge
+    from schedscope.analysis.recording.lost_events import is_short_edge
     from schedscope.analysis.recording.recorded_threads import filtered
     from schedscope.analysis.recording.ring_trigger import trigger
+    from schedscope.store.losses import BROKEN_CHAINS, IS_BREAK
 
     found = [] if trace.events else ["no events"]
     found += [text] if (text := filtered(trace)) else []

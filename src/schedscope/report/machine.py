@@ -23,7 +23,7 @@ from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.subject import Subject
 from schedscope.report.waiting import latency_table
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 _MANY, _COLUMNS = 200_000, 1200
 """With more states than this, queues are drawn from sums, not from every step."""

@@ -17,8 +17,8 @@ from schedscope.report.document import document
 from schedscope.report.focus import Focus
 from schedscope.report.section import Section
 from schedscope.report.subject import Subject
+from schedscope.store.trace import Trace
 from schedscope.timelines.page import timeline_html
-from schedscope.trace import Trace
 
 SECTIONS: Sequence[Callable[[Subject], Section]] = (
     waiting.starved,

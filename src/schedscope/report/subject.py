@@ -12,7 +12,7 @@ import polars as pl
 from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.findings import findings
 from schedscope.present.selection import narrowed
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ from schedscope.analysis.cpus.many_cpus import (
 )
 from schedscope.analysis.cpus.topology import cpu_text, places
 from schedscope.errors import UsageError
-from schedscope.overview_writer import worst
 from schedscope.parsers.schema import TABLES
+from schedscope.store.overview_writer import worst
 from schedscope.timelines import together
 from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes
 from schedscope.timelines.levels import Levels
 from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
-    from schedscope.overview import Overview
-    from schedscope.trace import Trace
+    from schedscope.store.overview import Overview
+    from schedscope.store.trace import Trace
 
 INTERVALS = 20_000
 """Most intervals in one answer; lanes with more than fit get sums per pixel."""

@@ -15,7 +15,7 @@ from schedscope.present.headline import COMPLETE, gaps
 from schedscope.timelines.tables import table
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST = 200
 """Stretches with missing events that are listed, the longest first."""

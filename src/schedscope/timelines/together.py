@@ -15,8 +15,8 @@ from schedscope.analysis.cpus.topology import places, recorded_cpus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from schedscope.store.trace import Trace
     from schedscope.timelines.steps import Ints
-    from schedscope.trace import Trace
 
 GROUPS = {"llc": "llc", "package": "package", "node": "numa_node"}
 """What CPUs are grouped by: its name in the page, and the column of `cpus`."""

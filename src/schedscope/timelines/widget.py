@@ -12,7 +12,7 @@ from schedscope.timelines.script import script
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def timeline(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from schedscope.errors import UsageError
 from schedscope.units import duration
-
-if TYPE_CHECKING:
-    from schedscope.trace import Trace
 
 _TEXT = re.compile(
     r"\s*(?:(\d{4})-(\d\d)-(\d\d)[T ]\s*)?(\d\d?):(\d\d)(?::(\d\d(?:\.\d*)?))?"
@@ -23,7 +20,26 @@ _SLEW = 2000
 """Linux speeds a clock up or slows it down by 500 parts in a million at most; more is a step."""
 
 
-def at(trace: Trace, ts: int) -> datetime | None:
+class Recording(Protocol):
+    """What a trace says of its clocks."""
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Start and end in ns."""
+
+    @property
+    def duration(self) -> int:
+        """Its length in ns."""
+
+    def metadata(self, key: str, part: str) -> Any:
+        """`info[key][part]`."""
+
+
+def at(trace: Recording, ts: int) -> datetime | None:
     """The time of day at an instant, in this machine's zone; None if the trace does not say."""
     known = _line(trace)
     if known is None:
@@ -32,7 +48,7 @@ def at(trace: Trace, ts: int) -> datetime | None:
     return _datetime(origin + (ts - begin) * passed // ran, None)
 
 
-def error(trace: Trace) -> int | None:
+def error(trace: Recording) -> int | None:
     """By how many ns the recorder may have read the two clocks apart; None if it does not say."""
     apart = trace.metadata("clock", "pair_error_ns")
     return None if apart is None else int(apart)
@@ -43,7 +59,7 @@ def is_one(text: object) -> bool:
     return isinstance(text, str) and ":" in text
 
 
-def instant(trace: Trace, text: str) -> int:
+def instant(trace: Recording, text: str) -> int:
     """The instant of a time of day; without a date, the first such one in the recording.
 
     Raises `UsageError` for any other text, and if the trace does not say when it was recorded.
@@ -102,7 +118,7 @@ def _datetime(ns: int, zone: tzinfo | None) -> datetime:
     return moment.astimezone(zone)
 
 
-def _line(trace: Trace) -> tuple[int, int, int, int] | None:
+def _line(trace: Recording) -> tuple[int, int, int, int] | None:
     """An instant, the time of day then (ns since 1970), and how far both clocks ran from there.
 
     Between pairs from both ends of the recording time of day is interpolated; else both clocks

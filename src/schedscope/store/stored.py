@@ -22,10 +22,10 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import looked_at
 from schedscope.errors import FormatError, SchedscopeError, StorageError
 from schedscope.parsers import derived, files, schema, trace_json
 from schedscope.parsers.plausible import check_frame, check_rows
+from schedscope.store import looked_at
 
 METADATA = "trace.json"
 SELECTION = "selection.json"

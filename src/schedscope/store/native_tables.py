@@ -10,7 +10,7 @@ from schedscope.parsers.schema import TABLES
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def coded(

@@ -2,71 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from schedscope import time_of_day
-from schedscope.errors import UsageError
-from schedscope.parsers.schema import TABLES
-from schedscope.units import duration
-
-if TYPE_CHECKING:
-    from schedscope.trace import Trace
+from schedscope.store.losses import BROKEN_CHAINS, IS_BREAK
 
 # Tables about the machine and its threads, of all times.
-_TIMELESS = ("threads", "cpus")
+TIMELESS = ("threads", "cpus")
 
 
-def between(trace: Trace, since: str | float | None, until: str | float | None) -> Trace:
-    """The trace within `[since, until)`; see `Trace.between`."""
-    begin, end = _window(trace, since, until)
-    tables = {name: part(trace, (begin, end), name, begin, end) for name in TABLES}
-    info = {
-        key: value for key, value in trace.info.items() if key not in ("rows", "cache", "files")
-    }
-    info.update(window=[begin, end], origin=trace.origin)
-    cut = type(trace)(_recounted(info, tables, trace.ncpu), tables, None)
-    cut._whole = trace
-    return cut
-
-
-def part(whole: Trace, window: tuple[int, int], name: str, begin: int, end: int) -> pl.LazyFrame:
-    """A table of what `between` cuts out of a trace, perhaps without rows that have no part in
-    `[begin, end]`."""
-    if name in _TIMELESS:
-        return whole._table(name)
-    inside = max(begin, window[0]), min(end, window[1])
-    rows = whole._part(name, *inside)
+def rows(frame: pl.LazyFrame, name: str, begin: int, end: int, *, closed: bool) -> pl.LazyFrame:
+    """What lies within `[begin, end)` of a table; with `closed` also what happened at the end."""
+    if name in TIMELESS:
+        return frame
     if name in _CUTS:
-        return _CUTS[name](rows, *window)
-    # What happened at the last instant of a recording is part of it, and so of its last part.
-    closed = window[1] == whole.window[1]
-    cut = _waits if name == "waits" else _instants
-    return cut(rows, *window, closed)
-
-
-def _window(trace: Trace, since: str | float | None, until: str | float | None) -> tuple[int, int]:
-    first, last = trace.window
-    begin = first if since is None else trace.instant(since)
-    end = last if until is None else trace.instant(until)
-    if end <= first or begin >= last:
-        span = f"{duration(first - trace.origin)} to {duration(last - trace.origin)}"
-        raise UsageError(
-            f"since={since!r}, until={until!r} lies outside the trace",
-            f"part of {span} after its start{_of_day(trace, since, until)}",
-        )
-    if begin >= end:
-        raise UsageError(f"since={since!r}, until={until!r} is empty", "since earlier than until")
-    return max(begin, first), min(end, last)
-
-
-def _of_day(trace: Trace, *times: str | float | None) -> str:
-    """When that was, for who asked with times of day."""
-    if not any(time_of_day.is_one(when) for when in times):
-        return ""
-    first, last = (trace.time_of_day(ts) for ts in trace.window)
-    return f", {first:%H:%M:%S} to {last:%H:%M:%S %z}" if first and last else ""
+        return _CUTS[name](frame, begin, end)
+    return (_waits if name == "waits" else _instants)(frame, begin, end, closed)
 
 
 def _instants(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFrame:
@@ -152,7 +104,7 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFr
 _CUTS = {"states": _states, "irqs": _intervals, "losses": _losses}
 
 
-def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int) -> dict[str, Any]:
+def recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int) -> dict[str, Any]:
     """`info` with what can be counted again in the window, and without what cannot."""
     begin, end = info["window"]
     kinds = ("switches", "wakeups", "migrations", "yields")
@@ -180,7 +132,6 @@ def _recounted(info: dict[str, Any], tables: dict[str, pl.LazyFrame], ncpu: int)
     waits = tables["waits"].select(
         waits=pl.len(), right_censored=(pl.col("censored") == "right").sum()
     )
-    from schedscope.analysis.recording.lost_events import BROKEN_CHAINS, IS_BREAK
 
     breaks = tables["losses"].filter(IS_BREAK)
     breaks = breaks.select(BROKEN_CHAINS.sum().cast(pl.UInt32))

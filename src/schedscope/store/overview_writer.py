@@ -17,9 +17,9 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import checked_file, stored
 from schedscope.parsers import derived, files
-from schedscope.thread_totals import RUN_COLUMNS, WAIT_COLUMNS, thread_totals
+from schedscope.store import checked_file, stored
+from schedscope.store.thread_totals import RUN_COLUMNS, WAIT_COLUMNS, thread_totals
 
 NAME = "overview.bin"
 LEAST = 4_000_000

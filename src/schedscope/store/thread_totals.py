@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.asking.native_tables import coded
 from schedscope.parsers.schema import TABLES
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 RUN_COLUMNS = ("ts", "dur", "utid", "state", "cpu")
 WAIT_COLUMNS = ("utid", "ts_ready", "wait")

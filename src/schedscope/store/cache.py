@@ -39,11 +39,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from schedscope import looked_at, outputs, stored
+from schedscope import outputs
 from schedscope.errors import StorageError, UsageError
-from schedscope.in_use import unused
 from schedscope.parsers import trace_json
-from schedscope.stored import METADATA
+from schedscope.store import looked_at, stored
+from schedscope.store.in_use import unused
+from schedscope.store.stored import METADATA
 
 _CONTENT_LIMIT = 64 * 2**20
 # Two writes within the file system's clock tick leave the same mtime: a stat

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope import checked_file, overview_writer
-from schedscope.overview_writer import CODES, NAME, STATES, VERSION
-from schedscope.thread_totals import SCHEMA
+from schedscope.store import checked_file, overview_writer
+from schedscope.store.overview_writer import CODES, NAME, STATES, VERSION
+from schedscope.store.thread_totals import SCHEMA
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 

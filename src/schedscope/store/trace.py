@@ -1,30 +1,26 @@
-"""Open any trace as the tables of the trace model."""
+"""A trace: what is known about a recording, and its tables."""
 
 from __future__ import annotations
 
 import html
 import json
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope import cache as _cache, stored as _stored, time_of_day
-from schedscope.errors import FormatError, StorageError, UsageError
-from schedscope.in_use import Lease
+from schedscope.errors import UsageError
 from schedscope.parsers.files import scan_parquet
 from schedscope.parsers.plausible import check_frame
-from schedscope.parsers.schema import SCHEMA_VERSION, TABLES as TABLES, empty
-from schedscope.units import offset, printable
+from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
+from schedscope.store import cache as _cache, clock, cut, stored as _stored
+from schedscope.store.in_use import Lease
+from schedscope.units import duration, offset, printable
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-Progress = Callable[[int, int], None]
-"""Called now and then with the bytes done and the bytes in all."""
 
 
 class Trace:
@@ -37,7 +33,13 @@ class Trace:
     """
 
     def __init__(
-        self, info: Mapping[str, Any], tables: Mapping[str, pl.LazyFrame], path: Path | None
+        self,
+        info: Mapping[str, Any],
+        tables: Mapping[str, pl.LazyFrame],
+        path: Path | None,
+        *,
+        sources: tuple[Path, ...] = (),
+        whole: Trace | None = None,
     ) -> None:
         """Hold `tables`; use `schedscope.open` or `from_tables`."""
         self._info = dict(info)
@@ -45,17 +47,19 @@ class Trace:
         self._in_memory = frozenset(tables)
         self._path = path
         self._lease = Lease(path) if path is not None else None
-        self._source: Path | None = None
-        self._sources: tuple[Path, ...] = ()
-        self._whole: Trace | None = None
-        """What `between` cut this out of."""
+        self._sources = sources
+        self._whole = whole
         self._checked: dict[str, object] = {}
 
     @classmethod
     def from_tables(
-        cls, tables: Mapping[str, pl.DataFrame | pl.LazyFrame], info: Mapping[str, Any]
+        cls,
+        tables: Mapping[str, pl.DataFrame | pl.LazyFrame],
+        info: Mapping[str, Any],
+        *,
+        sources: tuple[Path, ...] = (),
     ) -> Trace:
-        """A trace in memory; tables not given are empty.
+        """A trace in memory; tables not given are empty. `sources`: what they were read from.
 
         A question raises `UsageError` if a table lacks a column that it needs.
 
@@ -75,13 +79,13 @@ class Trace:
                 for name, dtype in TABLES["threads"].schema.items()
                 if name in ("ppid", "process_name", "cgroup", "cmdline") and name not in there
             )
-        return cls(info, lazy, None)
+        return cls(info, lazy, None, sources=sources)
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> Trace:
+    def read(cls, folder: str | os.PathLike[str], *, sources: tuple[Path, ...] = ()) -> Trace:
         """A `.sched` folder as it is, without asking whether its source changed."""
         path = Path(folder)
-        trace = cls({}, {}, path)
+        trace = cls({}, {}, path, sources=sources)
         # Now that nobody replaces the folder.
         trace._info = _stored.read_about(path)
         return trace
@@ -97,11 +101,11 @@ class Trace:
 
         def write(partial: Path) -> str:
             rows = {}
-            utids = self._table("threads").select(pl.col("utid").max()).collect().item()
+            utids = self.table("threads").select(pl.col("utid").max()).collect().item()
             for name in TABLES:
                 file = partial / f"{name}.parquet"
                 if (self._whole or self).folder_of(name) is None:
-                    frame = self._table(name).collect()
+                    frame = self.table(name).collect()
                     check_frame(
                         name, frame, f"table {name}", ncpu=self.ncpu, threads=1 + (utids or 0)
                     )
@@ -109,7 +113,7 @@ class Trace:
                 else:
                     # Of any length, and looked at when the folder was opened.
                     with file.open("wb") as out:
-                        self._table(name).sink_parquet(out, compression="lz4")
+                        self.table(name).sink_parquet(out, compression="lz4")
                 rows[name] = scan_parquet(file).select(pl.len()).collect().item()
             about = {k: v for k, v in self._info.items() if k not in ("cache", "files")}
             return json.dumps({**about, "schema_version": SCHEMA_VERSION, "rows": rows})
@@ -143,12 +147,17 @@ class Trace:
             return self._whole.sources
         return self._sources or ((self._path,) if self._path else ())
 
+    @property
+    def whole(self) -> Trace | None:
+        """The trace that `between` cut this one out of; None for a whole one."""
+        return self._whole
+
     def folder_of(self, table: str) -> Path | None:
         """The `.sched` folder whose file is this table, unchanged; None for a table held in
         memory."""
         if table in self._in_memory or self._path is None:
             return None
-        self._table(table)  # raises if the file is damaged
+        self.table(table)  # raises if the file is damaged
         return self._path
 
     @property
@@ -192,8 +201,8 @@ class Trace:
         date the first such one in the recording, without a zone in that of this machine. Raises
         `UsageError` for any other text, and for a time of day if the trace has none.
         """
-        if isinstance(when, str) and time_of_day.is_one(when):
-            return time_of_day.instant(self, when)
+        if isinstance(when, str) and clock.is_one(when):
+            return clock.instant(self, when)
         try:
             return self.origin + offset(when)
         except UsageError:
@@ -210,7 +219,7 @@ class Trace:
 
         Raises `UsageError` if the host's clock was set while it was recorded.
         """
-        return time_of_day.at(self, ts)
+        return clock.at(self, ts)
 
     def between(self, since: str | float | None = None, until: str | float | None = None) -> Trace:
         """The part of this trace within `[since, until)`, as a trace.
@@ -229,20 +238,53 @@ class Trace:
 
         Raises `UsageError` if nothing is left, or for a text that is not a time.
         """
-        from schedscope.selection import between
+        begin, end = self._window(since, until)
+        tables = {name: self._cut(name, (begin, end), begin, end) for name in TABLES}
+        left_out = ("rows", "cache", "files")
+        info = {key: value for key, value in self._info.items() if key not in left_out}
+        info.update(window=[begin, end], origin=self.origin)
+        return type(self)(cut.recounted(info, tables, self.ncpu), tables, None, whole=self)
 
-        return between(self, since, until)
+    def _window(self, since: str | float | None, until: str | float | None) -> tuple[int, int]:
+        first, last = self.window
+        begin = first if since is None else self.instant(since)
+        end = last if until is None else self.instant(until)
+        if end <= first or begin >= last:
+            span = f"{duration(first - self.origin)} to {duration(last - self.origin)}"
+            raise UsageError(
+                f"since={since!r}, until={until!r} lies outside the trace",
+                f"part of {span} after its start{self._of_day(since, until)}",
+            )
+        if begin >= end:
+            raise UsageError(
+                f"since={since!r}, until={until!r} is empty", "since earlier than until"
+            )
+        return max(begin, first), min(end, last)
+
+    def _of_day(self, *times: str | float | None) -> str:
+        """When that was, for who asked with times of day."""
+        if not any(clock.is_one(when) for when in times):
+            return ""
+        first, last = (self.time_of_day(ts) for ts in self.window)
+        return f", {first:%H:%M:%S} to {last:%H:%M:%S %z}" if first and last else ""
+
+    def _cut(self, name: str, window: tuple[int, int], begin: int, end: int) -> pl.LazyFrame:
+        """A table of what `between` cuts out, perhaps without rows that have no part in
+        `[begin, end]`."""
+        if name in cut.TIMELESS:
+            return self.table(name)
+        rows = self.part(name, max(begin, window[0]), min(end, window[1]))
+        # What happened at the last instant of a recording is part of it, and so of its last part.
+        return cut.rows(rows, name, *window, closed=window[1] == self.window[1])
 
     def in_memory(self, *tables: str) -> Trace:
         """The same trace with these tables read into memory, once for many questions.
 
         For 10 million events the states take some 320 MB, the waits 260 MB.
         """
-        held = {name: self._table(name).collect().lazy() for name in tables}
+        held = {name: self.table(name).collect().lazy() for name in tables}
         made = {name: self._tables[name] for name in self._in_memory}
-        trace = type(self)(self._info, {**made, **held}, self._path)
-        trace._source, trace._sources = self._source, self._sources
-        return trace
+        return type(self)(self._info, {**made, **held}, self._path, sources=self._sources)
 
     @property
     def ncpu(self) -> int:
@@ -258,97 +300,97 @@ class Trace:
     @property
     def switches(self) -> pl.LazyFrame:
         """One row per context switch."""
-        return self._table("switches")
+        return self.table("switches")
 
     @property
     def wakeups(self) -> pl.LazyFrame:
         """One row per step of a wakeup: waking, enqueued, new."""
-        return self._table("wakeups")
+        return self.table("wakeups")
 
     @property
     def migrations(self) -> pl.LazyFrame:
         """One row per move of a thread to another CPU's queue."""
-        return self._table("migrations")
+        return self.table("migrations")
 
     @property
     def threads(self) -> pl.LazyFrame:
         """One row per thread incarnation, the idle threads first."""
-        return self._table("threads")
+        return self.table("threads")
 
     @property
     def renames(self) -> pl.LazyFrame:
         """One row per change of a thread's name."""
-        return self._table("renames")
+        return self.table("renames")
 
     @property
     def sleeps(self) -> pl.LazyFrame:
         """One row per switch-out with its wait message or lock, where recorded."""
-        return self._table("sleeps")
+        return self.table("sleeps")
 
     @property
     def yields(self) -> pl.LazyFrame:
         """One row per sched_yield, where recorded."""
-        return self._table("yields")
+        return self.table("yields")
 
     @property
     def priorities(self) -> pl.LazyFrame:
         """One row per change of a thread's priority."""
-        return self._table("priorities")
+        return self.table("priorities")
 
     @property
     def queue_load(self) -> pl.LazyFrame:
         """One row per queue length that the kernel itself reported."""
-        return self._table("queue_load")
+        return self.table("queue_load")
 
     @property
     def irqs(self) -> pl.LazyFrame:
         """One row per interrupt, where recorded."""
-        return self._table("irqs")
+        return self.table("irqs")
 
     @property
     def quota_refills(self) -> pl.LazyFrame:
         """One row per moment at which a control group's CPU quota was refilled."""
-        return self._table("quota_refills")
+        return self.table("quota_refills")
 
     @property
     def system_calls(self) -> pl.LazyFrame:
         """One row per entry into a system call and per return from one, where recorded."""
-        return self._table("system_calls")
+        return self.table("system_calls")
 
     @property
     def locks(self) -> pl.LazyFrame:
         """One row per start and end of a wait for a lock of the kernel, where recorded."""
-        return self._table("locks")
+        return self.table("locks")
 
     @property
     def disk_requests(self) -> pl.LazyFrame:
         """One row per step of a request to a disk, where recorded."""
-        return self._table("disk_requests")
+        return self.table("disk_requests")
 
     @property
     def sleep_reasons(self) -> pl.LazyFrame:
         """One row per sleep whose reason the kernel reported, where recorded."""
-        return self._table("sleep_reasons")
+        return self.table("sleep_reasons")
 
     @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
-        return self._table("losses")
+        return self.table("losses")
 
     @property
     def cpus(self) -> pl.LazyFrame:
         """One row per CPU: its position in the machine."""
-        return self._table("cpus")
+        return self.table("cpus")
 
     @property
     def states(self) -> pl.LazyFrame:
         """One row per interval of a thread's life in one state on one CPU."""
-        return self._table("states")
+        return self.table("states")
 
     @property
     def waits(self) -> pl.LazyFrame:
         """The ledger: one row per wait for a CPU."""
-        return self._table("waits")
+        return self.table("waits")
 
     def sql(self, query: str, *, program: str | os.PathLike[str] | None = None) -> pl.DataFrame:
         """The rows of a PerfettoSQL query over the Perfetto file this trace was opened from.
@@ -357,7 +399,8 @@ class Trace:
         where it is looked for). Raises `UsageError` for other traces and for
         queries it refuses, `StorageError` if it is unavailable.
         """
-        if self._source is None or self.metadata("source", "format") != "perfetto":
+        file = next(iter(self._sources), None)
+        if file is None or not file.is_file() or self.metadata("source", "format") != "perfetto":
             raise UsageError(
                 f"{self.name} was not opened from a Perfetto file",
                 "a trace from schedscope.open(FILE) of a .pftrace",
@@ -365,9 +408,10 @@ class Trace:
             )
         from schedscope.parsers import perfetto
 
-        return perfetto.sql(self._source, query, program=program)
+        return perfetto.sql(file, query, program=program)
 
-    def _table(self, name: str) -> pl.LazyFrame:
+    def table(self, name: str) -> pl.LazyFrame:
+        """A table by its name."""
         if name in self._in_memory or self._path is None:
             return self._tables.setdefault(name, empty(name).lazy())
         # Whoever opened the trace long ago is told, too, that a file was changed since.
@@ -376,17 +420,15 @@ class Trace:
             self._checked[name] = now
         return self._tables[name]
 
-    def _part(self, name: str, begin: int, end: int) -> pl.LazyFrame:
+    def part(self, name: str, begin: int, end: int) -> pl.LazyFrame:
         """The table, perhaps without rows that have no part in `[begin, end]`, which then are
         not read."""
         if self._whole is not None:
-            from schedscope.selection import part as part_of
-
-            return part_of(self._whole, self.window, name, begin, end)
+            return self._whole._cut(name, self.window, begin, end)
         if name in self._in_memory or self._path is None:
-            return self._table(name)
+            return self.table(name)
         part = _stored.part(self._path, name, self._info, begin, end)
-        return self._table(name) if part is None else part
+        return self.table(name) if part is None else part
 
     def __repr__(self) -> str:
         """The facts a person asks first, a line each."""
@@ -423,175 +465,3 @@ class Trace:
         if self._path:
             facts.append(("folder", str(self._path)))
         return [(key, printable(text)) for key, text in facts]
-
-
-def open(
-    path: str | os.PathLike[str],
-    *,
-    cache: str | os.PathLike[str] | None = None,
-    refresh: bool = False,
-    options: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-    jobs: int | None = None,
-    engine: Literal["native", "trace_processor"] = "native",
-) -> Trace:
-    """Open a capture folder, another tool's trace file, a `.sched` folder, or tables.
-
-    A capture or foreign file is converted first, once: the result is kept beside it or in the
-    user's cache folder and reused (`schedscope.cache` has the rules). `cache` names another folder
-    for it, `refresh` converts again, and `options` go to the decoder of the format. Conversion uses
-    `jobs` threads, by default as many as the process has CPUs; the result is the same, to the byte,
-    for any number. `engine="trace_processor"` reads a Perfetto file through Google's program
-    instead of our own decoder.
-
-    Raises `StorageError` if the path cannot be read or the result cannot be written,
-    `FormatError` if no decoder knows the bytes or they are broken.
-    """
-    source = _existing(path)
-    if engine == "trace_processor":
-        from schedscope.parsers import perfetto
-
-        trace = Trace.from_tables(*perfetto.read(source))
-        trace._source, trace._sources = source, (source,)
-        return trace
-    if source.is_dir():
-        from schedscope.parsers import tables
-
-        if tables.is_tables(source):
-            trace = Trace.from_tables(*tables.read(source))
-            trace._sources = (source,)
-            return trace
-    if (source / _stored.METADATA).is_file():
-        return Trace.read(source)
-    _refuse_strange(source)
-    folder = _cache.find_or_build(
-        source,
-        _converter(source, options, progress, jobs, plain=False),
-        folder=Path(cache) if cache is not None else None,
-        refresh=refresh,
-        options=options,
-    )
-    trace = Trace.read(folder)
-    trace._source, trace._sources = source, (source,)
-    return trace
-
-
-def _existing(path: str | os.PathLike[str]) -> Path:
-    """`path`, if a trace can be there: files are read at several positions."""
-    if re.match(r"[a-z][a-z0-9+.-]*://", os.fspath(path)):
-        raise UsageError(
-            f"{os.fspath(path)} is a URL",
-            "a file or folder of this host",
-            "copy it here first; `schedscope fleet` reads URLs itself",
-        )
-    source = Path(path)
-    try:
-        mode = source.stat().st_mode
-    except OSError as error:
-        raise StorageError(
-            f"cannot open {source}: {error.strerror}",
-            "a capture folder, a trace file or a .sched folder",
-            "check the path" if isinstance(error, FileNotFoundError) else "",
-        ) from error
-    _cache.refuse_pipe(source, mode)
-    if source.absolute().parts[1:2] in (("dev",), ("proc",)):
-        # /dev/stdin behind a `<`: the file has a name of its own, and what is kept lies beside it.
-        named = source.resolve()
-        return named if named.exists() else source
-    return source
-
-
-def _refuse_strange(source: Path) -> None:
-    """Raises for a folder that is no capture, before all of its files are looked at."""
-    if (source / _stored.SELECTION).is_file():
-        raise FormatError(
-            f"{source} has only the rows about some threads, as an export with a selection writes",
-            "a whole trace",
-            "open the trace that it was exported from",
-        )
-    if source.is_dir():
-        from schedscope import _native
-
-        _native.recognise(str(source))
-
-
-def read_tables(
-    path: str | os.PathLike[str],
-    *names: str,
-    options: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-    jobs: int | None = None,
-) -> dict[str, pl.DataFrame]:
-    """Some tables of a capture or another tool's trace file, read straight into memory.
-
-    Nothing is written or cached, and no other table is built. This is the short way to `waits` or
-    `states` of a file that is read once, or to its events. If none of `states`, `waits` and
-    `losses` is named, nothing is inferred either: no gaps are looked for, and times are the file's
-    own even where `open` finds CPUs whose clocks differ and corrects them. `open` costs more the
-    first time and next to nothing afterwards. `options` go to the decoder of the format, and `jobs`
-    is the number of threads, as in `open`.
-
-    Raises `UsageError` for a name that is not a table, `StorageError` if the path
-    cannot be read, `FormatError` if no decoder knows the bytes or they are broken.
-    """
-    from schedscope import _native
-
-    unknown = [name for name in names if name not in TABLES]
-    if unknown or not names:
-        raise UsageError(
-            f"table {unknown[0]!r}" if unknown else "no table named",
-            "tables of the trace model",
-            "any of " + ", ".join(TABLES),
-        )
-    source = _existing(path)
-    tables, _ = _native.decode(str(source), dict(options or {}), progress, list(names), jobs)
-    return {name: pl.DataFrame(tables[name]) for name in names}
-
-
-def convert(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
-    *,
-    force: bool = False,
-    options: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-    jobs: int | None = None,
-) -> Trace:
-    """Convert a capture or foreign file to a `.sched` folder of your choosing.
-
-    Without `output`: beside the source. An existing folder is replaced only
-    with `force`, and only if it is a `.sched` folder. `options` go to the decoder of the format,
-    and `jobs` is the number of threads, as in `open`.
-    """
-    source = _existing(path)
-    target = (
-        Path(output) if output else source.absolute().parent / _cache.sched_name(source, options)
-    )
-    _cache.free_target(target, force)
-    _refuse_strange(source)
-    into = _converter(source, options, progress, jobs, plain=True)
-    _cache.build(source, target, into, replace=force)
-    return Trace.read(target)
-
-
-def _converter(
-    source: Path,
-    options: Mapping[str, str] | None,
-    progress: Progress | None,
-    jobs: int | None,
-    *,
-    plain: bool,
-) -> _cache.Convert:
-    """`plain`: as the public tables; else as they take the least space (parsers/derived.py)."""
-
-    def convert_into(folder: Path) -> str:
-        from schedscope import _native, overview_writer
-
-        options_given = dict(options or {})
-        about = _native.convert(
-            str(source), str(folder), options_given, progress, (None, plain), jobs
-        )
-        overview_writer.write(folder, json.loads(about))
-        return about
-
-    return convert_into
