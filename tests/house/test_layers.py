@@ -30,7 +30,7 @@ ALLOWED = {
     "processes": QUESTIONS,
     "present": QUESTIONS,
     "plot": GROUND | {"analysis.asking.policies", "present.bounds"},
-    "simulator": QUESTIONS | {"plot"},
+    "simulator": QUESTIONS | {"plot", "processes"},
     "workload": {"simulator"},
     "exports": QUESTIONS | {"parsers"},
     "timelines": SHOWN,
