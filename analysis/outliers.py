@@ -26,6 +26,7 @@ from schedscope.analysis.cpus.topology import recorded_cpus
 from schedscope.analysis.sums.group_counts import GroupCounts
 from schedscope.analysis.sums.quantiles import at_share, shares_of
 from schedscope.analysis.threads.of_threads import chosen_threads
+from schedscope.analysis.waits.observed import MEASURED
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
 from schedscope.store.native_tables import coded
@@ -289,7 +290,6 @@ def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
 def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[pl.Series]:
     """Of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
-    seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
     counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
 
     def begun() -> Iterator[pl.DataFrame]:
@@ -298,7 +298,7 @@ def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[
             if mine is not None:
                 inside = inside.filter(pl.col("utid").is_in(mine.implode()))
             yield inside.select(
-                part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait")
+                part=(pl.col("ts_ready") - begin) // step, wait=pl.when(MEASURED).then("wait")
             ).collect()
 
     def whole(rows: pl.DataFrame) -> tuple[pl.Series, pl.Series]:

@@ -19,6 +19,7 @@ from schedscope.analysis.asking.command import Command
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.sums.folded import folded
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.observed import COUNTS, EXCLUDED
 from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:
@@ -68,17 +69,14 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     classes_of = trace.threads.filter(pl.col("utid") >= trace.ncpu)
     heirs = classes_of.select(heir, by_class="sched_class").collect()
     classes = [pl.col(name).cast(SCHED_CLASS) for name in ("sched_class", "by_class")]
-    seen = pl.col("wait").is_not_null()
     parts = (
         rows.join(threads, on="utid", how="left")
         .filter(pl.lit(True) if where is None else where)
         .join(heirs, on="heir", how="left")
         .group_by(classes)
         .agg(
-            n=(seen & (pl.col("censored") == "none")).sum().cast(pl.Int64),
-            n_censored=(seen & (pl.col("censored") != "none")).sum().cast(pl.Int64),
-            n_ambiguous=(seen & ~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
-            n_excluded=(~seen).sum().cast(pl.Int64),
+            **{name: many.cast(pl.Int64) for name, many in COUNTS.items()},
+            n_ambiguous=(~EXCLUDED & ~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
             lost=pl.col("wait").sum(),
             max=pl.col("wait").max(),
         )

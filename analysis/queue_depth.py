@@ -24,6 +24,7 @@ from schedscope.analysis.cpus.offline import online_cpus
 from schedscope.analysis.cpus.topology import given_cpus, recorded_cpus
 from schedscope.analysis.recording.unknown_time import Anywhere, anywhere
 from schedscope.analysis.sums.quantiles import column_name, rank, shares_of
+from schedscope.analysis.waits.observed import COUNTS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -343,18 +344,10 @@ def _summary(
 
 def _counts(trace: Trace, by: str) -> pl.DataFrame:
     """What the ledger knows of the waits that were last on each queue."""
-    unseen = pl.col("wait").is_null()
-    ended = pl.col("censored") == "none"
     queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
     counts = [
-        ledger.select(
-            (pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"),
-            n=~unseen & ended,
-            n_censored=~unseen & ~ended,
-            n_excluded=unseen,
-        )
-        .group_by("cpu")
-        .agg(pl.all().sum().cast(pl.UInt32))
+        ledger.group_by((pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"))
+        .agg(**{name: many.cast(pl.UInt32) for name, many in COUNTS.items()})
         .collect()
         for ledger in in_batches(trace.waits)
     ]

@@ -20,6 +20,7 @@ from schedscope.analysis.causes.softirqs import softirq
 from schedscope.analysis.sums.group_sums import Times, sums_by_code
 from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.observed import EXCLUDED, MEASURED, UNFINISHED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -128,9 +129,11 @@ def wakers(
                 [group[waker], ngroups, ngroups + 2 + interrupts],
                 ngroups + 1,
             )
-            known = waits["wait"].is_not_null().to_numpy()
-            whole = known & (waits["censored"] == "none").to_numpy()
-            counts = {"n_censored": known & ~whole, "n_excluded": ~known, "n_new": new}
+            whole, unfinished, unseen = (
+                waits.select(kind).to_series().to_numpy()
+                for kind in (MEASURED, UNFINISHED, EXCLUDED)
+            )
+            counts = {"n_censored": unfinished, "n_excluded": unseen, "n_new": new}
             edge = source * ngroups + group[waits["utid"].to_numpy()]
             yield Times(edge, waits["wait"].fill_null(0).to_numpy(), whole, counts)
 

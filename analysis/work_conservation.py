@@ -24,6 +24,7 @@ from schedscope.analysis.cpus.allowed_cpus import Masks, masks
 from schedscope.analysis.cpus.occupancy import coded_waits, occupancy, reading_once
 from schedscope.analysis.cpus.topology import cpu_text, recorded_cpus
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.observed import COUNTS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -291,10 +292,7 @@ def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:
     )
     wasted = sums["wasted"]
     capacity = trace.duration * swept.ncpu
-    unseen, ended = pl.col("wait").is_null(), pl.col("censored") == "none"
-    counts = trace.waits.select(
-        n=(~unseen & ended).sum(), n_censored=(~unseen & ~ended).sum(), n_excluded=unseen.sum()
-    ).collect()
+    counts = trace.waits.select(**COUNTS).collect()
     row = {
         "capacity": capacity,
         "idle": idle,
