@@ -1,4 +1,10 @@
-"""Did threads keep to their CPUs, and to those that they are allowed?"""
+"""Where did threads run, were they allowed there, and did they return to the same CPU?
+
+"effective CPUs" is the exponential of the entropy of a group's running time over the
+CPUs: 1 if all of it was on one CPU, k if it was spread evenly over k CPUs. "same CPU
+share" is the share of runs on the CPU on which the thread had run before. --isolated
+shows which threads ran on CPUs that were meant to be isolated.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,36 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.folded import folded
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.topology import cpu_list, cpu_text, places
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import cpu_list, cpu_text, places
 from schedscope.analysis.residency import (
     GROUPS,
     masked,
     place_of,
     time_spent,
 )
+from schedscope.analysis.sums.folded import folded
+from schedscope.analysis.threads.of_threads import with_threads
+from schedscope.analysis.waits.waits import waits_in_batches
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
+
+
+COMMAND = Command(
+    heading="where did threads run?",
+    help="where threads ran, were allowed to run, and returned",
+    example="""\
+  schedscope affinity web.capture --by tid,comm --top 20
+  schedscope affinity web.capture --residency cpu --comm nginx
+  schedscope affinity web.capture --returns
+  schedscope affinity web.capture --isolated 2-3
+""",
+    page="docs/definitions/affinity.md",
+)
 
 
 @needs("switches")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.group_sums import Times, sums_by_code
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.quantiles import shares_of
-from schedscope.analysis._base.time_since_run import NotInOrder, with_time_since_run
-from schedscope.analysis._base.topology import places
-from schedscope.analysis._base.waits import waits, waits_in_batches
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.time_since_run import NotInOrder, with_time_since_run
+from schedscope.analysis.cpus.topology import places
 from schedscope.analysis.residency import place_of
+from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.quantiles import shares_of
+from schedscope.analysis.waits.waits import waits, waits_in_batches
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 IDLE_TIMES = ("10us", "30us", "100us", "300us", "1ms", "3ms", "10ms", "30ms", "100ms", "1s")
 """Bounds between the rows of `cpu_returns`."""

@@ -1,4 +1,10 @@
-"""What was a thread's time up to an instant spent on, back through the threads that woke it?"""
+"""What was a thread's time up to an instant spent on, back through the threads that woke it?
+
+The path is followed backwards from the end. While the thread ran or waited for a CPU,
+that is the path; where another thread woke it, the path continues with that thread.
+The steps add up to the time from --since to --until exactly. Without these, the path
+covers the whole recording, up to the thread's last instant.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.errors import UsageError
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _HELD = 1 << 24
 """Rows of `states` that are held at once: with their waits 37 bytes for each."""
@@ -28,6 +35,18 @@ ENDED = pl.Enum(
     ["woke", "slept", "preempted", "yielded", "ran", "moved", "enqueued", "woken", "end", "unknown"]
 )
 """What ended a step; see `critical_path`."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="the chain of work and waits that led to an instant",
+    example="""\
+  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s
+  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s --by thread
+  schedscope critical-path web.capture --worst 1 --service nginx.service
+""",
+    page="docs/definitions/critical-path.md",
+)
 
 
 @needs("switches", "wakeups")
@@ -138,11 +157,11 @@ def _path(
         states, waits = None, None
         if (since, until) != trace.window:
             last = pl.col("ts") + pl.col("dur")
-            states = trace._part("states", since, until).filter(
+            states = trace.part("states", since, until).filter(
                 pl.col("ts") < until, last > begin, last >= since
             )
             # Of waits that end before, none begins in it.
-            waits = trace._part("waits", since, until).filter(
+            waits = trace.part("waits", since, until).filter(
                 (pl.col("ts_ready") <= until) & (pl.col("ts_run").fill_null(until) >= since)
             )
         columns = ("utid", "waker_utid", "ts_ready", "ts_run", "ts_enqueued", "cause")

@@ -1,9 +1,10 @@
-"""What would other tools call the scheduling latency of this trace?
+"""The latency figures that other tools would report for the same trace.
 
-Each of them measures something a little different from the same events. Here
-their rules run over our tables, so that two tools' figures can be compared and
-the difference explained. Where the rules come from is in docs/definitions.md; the
-native engine has them, event by event (`native/sweep/src/peer_rules`).
+perf, bcc's and bpftrace's runqlat, LISA, Perfetto, lttng-analyses and schedscore start
+and stop their clocks at different events. This command applies the rule of each to the
+same events, and says what that rule excludes, so that figures from different tools can be
+compared. `schedscope latency --definition NAME` shows the waits by any of these rules, by
+thread, process or CPU.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
 from schedscope.errors import MissingEventsError, UsageError
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _COLUMNS = ("n", "mean", "p50", "p99", "max", "total")
 _OURS = "schedscope"
@@ -114,12 +116,26 @@ def as_defined(trace: Trace, name: str) -> Trace:
     Raises `UsageError` for an unknown name, `MissingEventsError` if the trace lacks the events that
     the tool reads.
     """
-    from schedscope.trace import TABLES, Trace as TraceClass
+    from schedscope.parsers.schema import TABLES
+    from schedscope.store.trace import Trace as TraceClass
 
     _check_needs(trace, definition_of(name))
     tables = {table: getattr(trace, table) for table in TABLES if table != "waits"}
     tables["waits"] = _ledger(trace, _facts(trace), name)
     return TraceClass.from_tables(tables, {**trace.info, "definition": name})
+
+
+COMMAND = Command(
+    heading="compare",
+    help="latency as perf, runqlat, LISA, Perfetto define it",
+    example="""\
+  schedscope definitions web.capture
+  schedscope definitions perf.data --process nginx --format csv
+""",
+    page="docs/definitions.md",
+    selects="waits of these threads, or for this CPU",
+    columns="definition n mean p50 p99 max total",
+)
 
 
 @needs("switches")
@@ -190,7 +206,7 @@ def trace_with(trace: Trace, waits: pl.LazyFrame) -> Trace:
 
     The switches are in it, too: without any wait the trace would seem not to have recorded them.
     """
-    from schedscope.trace import Trace as TraceClass
+    from schedscope.store.trace import Trace as TraceClass
 
     tables = {"waits": waits, "threads": trace.threads, "switches": trace.switches}
     return TraceClass.from_tables(tables, trace.info)

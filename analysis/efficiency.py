@@ -1,4 +1,9 @@
-"""What did the CPUs do with their time, and how often were threads made to leave them?"""
+"""What did the CPUs do with their time?
+
+One line per CPU: busy, idle and unknown time, context switches per second, and the share
+of involuntary switches. Where the trace does not distinguish preemptions from yields,
+that share is a range.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,28 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.by import check
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.run_sums import run_sums
-from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis.asking.by import check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.run_sums import run_sums
+from schedscope.analysis.cpus.topology import recorded_cpus
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SUMS = ("busy", "idle", "switches", "n_voluntary", "n_involuntary", "n_ambiguous")
 _IRQS = ("irq_hard", "irq_soft")
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="busy and idle time of the CPUs, context switches",
+    example="""\
+  schedscope efficiency web.capture
+  schedscope efficiency web.capture --by all --format json
+""",
+    page="docs/definitions/efficiency.md",
+)
 
 
 @needs("switches")

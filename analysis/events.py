@@ -1,4 +1,10 @@
-"""Which threads ran when, in order, and how long did each wait before it ran?"""
+"""Which threads ran when, and how long did each wait before it ran?
+
+One line per run of a thread: when it came onto which CPU, how long it had been off the
+CPU, how much of that time it waited for a CPU and who woke it, how long it then ran, and
+in which state it left. Use --since and --until to select a part. What
+`perf sched timehist` calls wait time is `off CPU` here, and its sch delay is `wait`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,33 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import check_where
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="every run in order of time, with the wait before it",
+    example="""\
+  schedscope events web.capture --since 2.5 --until 2.52 --cpu 3
+  schedscope events web.capture --comm nginx --longer-than 10ms
+  schedscope events web.capture --tid 4711 --format csv
+""",
+    page="docs/definitions/events.md",
+    top="the first N runs",
+    top_default=50,
+    selects="runs of these threads, or on this CPU (--cpu)",
+    columns="ts cpu comm tid off wait cause waker waker_tid running state end",
+    narrow="waker_tid end cause off waker",
+    rest=("later run", ""),
+    nothing="no runs for this selection",
+)
 
 
 @needs("switches")

@@ -1,4 +1,11 @@
-"""Did every thread get the share of the CPU that was due to it?"""
+"""Did every thread get the CPU time that was due to it by weight?
+
+While threads compete for a CPU, each is due a part of what their class gets there, in
+proportion to its weight (generalised processor sharing). `lag` is the time due minus the
+time received. A positive lag means that the thread is behind; the lags of all threads of
+a class add up to zero. Jain's index shows in one number how evenly a class was treated:
+it is 1 if all threads received the same part of what was due to them.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,20 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.competing_doubt import competing_doubt, unknown_cpu_time
-from schedscope.analysis._base.levels import BASIS, Levels
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
-from schedscope.analysis._base.unknown_time import possible_waiting, with_unknown_time
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.recording.unknown_time import possible_waiting, with_unknown_time
+from schedscope.analysis.shares.competing_doubt import competing_doubt, unknown_cpu_time
+from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
+from schedscope.analysis.threads.levels import BASIS, Levels
+from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 
@@ -30,6 +38,19 @@ _KEYS = {
     "process": ["pid", "comm"],
     **{name: [name] for name in ("comm", "cgroup", "service")},
 }
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="CPU time received against CPU time due, by weight",
+    example="""\
+  schedscope fairness web.capture
+  schedscope fairness web.capture --by process --top 30
+  schedscope fairness web.capture --per machine
+  schedscope fairness web.capture --comm nginx --every 10ms --format csv
+""",
+    page="docs/definitions/fairness.md",
+)
 
 
 @needs("switches", "competitors")

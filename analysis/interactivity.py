@@ -1,4 +1,12 @@
-"""Which threads would a scheduler have called interactive, and from when?"""
+"""Which threads would ULE or O(1) call interactive?
+
+The recorded runs and sleeps of each thread, under whatever scheduler they were recorded,
+are fed to the arithmetic of another one. FreeBSD's ULE gives threads a score from 0
+(asleep) to 100 (running), and calls those below 30 interactive. Linux 2.6.10 gives them a
+bonus from 0 to 10, and calls those from 7 on interactive. A thread that existed when the
+recording started is followed from an empty history; the column `settled` shows from when
+that no longer matters.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.policies import rule
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.asking.policies import rule
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 # Classes that the rules are not for: those threads' priority is fixed.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
@@ -45,6 +54,17 @@ _COLUMNS = (
 
 
 _SCORES = "scores", "one that scores threads"
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="which threads ULE or O(1) would call interactive",
+    example="""\
+  schedscope interactivity web.capture --model ule-14
+  schedscope interactivity web.capture --tid 712 --series --format csv
+""",
+    page="docs/definitions/interactivity.md",
+)
 
 
 @needs("switches")

@@ -1,4 +1,9 @@
-"""Who ran on the CPU that a thread waited for?"""
+"""Who ran on the CPU that a thread waited for?
+
+A victim's waiting is divided by what the CPU of its queue did at every instant:
+which threads ran, when it idled, and what the trace does not show. The times
+add up to the wait exactly. A table shows the threads that waited longest.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,20 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import inside_window
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_waits, occupancy
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.topology import recorded_cpus
-from schedscope.analysis._base.unknown_time import unknown_of
-from schedscope.analysis._base.victims import victims as victims_of
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.accounting import inside_window
+from schedscope.analysis.cpus.occupancy import coded_waits, occupancy
+from schedscope.analysis.cpus.topology import recorded_cpus
+from schedscope.analysis.recording.unknown_time import unknown_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.victims import victims as victims_of
 from schedscope.parsers.schema import CAUSE
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 KIND = pl.Enum(["thread", "idle", "unknown", "no_queue", "others"])
@@ -28,6 +34,18 @@ MOST_ROWS = 2_000_000
 """Of an answer about all threads' parts in all threads' waits; see `interference`."""
 
 _CAUSES = [f"cause_{cause}" for cause in CAUSE.categories]
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="who ran while a thread waited for a CPU",
+    example="""\
+  schedscope interference web.capture --comm nginx
+  schedscope interference web.capture --comm 'worker*' --together --by comm
+  schedscope interference web.capture --tid 4711 --since 2s --until 2.5s --format csv
+""",
+    page="docs/definitions/interference.md",
+)
 
 
 @needs("switches", "wakeups")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.topology import cpu_list, cpu_text, cpus_of, given_cpus
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import cpu_list, cpu_text, cpus_of, given_cpus
 from schedscope.analysis.residency import masked, time_spent
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 @needs("switches", "affinity")

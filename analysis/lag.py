@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
-from schedscope.analysis._base.unknown_time import with_unknown_time_until
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.fairness import selected
+from schedscope.analysis.recording.unknown_time import with_unknown_time_until
+from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
+from schedscope.analysis.threads.levels import Levels
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _MOST_ROWS = 20_000_000
 

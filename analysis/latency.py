@@ -1,4 +1,10 @@
-"""How long did threads wait for a CPU?"""
+"""How long did threads wait for a CPU, who, and why?
+
+A wait runs from the moment a thread could run (it was woken, created or preempted, or
+it yielded) to the moment it ran. Quantiles are exact order statistics. Where events
+are missing, a figure is shown as the two values between which it lies, or as a
+lower bound (>=).
+"""
 
 from __future__ import annotations
 
@@ -8,24 +14,38 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By
-from schedscope.analysis._base.group_counts import GroupCounts, longer
-from schedscope.analysis._base.grouping import Bounded, Grouping
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.unknown_time import possible_waiting
-from schedscope.analysis._base.wait_bounds import hidden_waits
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.recording.unknown_time import possible_waiting
+from schedscope.analysis.sums.group_counts import GroupCounts, longer
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.grouping import Bounded, Grouping
+from schedscope.analysis.waits.wait_bounds import hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 _NEVER = (1 << 63) - 1
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="how long threads waited for a CPU",
+    example="""\
+  schedscope latency web.capture --by comm --top 20
+  schedscope latency web.capture --by tid --comm nginx --sort p99
+  schedscope latency web.capture --every 100ms --cause preempt --format csv
+  schedscope latency web.capture --histogram --comm nginx
+""",
+    page="docs/definitions/latency.md",
+)
 
 
 @needs("switches", "wakeups")

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.waits.observed import MEASURED
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SCHEMA = {"from": pl.Int64, "to": pl.Int64, "n": pl.UInt32, "total": pl.Int64}
 
@@ -36,7 +37,7 @@ def latency_histogram(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataF
     us = pl.col("wait") // 1000
     found = (
         waits(trace, ["wait", "censored"], where)
-        .filter(pl.col("censored") == "none", pl.col("wait").is_not_null())
+        .filter(MEASURED)
         .select("wait", range=64 - us.bitwise_leading_zeros().cast(pl.Int64))
         .group_by("range")
         .agg(n=pl.len(), total=pl.col("wait").sum())

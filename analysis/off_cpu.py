@@ -1,4 +1,10 @@
-"""What did threads wait for when they gave up the CPU, and for how long?"""
+"""What did threads wait for when they gave up the CPU, and for how long?
+
+FreeBSD's traces name the wait message of a sleep and the lock that a thread blocked on.
+Linux's traces name the system call, if they were recorded with `capture --with syscalls`;
+otherwise they show only whether a signal could have ended the sleep. Waiting for a CPU is
+not included: see `schedscope latency`.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +15,53 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.group_sums import Times, sums_by_code
-from schedscope.analysis._base.lock_waits import lock_waits, worded
-from schedscope.analysis._base.needs import has, needs, require_also
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import THREAD_ROWS, Command
+from schedscope.analysis.asking.needs import has, needs, require_also
+from schedscope.analysis.causes.lock_waits import lock_waits, worded
+from schedscope.analysis.causes.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
+from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 OFF = ("sleeping", "blocked", "stopped", "parked")
 """States in which a thread has left its CPU and does not want one."""
 
 QUANTILES = (0.5, 0.99)
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="what threads slept or blocked on, and for how long",
+    example="""\
+  schedscope off-cpu world.capture
+  schedscope off-cpu world.capture --by comm --top 10
+  schedscope off-cpu world.capture --by cause --tree 4711
+""",
+    page="docs/definitions/off-cpu.md",
+    by=("all", *THREAD_ROWS, "cause"),
+    by_default="all",
+    by_help="reasons for all threads together, or for each thread, name, process, control group or"
+    " service; or causes alone, if system calls or requests to disks were recorded"
+    " (default: all)",
+    top="the first N rows",
+    top_default=20,
+    selects="these threads",
+    no_cpu="off-CPU time has no CPU",
+    columns="*by cause? reason? evidence? state n total mean p50 p99 max lock? lock_time?"
+    " released_by? n_censored? n_excluded?",
+    narrow="n_excluded n_censored mean p50 p99 lock_time evidence max",
+    rest=("more row", ", of less time"),
+    nothing="no off-CPU time for this selection",
+)
 
 
 @needs("switches")

@@ -1,4 +1,12 @@
-"""Which parts of a trace stand out from the rest of it?"""
+"""Which parts of a trace stand out: where to look first in a long one?
+
+The trace is cut into parts of equal length. Each is compared with all others: its waits,
+queues, busy CPUs, context switches, threads blocked, quotas and interrupts. A part stands
+out if one of these lies more than three interquartile ranges beyond the nearer quartile
+of all parts. Each row ends with the options that select that part in any other command.
+With a selection all of this is about the selected threads: when was this service slower
+than usual?
+"""
 
 from __future__ import annotations
 
@@ -9,23 +17,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.group_counts import GroupCounts
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states, occupancy
-from schedscope.analysis._base.of_threads import chosen_threads
-from schedscope.analysis._base.quantiles import at_share, shares_of
-from schedscope.analysis._base.throttling import throttling
-from schedscope.analysis._base.topology import recorded_cpus
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.cpus.occupancy import coded_states, occupancy
+from schedscope.analysis.cpus.topology import recorded_cpus
+from schedscope.analysis.sums.group_counts import GroupCounts
+from schedscope.analysis.sums.quantiles import at_share, shares_of
+from schedscope.analysis.threads.of_threads import chosen_threads
+from schedscope.analysis.waits.observed import MEASURED
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import STATE
+from schedscope.store.native_tables import coded
 from schedscope.units import duration, nanoseconds, percent
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     Ints = npt.NDArray[np.int64]
 
@@ -96,6 +106,26 @@ SCHEMA = {
     },
     "unknown": pl.Int64,
 }
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="where to look first: parts of a trace that stand out",
+    example="""\
+  schedscope outliers night.capture
+  schedscope outliers night.capture --every 1m
+  schedscope outliers night.capture --service nginx.service
+  schedscope findings night.capture --since 5040 --until 5100
+""",
+    page="docs/definitions/outliers.md",
+    top="the N parts that stand out most",
+    top_default=10,
+    selects="what these threads did and waited for",
+    no_cpu="a part is not about a single CPU",
+    columns="ts dur deviation story select",
+    narrow="dur deviation select",
+    rest=("more part", ""),
+)
 
 
 @needs("switches")
@@ -260,7 +290,6 @@ def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
 def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[pl.Series]:
     """Of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
-    seen = pl.col("wait").is_not_null() & (pl.col("censored") == "none")
     counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
 
     def begun() -> Iterator[pl.DataFrame]:
@@ -269,7 +298,7 @@ def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[
             if mine is not None:
                 inside = inside.filter(pl.col("utid").is_in(mine.implode()))
             yield inside.select(
-                part=(pl.col("ts_ready") - begin) // step, wait=pl.when(seen).then("wait")
+                part=(pl.col("ts_ready") - begin) // step, wait=pl.when(MEASURED).then("wait")
             ).collect()
 
     def whole(rows: pl.DataFrame) -> tuple[pl.Series, pl.Series]:

@@ -1,4 +1,9 @@
-"""Whose time was lost to preemption, and to whom?"""
+"""Whose time was lost to preemption, and to whom?
+
+A thread that is made to leave its CPU loses the time until it runs again. There is one
+line per pair of scheduling classes: the class that lost the time, and the class of the
+thread that came onto the CPU.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,32 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.folded import folded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import check_where
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.sums.folded import folded
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.observed import COUNTS, EXCLUDED
 from schedscope.parsers.schema import SCHED_CLASS
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="time lost to preemption, by scheduling class",
+    example="""\
+  schedscope preemption-loss web.capture
+  schedscope preemption-loss web.capture --comm nginx --format json
+""",
+    page="docs/definitions/efficiency.md",
+    top="the first N rows",
+    columns="sched_class by_class n lost lost_frac max n_censored? n_ambiguous? n_excluded?",
+    narrow="n_censored",
+)
 
 
 @needs("switches")
@@ -48,17 +69,14 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
     classes_of = trace.threads.filter(pl.col("utid") >= trace.ncpu)
     heirs = classes_of.select(heir, by_class="sched_class").collect()
     classes = [pl.col(name).cast(SCHED_CLASS) for name in ("sched_class", "by_class")]
-    seen = pl.col("wait").is_not_null()
     parts = (
         rows.join(threads, on="utid", how="left")
         .filter(pl.lit(True) if where is None else where)
         .join(heirs, on="heir", how="left")
         .group_by(classes)
         .agg(
-            n=(seen & (pl.col("censored") == "none")).sum().cast(pl.Int64),
-            n_censored=(seen & (pl.col("censored") != "none")).sum().cast(pl.Int64),
-            n_ambiguous=(seen & ~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
-            n_excluded=(~seen).sum().cast(pl.Int64),
+            **{name: many.cast(pl.Int64) for name, many in COUNTS.items()},
+            n_ambiguous=(~EXCLUDED & ~pl.col("told").fill_null(False)).sum().cast(pl.Int64),
             lost=pl.col("wait").sum(),
             max=pl.col("wait").max(),
         )

@@ -1,4 +1,11 @@
-"""How many threads wanted each CPU, and for how long?"""
+"""How many threads wanted each CPU, weighted by time?
+
+The depth of a CPU's queue counts the threads that are runnable there and the one that
+runs. All statistics are over the time in which the trace shows what the CPU did; p99 is
+the depth that is not exceeded for 99 % of that time. Overload is the time in which more
+than one thread wanted the CPU. Where the kernel reported its own queue lengths, the
+agreement is printed.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import check
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.offline import online_cpus
-from schedscope.analysis._base.quantiles import column_name, rank, shares_of
-from schedscope.analysis._base.topology import given_cpus, recorded_cpus
-from schedscope.analysis._base.unknown_time import Anywhere, anywhere
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.analysis.cpus.offline import online_cpus
+from schedscope.analysis.cpus.topology import given_cpus, recorded_cpus
+from schedscope.analysis.recording.unknown_time import Anywhere, anywhere
+from schedscope.analysis.sums.quantiles import column_name, rank, shares_of
+from schedscope.analysis.waits.observed import COUNTS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 QUANTILES = (0.5, 0.9, 0.99)
 
@@ -29,6 +38,19 @@ MOST_ROWS = 10_000_000
 
 MOST_INTERVALS = 30_000_000
 """From which `queue_depth` makes steps: some 900 MB."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="how many threads wanted each CPU, over time",
+    example="""\
+  schedscope queue-depth web.capture
+  schedscope queue-depth web.capture --by all --waiting-only
+  schedscope queue-depth web.capture --comm nginx --waiting-only
+  schedscope queue-depth web.capture --cpu 3 --steps --format csv
+""",
+    page="docs/definitions/queue-depth.md",
+)
 
 
 @needs("switches", "competitors")
@@ -77,7 +99,7 @@ def queue_depth(
     if every is not None:
         found = _over_time(trace, by, every)
         return found if chosen is None else found.filter(pl.col("cpu").is_in(chosen))
-    from schedscope.analysis._base.depth_steps import STEPS, functions
+    from schedscope.analysis.cpus.depth_steps import STEPS, functions
 
     _check_length(trace, chosen)
     frames = list(functions(trace, by, chosen))
@@ -213,7 +235,7 @@ def queue_load_agreement(trace: Trace, *, tolerance: str | int = "10us") -> pl.D
     reports = trace.queue_load.select("ts", "cpu", "load").collect()
     rows = []
     if reports.height:
-        from schedscope.analysis._base.depth_steps import STEPS, steps_of_cpus, together
+        from schedscope.analysis.cpus.depth_steps import STEPS, steps_of_cpus, together
 
         parts = {steps["cpu"][0]: steps for steps in steps_of_cpus(trace)}
         if reports["cpu"].has_nulls():
@@ -261,7 +283,7 @@ def _levels_held(trace: Trace, by: str) -> pl.DataFrame:
 
 def _check_length(trace: Trace, cpus: Collection[int] | None) -> None:
     """Raises `UsageError` where the steps would be too many to hold."""
-    from schedscope.analysis._base.depth_steps import of_cpus
+    from schedscope.analysis.cpus.depth_steps import of_cpus
 
     if trace.states.select(pl.len()).collect().item() <= MOST_INTERVALS:
         return
@@ -322,18 +344,10 @@ def _summary(
 
 def _counts(trace: Trace, by: str) -> pl.DataFrame:
     """What the ledger knows of the waits that were last on each queue."""
-    unseen = pl.col("wait").is_null()
-    ended = pl.col("censored") == "none"
     queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
     counts = [
-        ledger.select(
-            (pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"),
-            n=~unseen & ended,
-            n_censored=~unseen & ~ended,
-            n_excluded=unseen,
-        )
-        .group_by("cpu")
-        .agg(pl.all().sum().cast(pl.UInt32))
+        ledger.group_by((pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"))
+        .agg(**{name: many.cast(pl.UInt32) for name, many in COUNTS.items()})
         .collect()
         for ledger in in_batches(trace.waits)
     ]

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.run_sums import run_sums
-from schedscope.analysis._base.topology import cpu_list, places
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.run_sums import run_sums
+from schedscope.analysis.cpus.topology import cpu_list, places
+from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 GROUPS = ("utid", *THREAD_COLUMNS)
 """What threads may be grouped by."""

@@ -1,4 +1,9 @@
-"""How long do threads run before they leave the CPU?"""
+"""How long do threads run without leaving the CPU?
+
+A run lasts from switch-in to switch-out; it is what a scheduler's slice or quantum
+limits. Runs whose start or end was not recorded are counted as unfinished, and are
+excluded from all statistics.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,38 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import coded_states
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import END
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 QUANTILES = (0.5, 0.9, 0.99)
 OWN_COLUMNS = ("utid", "cpu", "end")
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="how long threads run before they leave the CPU",
+    example="""\
+  schedscope run-lengths web.capture --by comm --top 10
+  schedscope run-lengths web.capture --by comm,end --comm nginx
+""",
+    page="docs/definitions/efficiency.md",
+    by=("all", *THREAD_GROUPS, "cpu", "end"),
+    by_default="comm",
+    top="the first N rows",
+    columns="*by n mean p* max total n_censored?",
+    narrow="n_censored mean total",
+)
 
 
 @needs("switches")

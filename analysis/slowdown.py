@@ -1,4 +1,8 @@
-"""How much longer did processes take than their CPU time?"""
+"""How much longer did processes take than the CPU time they used?
+
+One line per process: elapsed time, CPU time, the time that it waited for a CPU, and the
+slowdown that results. Threads can be grouped by other columns.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,34 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.topology import recorded_cpus
-from schedscope.analysis._base.unknown_time import possible_waiting
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, check_where, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import recorded_cpus
+from schedscope.analysis.recording.unknown_time import possible_waiting
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="elapsed time of processes against their CPU time",
+    example="""\
+  schedscope slowdown web.capture --by comm --comm 'make*'
+  schedscope slowdown web.capture --top 10 --format json
+""",
+    page="docs/definitions/efficiency.md",
+    by=("all", *THREAD_GROUPS),
+    by_default="pid",
+    top="the first N rows",
+    selects="rows about these threads",
+    no_cpu="a process is not on a single CPU",
+    columns="*by threads wall cpu waiting preempted unknown? ratio slowdown n_censored?",
+    narrow="n_censored unknown threads preempted",
+)
 
 
 @needs("switches")

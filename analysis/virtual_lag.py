@@ -1,4 +1,11 @@
-"""How far behind or ahead would EEVDF or CFS consider each thread?"""
+"""How far behind or ahead would EEVDF or CFS see each thread?
+
+The recorded runs, waits and sleeps of each thread, under whatever scheduler they were
+recorded, are used to compute the virtual times of EEVDF or CFS. From these follows each
+thread's lag: the CPU time due to it minus the time received. A thread that existed when
+the recording started is followed from an empty history; the column `settled` shows from
+when that no longer matters.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +15,35 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope import units
-from schedscope.analysis._base.levels import BASIS, Levels
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_states
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.policies import rule, rules
-from schedscope.analysis._base.unknown_time import with_unknown_time
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.asking.policies import rule, rules
+from schedscope.analysis.cpus.occupancy import coded_states
 from schedscope.analysis.interactivity import setting_text
+from schedscope.analysis.recording.unknown_time import with_unknown_time
+from schedscope.analysis.threads.levels import BASIS, Levels
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 """What happened to a thread when its lag is recorded; see `virtual_lag_series`."""
 
 # Not of the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="how far behind each thread is by the rules of EEVDF or CFS",
+    example="""\
+  schedscope virtual-lag web.capture --comm 'nginx*'
+  schedscope virtual-lag web.capture --model cfs --sort picks
+  schedscope virtual-lag web.capture --tid 712 --series --format csv
+""",
+    page="docs/definitions/virtual-lag.md",
+)
 
 
 @needs("switches", "competitors")

@@ -1,4 +1,10 @@
-"""What did waits consist of?"""
+"""What did waits for a CPU consist of?
+
+The time that threads waited is divided by what the CPU on whose queue they were did
+meanwhile: it ran threads of better, equal or worse priority, handled interrupts, could
+not run the thread because its group's CPU quota was used up, or idled. The parts add up
+to the wait exactly. `--by wait` shows the longest waits one by one.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +12,49 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
-from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy, read_states
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.throttling import Throttling, throttling
-from schedscope.analysis._base.unknown_time import unknown_of
-from schedscope.analysis._base.victims import victims
-from schedscope.analysis._base.wait_bounds import COLUMNS, rests, with_bounds
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS, count
+from schedscope.analysis.asking.by import By, check_where, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import Throttling, throttling
+from schedscope.analysis.cpus.occupancy import occupancy, read_states
+from schedscope.analysis.recording.unknown_time import unknown_of
+from schedscope.analysis.threads.levels import Levels
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.victims import victims
+from schedscope.analysis.waits.wait_bounds import COLUMNS, rests, with_bounds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 BEHIND = ("behind_better", "behind_same", "behind_worse")
 PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")
 """The parts of a wait; they sum up to it."""
 _EVERY = 2**31
 """More waits than a trace has."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="what the waits for a CPU consisted of",
+    example="""\
+  schedscope wait-breakdown web.capture --by comm
+  schedscope wait-breakdown web.capture --cgroup '/system.slice/web*' --by cgroup
+  schedscope wait-breakdown web.capture --by wait --top 20 --comm nginx
+""",
+    page="docs/definitions/wait-breakdown.md",
+    by=("thread", "process", "all", "wait", *THREAD_GROUPS),
+    by_default="thread",
+    each="wait",
+    top="the N rows that waited longest",
+    top_default=20,
+    columns="*by wait behind_better behind_same behind_worse interrupted throttled cpu_idle"
+    " unknown",
+    narrow="utid pid n cpu",
+    rest=("more row", " that waited less"),
+    nothing="no waits for this selection",
+)
 
 
 @needs("switches")

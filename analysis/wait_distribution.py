@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.comparison.compare import grouped_runs, setting_labels
+from schedscope.analysis.threads.of_threads import Where, where_in
+from schedscope.analysis.waits.observed import COUNTS, MEASURED
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 POINTS = 2000
 """Points of a curve at most."""
@@ -66,8 +67,8 @@ def wait_distribution(
 
 def _steps(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     frame = waits(trace, ["wait", "censored"], where).collect()
-    seen = frame.filter(pl.col("wait").is_not_null())
-    complete = seen.filter(pl.col("censored") == "none")["wait"].sort().to_numpy()
+    counts = frame.select(**COUNTS)
+    complete = frame.filter(MEASURED)["wait"].sort().to_numpy()
     n = len(complete)
     wait, first = np.unique(complete, return_index=True)
     reached = np.append(first, n)[1:]  # no step where there is no complete wait
@@ -79,7 +80,5 @@ def _steps(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     return pl.DataFrame({"wait": wait, "frac": reached / max(n, 1)}).select(
         pl.col("wait").cast(pl.Int64),
         pl.col("frac").cast(pl.Float64),
-        n=pl.lit(n, dtype=pl.UInt32),
-        n_censored=pl.lit(seen.height - n, dtype=pl.UInt32),
-        n_excluded=pl.lit(frame.height - seen.height, dtype=pl.UInt32),
+        *(pl.lit(many.item(), dtype=pl.UInt32).alias(many.name) for many in counts),
     )

@@ -1,4 +1,9 @@
-"""Whom did a thread wake, whom did those wake, and how long did each then wait for a CPU?"""
+"""Whom did a thread wake, whom did those wake, and how long did each then wait for a CPU?
+
+Lists the wakeups that followed from what the thread did from --since on, in order of
+time: its own, those of the threads that it woke, and so on. When an interrupt or a thread
+outside the chain wakes one of these threads, that thread no longer belongs to the chain.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,25 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _CHAIN = pl.Schema({"row": pl.UInt32, "hops": pl.UInt32, "chain_wait": pl.Int64})
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="the wakeups that followed from what a thread did",
+    example="""\
+  schedscope wake-chain web.capture --tid 4711 --since 2.5s --until 2.51s
+  schedscope wake-chain web.capture --worst 1
+""",
+    page="docs/definitions/wake-chain.md",
+)
 
 
 @needs("switches", "wakeups")
@@ -85,7 +102,7 @@ def wake_chain(
             "trace.seconds(ts) is the time of an instant of a column ts",
         )
     woken = (
-        trace._part("waits", begin, end)
+        trace.part("waits", begin, end)
         .filter(
             pl.col("cause").cast(pl.String).is_in(["wake", "new"]),
             pl.col("ts_ready").is_between(begin, end, "left"),

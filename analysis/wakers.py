@@ -1,4 +1,8 @@
-"""Who woke whom, and how long did the woken threads then wait for a CPU?"""
+"""Who woke whom, how often, and how long did the woken threads then wait for a CPU?
+
+Counts the wakeups and forks that started a wait. Wakeups from interrupt context
+are shown as such, with the name of the handler where interrupts were recorded.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,47 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.batches import in_batches
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.group_sums import Times, sums_by_code
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import column_name, shares_of
-from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import THREAD_ROWS, Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.softirqs import softirq
+from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.quantiles import column_name, shares_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.observed import EXCLUDED, MEASURED, UNFINISHED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["thread", "process", "comm", "cgroup", "service"]
 KIND = pl.Enum(["thread", "interrupt", "idle", "unknown"])
 """What woke; see `wakers`."""
 
 QUANTILES = (0.5, 0.99)
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="who woke whom, and the wait that followed",
+    example="""\
+  schedscope wakers web.capture --top 10
+  schedscope wakers web.capture --by thread --comm nginx
+""",
+    page="docs/definitions/wakers.md",
+    by=THREAD_ROWS,
+    by_default="comm",
+    by_help="wakers and woken by thread, name, process, control group or service (default: comm)",
+    top="the first N rows",
+    top_default=20,
+    selects="wakeups of these threads",
+    columns="waker woken n mean p50 p99 max total n_new? n_censored? n_excluded?",
+    narrow="n_censored n_excluded n_new total p50 p99",
+    rest=("rarer pair", ""),
+    nothing="no wakeups for this selection",
+)
 
 
 @needs("switches", "wakeups")
@@ -102,9 +129,11 @@ def wakers(
                 [group[waker], ngroups, ngroups + 2 + interrupts],
                 ngroups + 1,
             )
-            known = waits["wait"].is_not_null().to_numpy()
-            whole = known & (waits["censored"] == "none").to_numpy()
-            counts = {"n_censored": known & ~whole, "n_excluded": ~known, "n_new": new}
+            whole, unfinished, unseen = (
+                waits.select(kind).to_series().to_numpy()
+                for kind in (MEASURED, UNFINISHED, EXCLUDED)
+            )
+            counts = {"n_censored": unfinished, "n_excluded": unseen, "n_new": new}
             edge = source * ngroups + group[waits["utid"].to_numpy()]
             yield Times(edge, waits["wait"].fill_null(0).to_numpy(), whole, counts)
 

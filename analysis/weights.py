@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import GroupWeights
-from schedscope.analysis._base.levels import BASIS, EQUAL_LEVEL, TABLE, Levels, linux_priorities
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.shares.group_weights import GroupWeights
+from schedscope.analysis.threads.levels import BASIS, EQUAL_LEVEL, TABLE, Levels, linux_priorities
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 @needs()

@@ -1,4 +1,11 @@
-"""How long was a CPU idle while a thread that may use it waited for another one?"""
+"""How long was a CPU idle while a thread that may use it waited for another one?
+
+At any instant, idle CPUs could run some of the threads that wait for other CPUs. The time
+in which they did not is avoidable idle time. A CPU that is idle with a thread on its own
+queue is about to run it: that is dispatch delay, not avoidable idle time. Threads that
+may use only one CPU could not have run elsewhere; they are counted separately. --episodes
+lists when it happened: which CPUs were idle, which thread waited where, and why.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +14,41 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import Masks, masks
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import coded_waits, occupancy, reading_once
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.throttling import throttling
-from schedscope.analysis._base.topology import cpu_text, recorded_cpus
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.cpus.allowed_cpus import Masks, masks
+from schedscope.analysis.cpus.occupancy import coded_waits, occupancy, reading_once
+from schedscope.analysis.cpus.topology import cpu_text, recorded_cpus
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.observed import COUNTS
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
 LEAST = "1ms"
 """Of the episodes that are listed unless others are asked for: how long at least."""
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
 """Why a thread waited although a CPU idled: see `idle_episodes`."""
+
+
+COMMAND = Command(
+    heading="how well was the machine used?",
+    help="idle CPU time while threads waited elsewhere",
+    example="""\
+  schedscope work-conservation web.capture
+  schedscope work-conservation web.capture --by comm --top 10
+  schedscope work-conservation web.capture --episodes --longer-than 500us --comm nginx
+""",
+    page="docs/definitions/work-conservation.md",
+)
 
 
 @needs("switches", "wakeups")
@@ -271,10 +292,7 @@ def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:
     )
     wasted = sums["wasted"]
     capacity = trace.duration * swept.ncpu
-    unseen, ended = pl.col("wait").is_null(), pl.col("censored") == "none"
-    counts = trace.waits.select(
-        n=(~unseen & ended).sum(), n_censored=(~unseen & ~ended).sum(), n_excluded=unseen.sum()
-    ).collect()
+    counts = trace.waits.select(**COUNTS).collect()
     row = {
         "capacity": capacity,
         "idle": idle,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _COLUMNS = (
     "comm",

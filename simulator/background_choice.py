@@ -11,7 +11,7 @@ import polars as pl
 from schedscope.errors import UsageError
 from schedscope.simulator.replay import LONGER, Replay, replay
 from schedscope.simulator.services import NOTHING, figures, replayed_services
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 APART = ("occupy", "compete")
 """How other threads take the CPU time that they took without being replayed themselves."""

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from schedscope.simulator.workload import STEPS, THREADS, Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 NAME = "others"
 _PREFIX = f"{NAME}/"

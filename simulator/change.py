@@ -10,9 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base import topology
-from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.policies import declaration
+from schedscope.analysis.asking.arguments import by_name
+from schedscope.analysis.asking.policies import declaration
+from schedscope.analysis.cpus import topology
 from schedscope.errors import UsageError
 from schedscope.simulator.added_load import with_load
 from schedscope.simulator.change_groups import limited, weighted

@@ -154,9 +154,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import require_also
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.asking.needs import require_also
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
 from schedscope.simulator.inferred_affinity import bound_by_waiting
@@ -175,7 +174,8 @@ from schedscope.simulator.workload import (
     THREADS,
     Workload,
 )
-from schedscope.trace import Trace
+from schedscope.store.native_tables import coded
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     from schedscope._native import StoredTable

@@ -30,9 +30,9 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import by_name, check_traces
-from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.policies import declaration, names
+from schedscope.analysis.asking.arguments import by_name, check_traces
+from schedscope.analysis.asking.policies import declaration, names
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity_figures import Figures, compared_threads
 from schedscope.simulator.machine import Costs
@@ -40,7 +40,7 @@ from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.policy import Policy, anew, called
 from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.run import Progress, simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 Policies = str | Policy | Iterable[str | Policy]
 """Names of policies, and objects of your own classes."""

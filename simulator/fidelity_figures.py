@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.of_threads import Where, chosen_threads, where_in
-from schedscope.analysis._base.quantiles import quantile
-from schedscope.trace import Trace
+from schedscope.analysis.sums.quantiles import quantile
+from schedscope.analysis.threads.of_threads import Where, chosen_threads, where_in
+from schedscope.store.trace import Trace
 
 
 def compared_threads(trace: Trace, where: Where) -> pl.Series | None:

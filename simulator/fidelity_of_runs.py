@@ -16,9 +16,9 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import check_traces
-from schedscope.analysis._base.of_threads import Where, where_in
-from schedscope.analysis._base.policies import declaration, names, resolve, rules
+from schedscope.analysis.asking.arguments import check_traces
+from schedscope.analysis.asking.policies import declaration, names, resolve, rules
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.fidelity import Policies, asked_policies
 from schedscope.simulator.fidelity_figures import Figures, time_error, wasserstein
@@ -28,7 +28,7 @@ from schedscope.simulator.policy import Policy, called
 from schedscope.simulator.repeated import REPLAYS, check_repeated, repeated
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MEASURES = {
     "waits": "count",

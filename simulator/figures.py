@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 from matplotlib.patches import Patch
 
-from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.sums.quantiles import quantile
 from schedscope.errors import UsageError
 from schedscope.plot import style
 from schedscope.simulator.policy import series as series_of
 from schedscope.simulator.run import policy_series as recorded_series
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.policies import declared
+from schedscope.analysis.asking.policies import declared
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds, several
 

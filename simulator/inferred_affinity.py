@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 LONG = 1_000_000
 """Shorter waits tell nothing: an idle CPU needs time to notice, ns."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from schedscope.analysis._base.arguments import by_name
+from schedscope.analysis.asking.arguments import by_name
 from schedscope.errors import UsageError
 from schedscope.simulator.outages import recorded_outages
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST_CPUS = 4096
 

@@ -10,7 +10,7 @@ import polars as pl
 from schedscope.simulator.background_choice import nearest
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 def nearest_way(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis.cpus.offline import offline
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SCHEMA = {"cpu": pl.UInt16, "since": pl.Int64, "until": pl.Int64}
 

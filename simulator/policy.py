@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.policies import declaration, declared, resolve
+from schedscope.analysis.asking.policies import declaration, declared, resolve
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.analysis._base.lock_waits import futex_calls, futex_numbers
-from schedscope.analysis._base.system_calls import READS, WRITES, names
-from schedscope.trace import Trace
+from schedscope.analysis.causes.lock_waits import futex_calls, futex_numbers
+from schedscope.analysis.causes.system_calls import READS, WRITES, names
+from schedscope.store.trace import Trace
 
 _CALLS = pl.Schema(
     {

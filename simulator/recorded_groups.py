@@ -20,12 +20,12 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
-from schedscope.analysis._base.levels import LINUX_WEIGHTS
-from schedscope.analysis._base.memberships import memberships
-from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.shares.group_weights import AUTOGROUP, GroupWeights
+from schedscope.analysis.threads.levels import LINUX_WEIGHTS
+from schedscope.analysis.threads.memberships import memberships
 from schedscope.simulator.groups import GROUPS, MOVES, PERIOD, WEIGHT, parent_of, weight_of
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 from schedscope.units import several
 
 _ROOT = 1024

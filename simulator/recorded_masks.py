@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.analysis._base.topology import cpu_text
-from schedscope.trace import Trace
+from schedscope.analysis.cpus.topology import cpu_text
+from schedscope.store.trace import Trace
 
 TOGETHER = 10_000_000
 """Siblings that begin no further apart do the same work, ns."""

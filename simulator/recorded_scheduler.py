@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from schedscope.analysis._base.policies import (
+from schedscope.analysis.asking.policies import (
     declaration,
     declared,
     names,
@@ -17,7 +17,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.policy import Policy, check_policy
 from schedscope.simulator.policy_file import policy_in_file
 from schedscope.simulator.scx_object import scx_in_file
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 from schedscope.units import printable
 
 _DEFAULTS = {

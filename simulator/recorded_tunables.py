@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from schedscope.simulator.policy import tunables
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 _TIMES = {
     "base_slice_ns": "base_slice",

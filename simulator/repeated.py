@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from schedscope.analysis._base.needs import require_also
+from schedscope.analysis.asking.needs import require_also
 from schedscope.errors import UsageError
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.policy import Policy, anew
@@ -13,7 +13,7 @@ from schedscope.simulator.replay import Replay
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.tick_phase import rate, shifted
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 REPLAYS = 5
 """How often a configuration is replayed, if nobody says."""

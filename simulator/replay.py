@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.policies import declaration
+from schedscope.analysis.asking.policies import declaration
 from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
@@ -24,7 +24,7 @@ from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.recorded_tunables import recorded_tunables
 from schedscope.simulator.scx_object import SchedExt
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 AT_ONCE = 100_000
 """A woken thread that waited longer for a busy CPU did not preempt it at once, ns."""

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from schedscope import cache, units
-from schedscope.analysis._base.arguments import by_name
-from schedscope.analysis._base.of_threads import Where, where_in
+from schedscope import units
+from schedscope.analysis.asking.arguments import by_name
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.parsers.files import read_parquet
+from schedscope.parsers.schema import TABLES
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.background_choice import nearest
 from schedscope.simulator.change import fitted
@@ -31,7 +33,8 @@ from schedscope.simulator.scx_object import SchedExt
 from schedscope.simulator.simulated_quotas import add_quotas
 from schedscope.simulator.watched_policy import Watched
 from schedscope.simulator.workload import Workload, engine_pipes, engine_tables
-from schedscope.trace import TABLES, Trace
+from schedscope.store import cache
+from schedscope.store.trace import Trace
 
 Progress = Callable[[int, int], object]
 """Called now and then with the simulated ns and the engine events so far."""
@@ -164,10 +167,9 @@ def simulate(
 
     if output is None:
         tables, about, series = run(None)
-        trace = Trace.from_tables(tables, about)
+        trace = Trace.from_tables(tables, about, sources=workload.sources)
         if record:
-            trace._tables["policy_series"] = series.lazy()
-        trace._sources = workload.sources
+            _kept[trace] = series
         return trace
 
     def fill(folder: Path) -> str:
@@ -180,6 +182,10 @@ def simulate(
     cache.free_target(target, force)
     cache.write(target, fill, replace=force, sources=workload.sources)
     return Trace.read(target)
+
+
+_kept: WeakKeyDictionary[Trace, pl.DataFrame] = WeakKeyDictionary()
+"""The internals of simulations that were not written to a folder."""
 
 
 def _check(source: object, policy: object, seed: object, max_events: object) -> None:
@@ -204,9 +210,8 @@ def policy_series(trace: Trace) -> pl.DataFrame:
 
     Raises `UsageError` if the trace has none.
     """
-    kept = trace._tables.get("policy_series")
-    if kept is not None:
-        return kept.collect()
+    if trace in _kept:
+        return _kept[trace]
     if trace.path is not None and (trace.path / _POLICY_SERIES).is_file():
         return read_parquet(trace.path / _POLICY_SERIES)
     raise UsageError(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import quantile
 from schedscope.analysis.comparison.matching import name_pattern
+from schedscope.analysis.sums.quantiles import quantile
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     from schedscope.simulator.replay import Replay

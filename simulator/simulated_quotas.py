@@ -1,7 +1,7 @@
 """What a simulated trace says of quotas: when periods ended, and how often a quota held a group
 back.
 
-As on a real host (`schedscope.analysis._base.throttling`) the times in which a group was held back
+As on a real host (`schedscope.analysis.causes.throttling`) the times in which a group was held back
 follow from the refills of its quota and the time that its threads ran.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis.causes.throttling import throttling
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator.groups import keeps_quotas
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 _USED = ("states", "threads")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     from schedscope.simulator.replay import Replay

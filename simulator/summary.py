@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.occupancy import reading_once
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.cpus.occupancy import reading_once
 from schedscope.analysis.fairness import jain_index
 from schedscope.analysis.latency import latency
 from schedscope.analysis.migration.migrations import migration_summary
@@ -18,7 +18,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.policy import Policy, anew, called, policies as _policies
 from schedscope.simulator.run import Progress, simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 STARVED_AFTER = 1_000_000_000
 """A thread is starved if it waited longer than this at a time (1 s)."""

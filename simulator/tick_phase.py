@@ -15,7 +15,7 @@ import polars as pl
 
 from schedscope.simulator.machine import Machine
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 RATES = (100, 250, 300, 1000)
 """Ticks per second that Linux can be built with."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MANY = 50
 """So many rounds make a loop. A round ends where a thread of the recording sleeps."""

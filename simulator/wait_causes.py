@@ -12,14 +12,14 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.quantiles import quantile
-from schedscope.analysis._base.throttling import throttling, within
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.causes.throttling import throttling, within
+from schedscope.analysis.sums.quantiles import quantile
 from schedscope.analysis.wait_breakdown import BEHIND, wait_breakdown
 from schedscope.simulator.change import Changed
 from schedscope.simulator.groups import PERIOD
 from schedscope.simulator.replay import Replay
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 QUOTA, THREADS = "throttled", "behind"
 """Causes of waits: a quota that was used up, and other threads."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import check_traces
-from schedscope.analysis._base.of_threads import Where, where_in
+from schedscope.analysis.asking.arguments import check_traces
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.alternatives import Alternative, alternatives
 from schedscope.simulator.change import Changed, change
@@ -50,7 +50,7 @@ from schedscope.simulator.whatif_verdicts import (
     verdict,
     worst,
 )
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FEW_REPLAYS = 2
 """Replays of the change under each other extraction: they widen a range, and are no median."""

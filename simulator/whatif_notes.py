@@ -7,14 +7,14 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.policies import version_of
+from schedscope.analysis.asking.needs import has
+from schedscope.analysis.asking.policies import version_of
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.replay import replay
 from schedscope.simulator.wait_causes import QUOTA, THREADS
 from schedscope.simulator.whatif_ranges import ENOUGH
 from schedscope.simulator.whatif_verdicts import BOUND, FIGURES, REFUSED
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 from schedscope.units import duration, percent, several
 
 

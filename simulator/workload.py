@@ -19,13 +19,14 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import cache, units
-from schedscope.analysis._base import topology
+from schedscope import units
+from schedscope.analysis.cpus import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.outputs import whole
 from schedscope.parsers.files import read_parquet
 from schedscope.simulator.groups import GROUPS, MOVES, check_groups, check_moves, in_order
 from schedscope.simulator.machine import Machine
+from schedscope.store import cache
 
 FORMAT_VERSION = 1
 

@@ -35,7 +35,7 @@ def names(frame: pl.LazyFrame, column: str = "comm") -> pl.LazyFrame:
 def trace() -> ss.Trace:
     """A recording of Linux, its threads and its host renamed."""
     sound = ss.open(FIXTURE, cache=None)
-    tables = {name: sound._table(name) for name in ss.parsers.schema.TABLES}
+    tables = {name: sound.table(name) for name in ss.parsers.schema.TABLES}
     for column in ("comm", "comm_first", "process_name", "cgroup", "cmdline"):
         tables["threads"] = names(tables["threads"], column)
     tables["renames"] = names(tables["renames"])

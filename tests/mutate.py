@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import stored
+from schedscope.store import stored
 
 Mutation = Callable[[random.Random, Path], str]
 """Damages what lies at the path; says how."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, Action, ArgumentParser
-from importlib import import_module
 
 from schedscope.cli import commands
 
@@ -31,5 +30,5 @@ def actions(command: str) -> list[Action]:
 
 def _parser(command: str) -> ArgumentParser:
     parser = ArgumentParser()
-    import_module(commands()[command]).add_arguments(parser)
+    commands()[command].add_arguments(parser)
     return parser

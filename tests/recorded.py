@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from schedscope import _native
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 from hypothesis import strategies as st
+from ledgers import played
 
 import schedscope as ss
 from schedscope.parsers.schema import TABLES
@@ -88,3 +89,22 @@ def small_worlds(draw: st.DrawFn, masks: bool = False) -> tuple[list[Interval], 
 
 def allowed(mask: str | None) -> set[int]:
     return {None: {0, 1, 2}, "0-1": {0, 1}, "1-2": {1, 2}, "2": {2}, "0,2": {0, 2}}[mask]
+
+
+# CPU 0: a runs 100-400, is preempted inside the kernel by b, which runs 400-600 and
+# leaves plain R for a; a runs 600-700 and sleeps; idle from then on. CPU 1: known from 300 on.
+PREEMPTED_TWICE = """
+    100 cpu0: idle -> a
+    200 cpu0: waking b on 0 by a
+    200 cpu0: enqueued b on 0 by a
+    300 cpu1: z S -> idle
+    400 cpu0: a R+ -> b
+    600 cpu0: b R -> a
+    700 cpu0: a S -> b
+    800 cpu0: b S -> idle
+"""
+
+
+def preempted_twice() -> ss.Trace:
+    """The trace of it."""
+    return played(PREEMPTED_TWICE, window=(100, 1100), source={"name": "round"})

@@ -25,7 +25,7 @@ import polars as pl
 from tools import tool
 
 import schedscope as ss
-from schedscope.analysis._base.lost_events import is_short_edge
+from schedscope.analysis.recording.lost_events import is_short_edge
 
 COLLECTORS = Path(__file__).parents[1] / "collectors"
 NESTED = ("dtrace", "bpftrace", "ftrace", "perf")

@@ -1,4 +1,28 @@
-"""How far can a trace be trusted?"""
+"""How far can a trace be trusted?
+
+First what must hold for every trace: the running, idle and unknown time of each
+CPU adds up to the window; the intervals of each thread adjoin; running time is
+the same summed over CPUs and over threads; every switch-in has one wait row; the
+parts of each wait (`wait-breakdown`) add up to it, and waits to the time runnable.
+Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
+that disagree; and the recorder's own share. The last line, `rests on`, says what
+no check can see in this trace: what counted lost events, if anything did, and how
+far clocks may differ unnoticed. Each line is
+
+  ok        nothing found
+  note      found, and excluded from results: at most 1 % of what it concerns
+  warning   enough to move results (missing wakeups: above 0.03 %; the recorder: above 5 % of
+            running time)
+  violated  a sum does not add up: results are wrong
+
+With a selection these lines stay as they are, since every result rests on the whole
+recording. Lines about the selected threads follow: how much of the CPU time was theirs,
+which of their waits are not measured, and for how long it is unknown what they did or why
+they waited.
+
+Exit code: 0 if no check is violated, else 1; with --strict also 1 for warnings,
+for scripts that should stop at a poor trace.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +30,24 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import Tiling, tiling
-from schedscope.analysis._base.clock_doubt import clock_doubt
-from schedscope.analysis._base.lost_events import BROKEN_CHAINS, IS_BREAK
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import has, needs
-from schedscope.analysis._base.offline import offline
-from schedscope.analysis._base.recorded_threads import filtered, recorded_threads
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has, needs
 from schedscope.analysis.check.conservation import conservation
 from schedscope.analysis.check.counts import counter, number_of, recorders
 from schedscope.analysis.check.missing_wakeups import missing_wakeups, woken_by_comers
 from schedscope.analysis.check.row import SCHEMA, WARN_SHARE, CheckRow, of, part, unanswered
 from schedscope.analysis.check.selection import selection, withheld
+from schedscope.analysis.cpus.accounting import Tiling, tiling
+from schedscope.analysis.cpus.offline import offline
+from schedscope.analysis.recording.clock_doubt import clock_doubt
+from schedscope.analysis.recording.recorded_threads import filtered, recorded_threads
+from schedscope.store.losses import BROKEN_CHAINS, IS_BREAK
+from schedscope.store.native_tables import coded
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 WARN_DROPPED = 0.0003
 """A whole recording lacks no wakeup: above this share of them, events are being dropped. Of one
@@ -57,6 +82,18 @@ FEW = 2
 
 MANY = 10
 """Switches to an idle thread without one from it that are no accident."""
+
+
+COMMAND = Command(
+    heading="inspect the recording",
+    help="how far a trace can be trusted, and a verdict",
+    example="""\
+  schedscope check web.capture
+  schedscope check web.capture --service nginx.service
+  schedscope check --strict web.capture && schedscope latency web.capture
+""",
+    page="docs/trace-model.md",
+)
 
 
 @needs()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import Tiling, tiling
 from schedscope.analysis.check.counts import number_of
 from schedscope.analysis.check.row import CheckRow, must_hold, unanswered
+from schedscope.analysis.cpus.accounting import Tiling, tiling
 from schedscope.analysis.wait_breakdown import PARTS, every_wait
 from schedscope.units import count, duration, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _PARTED = 200_000
 """Rows of `states` whose waits are divided to see whether their parts add up. All of 10 M rows
@@ -49,7 +49,7 @@ def _sums(trace: Trace, tiles: Tiling) -> list[CheckRow]:
 def _origin(trace: Trace) -> CheckRow:
     """Reconstructs anew from the facts: do the sums hold then?"""
     from schedscope import _native
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     names = ("switches", "wakeups", "migrations", "yields", "losses")
     facts = {name: getattr(trace, name).collect() for name in names}

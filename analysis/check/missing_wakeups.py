@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.offline import offline
-from schedscope.analysis._base.recorded_threads import recorded_threads
 from schedscope.analysis.check.counts import counter, number_of, recorders
+from schedscope.analysis.cpus.offline import offline
+from schedscope.analysis.recording.recorded_threads import recorded_threads
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.accounting import Tiling
-from schedscope.analysis._base.by import some_threads
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.unknown_time import unknown_time
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.check.row import WARN_WITHHELD, CheckRow, of, part, unanswered
+from schedscope.analysis.cpus.accounting import Tiling
 from schedscope.analysis.latency import latency
+from schedscope.analysis.recording.unknown_time import unknown_time
+from schedscope.analysis.threads.of_threads import some_threads, threads_with
 from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.analysis.waits.waits import waits_in_batches
 from schedscope.units import count, duration, percent, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SIDES = {"left": "without a start", "right": "without an end", "both": "without either"}
 """What is not known of a wait that is censored."""

@@ -1,4 +1,14 @@
-"""What is different between two settings, beyond the noise?"""
+"""What is different between two settings, beyond the noise?
+
+The inputs are runs of A and B in turn, the order in which they should be recorded:
+A B A2 B2 A3 B3.
+
+Threads are matched by name pattern (worker-12 is worker-*) and role. A
+difference counts only if it is larger than its noise: the smallest difference that these
+runs can distinguish from chance. The confidence intervals hold simultaneously. With one
+run of each, the noise is estimated from blocks of time within the recordings; the noise
+between runs is then unknown, and no setting is called better.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import Where, where_in
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.comparison.matching import Match, match_threads
 from schedscope.analysis.comparison.run_digest import ALL, busy, digest
 from schedscope.analysis.comparison.setting_values import MEASURES, Side, tested
 from schedscope.analysis.comparison.significance import Test, multiplicities
+from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -69,6 +80,18 @@ _SCHEMA: dict[str, Any] = {
     "coverage_a": pl.Float64,
     "coverage_b": pl.Float64,
 }
+
+
+COMMAND = Command(
+    heading="compare",
+    help="what differs between settings, beyond the noise",
+    example="""\
+  schedscope compare before.capture after.capture
+  schedscope compare cfs1 bfs1 cfs2 bfs2 cfs3 bfs3 --name CFS --name BFS
+  schedscope compare a1 b1 c1 a2 b2 c2 --settings 3 --comm 'nginx*' --all
+""",
+    page="docs/definitions/compare.md",
+)
 
 
 @needs("switches", "wakeups")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.needs import needs
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 Match = Literal["role", "name", "behaviour"]
 

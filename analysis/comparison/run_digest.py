@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.unknown_time import possible_waiting
-from schedscope.analysis._base.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.recording.unknown_time import possible_waiting
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]

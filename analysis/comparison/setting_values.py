@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from schedscope.analysis._base.quantiles import rank, shares_of
 from schedscope.analysis.comparison.run_digest import Digest
 from schedscope.analysis.comparison.significance import (
     Test,
@@ -17,6 +16,7 @@ from schedscope.analysis.comparison.significance import (
     between_runs,
     resampled_quantiles,
 )
+from schedscope.analysis.sums.quantiles import rank, shares_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

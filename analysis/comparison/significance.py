@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schedscope.analysis._base.quantiles import rank, shares_of
 from schedscope.analysis.comparison.t_distribution import quantile, two_sided
+from schedscope.analysis.sums.quantiles import rank, shares_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

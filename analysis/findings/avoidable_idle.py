@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.throttling import held_back
 from schedscope.analysis.affinity import affinity
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.causes.throttling import held_back
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed
 from schedscope.analysis.findings.quotas import quotas_named

@@ -12,7 +12,7 @@ from schedscope.analysis.migration.migrations import moves
 from schedscope.units import count, duration, percent, printable, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _OFTEN = 20
 """Wake-ups a second that moved a thread: fewer cost next to nothing."""

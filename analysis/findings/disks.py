@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.disk_sleeps import disk_sleeps
-from schedscope.analysis._base.needs import has
+from schedscope.analysis.asking.needs import has
+from schedscope.analysis.causes.disk_sleeps import disk_sleeps
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import duration, percent, printable, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SHARE = 0.1
 """Of the window: a thread that sleeps less for disks has other troubles."""

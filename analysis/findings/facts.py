@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.throttling import Throttling, throttling
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
+from schedscope.analysis.causes.throttling import Throttling, throttling
 from schedscope.analysis.check.check import check
 from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.queue_depth import queue_depth_summary
 from schedscope.analysis.work_conservation import work_conservation
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def wanted(trace: Trace, threads: pl.Series) -> tuple[int, int]:

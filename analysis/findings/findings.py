@@ -1,4 +1,21 @@
-"""What is wrong with this trace, and what did it cost?"""
+"""What is wrong, worst first?
+
+Starvation, avoidable idle time, masks, weights, real-time threads, quotas, interrupts,
+locks, priority inversion, migrations that did not help, and what is missing from the
+trace: each with its cost in thread or CPU time, the command that shows its table, the
+command that opens the viewer where it is worst, what to try, and, if there is one, the
+command that tests that in simulation. `schedscope report` shows the same on a page, with
+figures.
+
+With a selection, findings and their costs are about what affected the selected threads;
+the threads that they waited behind may be any. Findings about the machine or the
+recording follow, and are marked as such. The commands below a finding about threads have
+the same selection.
+
+Exit code: 0; 1 if the trace cannot be read; 2 for a wrong option; with --fail-on LEVEL 3
+if a finding is of that level or worse (violated, then warning, then note), whether or not
+--top leaves it out, so that a CI job can stop at it.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +24,19 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.by import check_where
-from schedscope.analysis._base.group_weights import GroupWeights
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import chosen_threads
-from schedscope.analysis._base.offline import offline, online_cpus
+from schedscope.analysis.asking.by import check_where
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.occupancy import reading_once
+from schedscope.analysis.cpus.offline import offline, online_cpus
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE, MACHINE, VERSION_1, Finding
 from schedscope.analysis.findings.rules import found
+from schedscope.analysis.shares.group_weights import GroupWeights
+from schedscope.analysis.threads.of_threads import chosen_threads
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 SCHEMA = {
     "topic": pl.String,
@@ -40,6 +58,19 @@ LEVELS = ("violated", "warning", "note", "context")
 
 WARN = 0.05
 """From this share on it is a warning."""
+
+
+COMMAND = Command(
+    heading="inspect the recording",
+    help="what is wrong, worst first, with the evidence",
+    example="""\
+  schedscope findings web.capture
+  schedscope findings web.capture --service nginx.service
+  schedscope findings web.capture --threshold 20ms --format json
+  schedscope findings web.capture --service web.service --fail-on warning || exit
+""",
+    page="docs/findings.md",
+)
 
 
 @needs("switches")

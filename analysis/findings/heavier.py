@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import Deciding, GroupWeights
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.finding import option
+from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
 from schedscope.analysis.weights import weights
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 _STEP = 1.2

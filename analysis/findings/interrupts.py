@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis.causes.softirqs import softirq
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import count, duration, percent
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _SHARE = 0.05
 """Of a CPU's time: below, interrupts are not what it lacks."""

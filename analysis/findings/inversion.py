@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.levels import linux_priorities
 from schedscope.analysis.findings.finding import Finding, option
+from schedscope.analysis.threads.levels import linux_priorities
 from schedscope.units import duration, printable, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _REAL_TIME = 100
 """Smaller kernel priorities are those of strict classes: fair threads only share by weight."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.lock_convoys import Convoy, convoys
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.causes.lock_convoys import Convoy, convoys
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import duration, percent, printable, several

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import Deciding, GroupWeights
-from schedscope.analysis._base.memberships import unsettled
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
+from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
+from schedscope.analysis.threads.memberships import unsettled
 from schedscope.analysis.weights import weights
 from schedscope.units import duration, printable, several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _STEP = 1.2
 """One nice level is a factor of 1.25: less is the same weight."""

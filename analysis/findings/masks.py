@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.same_names import SameNames
-from schedscope.analysis._base.topology import cpu_text, cpus_of
 from schedscope.analysis.affinity import affinity
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.cpus.topology import cpu_text, cpus_of
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
 from schedscope.analysis.findings.quotas import throttled_of
 from schedscope.analysis.interference import interference
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks
+from schedscope.analysis.threads.same_names import SameNames
 from schedscope.analysis.work_conservation import work_conservation
 from schedscope.units import duration, printable, several
 

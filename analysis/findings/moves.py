@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.of_recorder import of_recorder
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.cold_caches import kept_in_place
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.migration.migrations import moves, ping_pong
+from schedscope.analysis.recording.of_recorder import of_recorder
 from schedscope.units import count, duration, printable, several
 
 _MUCH = 0.2

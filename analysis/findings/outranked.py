@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.levels import FAIR_PRIOS, linux_priorities
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.same_names import SameNames
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
 from schedscope.analysis.interference import interference
+from schedscope.analysis.threads.levels import FAIR_PRIOS, linux_priorities
+from schedscope.analysis.threads.same_names import SameNames
 from schedscope.units import duration, percent, printable, several
 
 _WAITED = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from schedscope.analysis._base.offline import online_cpus
+from schedscope.analysis.cpus.offline import online_cpus
 from schedscope.analysis.findings.facts import Facts, wanted
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.quotas import throttled_of

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memberships import BLIND_TO_MOVES
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.throttling import period_timers, throttled_by
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.causes.throttling import period_timers, throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
+from schedscope.analysis.threads.memberships import BLIND_TO_MOVES
 from schedscope.analysis.wait_breakdown import throttled_times, wait_breakdown
 from schedscope.units import count, duration, printable, several
 
@@ -26,7 +26,7 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         name = printable(group["cgroup"])
         quota, period = group.get("quota"), group.get("period")
         limit = f" of {duration(quota)} per {duration(period)}" if quota and period else ""
-        of_whole = "" if facts.trace._whole is None else " of the whole recording"
+        of_whole = "" if facts.trace.whole is None else " of the whole recording"
         often = ""
         if group.get("n_throttled") and group.get("n_periods"):
             periods = several(group["n_periods"], "period")
@@ -94,7 +94,7 @@ def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
     every = [
         utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas
     ]
-    if len(own) == len(every) and facts.trace._whole is None:
+    if len(own) == len(every) and facts.trace.whole is None:
         return counted
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
     return min(counted, _seen(facts, group, own, found) or int(found["wait"].sum()))

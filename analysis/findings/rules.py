@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schedscope.analysis._base.needs import has
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.findings.avoidable_idle import wasted
 from schedscope.analysis.findings.cold_caches import wakeup_migrations
 from schedscope.analysis.findings.disks import disks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schedscope.analysis._base.stolen_time import between_readings, stolen_shares
+from schedscope.analysis.cpus.stolen_time import between_readings, stolen_shares
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.units import duration, percent

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schedscope.analysis._base.ring_trigger import trigger
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
+from schedscope.analysis.recording.ring_trigger import trigger
 
 
 def triggered(facts: Facts) -> Iterator[Finding]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.lost_events import IS_BREAK
-from schedscope.analysis._base.needs import NEEDS, has
+from schedscope.analysis.asking.needs import NEEDS, has
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.latency import latency
+from schedscope.store.losses import IS_BREAK
 from schedscope.units import duration, percent
 
 _RECORDER = 0.01

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schedscope.analysis._base.group_weights import GroupWeights, group_weights
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.heavier import heavier
+from schedscope.analysis.shares.group_weights import GroupWeights, group_weights
 from schedscope.units import duration, nanoseconds, printable, several
 
 _LAG = 0.1

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.native_tables import coded
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.topology import cpu_list
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.topology import cpu_list
+from schedscope.store.native_tables import coded
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 CAUSE = pl.Enum(["wake", "balance", "fork", "exec", "affinity", "unknown"])
 
@@ -113,7 +113,7 @@ def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
     since = pl.coalesce("ts_waking", "ts_ready")
     first, last = moved.select(since=since.min(), ts=pl.col("ts").max()).row(0)
-    told = trace.migrations if first is None else trace._part("migrations", first, last)
+    told = trace.migrations if first is None else trace.part("migrations", first, last)
     reports = (
         told.filter(pl.col("utid") >= trace.ncpu)
         .filter(pl.col("ts").is_between(first, last))
@@ -151,7 +151,7 @@ def _in_wakeup(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
         first, last = rows.select(pl.col("ts_waking").min(), pl.col("report_ts").max()).row(0)
         within = pl.col("ts").is_between(first, last)
         begun = (
-            trace._part("states", first, last)
+            trace.part("states", first, last)
             .filter(pl.col("state") == "running", within)
             .select(pl.col("cpu").cast(pl.UInt16), "ts", begun="ts")
             .sort("ts")
@@ -182,7 +182,7 @@ def _exec(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     if rows.height:
         first, last = rows.select(first=pl.col("ts").min(), last=pl.col("ts").max()).row(0)
         runs = (
-            trace._part("states", first, last)
+            trace.part("states", first, last)
             .filter(
                 pl.col("state") == "running",
                 pl.col("utid").is_in(rows["utid"].unique().implode()),

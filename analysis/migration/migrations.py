@@ -1,4 +1,12 @@
-"""Which threads moved to another CPU, how far, why, and did it help?"""
+"""Which threads moved to another CPU, how far, why, and did it help?
+
+A migration is a run on another CPU than the thread's last one. It is counted where the
+thread runs: a thread that is moved twice before it runs counts as one migration. The
+cause says what chose the CPU: the wakeup, a balancing decision while the thread was
+runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
+migrations after which the thread still waited on the new CPU's queue for longer than
+--waited.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.folded import folded
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import nearest_rank
-from schedscope.analysis._base.time_since_run import since_last_run
-from schedscope.analysis._base.topology import DISTANCE, cpus_of, distances
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.time_since_run import since_last_run
+from schedscope.analysis.cpus.topology import DISTANCE, cpus_of, distances
 from schedscope.analysis.migration.causes import CAUSE, causes
+from schedscope.analysis.sums.folded import folded
+from schedscope.analysis.sums.quantiles import nearest_rank
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.waits import waits_in_batches
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 GROUPS = ("utid", *THREAD_COLUMNS, "cause", "distance", "from_cpu", "to_cpu")
 """What migrations may be grouped by."""
@@ -51,6 +60,19 @@ _ROWS: dict[str, Any] = {
     "queued": pl.Int64,
     "waited": pl.Boolean,
 }
+
+
+COMMAND = Command(
+    heading="where did threads run?",
+    help="which threads moved to another CPU, how far, and why",
+    example="""\
+  schedscope migrations web.capture --by tid,comm --top 20
+  schedscope migrations web.capture --by cause,distance
+  schedscope migrations web.capture --every 100ms --by cause --format csv
+  schedscope migrations web.capture --ping-pong 5ms
+""",
+    page="docs/definitions/migrations.md",
+)
 
 
 @needs("switches")
@@ -370,8 +392,8 @@ def _held(trace: Trace) -> list[pl.DataFrame] | None:
 
 
 def _causes(trace: Trace, where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
-    if trace._whole is not None:
-        yield from _within(trace, trace._whole, where)
+    if trace.whole is not None:
+        yield from _within(trace, trace.whole, where)
         return
     columns = (
         *("utid", "cause", "ts_waking", "ts_ready", "ts_enqueued", "ts_run", "waker_utid"),

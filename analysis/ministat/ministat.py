@@ -1,4 +1,11 @@
-"""Do sets of numbers differ, as FreeBSD's ministat decides it?"""
+"""Do columns of numbers differ? The test of FreeBSD's ministat.
+
+Each FILE has one measurement per line. The first file is the reference with which every
+other one is compared, by Student's t test with pooled variance. Output and options are
+those of ministat. Without a FILE, or for the name -, the numbers come from standard
+input. Lines whose column begins with # are comments; lines without that column are
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,7 @@ from typing import Literal
 
 import polars as pl
 
+from schedscope.analysis.asking.command import Command
 from schedscope.analysis.comparison.student_t import STUDENT_T, student_t
 from schedscope.errors import UsageError
 
@@ -155,6 +163,18 @@ def median(numbers: Sequence[float]) -> float:
 
 Measured = float | tuple[float, float]
 """A number, or the two between which it is: a figure of an answer and its `NAME_high`."""
+
+
+COMMAND = Command(
+    heading="compare",
+    help="do columns of numbers differ? FreeBSD's ministat",
+    example="""\
+  schedscope ministat before.txt after.txt
+  schedscope ministat -c 99 -s -w 60 before.txt after.txt
+  grep real times.log | schedscope ministat -C 2 -n
+""",
+    page="docs/definitions/ministat.md",
+)
 
 
 def ministat(data: Mapping[str, Sequence[Measured]], *, confidence: float = 95) -> pl.DataFrame:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.lost_events import losses_of_any_event
-from schedscope.analysis._base.system_calls import READS, WRITES, names
+from schedscope.analysis.causes.system_calls import READS, WRITES, names
+from schedscope.analysis.recording.lost_events import losses_of_any_event
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _READS = (*READS, "recvmmsg")
 _WRITES = (*WRITES, "sendmmsg", "sendfile")

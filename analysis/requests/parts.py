@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.sleep_causes import causes
+from schedscope.analysis.causes.sleep_causes import causes
 from schedscope.analysis.wait_breakdown import wait_breakdown
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 PARTS = (
     *("running", "waiting", "throttled", "interrupted", "locks", "io", "timer", "other_sleep"),

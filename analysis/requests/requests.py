@@ -1,4 +1,12 @@
-"""How long did requests to a server take, and what did that time consist of?"""
+"""How long did requests to a server take, and what did that time consist of?
+
+A request is what a thread reads from a socket or pipe, and lasts until the answer is
+written, as the system calls show. Its time is divided exactly into running, waiting for a
+CPU, throttling, interrupts, locks, I/O, timers and other sleep. A second row shows the
+slowest 1 % alone. This needs `capture --with syscalls`. Choose the server with --process,
+--comm or --pid: a client that asks again after each answer looks the same, unless it was
+seen to open the connection.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +14,45 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS, count
-from schedscope.analysis._base.by import By, check_where, keys_of
-from schedscope.analysis._base.needs import needs, require
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS, count
+from schedscope.analysis.asking.by import By, check_where, keys_of
+from schedscope.analysis.asking.command import THREAD_GROUPS, Command
+from schedscope.analysis.asking.needs import needs, require
 from schedscope.analysis.requests.calls import answered
 from schedscope.analysis.requests.parts import PARTS, parts_of
+from schedscope.analysis.sums.quantiles import quantile
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 REPLIES = ("same", "any")
 SLOWEST = 100
 """One in so many requests is among the slowest."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="how long requests to a server took, and what for",
+    example="""\
+  schedscope requests web.capture --process nginx
+  schedscope requests web.capture --process nginx --by thread
+  schedscope requests web.capture --process nginx --by request --top 20
+  schedscope requests filter.capture --reply any
+""",
+    page="docs/definitions/requests.md",
+    by=("process", "thread", "all", "request", *THREAD_GROUPS),
+    by_default="process",
+    each="request",
+    top="the first N rows, or the N slowest requests",
+    top_default=20,
+    selects="requests to these threads",
+    no_cpu="requests have no CPU",
+    columns="*by which n p50 p99 max total n_at_least n_censored? n_excluded?",
+    narrow="utid fd by_comm p50 n_at_least p99",
+    rest=("more row", ", of less time"),
+)
 
 
 @needs("switches", "wakeups", "system_calls")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import changed_masks
-from schedscope.analysis._base.levels import FAIR_PRIOS, Levels, linux_priorities
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.topology import cpu_list, recorded_cpus
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.allowed_cpus import changed_masks
+from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.analysis.cpus.topology import cpu_list, recorded_cpus
+from schedscope.analysis.threads.levels import FAIR_PRIOS, Levels, linux_priorities
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 KIND = pl.Enum(["thread", "idle", "unknown"])
 """What had the CPU: a thread, nobody, or the trace does not show."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.wait_bounds import COLUMNS, possible_spans, rests, with_bounds
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.waits.wait_bounds import COLUMNS, possible_spans, rests, with_bounds
+from schedscope.analysis.waits.waits import waits_in_batches
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def possible_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) -> int:

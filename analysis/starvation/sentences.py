@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from schedscope.analysis._base.same_names import SameNames
+from schedscope.analysis.threads.same_names import SameNames
 from schedscope.units import duration, printable
 
 # Parts of a wait below this are in the columns, not in the sentence.

@@ -1,4 +1,12 @@
-"""Which threads were kept from a CPU for too long, and by whom?"""
+"""Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
+
+An episode of starvation is a single wait over a threshold, or a window in which a thread
+received less than was due to it by weight (--lag). The threshold is a time, or a multiple
+of the wait that a fair scheduler would impose (--share). Each episode has a sentence and
+a row in the table. The time in which others had the CPU, the time in which it was idle
+and the time in which the trace does not show what happened add up to the wait, to the
+nanosecond.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +19,31 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import changed_masks
-from schedscope.analysis._base.arguments import count
-from schedscope.analysis._base.by import THREADS, check
-from schedscope.analysis._base.due_in_waits import due_in_waits
-from schedscope.analysis._base.folded import Fold
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import with_threads
-from schedscope.analysis._base.same_names import SameNames
-from schedscope.analysis._base.sharing_groups import Per, competitors, sharing
-from schedscope.analysis._base.throttling import throttled_in, throttling
-from schedscope.analysis._base.waits import waits_in_batches
+from schedscope.analysis.asking.arguments import count
+from schedscope.analysis.asking.by import THREADS, check
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttled_in, throttling
+from schedscope.analysis.cpus.allowed_cpus import changed_masks
+from schedscope.analysis.cpus.occupancy import reading_once
 from schedscope.analysis.fairness import selected
+from schedscope.analysis.shares.due_in_waits import due_in_waits
+from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.starvation.sentences import starvation_sentences
+from schedscope.analysis.sums.folded import Fold
+from schedscope.analysis.threads.levels import Levels
+from schedscope.analysis.threads.of_threads import with_threads
+from schedscope.analysis.threads.same_names import SameNames
+from schedscope.analysis.waits.waits import waits_in_batches
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import CENSORED
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
     from schedscope._native import CpuHistory
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 CRITERION = pl.Enum(["wait", "share", "wait, share", "lag"])
 """The threshold that makes an episode one."""
@@ -53,6 +62,19 @@ _KEYS = {**THREADS, "thread": ("utid", "comm", "tid")}
 _TURN = "3ms"
 _RAN = 1 << 20
 """Rows of who ran meanwhile that one sweep finds, about: 170 bytes for each, copies included."""
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="threads that waited too long, and what ran meanwhile",
+    example="""\
+  schedscope starvation web.capture
+  schedscope starvation web.capture --threshold 20ms --comm nginx --culprits
+  schedscope starvation web.capture --share 5 --by comm
+  schedscope starvation web.capture --lag 50ms --format json
+""",
+    page="docs/definitions/starvation.md",
+)
 
 
 @needs("switches", "wakeups")

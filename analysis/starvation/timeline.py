@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.allowed_cpus import changed_masks
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.cpus.allowed_cpus import changed_masks
 from schedscope.analysis.starvation.episode_interference import EPISODE_COLUMNS, KIND, allowed
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 LANE = pl.Enum(["thread", "queue", "other"])
 """The waiting thread itself; a CPU on whose queue it waited; another CPU that it may run on."""

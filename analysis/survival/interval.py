@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.analysis._base.grouping import Grouping
+    from schedscope.analysis.waits.grouping import Grouping
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.by import By
-from schedscope.analysis._base.grouping import Grouping
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.by import By
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.survival.interval import BLOCKS, Steps, block_variances, student
+from schedscope.analysis.waits.grouping import Grouping
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
     Ints = npt.NDArray[np.int64]
     Codes = npt.NDArray[np.uint32]

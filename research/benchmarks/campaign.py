@@ -50,7 +50,7 @@ from schedscope.simulator.replay import Replay
 from schedscope.simulator.services import figures, services
 from schedscope.simulator.whatif import AsItWas, answers, as_it_was
 from schedscope.simulator.whatif_ranges import RANGES
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 

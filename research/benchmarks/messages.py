@@ -36,7 +36,7 @@ from quiet import Quiet
 import schedscope as ss
 from schedscope.simulator.repeated import repeated
 from schedscope.simulator.replay import replay
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 LAB = Path(os.environ.get("SCHEDSCOPE_LAB") or Path.home() / ".cache" / "schedscope-lab")

@@ -17,7 +17,7 @@ from typing import Any
 from schedscope import open as open_trace
 from schedscope.simulator.extract import extract
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 def events(trace: Trace) -> int:

@@ -20,7 +20,7 @@ from schedscope.simulator.extract import extract
 from schedscope.simulator.policy import policies
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 SHIFTS_US = (1, 3, 10, 30, 100, 300, 1000, 2000, 5000)
 

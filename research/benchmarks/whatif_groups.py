@@ -33,7 +33,7 @@ from schedscope.simulator.change import change
 from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.whatif import answer, change_of_nothing
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 CAPTURE = HERE.parents[1] / "collectors" / "capture"

@@ -27,7 +27,7 @@ import polars as pl
 
 import schedscope as ss
 from schedscope.simulator.services import figures, services
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 CAPTURE = HERE.parents[1] / "collectors" / "capture"

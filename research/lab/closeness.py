@@ -30,7 +30,7 @@ from research.lab.plan import plan
 from research.lab.predict import captures, machines
 from schedscope.simulator.fidelity_of_runs import FEWEST, null_models, of_ways
 from schedscope.simulator.replay import Replay, replay
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 KEPT = HERE / "closeness.parquet"
 

@@ -16,7 +16,7 @@ from research import results
 from research.lab.__main__ import default_cache, matrix
 from research.lab.boots import Run, earlier
 from research.lab.page import date
-from schedscope.analysis._base.needs import QUESTIONS, has
+from schedscope.analysis.asking.needs import QUESTIONS, has
 from schedscope.cli import by_group
 
 _ASKED = (
@@ -52,7 +52,7 @@ class Cost:
 def questions() -> list[str]:
     """Commands that take a recording and no more, and those that write a file of it."""
     known = by_group()
-    return [name for group in _ASKED for name in known[group]] + ["report", "timeline", "export"]
+    return [one.name for group in _ASKED for one in known[group]] + ["report", "timeline", "export"]
 
 
 def _is_answered(name: str, trace: ss.Trace) -> bool:

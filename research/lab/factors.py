@@ -17,7 +17,7 @@ import polars as pl
 
 import schedscope as ss
 from research.lab.policies import OWN
-from schedscope.analysis._base.group_weights import AUTOGROUP
+from schedscope.analysis.shares.group_weights import AUTOGROUP
 from schedscope.simulator.change import change
 from schedscope.simulator.change_groups import without_sessions
 from schedscope.simulator.groups import knows_groups

@@ -26,7 +26,7 @@ from schedscope.simulator.builder import Builder, Program
 from schedscope.simulator.machine import Cpu, Machine
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 RUNS = {"ule-14": "runs.parquet", "4bsd": "4bsd/runs.parquet"}
 """The policies that are compared, and where the kernel's runs of each are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 def cpu_time(trace: Trace, since: int = 0, until: int | None = None) -> dict[str, int]:

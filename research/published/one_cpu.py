@@ -6,10 +6,10 @@ from functools import cache
 
 from research.published.claims import Claim, Row, per_cent
 from research.published.measures import cpu_time, responses
-from schedscope.analysis._base.quantiles import quantile
+from schedscope.analysis.sums.quantiles import quantile
 from schedscope.simulator.generators import make, nice_hogs, requests
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 O1, SERVER, DEFAULT, COMPUTE = "o1", "staircase-server", "staircase", "staircase-compute"
 

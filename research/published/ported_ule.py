@@ -12,7 +12,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import cascade, hackbench, spinners, web
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 ULE, CFS = "ule-14", "cfs-2.6.32"
 PORT = {"wake_preempt": "none", "idle_poll": "on"}

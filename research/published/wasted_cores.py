@@ -11,7 +11,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
 from schedscope.simulator.summary import summary
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 CFS = "cfs-2.6.32"
 NODES = "4x8"

@@ -99,13 +99,13 @@ from schedscope.simulator.scx_object import scx as scx
 from schedscope.simulator.summary import simulate_all as simulate_all
 from schedscope.simulator.whatif import whatif as whatif
 from schedscope.simulator.whatif_notes import whatif_notes as whatif_notes
-from schedscope.timelines.page import timeline_html as timeline_html
-from schedscope.timelines.widget import timeline as timeline
-from schedscope.trace import (
-    Trace as Trace,
+from schedscope.store.opening import (
     convert as convert,
     open as open,
     read_tables as read_tables,
 )
+from schedscope.store.trace import Trace as Trace
+from schedscope.timelines.page import timeline_html as timeline_html
+from schedscope.timelines.widget import timeline as timeline
 
 __version__: str

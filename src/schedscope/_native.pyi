@@ -196,7 +196,7 @@ def extract(
 ]: ...
 
 class CpuHistory:
-    """Who ran on each CPU and who waited for it, read once (analysis/_base/occupancy.py)."""
+    """Who ran on each CPU and who waited for it, read once (analysis/cpus/occupancy.py)."""
 
     def __init__(
         self,

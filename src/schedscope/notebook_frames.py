@@ -24,7 +24,7 @@ from schedscope.present.html_table import html_headline, html_table
 from schedscope.present.registry import meaning
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 ROWS = 20
 """A table in a notebook has at most so many rows."""
@@ -129,7 +129,7 @@ def showing(question: Question) -> Question:
         frame = question(*args, **options)
         if type(frame) is not pl.DataFrame:
             return frame
-        from schedscope.trace import Trace
+        from schedscope.store.trace import Trace
 
         # An answer about several has no line about one.
         traces = [each for each in (*args, *options.values()) if isinstance(each, Trace)]

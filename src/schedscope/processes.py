@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.errors import UsageError
 from schedscope.units import several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def of_processes(

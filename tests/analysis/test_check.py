@@ -19,9 +19,9 @@ from streams import ANY_STREAM
 from worlds import World, world
 
 from schedscope import Trace
-from schedscope.analysis._base.clock_doubt import clock_doubt
 from schedscope.analysis.check import conservation
 from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.recording.clock_doubt import clock_doubt
 from schedscope.cli import main
 from schedscope.parsers import schema
 

@@ -198,7 +198,7 @@ PROVEN_IN = {
     ("wait_breakdown", "interrupted_high"): "test_wait_breakdown.py",
     ("wait_breakdown", "throttled_high"): "test_wait_breakdown.py",
     ("off_cpu", "n_excluded"): "test_off_cpu.py",
-    ("preemption_loss", "n_excluded"): "test_efficiency.py",
+    ("preemption_loss", "n_excluded"): "test_preemption_loss.py",
     ("work_conservation", "n_pinned"): "test_work_conservation.py",
     ("work_conservation", "unplaced"): "test_work_conservation.py",
     ("migration_agreement", "n_reported"): "test_migrations.py",

@@ -18,7 +18,7 @@ from test_starvation import CAPTURES, FIXTURES, STRETCH, lines_of
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.levels import LINUX_WEIGHTS
+from schedscope.analysis.threads.levels import LINUX_WEIGHTS
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import hogs, nice_hogs
 

@@ -13,13 +13,13 @@ from ledgers import played
 from scenes import scene
 
 import schedscope as ss
-from schedscope.analysis._base.group_weights import Deciding, GroupWeights
-from schedscope.analysis._base.of_recorder import of_recorder
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import ADVICE
 from schedscope.analysis.findings.inversion import inversions
 from schedscope.analysis.findings.lower_weight import _whose
 from schedscope.analysis.findings.outranked import outranked
+from schedscope.analysis.recording.of_recorder import of_recorder
+from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000

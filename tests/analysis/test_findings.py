@@ -14,7 +14,7 @@ from scenes import scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.stolen_time import stolen_shares
+from schedscope.analysis.cpus.stolen_time import stolen_shares
 from schedscope.analysis.findings.findings import LEVELS, SCHEMA
 from schedscope.present.headline import gaps, headline
 from schedscope.report.subject import Subject

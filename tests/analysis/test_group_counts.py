@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 
-from schedscope.analysis._base import group_counts, group_histograms
+from schedscope.analysis.sums import group_counts, group_histograms
 
 SHARES = [Fraction(1, 3), Fraction(1, 2), Fraction(99, 100), Fraction(1)]
 

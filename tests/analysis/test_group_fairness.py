@@ -11,13 +11,13 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.group_weights import AUTOGROUP, GroupWeights
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.sharing_groups import competitors, sharing
 from schedscope.analysis.findings import unfair as rule
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.heavier import heavier
 from schedscope.analysis.findings.lower_weight import lower_weight
+from schedscope.analysis.shares.group_weights import AUTOGROUP, GroupWeights
+from schedscope.analysis.shares.sharing_groups import competitors, sharing
+from schedscope.analysis.threads.levels import Levels
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SECOND = 1000

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 
-from schedscope.analysis._base import group_sums as module
-from schedscope.analysis._base.quantiles import nearest_rank
+from schedscope.analysis.sums import group_sums as module
+from schedscope.analysis.sums.quantiles import nearest_rank
 
 ROW = st.tuples(
     st.one_of(st.integers(0, 5), st.integers(0, 2**60)),

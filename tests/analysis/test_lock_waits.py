@@ -7,8 +7,8 @@ import pytest
 from ledgers import played
 
 import schedscope as ss
-from schedscope.analysis._base.lock_convoys import convoys
-from schedscope.analysis._base.lock_waits import lock_waits, worded
+from schedscope.analysis.causes.lock_convoys import convoys
+from schedscope.analysis.causes.lock_waits import lock_waits, worded
 from schedscope.parsers.schema import TABLES
 
 # a keeps the lock from before 10 until 50, then b has it until 60, then c.

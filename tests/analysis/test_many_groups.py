@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedscope.analysis._base import order_statistics as module
+from schedscope.analysis.sums import order_statistics as module
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 1 << 12])

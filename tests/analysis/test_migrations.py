@@ -22,7 +22,7 @@ from tools import tool
 
 import schedscope as ss
 from schedscope import _native, cli
-from schedscope.analysis._base.topology import cpu_list, cpu_text, distances, groups, places
+from schedscope.analysis.cpus.topology import cpu_list, cpu_text, distances, groups, places
 from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -425,8 +425,8 @@ def test_many_migrations_are_summed_up_in_parts(
     assert whole[0]["n"].item() > 50
     for name, number in (("_MOVES", 7), ("_KEPT", 20)):
         monkeypatch.setattr(f"schedscope.analysis.migration.migrations.{name}", number)
-    monkeypatch.setattr("schedscope.analysis._base.batches.BATCH", 50)
-    monkeypatch.setattr("schedscope.analysis._base.folded._ROWS", 9)
+    monkeypatch.setattr("schedscope.analysis.asking.batches.BATCH", 50)
+    monkeypatch.setattr("schedscope.analysis.sums.folded._ROWS", 9)
     for held, parts in zip(whole, asked(), strict=True):
         assert_frame_equal(held, parts)
 

@@ -10,8 +10,8 @@ from engines import by_native
 from worlds import world
 
 from schedscope import Trace
-from schedscope.analysis._base.offline import offline
 from schedscope.analysis.check.check import check
+from schedscope.analysis.cpus.offline import offline
 from schedscope.parsers import schema
 from schedscope.present.headline import gaps
 

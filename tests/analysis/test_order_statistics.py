@@ -10,8 +10,9 @@ from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
-from schedscope.analysis._base import batches, grouping, order_statistics as module
-from schedscope.analysis._base.order_statistics import (
+from schedscope.analysis.asking import batches
+from schedscope.analysis.sums import order_statistics as module
+from schedscope.analysis.sums.order_statistics import (
     COARSE,
     FINE,
     bucket,
@@ -19,6 +20,7 @@ from schedscope.analysis._base.order_statistics import (
     buckets,
     order_statistics,
 )
+from schedscope.analysis.waits import grouping
 
 WAIT = st.one_of(
     st.integers(0, 20),

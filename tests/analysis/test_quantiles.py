@@ -12,8 +12,8 @@ import pytest
 from sources import ROOT, sources
 
 import schedscope as ss
-from schedscope.analysis._base.order_statistics import bucket, buckets, order_statistics
-from schedscope.analysis._base.quantiles import nearest_rank, quantile, rank, shares_of
+from schedscope.analysis.sums.order_statistics import bucket, buckets, order_statistics
+from schedscope.analysis.sums.quantiles import nearest_rank, quantile, rank, shares_of
 from schedscope.simulator.generators import web
 from schedscope.simulator.summary import summary
 

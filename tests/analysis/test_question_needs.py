@@ -12,7 +12,7 @@ from frames import questions
 
 import schedscope as ss
 from schedscope import Trace
-from schedscope.analysis._base.needs import NEEDS, QUESTIONS
+from schedscope.analysis.asking.needs import NEEDS, QUESTIONS
 from schedscope.errors import MissingEventsError
 from schedscope.simulator.generators import web
 

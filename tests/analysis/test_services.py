@@ -14,9 +14,9 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.by import THREADS
-from schedscope.analysis._base.services import service_of
-from schedscope.cli import _options
+from schedscope.analysis.asking.by import THREADS
+from schedscope.analysis.asking.command import THREAD_ROWS
+from schedscope.analysis.threads.services import service_of
 from schedscope.live.waiting import KEYS
 from schedscope.parsers.schema import TABLES
 from schedscope.simulator import services
@@ -199,7 +199,7 @@ def test_without_groups_there_are_no_services() -> None:
 
 
 def test_commands_know_what_the_questions_know() -> None:
-    assert set(_options.THREADS) == set(THREADS)
+    assert set(THREAD_ROWS) == set(THREADS)
     assert "service" in KEYS
     assert set(services.BY) >= {"cgroup", "service"}
 

@@ -12,8 +12,8 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.sleep_causes import causes
-from schedscope.analysis._base.system_calls import names
+from schedscope.analysis.causes.sleep_causes import causes
+from schedscope.analysis.causes.system_calls import names
 from schedscope.errors import MissingEventsError
 from schedscope.parsers.schema import TABLES
 

@@ -11,7 +11,7 @@ import pytest
 from decoded import FIXTURES, decode
 
 import schedscope as ss
-from schedscope.analysis._base.sleep_reasons import sleep_reasons
+from schedscope.analysis.causes.sleep_reasons import sleep_reasons
 from schedscope.errors import MissingEventsError
 from schedscope.parsers.schema import TABLES
 

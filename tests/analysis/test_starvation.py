@@ -16,13 +16,14 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli, units
-from schedscope.analysis._base import batches, due_in_waits as asking
-from schedscope.analysis._base.due_in_waits import due_in_waits
-from schedscope.analysis._base.levels import Levels
-from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.sharing_groups import competitors, sharing
+from schedscope.analysis.asking import batches
+from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.analysis.shares import due_in_waits as asking
+from schedscope.analysis.shares.due_in_waits import due_in_waits
+from schedscope.analysis.shares.sharing_groups import competitors, sharing
 from schedscope.analysis.starvation import starvation
 from schedscope.analysis.starvation.episode_interference import Account, account
+from schedscope.analysis.threads.levels import Levels
 from schedscope.simulator.builder import Builder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

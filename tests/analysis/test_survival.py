@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from ledgers import ledger
 
 import schedscope as ss
-from schedscope.analysis._base.grouping import Grouping
 from schedscope.analysis.survival import survival as module
 from schedscope.analysis.survival.interval import BLOCKS, Steps, block_variances
 from schedscope.analysis.survival.survival import (
@@ -22,6 +21,7 @@ from schedscope.analysis.survival.survival import (
     lengths_of,
     wait_lengths,
 )
+from schedscope.analysis.waits.grouping import Grouping
 
 # Weeks of remission under 6-MP, + still in remission: Freireich et al., Blood
 # 21 (1963), the example of every textbook on survival.
@@ -225,7 +225,7 @@ def test_many_waits_are_counted_in_steps(limit: int, monkeypatch: pytest.MonkeyP
     options = {"by": "comm", "censored": "kaplan-meier", "quantiles": [0.1, 0.5, 0.9, 0.99]}
     longest = ss.latency(trace, **options)
     monkeypatch.setattr(module, "EXACT", limit)
-    monkeypatch.setattr("schedscope.analysis._base.batches.BATCH", 100)
+    monkeypatch.setattr("schedscope.analysis.asking.batches.BATCH", 100)
     curve = ss.survival(trace, by="comm")
     assert (curve.height < exact.height) == (limit < len(lines))
     assert curve["n_ended"].sum() == len(waits)

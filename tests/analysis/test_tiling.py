@@ -11,7 +11,7 @@ from worlds import World
 
 import schedscope as ss
 from schedscope import _native
-from schedscope.analysis._base.accounting import Tiling, tiling
+from schedscope.analysis.cpus.accounting import Tiling, tiling
 
 WINDOW = (0, 100)
 Row = tuple[int, int, int, str, int | None]

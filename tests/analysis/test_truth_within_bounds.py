@@ -22,8 +22,8 @@ from faults.mutations import KINDS, Draw
 from faults.recording import Recording
 
 import schedscope as ss
-from schedscope.analysis._base.restrict_to_threads import restrict_to_threads
 from schedscope.analysis.starvation.possible import possible_episodes
+from schedscope.analysis.threads.restrict_to_threads import restrict_to_threads
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CAPTURES = {

@@ -11,8 +11,9 @@ from scenes import scene
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base import batches, throttling as throttling_module
-from schedscope.analysis._base.throttling import _owed
+from schedscope.analysis.asking import batches
+from schedscope.analysis.causes import throttling as throttling_module
+from schedscope.analysis.causes.throttling import _owed
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
 from schedscope.analysis.wait_breakdown import PARTS

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import polars as pl
@@ -19,8 +18,9 @@ from parsers_of_commands import required
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.cli import _options, capture
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.command import THREAD_GROUPS
+from schedscope.cli import capture
 from schedscope.present.columns import Column
 from schedscope.present.text_table import room, text_table
 
@@ -51,12 +51,11 @@ def run(*words: str) -> int:
 
 @pytest.mark.parametrize("name", cli.commands())
 def test_every_command_keeps_the_convention(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """NAME, GROUP, HELP, an example, and a help page that begins with usage."""
-    module = import_module(cli.commands()[name])
-    assert name == module.NAME
-    assert module.GROUP in cli.GROUPS
-    assert "\n" not in module.HELP
-    assert len(module.HELP) < 60
+    """A heading, a line, an example, and a help page that begins with usage."""
+    command = cli.commands()[name]
+    assert command.heading in cli.GROUPS
+    assert "\n" not in command.help
+    assert len(command.help) < 60
     assert run(name, "--help") == 0
     out = capsys.readouterr().out
     assert out.startswith(f"usage: schedscope {name}")
@@ -66,9 +65,9 @@ def test_every_command_keeps_the_convention(name: str, capsys: pytest.CaptureFix
 def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     out = capsys.readouterr().out
-    for name, module in cli.commands().items():
+    for name, command in cli.commands().items():
         assert f"  {name}" in out
-        assert import_module(module).HELP in out
+        assert command.help in out
 
 
 def test_with_all_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +91,7 @@ def test_alone_it_lists_what_a_first_day_needs(capsys: pytest.CaptureFixture[str
 
 
 def test_rows_may_be_grouped_by_whatever_is_known_of_a_thread() -> None:
-    assert set(_options.THREAD_GROUPS) == {"utid", *THREAD_COLUMNS}
+    assert set(THREAD_GROUPS) == {"utid", *THREAD_COLUMNS}
 
 
 def test_an_option_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,9 +127,9 @@ def test_completion_without_its_library_says_so(
 def test_the_manual_page_has_every_command_with_its_example() -> None:
     pages = pytest.importorskip("argparse_manpage.manpage")
     text = str(pages.Manpage(cli.manual())).replace("\\-", "-")
-    for name, module in cli.commands().items():
+    for name, command in cli.commands().items():
         assert f"schedscope {name}" in text
-        assert import_module(module).EXAMPLE.split("\n")[0].strip() in text
+        assert command.example.split("\n")[0].strip() in text
 
 
 def test_an_unknown_command_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -449,8 +448,6 @@ def test_a_signal_during_garbage_collection_is_not_lost(
     script = f"""
 import gc, signal, sys
 from schedscope import cli
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
-from schedscope.cli import _options
 def collected(phase, info):
     gc.callbacks.remove(collected)
     signal.raise_signal({int(number)})

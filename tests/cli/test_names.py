@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope import cache, cli
+from schedscope import cli
+from schedscope.store import cache
 
 ROOT = Path(ss.__file__).parent
 FIXTURES = Path(__file__).parents[2] / "fixtures"

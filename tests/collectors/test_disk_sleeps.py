@@ -232,7 +232,7 @@ def as_logged(trace: ss.Trace, path: Path, share: float = 0.9) -> int:
 
 def disk_sleeps(trace: ss.Trace, utid: int) -> list[tuple[int, int]]:
     """When each of a thread's sleeps for the disk began and ended."""
-    from schedscope.analysis._base.disk_sleeps import disk_sleeps as found
+    from schedscope.analysis.causes.disk_sleeps import disk_sleeps as found
 
     times = trace.states.filter(pl.col("utid") == utid).select("utid", "ts", "dur", "state")
     rows = found(trace, times).join(times, on=["utid", "ts"]).collect()

@@ -29,7 +29,7 @@ from research.lab import (
 from research.lab.boots import ENDS_WITH_US, Cell, Run, earlier
 from research.lab.judges import Verdict, judge
 from schedscope import cli
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis.cpus.offline import offline
 from schedscope.present.headline import headline
 from schedscope.simulator.change import change
 from schedscope.simulator.machine import machine_of

@@ -10,8 +10,8 @@ import pytest
 from collector_runs import ROOT, Run, meta
 
 import schedscope as ss
-from schedscope.analysis._base.lock_convoys import convoys, depth_spans
-from schedscope.analysis._base.lock_waits import lock_waits
+from schedscope.analysis.causes.lock_convoys import convoys, depth_spans
+from schedscope.analysis.causes.lock_waits import lock_waits
 
 LOAD = ROOT / "fixtures" / "lock_load.c"
 Turn = tuple[int, int, int, int, int]

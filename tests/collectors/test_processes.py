@@ -15,9 +15,9 @@ from collector_runs import ROOT, eventually
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.analysis._base.group_weights import GroupWeights
-from schedscope.analysis._base.memberships import memberships
-from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.shares.group_weights import GroupWeights
+from schedscope.analysis.threads.memberships import memberships
 
 CAPTURE = ROOT / "collectors" / "capture"
 # A child that changes neither name nor group, and one that calls exec; the second outlives both.

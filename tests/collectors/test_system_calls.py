@@ -14,7 +14,7 @@ import pytest
 from collector_runs import ROOT, Run, meta
 
 import schedscope as ss
-from schedscope.analysis._base.sleep_causes import causes
+from schedscope.analysis.causes.sleep_causes import causes
 
 LOAD = ROOT / "fixtures" / "sleeping_load.py"
 

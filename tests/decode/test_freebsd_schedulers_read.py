@@ -14,7 +14,7 @@ from freebsd.writer import ring
 
 import schedscope as ss
 from schedscope.errors import FormatError
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "freebsd-schedulers"
 

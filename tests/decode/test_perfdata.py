@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import schedscope as ss
 from schedscope import _native
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis.threads.memberships import memberships
 from schedscope.errors import FormatError, SchedscopeError
 
 LATENCY = re.compile(

@@ -26,7 +26,7 @@ from perfetto_packets import (
 
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError
-from schedscope.trace import TABLES
+from schedscope.parsers.schema import TABLES
 
 COMPACT = FIXTURES / "perfetto-compact.pftrace"
 DEFLATE = FIXTURES / "perfetto-deflate.pftrace"

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 from freebsd.writer import Machine
 
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 BEGIN = 1_000_000
 Row = dict[str, Any]

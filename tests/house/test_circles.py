@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
+import pytest
 from sources import ROOT, sources
+
+from schedscope.cli._commands import entries
 
 
 def name_of(path: Path) -> str:
@@ -17,13 +21,13 @@ def modules() -> dict[str, Path]:
     return {name_of(path): path for path in sources()}
 
 
-def imports(path: Path, known: dict[str, Path]) -> set[str]:
-    """What a file imports of ours when it runs; not what only type checkers read."""
+def imports(path: Path, known: dict[str, Path], *, types: bool = False) -> set[str]:
+    """What a file imports of ours when it runs; with `types` also what only type checkers read."""
     found: set[str] = set()
 
     class Visitor(ast.NodeVisitor):
         def visit_If(self, node: ast.If) -> None:
-            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            if types or not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
                 self.generic_visit(node)
 
         def visit_Import(self, node: ast.Import) -> None:
@@ -85,10 +89,57 @@ def test_no_folders_import_one_another() -> None:
     assert circles(graph) == []
 
 
-def test_what_questions_share_knows_no_question() -> None:
-    """Files in `analysis/_base` import nothing of `analysis` but one another."""
+def test_the_store_has_no_circle_even_of_types() -> None:
     known = modules()
-    for name, path in known.items():
-        if name.startswith("schedscope.analysis._base"):
-            others = {o for o in imports(path, known) if o.startswith("schedscope.analysis")}
-            assert all(o.startswith("schedscope.analysis._base") for o in others), name
+    graph = {
+        name: imports(path, known, types=True)
+        for name, path in known.items()
+        if name.startswith("schedscope.store.")
+    }
+    assert circles({name: found & set(graph) for name, found in graph.items()}) == []
+
+
+def test_nobody_uses_a_private_part_of_a_trace() -> None:
+    """`Trace._x` is for `store/trace.py` alone."""
+    private = re.compile(r"\b(?:trace|whole|cut|part)\._[a-z]")
+    for path in sources():
+        if path != ROOT / "store" / "trace.py":
+            assert not private.search(path.read_text()), path
+
+
+# What several questions share, each with the rooms that it may need.
+ROOMS = {
+    "asking": set(),
+    "sums": set(),
+    "recording": {"asking"},
+    "threads": {"asking"},
+    "causes": {"asking", "recording", "threads"},
+    "cpus": {"asking", "recording", "threads"},
+    "waits": {"asking", "recording", "threads", "cpus"},
+    "shares": {"asking", "recording", "threads", "causes", "cpus"},
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_questions_share_knows_no_question(room: str) -> None:
+    """Files in a room import nothing of `analysis` but one another, and rooms below."""
+    known = modules()
+    home = f"schedscope.analysis.{room}"
+    found = {
+        other.split(".")[2]
+        for name, path in known.items()
+        if name.startswith(f"{home}.")
+        for other in imports(path, known)
+        if other.startswith("schedscope.analysis.")
+    }
+    assert found - {room} <= ROOMS[room]
+
+
+def test_every_folder_of_analysis_is_a_room_or_a_question() -> None:
+    """A question of several files has one of its folder's name, or declares its command there."""
+    folders = {path.name for path in (ROOT / "analysis").iterdir() if path.is_dir()}
+    questions = {one.question.parent.name for one in entries().values() if one.question}
+    folders -= {"__pycache__", *ROOMS, *questions}
+    assert {
+        name for name in folders if not (ROOT / "analysis" / name / f"{name}.py").exists()
+    } == set()

@@ -75,7 +75,8 @@ def sentences(path: Path) -> Iterator[str]:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    if path.parent.name == "cli" and not path.name.startswith("_"):
+    declares = any(ast.unparse(node).startswith("COMMAND = Command(") for node in tree.body)
+    if declares or (path.parent.name == "cli" and not path.name.startswith("_")):
         yield ast.get_docstring(tree) or ""
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):

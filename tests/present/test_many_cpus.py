@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis._base.many_cpus import grouping, most_waited_cpus
+from schedscope.analysis.cpus.many_cpus import grouping, most_waited_cpus
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import conform
 from schedscope.report.machine import cpus, time

@@ -21,10 +21,10 @@ import pytest
 from view_server import TOKEN, server
 
 import schedscope as ss
-from schedscope import overview_writer
 from schedscope.analysis.check.check import verdict
 from schedscope.parsers.schema import TABLES
 from schedscope.present.headline import gaps
+from schedscope.store import overview_writer
 from schedscope.timelines import lanes as lanes_module
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.lanes import STATES

@@ -18,9 +18,9 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope import overview, overview_writer
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.parsers.schema import TABLES
+from schedscope.store import overview, overview_writer
 from schedscope.timelines import lanes as lanes_module, level_sums, levels, page, questions
 from schedscope.timelines.answer import Timeline
 from schedscope.timelines.questions import Questions, opened

@@ -26,7 +26,7 @@ from faults import (
 from faults.mutations import KINDS, Mutant
 
 import schedscope as ss
-from schedscope.analysis._base.lost_events import losses_of_any_event
+from schedscope.analysis.recording.lost_events import losses_of_any_event
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.policy import policies
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

@@ -11,7 +11,7 @@ from schedscope.simulator.extract import extract, report
 from schedscope.simulator.rtapp import from_rtapp, to_rtapp
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 GIVEN = {"dl_runtime": "3ms", "dl_deadline": "10ms", "dl_period": "10ms"}

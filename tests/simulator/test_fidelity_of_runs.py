@@ -15,7 +15,7 @@ from schedscope.errors import UsageError
 from schedscope.simulator.fidelity_figures import wasserstein
 from schedscope.simulator.fidelity_of_runs import MEASURES
 from schedscope.simulator.generators import hogs, make
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 
 import schedscope as ss
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 POLICIES = {"ule-14": "ULE", "4bsd": "4BSD"}
 MACHINES = ["1", "2", "1x2x2", "2x2x1"]

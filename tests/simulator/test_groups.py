@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis._base.group_weights import AUTOGROUP
-from schedscope.analysis._base.memberships import memberships
+from schedscope.analysis.shares.group_weights import AUTOGROUP
+from schedscope.analysis.threads.memberships import memberships
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
@@ -23,7 +23,7 @@ from schedscope.simulator.recorded_groups import recorded_groups
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import read_workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -10,7 +10,7 @@ import pytest
 
 import schedscope as ss
 from schedscope import workload as w
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis.cpus.offline import offline
 from schedscope.simulator.machine import Outage, machine
 from schedscope.simulator.run import simulate
 

@@ -19,7 +19,7 @@ from schedscope.simulator.fidelity import fidelity
 from schedscope.simulator.policy import Policy
 from schedscope.simulator.policy_file import policy_in_file
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"

@@ -10,7 +10,7 @@ from frames import longest_lived, mixed, questions
 from sources import ROOT, sources
 
 import schedscope as ss
-from schedscope.analysis._base.policies import declared, rules
+from schedscope.analysis.asking.policies import declared, rules
 from schedscope.errors import MissingEventsError
 from schedscope.simulator.workload import CLASSES
 

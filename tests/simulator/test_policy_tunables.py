@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from schedscope.analysis._base.policies import resolve
+from schedscope.analysis.asking.policies import resolve
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.policy import policies, series, tunables
 from schedscope.simulator.run import simulate

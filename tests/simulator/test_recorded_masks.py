@@ -14,7 +14,7 @@ from schedscope.simulator.change import change
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.recorded_masks import changed_masks
 from schedscope.simulator.replay import replay
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000

@@ -7,7 +7,7 @@ import polars as pl
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.recorded_tunables import recorded_tunables
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 def told(cpus: int, hz: int | None = None, **tunables: str) -> Trace:

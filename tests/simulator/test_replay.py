@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.analysis._base.policies import resolve
+from schedscope.analysis.asking.policies import resolve
 from schedscope.cli import main
 from schedscope.errors import UsageError
 from schedscope.simulator.builder import Builder
@@ -20,7 +20,7 @@ from schedscope.simulator.recorded_scheduler import policy_asked, recorded_polic
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

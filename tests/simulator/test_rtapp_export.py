@@ -16,7 +16,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.replay import replay
 from schedscope.simulator.rtapp import exported, to_rtapp
 from schedscope.simulator.run import simulate
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 NS_PER_LOOP = 20
 """In place of rt-app's own calibration, which takes seconds."""

@@ -17,7 +17,7 @@ from schedscope.simulator.machine import machine
 from schedscope.simulator.policy import policies
 from schedscope.simulator.run import simulate
 from schedscope.simulator.tick_phase import measured_clock
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 US, MS = 1_000, 1_000_000

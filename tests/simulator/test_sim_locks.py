@@ -16,7 +16,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import read_workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FUTEX = 202  # x86-64's number
 WAIT, WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE, private

@@ -11,11 +11,12 @@ from recorded import MS, recorded, runs
 
 from schedscope import workload as w
 from schedscope.errors import UsageError
+from schedscope.parsers.schema import TABLES
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract
 from schedscope.simulator.run import simulate
 from schedscope.simulator.workload import read_workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 READ, WRITE = 0, 1  # x86-64's numbers
 
@@ -157,10 +158,15 @@ def test_writes_that_woke_nobody_are_messages() -> None:
     assert again.wakeups.filter(pl.col("kind") == "waking").collect().height == 1
 
 
+def with_calls(trace: Trace, calls: pl.DataFrame) -> Trace:
+    tables = {name: trace.table(name) for name in TABLES}
+    return Trace.from_tables({**tables, "system_calls": calls}, trace.info)
+
+
 def test_without_descriptors_the_rules_without_calls_apply() -> None:
     trace = messages()
     calls = trace.system_calls.collect().with_columns(arg0=pl.lit(None, pl.UInt64))
-    trace._tables["system_calls"] = calls.lazy()
+    trace = with_calls(trace, calls)
     load = extract(trace)
     assert not load.info["extraction"]["calls_recorded"]
     assert load.pipes.is_empty()
@@ -172,7 +178,7 @@ def test_what_was_not_seen_to_be_written_leaves_the_pipe_out() -> None:
     calls = trace.system_calls.collect()
     # The reader gets more than the writer wrote: somebody else writes, unseen.
     more = pl.when((pl.col("step") == "exit") & (pl.col("number") == READ)).then(500)
-    trace._tables["system_calls"] = calls.with_columns(value=more.otherwise("value")).lazy()
+    trace = with_calls(trace, calls.with_columns(value=more.otherwise("value")))
     found = extract(trace).info["extraction"]
     assert (found["pipes"], found["pipes_left_out"]) == (0, 1)
 

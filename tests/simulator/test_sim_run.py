@@ -6,13 +6,14 @@ import polars as pl
 import pytest
 
 from schedscope.errors import UsageError
+from schedscope.parsers.schema import TABLES
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.generators import hogs, make, spinners
 from schedscope.simulator.policy import policies, tunables
 from schedscope.simulator.run import policy_series, simulate
 from schedscope.simulator.summary import simulate_all, summary, waits_by_class
 from schedscope.simulator.workload import Workload
-from schedscope.trace import TABLES, Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

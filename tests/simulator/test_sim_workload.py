@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from schedscope import workload as w
-from schedscope.analysis._base.offline import offline
+from schedscope.analysis.cpus.offline import offline
 from schedscope.errors import FormatError, UsageError
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import Machine, Outage, machine, machine_of
 from schedscope.simulator.run import simulate
 from schedscope.simulator.whatif import whatif
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

@@ -13,7 +13,7 @@ from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
 from schedscope.simulator.spread import OUTSIDE, PARTS, UNKNOWN, own_spreads, spreads
 from schedscope.simulator.whatif_ranges import APART, INTERVAL, of_change
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

@@ -11,7 +11,7 @@ from schedscope.simulator.builder import Builder
 from schedscope.simulator.run import simulate
 from schedscope.simulator.time_limited import is_time_limited
 from schedscope.simulator.workload import Workload
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 MS = 1_000_000
 

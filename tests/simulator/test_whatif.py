@@ -21,7 +21,7 @@ from schedscope.simulator.services import NOTHING
 from schedscope.simulator.whatif import AsItWas, Asked, combine
 from schedscope.simulator.whatif_ranges import APART, of_change
 from schedscope.simulator.whatif_verdicts import BOUND, BRIEF, REFUSED
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import schedscope as ss
-from schedscope import stored
 from schedscope.errors import FormatError, StorageError
 from schedscope.parsers import trace_json
+from schedscope.store import stored
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 FILE = FIXTURES / "linux-trace-cmd-yield.dat"

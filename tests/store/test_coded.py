@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from schedscope import Trace, _native, open
-from schedscope.analysis._base.native_tables import coded
 from schedscope.errors import FormatError
 from schedscope.parsers.schema import TABLES
+from schedscope.store.native_tables import coded
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NUMBERS = (pl.Int16, pl.Int64, pl.UInt16, pl.UInt32, pl.Boolean, pl.Enum)

@@ -19,9 +19,10 @@ import pytest
 from archives import unpacked
 
 import schedscope as ss
-from schedscope import _native, cli, stored
+from schedscope import _native, cli
 from schedscope.parsers import derived
 from schedscope.parsers.schema import TABLES
+from schedscope.store import stored
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SOURCES = ["linux-syscalls.capture", "causes", "freebsd-ule-synthetic.capture", "perf-iowait.data"]

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -72,9 +71,9 @@ ELSEWHERE = {("capture", "output"), ("collectors", "bundle"), ("report", "output
 
 def test_every_option_that_names_what_is_written_is_tried() -> None:
     found = set()
-    for command, module in cli.commands().items():
+    for command, entry in cli.commands().items():
         parser = argparse.ArgumentParser()
-        import_module(module).add_arguments(parser)
+        entry.add_arguments(parser)
         for action in parser._actions:
             if re.match("output$|figure|bundle$|save_|cache$", action.dest):
                 found.add((command, action.dest))
@@ -147,7 +146,7 @@ def _notes(trace: ss.Trace, out: Path) -> None:
 
 
 def _kept(trace: ss.Trace, out: Path) -> None:
-    from schedscope import checked_file
+    from schedscope.store import checked_file
 
     trace.to_sched(out / "x.sched")
     checked_file.keep(out / "x.sched" / "kept.bin", [b"1"])
@@ -194,7 +193,7 @@ def test_nothing_in_the_package_writes_by_other_means() -> None:
     assert ours == {
         "outputs.py",
         "exports/chrome.py",  # fills what `export` made
-        "overview_writer.py",  # fills what `cache` made
+        "store/overview_writer.py",  # fills what `cache` made
         "live/recorder.py",  # in a temporary folder that only root can enter
         "timelines/sql.py",  # likewise, that only we can enter
         "fleets/task.py",  # in the scratch folder, as the two below

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import schedscope as ss
-from schedscope import _native, stored
+from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError
 from schedscope.parsers.schema import TABLES
+from schedscope.store import stored
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 # Threads that sleep across many row groups, and ones that never do.
@@ -66,7 +67,7 @@ def test_a_part_is_the_same_as_of_the_whole_table(
     held = trace.in_memory(*TABLES).between(since, until)
     assert part.info == held.info
     for table in TABLES:
-        assert part._table(table).collect().equals(held._table(table).collect()), table
+        assert part.table(table).collect().equals(held.table(table).collect()), table
 
 
 def test_rows_across_many_groups_are_beside_and_few(traces: dict[str, ss.Trace]) -> None:
@@ -161,7 +162,7 @@ def test_a_copy_holds_the_same_rows_and_streams_what_is_on_disk(
     given = trace.between(*times) if times else trace
     looked_at: list[str] = []
     monkeypatch.setattr(
-        "schedscope.trace.check_frame", lambda name, *_, **__: looked_at.append(name)
+        "schedscope.store.trace.check_frame", lambda name, *_, **__: looked_at.append(name)
     )
     copy = given.to_sched(tmp_path / "copy.sched")
     # Of tables on disk no frame is made.

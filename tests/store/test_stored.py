@@ -18,9 +18,10 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope import _native, cli, stored
+from schedscope import _native, cli
 from schedscope.errors import FormatError, InternalError, SchedscopeError, StorageError, UsageError
 from schedscope.parsers import derived, trace_json
+from schedscope.store import stored
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "linux-trace-cmd-yield.dat"
 FAR = 2**62 - 1
@@ -321,7 +322,7 @@ def test_every_trace_of_ours_is_within_its_own_rules(tmp_path: Path) -> None:
         (folder / "trace.json").write_text(json.dumps(about))
         again = ss.Trace.read(folder)
         for name in ss.parsers.schema.TABLES:
-            again._table(name)
+            again.table(name)
 
 
 def test_a_fault_of_our_own_is_no_fault_of_the_caller(sound: Path) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import schedscope as ss
-from schedscope import cache
 from schedscope.errors import FormatError, StorageError, UsageError
-from schedscope.in_use import Lease
+from schedscope.store import cache
+from schedscope.store.in_use import Lease
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -311,7 +311,7 @@ def test_the_folder_of_a_killed_process_is_cleared_away(source: Path) -> None:
     script = f"""
 import os, sys, time
 from pathlib import Path
-from schedscope import cache
+from schedscope.store import cache
 def convert(folder):
     print(folder, flush=True)
     time.sleep(60)

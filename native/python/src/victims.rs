@@ -1,4 +1,4 @@
-//! Whose waits are asked for, as analysis/_base/victims.py says it.
+//! Whose waits are asked for, as analysis/waits/victims.py says it.
 
 use arrow_array::Array;
 use arrow_array::types::{UInt16Type, UInt32Type};

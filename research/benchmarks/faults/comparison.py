@@ -10,7 +10,7 @@ import polars as pl
 
 from faults.mutations import Mutant
 from faults.truth import STATES, Truth, stretches
-from schedscope.analysis._base.clock_doubt import clock_doubt
+from schedscope.analysis.recording.clock_doubt import clock_doubt
 
 if TYPE_CHECKING:
     import schedscope as ss

@@ -1,11 +1,14 @@
-"""The command line: one module per command, found by its file name.
+"""The command line: a command for each question that declares one, and for each file here.
 
-A command is a module in this folder whose name has no leading underscore
-(`runqueue_depth.py` is `schedscope runqueue-depth`). It defines
+A question's `COMMAND = Command(...)` in `analysis/` says what its command is called, asks and
+shows. Where that is not all, `cli/NAME.py` has what is special to it: `_asking` says which
+functions; or `add_arguments(parser)` and `run(args)` if the declaration has no columns.
 
-* `NAME`: the word the user types, the module's name with `-` for `_`;
-* `HELP`: one line for the list of commands;
-* `GROUP`: the heading in that list under which it stands, one of `GROUPS`;
+A command that is no question is a module in this folder whose name has no leading underscore
+(`doctor.py` is `schedscope doctor`). It defines
+
+* `GROUP`: the heading in the list of commands under which it stands, one of `GROUPS`;
+* `HELP`: its line there;
 * `EXAMPLE`: a real session, shown at the end of the command's own help;
 * `add_arguments(parser)`: its options (`_options` has the shared ones);
 * `run(args) -> Answer | Facts | int`: does the work and returns what it found, of which `main`
@@ -30,11 +33,10 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any, NoReturn
 
 from schedscope.cli import _complaints, _output
+from schedscope.cli._commands import Entry, entries
 from schedscope.cli._output import complain
 from schedscope.cli._stops import heed_stops
 from schedscope.errors import InternalError, SchedscopeError, UsageError
@@ -82,19 +84,18 @@ GROUPS = (
 FIRST = ("doctor", "capture", "info", "check", "latency", "migrations", "report", "whatif")
 
 
-def commands() -> dict[str, str]:
-    """Command names and their modules' names; imports none of them."""
-    modules = sorted(m.name for m in iter_modules(__path__) if not m.name.startswith("_"))
-    return {module.replace("_", "-"): f"{__name__}.{module}" for module in modules}
+def commands() -> dict[str, Entry]:
+    """The commands by name; imports none of them."""
+    return entries()
 
 
-def by_group() -> dict[str, dict[str, str]]:
+def by_group() -> dict[str, list[Entry]]:
     """The same under the headings of the help, in its order."""
-    known = commands()
     rank = {name: i for i, name in enumerate(FIRST)}
-    groups: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
+    groups: dict[str, list[Entry]] = {group: [] for group in GROUPS}
+    known = entries()
     for name in sorted(known, key=lambda name: (rank.get(name, len(rank)), name)):
-        groups[import_module(known[name]).GROUP][name] = known[name]
+        groups[known[name].heading].append(known[name])
     return groups
 
 
@@ -157,17 +158,17 @@ def _is_damaged_parquet(error: BaseException) -> bool:
 def _dispatch(arguments: list[str]) -> int:
     known = commands()
     if arguments and arguments[0] in known:
-        # Only this command's module is loaded.
-        module = import_module(known[arguments[0]])
-        parser = _Parser(prog=f"schedscope {arguments[0]}", **_texts(module))
-        module.add_arguments(parser)
+        # Only this command's modules are loaded.
+        command = known[arguments[0]]
+        parser = _Parser(prog=f"schedscope {command.name}", **_texts(command))
+        command.add_arguments(parser)
         args = parser.parse_args(arguments[1:])
         if "input" in vars(args):
             # NumPy starts a thread for each CPU, for linear algebra that nobody here asks for. The
             # program that `capture` runs keeps its environment.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             _load_polars()
-        answer: Answer | Facts | int = module.run(args)
+        answer: Answer | Facts | int = command.run(args)
         if isinstance(answer, int):
             return answer
         _output.emit(answer, getattr(args, "format", "table"))
@@ -179,8 +180,8 @@ def _dispatch(arguments: list[str]) -> int:
         hint = f"did you mean {close[0]}?" if close else "`schedscope --all` lists the commands"
         raise UsageError(f"no command {arguments[0]!r}", hint=hint)
     if not arguments:
-        rest = len(known) - len(FIRST_DAY)
-        _output.say(*_lines(FIRST_DAY), "", f"{rest} more: schedscope --all", "")
+        first = _lines(known[name] for name in FIRST_DAY)
+        _output.say(*first, "", f"{len(known) - len(first)} more: schedscope --all", "")
         _output.say(*EPILOG.splitlines())
         return 0
     if arguments == ["--all"]:
@@ -221,14 +222,13 @@ def _listing() -> list[str]:
     return lines
 
 
-def _lines(names: Iterable[str]) -> list[str]:
-    known = commands()
-    space = max(map(len, known))
-    return [f"  {name:<{space}}  {import_module(known[name]).HELP}" for name in names]
+def _lines(commands: Iterable[Entry]) -> list[str]:
+    space = max(map(len, entries()))
+    return [f"  {command.name:<{space}}  {command.help}" for command in commands]
 
 
-def _ordered() -> dict[str, str]:
-    return {name: path for here in by_group().values() for name, path in here.items()}
+def _ordered() -> list[Entry]:
+    return [command for here in by_group().values() for command in here]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -256,10 +256,10 @@ def manual() -> argparse.ArgumentParser:
     return whole_parser(_ordered(), DESCRIPTION)
 
 
-def _texts(module: ModuleType) -> dict[str, Any]:
-    example = getattr(module, "EXAMPLE", "").strip("\n")
+def _texts(command: Entry) -> dict[str, Any]:
+    example = command.example.strip("\n")
     return {
-        "description": (module.__doc__ or module.HELP).strip(),
+        "description": command.description,
         "epilog": f"example:\n{example}" if example else None,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }

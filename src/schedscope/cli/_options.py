@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _Found = TypeVar("_Found")
 
@@ -117,20 +117,9 @@ def selects_threads(args: argparse.Namespace) -> bool:
 _OF_PROCESSES = ("process", "cgroup", "service", "cmdline", "tree", "workload")
 
 
-THREADS = ("thread", "comm", "process", "cgroup", "service")
-"""What a row about threads may be about, where a command has no other groups."""
-
-
-THREAD_GROUPS = (
-    *("comm", "pid", "tid", "utid", "process_name", "cgroup", "service", "cmdline", "ppid"),
-    *("sched_class", "kernel", "affinity", "recorder"),
-)
-"""Columns of threads that rows may be grouped by, said here so that `--help` needs no Polars."""
-
-
 def groups(text: str, known: Collection[str]) -> list[str]:
     """The columns of `--by NAME,...`, as `by=` in Python; none for `all`."""
-    from schedscope.analysis._base.by import keys_of
+    from schedscope.analysis.asking.by import keys_of
 
     return keys_of([name.strip() for name in text.split(",")], known)
 
@@ -248,7 +237,7 @@ def selected(args: argparse.Namespace, trace: Trace, where: pl.Expr | None) -> l
         return []
     import polars as pl
 
-    from schedscope.analysis._base.of_threads import threads_with
+    from schedscope.analysis.threads.of_threads import threads_with
     from schedscope.units import printable, several
 
     known = threads_with(trace, (), where).filter(where, pl.col("utid") >= trace.ncpu)
@@ -499,7 +488,7 @@ def open_input(args: argparse.Namespace, name: str = "input") -> Trace:
 
 def open_path(args: argparse.Namespace, path: str) -> Trace:
     """Open the trace at `path` with the options of `add_input`."""
-    from schedscope.trace import open as open_trace
+    from schedscope.store.opening import open as open_trace
 
     with Progress(f"reading {path}") as progress:
         trace = open_trace(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from schedscope.extras import missing
+
+if TYPE_CHECKING:
+    from schedscope.cli._commands import Entry
 
 _FILES = (
     "input",
@@ -23,29 +26,28 @@ _FILES = (
 
 
 def whole_parser(
-    commands: Mapping[str, str], description: str, *, completes_files: bool = False
+    commands: Sequence[Entry], description: str, *, completes_files: bool = False
 ) -> argparse.ArgumentParser:
-    """The commands as subparsers; `commands` maps names to modules."""
+    """The commands as subparsers."""
     parser = argparse.ArgumentParser(prog="schedscope", description=description)
     parser.add_argument("--version", action="version", version="", help="print the version")
     parser.add_argument("--completion", metavar="SHELL", help="print a completion script")
     choose = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, path in commands.items():
-        module = import_module(path)
-        command = choose.add_parser(
-            name,
-            help=module.HELP,
+    for command in commands:
+        of_command = choose.add_parser(
+            command.name,
+            help=command.help,
             # The manual page has no place for an epilog.
-            description=f"{(module.__doc__ or module.HELP).strip()}\n\nexample:\n{module.EXAMPLE}",
+            description=f"{command.description}\n\nexample:\n{command.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.add_arguments(command)
+        command.add_arguments(of_command)
         if completes_files:
-            _complete_files(command)
+            _complete_files(of_command)
     return parser
 
 
-def completion(commands: Mapping[str, str], description: str, shell: str) -> str:
+def completion(commands: Sequence[Entry], description: str, shell: str) -> str:
     """A script that teaches `shell` the commands, their options and where a file belongs."""
     try:
         import shtab

@@ -1,10 +1,4 @@
-"""Where did threads run, were they allowed there, and did they return to the same CPU?
-
-"effective CPUs" is the exponential of the entropy of a group's running time over the
-CPUs: 1 if all of it was on one CPU, k if it was spread evenly over k CPUs. "same CPU
-share" is the share of runs on the CPU on which the thread had run before. --isolated
-shows which threads ran on CPUs that were meant to be isolated.
-"""
+"""`schedscope affinity`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -12,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
@@ -21,19 +16,10 @@ from schedscope.present.columns import Column, choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "affinity"
-GROUP = "where did threads run?"
-HELP = "where threads ran, were allowed to run, and returned"
-EXAMPLE = """\
-  schedscope affinity web.capture --by tid,comm --top 20
-  schedscope affinity web.capture --residency cpu --comm nginx
-  schedscope affinity web.capture --returns
-  schedscope affinity web.capture --isolated 2-3
-"""
 
-GROUPS = _options.THREAD_GROUPS
+GROUPS = THREAD_GROUPS
 PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
 
@@ -73,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Where threads ran, by group; or one of the other tables."""
-    from schedscope.analysis._base.topology import cpu_text
     from schedscope.analysis.affinity import affinity
     from schedscope.analysis.cpu_returns import cpu_returns
+    from schedscope.analysis.cpus.topology import cpu_text
     from schedscope.analysis.isolation import (
         isolated_cpus,
         isolation_leaks,

@@ -23,7 +23,6 @@ from schedscope.cli import _complaints, _options, _output, _quantities
 from schedscope.errors import SchedscopeError, StorageError
 from schedscope.invoking_user import invoking_user, run_as
 
-NAME = "capture"
 GROUP = "record"
 FAILED = 125
 HELP = "record this host, then summarise"

@@ -1,28 +1,4 @@
-"""How far can a trace be trusted?
-
-First what must hold for every trace: the running, idle and unknown time of each
-CPU adds up to the window; the intervals of each thread adjoin; running time is
-the same summed over CPUs and over threads; every switch-in has one wait row; the
-parts of each wait (`wait-breakdown`) add up to it, and waits to the time runnable.
-Then what is missing: lost events, prev/next mismatches, missing wakeups, clocks
-that disagree; and the recorder's own share. The last line, `rests on`, says what
-no check can see in this trace: what counted lost events, if anything did, and how
-far clocks may differ unnoticed. Each line is
-
-  ok        nothing found
-  note      found, and excluded from results: at most 1 % of what it concerns
-  warning   enough to move results (missing wakeups: above 0.03 %; the recorder: above 5 % of
-            running time)
-  violated  a sum does not add up: results are wrong
-
-With a selection these lines stay as they are, since every result rests on the whole
-recording. Lines about the selected threads follow: how much of the CPU time was theirs,
-which of their waits are not measured, and for how long it is unknown what they did or why
-they waited.
-
-Exit code: 0 if no check is violated, else 1; with --strict also 1 for warnings,
-for scripts that should stop at a poor trace.
-"""
+"""`schedscope check`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -32,15 +8,6 @@ from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
-
-NAME = "check"
-GROUP = "inspect the recording"
-HELP = "how far a trace can be trusted, and a verdict"
-EXAMPLE = """\
-  schedscope check web.capture
-  schedscope check web.capture --service nginx.service
-  schedscope check --strict web.capture && schedscope latency web.capture
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

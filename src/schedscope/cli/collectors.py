@@ -14,7 +14,6 @@ from schedscope.cli import _output
 from schedscope.errors import StorageError, UsageError
 from schedscope.outputs import whole
 
-NAME = "collectors"
 GROUP = "record"
 HELP = "the capture program as one file to copy to a host"
 EXAMPLE = """\

@@ -1,14 +1,4 @@
-"""What is different between two settings, beyond the noise?
-
-The inputs are runs of A and B in turn, the order in which they should be recorded:
-A B A2 B2 A3 B3.
-
-Threads are matched by name pattern (worker-12 is worker-*) and role. A
-difference counts only if it is larger than its noise: the smallest difference that these
-runs can distinguish from chance. The confidence intervals hold simultaneously. With one
-run of each, the noise is estimated from blocks of time within the recordings; the noise
-between runs is then unknown, and no setting is called better.
-"""
+"""`schedscope compare`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -24,16 +14,7 @@ from schedscope.present.answer import Answer
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
-
-NAME = "compare"
-GROUP = "compare"
-HELP = "what differs between settings, beyond the noise"
-EXAMPLE = """\
-  schedscope compare before.capture after.capture
-  schedscope compare cfs1 bfs1 cfs2 bfs2 cfs3 bfs3 --name CFS --name BFS
-  schedscope compare a1 b1 c1 a2 b2 c2 --settings 3 --comm 'nginx*' --all
-"""
+    from schedscope.store.trace import Trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,6 @@ from schedscope.cli._progress import Progress
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 
-NAME = "convert"
 GROUP = "exchange tables and traces"
 HELP = "write the tables of a trace as Parquet"
 EXAMPLE = """\
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Facts:
     """Convert, then say what was written."""
-    from schedscope.trace import convert
+    from schedscope.store.opening import convert
 
     _options.refuse_selection(
         args,

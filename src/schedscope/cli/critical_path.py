@@ -1,10 +1,4 @@
-"""What was a thread's time up to an instant spent on, back through the threads that woke it?
-
-The path is followed backwards from the end. While the thread ran or waited for a CPU,
-that is the path; where another thread woke it, the path continues with that thread.
-The steps add up to the time from --since to --until exactly. Without these, the path
-covers the whole recording, up to the thread's last instant.
-"""
+"""`schedscope critical-path`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -20,16 +14,7 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
-
-NAME = "critical-path"
-GROUP = "who waited, and why?"
-HELP = "the chain of work and waits that led to an instant"
-EXAMPLE = """\
-  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s
-  schedscope critical-path web.capture --tid 4711 --since 2.5s --until 2.75s --by thread
-  schedscope critical-path web.capture --worst 1 --service nginx.service
-"""
+    from schedscope.store.trace import Trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

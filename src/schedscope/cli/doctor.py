@@ -12,7 +12,6 @@ from dataclasses import asdict
 
 from schedscope.cli import _output
 
-NAME = "doctor"
 GROUP = "record"
 HELP = "what this host can record with, and what is missing"
 EXAMPLE = "  schedscope doctor"

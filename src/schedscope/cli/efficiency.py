@@ -1,9 +1,4 @@
-"""What did the CPUs do with their time?
-
-One line per CPU: busy, idle and unknown time, context switches per second, and the share
-of involuntary switches. Where the trace does not distinguish preemptions from yields,
-that share is a range.
-"""
+"""`schedscope efficiency`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -19,14 +14,6 @@ from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
-
-NAME = "efficiency"
-GROUP = "how well was the machine used?"
-HELP = "busy and idle time of the CPUs, context switches"
-EXAMPLE = """\
-  schedscope efficiency web.capture
-  schedscope efficiency web.capture --by all --format json
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,6 @@ import argparse
 from schedscope import units
 from schedscope.cli import _options, _output
 
-NAME = "export"
 GROUP = "exchange tables and traces"
 HELP = "write a trace for Perfetto, Chrome, DuckDB, ..."
 EXAMPLE = """\

@@ -1,11 +1,4 @@
-"""Did every thread get the CPU time that was due to it by weight?
-
-While threads compete for a CPU, each is due a part of what their class gets there, in
-proportion to its weight (generalised processor sharing). `lag` is the time due minus the
-time received. A positive lag means that the thread is behind; the lags of all threads of
-a class add up to zero. Jain's index shows in one number how evenly a class was treated:
-it is 1 if all threads received the same part of what was due to them.
-"""
+"""`schedscope fairness`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -13,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
@@ -22,23 +16,13 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "fairness"
-GROUP = "how well was the machine used?"
-HELP = "CPU time received against CPU time due, by weight"
-EXAMPLE = """\
-  schedscope fairness web.capture
-  schedscope fairness web.capture --by process --top 30
-  schedscope fairness web.capture --per machine
-  schedscope fairness web.capture --comm nginx --every 10ms --format csv
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `schedscope fairness`."""
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=_options.THREADS,
+        choices=THREAD_ROWS,
         default="thread",
         help="one row per thread, name, process, control group or service (default: thread)",
     )

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from schedscope.simulator.replay import Replay
 
-NAME = "fidelity"
 GROUP = "simulate"
 HELP = "compare a real trace with its own replay"
 EXAMPLE = """\

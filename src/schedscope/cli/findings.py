@@ -1,21 +1,4 @@
-"""What is wrong, worst first?
-
-Starvation, avoidable idle time, masks, weights, real-time threads, quotas, interrupts,
-locks, priority inversion, migrations that did not help, and what is missing from the
-trace: each with its cost in thread or CPU time, the command that shows its table, the
-command that opens the viewer where it is worst, what to try, and, if there is one, the
-command that tests that in simulation. `schedscope report` shows the same on a page, with
-figures.
-
-With a selection, findings and their costs are about what affected the selected threads;
-the threads that they waited behind may be any. Findings about the machine or the
-recording follow, and are marked as such. The commands below a finding about threads have
-the same selection.
-
-Exit code: 0; 1 if the trace cannot be read; 2 for a wrong option; with --fail-on LEVEL 3
-if a finding is of that level or worse (violated, then warning, then note), whether or not
---top leaves it out, so that a CI job can stop at it.
-"""
+"""`schedscope findings`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -30,19 +13,10 @@ from schedscope.present.answer import Answer
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "findings"
-GROUP = "inspect the recording"
 FAILED = 3
 FAIL_ON = ("violated", "warning", "note")  # from the worst on
-HELP = "what is wrong, worst first, with the evidence"
-EXAMPLE = """\
-  schedscope findings web.capture
-  schedscope findings web.capture --service nginx.service
-  schedscope findings web.capture --threshold 20ms --format json
-  schedscope findings web.capture --service web.service --fail-on warning || exit
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,9 +92,9 @@ def _unexplained(trace: Trace, where: pl.Expr, args: argparse.Namespace) -> list
     """What the selected threads did, where no finding is about them: they may have waited."""
     import shlex
 
-    from schedscope.analysis._base.of_threads import chosen_threads
     from schedscope.analysis.findings.facts import wanted
     from schedscope.analysis.findings.finding import WORTH
+    from schedscope.analysis.threads.of_threads import chosen_threads
 
     threads = chosen_threads(trace, where)
     ran, waited = wanted(trace, threads)

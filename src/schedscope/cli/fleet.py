@@ -31,7 +31,6 @@ from schedscope.cli._progress import Progress
 from schedscope.errors import UsageError
 from schedscope.present.answer import Answer
 
-NAME = "fleet"
 GROUP = "compare"
 HELP = "which of many hosts stand out, and by kernel or setting"
 EXAMPLE = """\

@@ -11,21 +11,21 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from schedscope import time_of_day, units
-from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS
+from schedscope import units
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS
 from schedscope.cli import _options, _output
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 from schedscope.present.columns import Column, choose
 from schedscope.present.text_table import sentence, text_table
+from schedscope.store import clock
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "info"
 GROUP = "inspect the recording"
 HELP = "what a trace holds: host, clock, recorder, events, tables"
 EXAMPLE = """\
@@ -69,8 +69,8 @@ def _threads(trace: Trace, where: pl.Expr) -> pl.DataFrame:
     """One row per selected thread, those that ran longest first."""
     import polars as pl
 
-    from schedscope.analysis._base.of_threads import threads_with
-    from schedscope.thread_totals import totals_of
+    from schedscope.analysis.threads.of_threads import threads_with
+    from schedscope.store.thread_totals import totals_of
 
     names = ("comm", "tid", "pid", "process_name", "service", "cgroup", "cmdline")
     known = threads_with(trace, names).filter(where, pl.col("utid") >= trace.ncpu)
@@ -201,14 +201,14 @@ def _time_of_day(trace: Trace) -> str:
     )
     if begin.date() == end.date():
         last = last.split()[1]
-    apart = time_of_day.error(trace)
+    apart = clock.error(trace)
     within = f" (± {units.duration(apart)})" if apart else ""
     return f"{first} to {last} {end:%z}{within}"
 
 
 def _trigger(trace: Trace) -> str:
     """Why a flight recorder took this snapshot, and whether it shows that."""
-    from schedscope.analysis._base.ring_trigger import trigger
+    from schedscope.analysis.recording.ring_trigger import trigger
 
     found = trigger(trace)
     return found.text if found else ""

@@ -1,12 +1,4 @@
-"""Which threads would ULE or O(1) call interactive?
-
-The recorded runs and sleeps of each thread, under whatever scheduler they were recorded,
-are fed to the arithmetic of another one. FreeBSD's ULE gives threads a score from 0
-(asleep) to 100 (running), and calls those below 30 interactive. Linux 2.6.10 gives them a
-bonus from 0 to 10, and calls those from 7 on interactive. A thread that existed when the
-recording started is followed from an empty history; the column `settled` shows from when
-that no longer matters.
-"""
+"""`schedscope interactivity`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -22,13 +14,6 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "interactivity"
-GROUP = "how well was the machine used?"
-HELP = "which threads ULE or O(1) would call interactive"
-EXAMPLE = """\
-  schedscope interactivity web.capture --model ule-14
-  schedscope interactivity web.capture --tid 712 --series --format csv
-"""
 SORTS = ("observed", "interactive", "score", "transitions", "utid")
 
 
@@ -45,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """A row per thread, or per change."""
-    from schedscope.analysis._base.policies import rules
+    from schedscope.analysis.asking.policies import rules
     from schedscope.analysis.interactivity import (
         interactivity,
         interactivity_sentences,

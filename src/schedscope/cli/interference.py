@@ -1,9 +1,4 @@
-"""Who ran on the CPU that a thread waited for?
-
-A victim's waiting is divided by what the CPU of its queue did at every instant:
-which threads ran, when it idled, and what the trace does not show. The times
-add up to the wait exactly. A table shows the threads that waited longest.
-"""
+"""`schedscope interference`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
@@ -21,14 +17,6 @@ from schedscope.present.who import who
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "interference"
-GROUP = "who waited, and why?"
-HELP = "who ran while a thread waited for a CPU"
-EXAMPLE = """\
-  schedscope interference web.capture --comm nginx
-  schedscope interference web.capture --comm 'worker*' --together --by comm
-  schedscope interference web.capture --tid 4711 --since 2s --until 2.5s --format csv
-"""
 
 VICTIMS = 3
 
@@ -38,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=_options.THREADS,
+        choices=THREAD_ROWS,
         default="thread",
         help="one row per thread, name, process, control group or service (default: thread)",
     )

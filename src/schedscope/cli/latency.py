@@ -1,10 +1,4 @@
-"""How long did threads wait for a CPU, who, and why?
-
-A wait runs from the moment a thread could run (it was woken, created or preempted, or
-it yielded) to the moment it ran. Quantiles are exact order statistics. Where events
-are missing, a figure is shown as the two values between which it lies, or as a
-lower bound (>=).
-"""
+"""`schedscope latency`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -12,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
@@ -21,20 +16,11 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "latency"
-GROUP = "who waited, and why?"
-HELP = "how long threads waited for a CPU"
-EXAMPLE = """\
-  schedscope latency web.capture --by comm --top 20
-  schedscope latency web.capture --by tid --comm nginx --sort p99
-  schedscope latency web.capture --every 100ms --cause preempt --format csv
-  schedscope latency web.capture --histogram --comm nginx
-"""
 
 GROUPS = (
-    *_options.THREAD_GROUPS,
+    *THREAD_GROUPS,
     *("cpu", "cause", "prio", "queue_cpu", "prev_cpu", "waker_cpu"),
 )
 CAUSES = ("wake", "new", "preempt", "yield", "unknown")

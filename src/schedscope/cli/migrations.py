@@ -1,12 +1,4 @@
-"""Which threads moved to another CPU, how far, why, and did it help?
-
-A migration is a run on another CPU than the thread's last one. It is counted where the
-thread runs: a thread that is moved twice before it runs counts as one migration. The
-cause says what chose the CPU: the wakeup, a balancing decision while the thread was
-runnable, fork, exec, or a mask that forbids the CPU it left. "waited anyway" counts
-migrations after which the thread still waited on the new CPU's queue for longer than
---waited.
-"""
+"""`schedscope migrations`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -14,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
@@ -23,19 +16,10 @@ from schedscope.present.columns import Column, choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "migrations"
-GROUP = "where did threads run?"
-HELP = "which threads moved to another CPU, how far, and why"
-EXAMPLE = """\
-  schedscope migrations web.capture --by tid,comm --top 20
-  schedscope migrations web.capture --by cause,distance
-  schedscope migrations web.capture --every 100ms --by cause --format csv
-  schedscope migrations web.capture --ping-pong 5ms
-"""
 
-GROUPS = (*_options.THREAD_GROUPS, "cause", "distance", "from_cpu", "to_cpu")
+GROUPS = (*THREAD_GROUPS, "cause", "distance", "from_cpu", "to_cpu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

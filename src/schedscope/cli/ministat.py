@@ -1,11 +1,4 @@
-"""Do columns of numbers differ? The test of FreeBSD's ministat.
-
-Each FILE has one measurement per line. The first file is the reference with which every
-other one is compared, by Student's t test with pooled variance. Output and options are
-those of ministat. Without a FILE, or for the name -, the numbers come from standard
-input. Lines whose column begins with # are comments; lines without that column are
-skipped.
-"""
+"""`schedscope ministat`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -18,15 +11,6 @@ from typing import TextIO
 
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.present.answer import Answer, Facts
-
-NAME = "ministat"
-GROUP = "compare"
-HELP = "do columns of numbers differ? FreeBSD's ministat"
-EXAMPLE = """\
-  schedscope ministat before.txt after.txt
-  schedscope ministat -c 99 -s -w 60 before.txt after.txt
-  grep real times.log | schedscope ministat -C 2 -n
-"""
 
 # Of a line; a file that never ends one is no table.
 _LONGEST = 1 << 20

@@ -1,12 +1,4 @@
-"""Which parts of a trace stand out: where to look first in a long one?
-
-The trace is cut into parts of equal length. Each is compared with all others: its waits,
-queues, busy CPUs, context switches, threads blocked, quotas and interrupts. A part stands
-out if one of these lies more than three interquartile ranges beyond the nearer quartile
-of all parts. Each row ends with the options that select that part in any other command.
-With a selection all of this is about the selected threads: when was this service slower
-than usual?
-"""
+"""`schedscope outliers`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -15,30 +7,17 @@ import shlex
 from typing import TYPE_CHECKING
 
 from schedscope.cli import _options, _quantities
-from schedscope.present import headline
-from schedscope.present.answer import Answer
-from schedscope.present.columns import choose
+from schedscope.cli._asking import Words
 from schedscope.units import duration, several
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
-
-NAME = "outliers"
-GROUP = "who waited, and why?"
-HELP = "where to look first: parts of a trace that stand out"
-EXAMPLE = """\
-  schedscope outliers night.capture
-  schedscope outliers night.capture --every 1m
-  schedscope outliers night.capture --service nginx.service
-  schedscope findings night.capture --since 5040 --until 5100
-"""
+    from schedscope.store.trace import Trace
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `schedscope outliers`."""
-    _options.add_input(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """`--every` and `--all`."""
     parser.add_argument(
         "--every",
         type=_quantities.duration,
@@ -46,25 +25,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of a part, as in 1m (default: at most 120 parts)",
     )
     parser.add_argument("--all", action="store_true", help="also show what does not stand out")
-    _options.add_top(parser, 10, what="the N parts that stand out most")
-    _options.add_selection(parser, what="what these threads did and waited for")
-    _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> Answer:
-    """A row per part that stands out."""
+def ask(args: argparse.Namespace, trace: Trace, *, where: pl.Expr | None) -> pl.DataFrame:
+    """A row per part."""
+    from schedscope.analysis.outliers import outliers
+
+    return outliers(trace, every=args.every, where=where)
+
+
+def rows(args: argparse.Namespace, frame: pl.DataFrame) -> pl.DataFrame:
+    """Those that stand out, if not all."""
+    return frame if args.all else frame.filter("outlier")
+
+
+def words(
+    args: argparse.Namespace, trace: Trace, frame: pl.DataFrame, shown: pl.DataFrame
+) -> Words:
+    """How many parts there are, and what to ask next."""
     import polars as pl
 
-    from schedscope.analysis.outliers import LEAST_PARTS, outliers
+    from schedscope.analysis.outliers import LEAST_PARTS
 
-    _options.check_top(args)
-    trace = _options.open_input(args)
-    _options.refuse_cpu(args, "outliers", "a part is not about a single CPU")
-    frame = outliers(trace, every=args.every, where=_options.where_threads(args, trace))
     judged = frame.filter(pl.col("outlier").is_not_null()).height
     found = frame.filter("outlier")
-    rows = frame if args.all else found
-    shown = rows[: _options.top(args, 10)]
     length = f" of {duration(int(frame['dur'].max()))}" if frame.height else ""  # type: ignore[arg-type]
     parts = f"{several(frame.height, 'part')}{length}"
     if not judged:
@@ -85,18 +69,8 @@ def run(args: argparse.Namespace) -> Answer:
             f" {_together(trace, found)}{whose}"
         )
     # Without rows, the note says it all.
-    names = ["ts", "dur", "deviation", "story", "select"] if shown.height else []
-    return Answer(
-        shown,
-        choose(
-            shown, names, question="outliers", narrow="dur deviation select", origin=trace.origin
-        ),
-        about={**headline.about(trace), "parts": frame.height},
-        head=[*headline.headline(trace), ""],
-        notes=notes,
-        rows_in_all=rows.height,
-        rest=("more part", ""),
-    )
+    columns = None if shown.height else ""
+    return Words(about={"parts": frame.height}, notes=notes, columns=columns)
 
 
 def _together(trace: Trace, found: pl.DataFrame) -> str:

@@ -1,11 +1,4 @@
-"""How many threads wanted each CPU, weighted by time?
-
-The depth of a CPU's queue counts the threads that are runnable there and the one that
-runs. All statistics are over the time in which the trace shows what the CPU did; p99 is
-the depth that is not exceeded for 99 % of that time. Overload is the time in which more
-than one thread wanted the CPU. Where the kernel reported its own queue lengths, the
-agreement is printed.
-"""
+"""`schedscope queue-depth`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -22,16 +15,6 @@ from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
     import polars as pl
-
-NAME = "queue-depth"
-GROUP = "who waited, and why?"
-HELP = "how many threads wanted each CPU, over time"
-EXAMPLE = """\
-  schedscope queue-depth web.capture
-  schedscope queue-depth web.capture --by all --waiting-only
-  schedscope queue-depth web.capture --comm nginx --waiting-only
-  schedscope queue-depth web.capture --cpu 3 --steps --format csv
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +40,14 @@ def run(args: argparse.Namespace) -> Answer:
     """Depth by CPU, or its steps."""
     import polars as pl
 
-    from schedscope.analysis._base.needs import has
-    from schedscope.analysis._base.restrict_to_threads import restrict_to_threads
-    from schedscope.analysis._base.topology import recorded_cpus
+    from schedscope.analysis.asking.needs import has
+    from schedscope.analysis.cpus.topology import recorded_cpus
     from schedscope.analysis.queue_depth import (
         queue_depth,
         queue_depth_summary,
         queue_load_agreement,
     )
+    from schedscope.analysis.threads.restrict_to_threads import restrict_to_threads
 
     if args.by == "all" and args.cpu:
         raise UsageError("--by all with --cpu", "one of them", "leave one out")

@@ -20,7 +20,6 @@ from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Facts
 
-NAME = "report"
 GROUP = "everything on one page"
 HELP = "write a self-contained HTML page about a trace"
 EXAMPLE = """\
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> Facts:
     change = _change.asked(args)
     trace = _options.open_input(args)
     where = _options.where_no_cpu(args, trace, "a report", "a finding is not about a single CPU")
-    from schedscope.analysis._base.occupancy import reading_once
+    from schedscope.analysis.cpus.occupancy import reading_once
     from schedscope.report.focus import focus
     from schedscope.report.page import page
     from schedscope.report.subject import Subject

@@ -1,12 +1,4 @@
-"""How long did requests to a server take, and what did that time consist of?
-
-A request is what a thread reads from a socket or pipe, and lasts until the answer is
-written, as the system calls show. Its time is divided exactly into running, waiting for a
-CPU, throttling, interrupts, locks, I/O, timers and other sleep. A second row shows the
-slowest 1 % alone. This needs `capture --with syscalls`. Choose the server with --process,
---comm or --pid: a client that asks again after each answer looks the same, unless it was
-seen to open the connection.
-"""
+"""`schedscope requests`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -14,32 +6,16 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
-from schedscope.cli import _options
-from schedscope.present import headline
-from schedscope.present.answer import Answer
-from schedscope.present.columns import choose
+from schedscope.cli._asking import Words
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
-
-NAME = "requests"
-GROUP = "who waited, and why?"
-HELP = "how long requests to a server took, and what for"
-EXAMPLE = """\
-  schedscope requests web.capture --process nginx
-  schedscope requests web.capture --process nginx --by thread
-  schedscope requests web.capture --process nginx --by request --top 20
-  schedscope requests filter.capture --reply any
-"""
-GROUPS = ("process", "thread", "all", "request", *_options.THREAD_GROUPS)
+    from schedscope.store.trace import Trace
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `schedscope requests`."""
-    _options.add_input(parser)
-    _options.add_by(parser, GROUPS, "process")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """`--reply`."""
     parser.add_argument(
         "--reply",
         choices=("same", "any"),
@@ -47,23 +23,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="answers are written to the descriptor that was read, as with sockets (same, the"
         " default), or to any descriptor, as with pipes (any)",
     )
-    _options.add_top(parser, 20, what="the first N rows, or the N slowest requests")
-    _options.add_selection(parser, what="requests to these threads")
-    _options.add_format(parser)
 
 
-def run(args: argparse.Namespace) -> Answer:
+def ask(
+    args: argparse.Namespace, trace: Trace, *, by: str | list[str], where: pl.Expr | None
+) -> pl.DataFrame:
     """Two rows per group of threads, or one per request."""
-    from schedscope.analysis.requests.parts import PARTS
     from schedscope.analysis.requests.requests import requests
 
-    _options.check_top(args)
-    _options.refuse_cpu(args, "requests", "requests have no CPU")
+    return requests(trace, by=by, where=where, reply=args.reply)
+
+
+def words(
+    args: argparse.Namespace, trace: Trace, frame: pl.DataFrame, shown: pl.DataFrame
+) -> Words:
+    """Where each of the requests is seen, and why there may be none."""
+    from schedscope.analysis.requests.parts import PARTS
+
     single = args.by == "request"
-    by = "request" if single else _options.groups(args.by, GROUPS)
-    trace = _options.open_input(args)
-    frame = requests(trace, by=by, where=_options.where_threads(args, trace), reply=args.reply)
-    shown = frame[: _options.top(args, 20)]
     notes = []
     if not len(frame):
         notes.append(
@@ -88,20 +65,10 @@ def run(args: argparse.Namespace) -> Answer:
     # On a narrow terminal the parts that made least of any row go first; the largest stays.
     whole = frame["dur" if single else "total"].clip(1)
     least = sorted(seen, key=lambda part: float((frame[part] / whole).max() or 0))[:-1]  # type: ignore[arg-type]
-    return Answer(
-        shown,
-        choose(
-            shown,
-            names,
-            question="requests",
-            narrow=" ".join(["utid", "fd", "by_comm", "p50", "n_at_least", "p99", *least]),
-            origin=trace.origin,
-        ),
-        about=headline.about(trace),
-        head=[*headline.headline(trace), ""],
+    return Words(
         notes=notes,
-        rows_in_all=frame.height,
-        rest=("more row", ", of less time"),
+        columns=" ".join(names),
+        narrow=" ".join(["utid fd by_comm p50 n_at_least p99", *least]),
     )
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.workload import Workload
 
-NAME = "simulate"
 GROUP = "simulate"
 HELP = "replay a workload under another scheduler or machine"
 EXAMPLE = """\
@@ -382,7 +381,7 @@ def _answer(
 ) -> Answer:
     import polars as pl
 
-    from schedscope.analysis._base.memo import once
+    from schedscope.analysis.asking.memo import once
     from schedscope.analysis.latency import latency
     from schedscope.simulator.replay import Replay
     from schedscope.simulator.summary import QUANTILES
@@ -482,7 +481,7 @@ FIGURES = (".png", ".svg", ".pdf")
 
 def _check_figure(path: str) -> None:
     """Refuse a figure that cannot be written before anything runs."""
-    from schedscope import cache
+    from schedscope.store import cache
 
     target = Path(path)
     if target.suffix not in FIGURES:

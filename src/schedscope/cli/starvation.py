@@ -1,12 +1,4 @@
-"""Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
-
-An episode of starvation is a single wait over a threshold, or a window in which a thread
-received less than was due to it by weight (--lag). The threshold is a time, or a multiple
-of the wait that a fair scheduler would impose (--share). Each episode has a sentence and
-a row in the table. The time in which others had the CPU, the time in which it was idle
-and the time in which the trace does not show what happened add up to the wait, to the
-nanosecond.
-"""
+"""`schedscope starvation`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -14,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import bounds, headline
@@ -23,17 +16,8 @@ from schedscope.present.columns import Column, choose
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "starvation"
-GROUP = "who waited, and why?"
-HELP = "threads that waited too long, and what ran meanwhile"
-EXAMPLE = """\
-  schedscope starvation web.capture
-  schedscope starvation web.capture --threshold 20ms --comm nginx --culprits
-  schedscope starvation web.capture --share 5 --by comm
-  schedscope starvation web.capture --lag 50ms --format json
-"""
 
 DEFAULT = "100ms"
 ROWS = 10
@@ -77,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--by",
-        choices=_options.THREADS,
+        choices=THREAD_ROWS,
         help="show only how often each thread, name, process, control group or service starved",
     )
     _options.add_selection(parser, what="episodes of these threads, or on this CPU")

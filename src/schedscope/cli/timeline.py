@@ -18,7 +18,6 @@ from pathlib import Path
 from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import UsageError
 
-NAME = "timeline"
 GROUP = "everything on one page"
 HELP = "write a timeline to zoom and pan, as one HTML page"
 EXAMPLE = """\

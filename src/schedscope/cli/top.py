@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from schedscope.live.recorder import Interval
     from schedscope.live.waiting import Waiting
 
-NAME = "top"
 GROUP = "record"
 HELP = "which threads wait most for a CPU right now"
 EXAMPLE = """\

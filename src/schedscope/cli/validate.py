@@ -16,7 +16,6 @@ from schedscope.errors import UsageError
 from schedscope.present.answer import Answer, Facts
 from schedscope.present.columns import choose
 
-NAME = "validate"
 GROUP = "exchange tables and traces"
 HELP = "check tables from elsewhere against the trace model"
 EXAMPLE = """\

@@ -27,9 +27,8 @@ from schedscope.outputs import user_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
-NAME = "view"
 GROUP = "everything on one page"
 HELP = "look at a trace in a browser: search, select, follow"
 EXAMPLE = """\
@@ -104,7 +103,7 @@ def _chosen(
     args: argparse.Namespace, traces: list[Trace]
 ) -> tuple[list[list[int] | None], list[list[int]]]:
     """The selected threads and CPUs of each trace; one of two may have none of them."""
-    from schedscope.analysis._base.of_threads import chosen_threads
+    from schedscope.analysis.threads.of_threads import chosen_threads
 
     wheres = _options.where_of_each(args, traces, _options.where_threads)
     chosen = [

@@ -1,11 +1,4 @@
-"""How far behind or ahead would EEVDF or CFS see each thread?
-
-The recorded runs, waits and sleeps of each thread, under whatever scheduler they were
-recorded, are used to compute the virtual times of EEVDF or CFS. From these follows each
-thread's lag: the CPU time due to it minus the time received. A thread that existed when
-the recording started is followed from an empty history; the column `settled` shows from
-when that no longer matters.
-"""
+"""`schedscope virtual-lag`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -21,14 +14,6 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "virtual-lag"
-GROUP = "how well was the machine used?"
-HELP = "how far behind each thread is by the rules of EEVDF or CFS"
-EXAMPLE = """\
-  schedscope virtual-lag web.capture --comm 'nginx*'
-  schedscope virtual-lag web.capture --model cfs --sort picks
-  schedscope virtual-lag web.capture --tid 712 --series --format csv
-"""
 SORTS = ("lag_max", "lag", "competed", "picks", "utid")
 
 
@@ -46,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """A row per thread, or per change."""
-    from schedscope.analysis._base.policies import rules
+    from schedscope.analysis.asking.policies import rules
     from schedscope.analysis.virtual_lag import (
         virtual_lag,
         virtual_lag_sentences,

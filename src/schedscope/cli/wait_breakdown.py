@@ -1,10 +1,4 @@
-"""What did waits for a CPU consist of?
-
-The time that threads waited is divided by what the CPU on whose queue they were did
-meanwhile: it ran threads of better, equal or worse priority, handled interrupts, could
-not run the thread because its group's CPU quota was used up, or idled. The parts add up
-to the wait exactly. `--by wait` shows the longest waits one by one.
-"""
+"""`schedscope wait-breakdown`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -13,88 +7,49 @@ from typing import TYPE_CHECKING
 
 from schedscope import units
 from schedscope.cli import _options
-from schedscope.present import bounds, headline
-from schedscope.present.answer import Answer
-from schedscope.present.columns import choose
+from schedscope.cli._asking import Words
+from schedscope.present import bounds
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
-
-NAME = "wait-breakdown"
-GROUP = "who waited, and why?"
-HELP = "what the waits for a CPU consisted of"
-EXAMPLE = """\
-  schedscope wait-breakdown web.capture --by comm
-  schedscope wait-breakdown web.capture --cgroup '/system.slice/web*' --by cgroup
-  schedscope wait-breakdown web.capture --by wait --top 20 --comm nginx
-"""
-GROUPS = ("thread", "process", "all", "wait", *_options.THREAD_GROUPS)
+    from schedscope.store.trace import Trace
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `schedscope wait-breakdown`."""
-    _options.add_input(parser)
-    _options.add_by(parser, GROUPS, "thread")
-    _options.add_top(parser, 20, what="the N rows that waited longest")
-    _options.add_selection(parser)
-    _options.add_format(parser)
+def words(
+    args: argparse.Namespace, trace: Trace, frame: pl.DataFrame, shown: pl.DataFrame
+) -> Words:
+    """What the parts do not say by themselves; a part that nothing was ever in says nothing."""
+    from schedscope.analysis.wait_breakdown import PARTS
 
-
-def run(args: argparse.Namespace) -> Answer:
-    """A row per group of threads, or per wait."""
-    from schedscope.analysis.wait_breakdown import wait_breakdown
-
-    _options.check_top(args)
-    per_wait = args.by == "wait"
-    by = "wait" if per_wait else _options.groups(args.by, GROUPS)
-    trace = _options.open_input(args)
-    where = _options.where(args, trace)
-    frame = wait_breakdown(trace, by=by, where=where)
-    shown = frame[: _options.top(args, 20)]
-    notes = [] if len(frame) else ["no waits for this selection"]
+    notes = []
     if "idle CPU" in frame["evidence"]:
         notes.append(
             "throttled: time in which CPUs idled although threads of a group that the kernel"
             " counted as throttled were runnable; a lower bound, as no event says when"
         )
     notes += _gone(trace, _options.where_threads(args, trace))
-    notes += _limited(trace, where)
+    notes += _limited(trace, _options.where(args, trace))
     covered = bounds.coverage_of(frame["wait"], frame["wait_high"])
     notes += [covered] if covered else []
-    # A part that nothing was ever in says nothing.
-    parts = ("behind_better", "behind_same", "behind_worse", "interrupted", "throttled")
-    seen = [part for part in (*parts, "cpu_idle", "unknown") if frame[part].sum()]
+    seen = [part for part in PARTS if frame[part].sum()]
     # On a narrow terminal the parts that took least go first; the largest stays.
     least = sorted(seen, key=lambda part: int(frame[part].sum()))[:-1]
     keys = frame.columns[: frame.columns.index("wait")]
-    keys = [key for key in keys if not (per_wait and key == "utid")]
-    worded = bounds.with_intervals(shown, question="wait_breakdown")
-    return Answer(
-        shown,
-        choose(
-            worded,
-            [*keys, "wait", *seen],
-            question="wait_breakdown",
-            narrow=" ".join(["utid", "pid", "n", "cpu", *least]),
-            origin=trace.origin,
-        ),
-        about=headline.about(trace),
-        head=[*headline.headline(trace), ""],
+    keys = [key for key in keys if not (args.by == "wait" and key == "utid")]
+    return Words(
         notes=notes,
-        shown=worded,
-        rows_in_all=frame.height,
-        rest=("more row", " that waited less"),
+        columns=" ".join([*keys, "wait", *seen]),
+        narrow=" ".join(["utid pid n cpu", *least]),
     )
 
 
 def _gone(trace: Trace, where: pl.Expr | None) -> list[str]:
     """Control groups of these threads whose quotas nobody could read any more."""
-    from schedscope.analysis._base.memo import once
-    from schedscope.analysis._base.of_threads import chosen_threads
-    from schedscope.analysis._base.throttling import throttling
+    from schedscope.analysis.asking.memo import once
+    from schedscope.analysis.causes.throttling import throttling
     from schedscope.analysis.findings.finding import listed
+    from schedscope.analysis.threads.of_threads import chosen_threads
 
     gone = once(throttling, trace).gone
     if where is not None:
@@ -114,7 +69,7 @@ def _limited(trace: Trace, where: pl.Expr | None) -> list[str]:
     """Why a real-time or deadline thread waits for one that the kernel would run after it."""
     import polars as pl
 
-    from schedscope.analysis._base.levels import linux_priorities
+    from schedscope.analysis.threads.levels import linux_priorities
     from schedscope.analysis.wait_breakdown import wait_breakdown
 
     kind = pl.col("sched_class").cast(pl.String)

@@ -1,9 +1,4 @@
-"""Whom did a thread wake, whom did those wake, and how long did each then wait for a CPU?
-
-Lists the wakeups that followed from what the thread did from --since on, in order of
-time: its own, those of the threads that it woke, and so on. When an interrupt or a thread
-outside the chain wakes one of these threads, that thread no longer belongs to the chain.
-"""
+"""`schedscope wake-chain`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -20,13 +15,6 @@ from schedscope.present.who import who
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "wake-chain"
-GROUP = "who waited, and why?"
-HELP = "the wakeups that followed from what a thread did"
-EXAMPLE = """\
-  schedscope wake-chain web.capture --tid 4711 --since 2.5s --until 2.51s
-  schedscope wake-chain web.capture --worst 1
-"""
 # What follows from a short wait is shown for so long.
 _LEAST = 50_000_000
 

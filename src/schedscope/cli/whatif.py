@@ -25,7 +25,6 @@ from schedscope.present.headline import gaps, headline
 if TYPE_CHECKING:
     from schedscope.simulator.replay import Replay
 
-NAME = "whatif"
 GROUP = "simulate"
 HELP = "effect of another nice value, mask, quota, CPUs or policy"
 EXAMPLE = """\

@@ -1,11 +1,4 @@
-"""How long was a CPU idle while a thread that may use it waited for another one?
-
-At any instant, idle CPUs could run some of the threads that wait for other CPUs. The time
-in which they did not is avoidable idle time. A CPU that is idle with a thread on its own
-queue is about to run it: that is dispatch delay, not avoidable idle time. Threads that
-may use only one CPU could not have run elsewhere; they are counted separately. --episodes
-lists when it happened: which CPUs were idle, which thread waited where, and why.
-"""
+"""`schedscope work-conservation`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -13,20 +6,12 @@ import argparse
 from typing import Any
 
 from schedscope import units
+from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
-
-NAME = "work-conservation"
-GROUP = "how well was the machine used?"
-HELP = "idle CPU time while threads waited elsewhere"
-EXAMPLE = """\
-  schedscope work-conservation web.capture
-  schedscope work-conservation web.capture --by comm --top 10
-  schedscope work-conservation web.capture --episodes --longer-than 500us --comm nginx
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_input(parser)
     parser.add_argument(
         "--by",
-        choices=("cpu", *_options.THREADS),
+        choices=("cpu", *THREAD_ROWS),
         help="what a row is about (default: cpu; thread if threads are selected)",
     )
     parser.add_argument(
@@ -62,7 +47,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis._base.throttling import held_back
+    from schedscope.analysis.causes.throttling import held_back
     from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 
     _options.check_top(args)
@@ -75,7 +60,7 @@ def run(args: argparse.Namespace) -> Answer:
     if not about_threads and _options.selects_threads(args):
         raise UsageError(
             "threads selected, with rows about CPUs",
-            "--by " + ", --by ".join(_options.THREADS) + " or --episodes",
+            "--by " + ", --by ".join(THREAD_ROWS) + " or --episodes",
             "leave --by cpu out",
         )
     if args.cpu and args.by != "cpu" and not args.episodes:

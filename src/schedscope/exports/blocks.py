@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 ROWS = 2**20
 """About as many rows of each of switches, wakeups and migrations are in one block, at most; an
@@ -31,7 +31,7 @@ class Block:
 
     def around(self, trace: Trace, name: str) -> pl.LazyFrame:
         """Rows of a table, in order, among them all that have a part in the block."""
-        return trace._part(name, self.begin, self.end)
+        return trace.part(name, self.begin, self.end)
 
     def rows(self, trace: Trace, name: str, ts: str = "ts") -> pl.LazyFrame:
         """The rows of a table whose instant in the column `ts` is in the block, in order."""

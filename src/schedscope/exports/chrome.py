@@ -11,7 +11,7 @@ import polars as pl
 from schedscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 LIMIT = 2_000_000
 """Runs; viewers of this format hold everything in memory and give up earlier."""

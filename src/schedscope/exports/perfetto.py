@@ -12,7 +12,7 @@ import polars as pl
 from schedscope.exports.blocks import Block, blocks
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 NULL = -(2**63)
 """Stands for "not known" in columns of priorities and CPUs (as in the writer)."""

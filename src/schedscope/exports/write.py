@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope import outputs, stored
-from schedscope.analysis._base.arguments import check_trace
-from schedscope.analysis._base.by import some_threads
+from schedscope import outputs
+from schedscope.analysis.asking.arguments import check_trace
+from schedscope.analysis.threads.of_threads import some_threads
 from schedscope.errors import StorageError, UsageError
 from schedscope.exports.blocks import blocks, slices
 from schedscope.parsers.schema import TABLES, Table
+from schedscope.store import stored
 from schedscope.units import several
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 FORMATS = ("perfetto", "trace.dat", "chrome", "parquet", "csv")
 

@@ -141,7 +141,7 @@ def workers(scheduler: str | None, jobs: int, scratch: Path) -> Iterator[Workers
 
 @contextmanager
 def _remote(scheduler: str) -> Iterator[Client]:
-    from schedscope import cache
+    from schedscope.store import cache
 
     try:
         client = Client(scheduler, timeout=WAIT_S, set_as_default=False)
@@ -174,7 +174,7 @@ def _remote(scheduler: str) -> Iterator[Client]:
 
 
 def _version() -> dict[str, Any]:
-    from schedscope import cache
+    from schedscope.store import cache
 
     return cache.version()
 

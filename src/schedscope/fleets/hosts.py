@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.quantiles import at_share
+from schedscope.analysis.sums.quantiles import at_share
 from schedscope.fleets.intervals import CONFIDENCE, RESAMPLES, SEED, residual_means
 from schedscope.fleets.measures import MEASURES, Floats, Host, comparable, hosts_of
 

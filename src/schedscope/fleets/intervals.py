@@ -15,8 +15,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from schedscope.analysis._base.quantiles import at_share
 from schedscope.analysis.comparison.t_distribution import quantile
+from schedscope.analysis.sums.quantiles import at_share
 from schedscope.fleets.measures import Floats, Host
 
 CONFIDENCE = 0.95

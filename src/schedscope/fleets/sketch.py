@@ -14,7 +14,7 @@ import numpy as np
 from ddsketch import DDSketch
 from ddsketch.mapping import LogarithmicMapping
 
-from schedscope.analysis._base.quantiles import rank, shares_of
+from schedscope.analysis.sums.quantiles import rank, shares_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

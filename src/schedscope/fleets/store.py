@@ -24,10 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from schedscope import cache, outputs
+from schedscope import outputs
 from schedscope.errors import StorageError
 from schedscope.fleets.sources import is_url, stored_identity
 from schedscope.fleets.summary import FORMAT
+from schedscope.store import cache
 
 TABLE = "fleet.parquet"
 PAGE = "index.html"

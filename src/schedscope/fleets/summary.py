@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import chosen_threads
 from schedscope.analysis.check.check import check, verdict
 from schedscope.analysis.check.row import LEVEL
 from schedscope.analysis.latency import latency
+from schedscope.analysis.threads.of_threads import chosen_threads
+from schedscope.analysis.waits.observed import MEASURED
 from schedscope.fleets.sketch import Sketch
 from schedscope.processes import NoMatchError, named, of_processes
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 FORMAT = 2
 """Of the document; a summary of another one is made again."""
@@ -55,12 +56,7 @@ def summarise(trace: Trace, select: Mapping[str, Any] | None = None) -> dict[str
     running, idle = (sum(int(cpu.get(name, 0)) for cpu in per_cpu) for name in ("running", "idle"))
     capacity = trace.duration * trace.ncpu
     order = list(LEVEL.categories)
-    waits = (
-        trace.waits.filter(mine, pl.col("censored") == "none", pl.col("wait").is_not_null())
-        .select("wait")
-        .collect()["wait"]
-        .to_numpy()
-    )
+    waits = trace.waits.filter(mine, MEASURED).select("wait").collect()["wait"].to_numpy()
     return {
         "facts": {
             "trace": trace.name,

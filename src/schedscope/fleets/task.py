@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from schedscope import cache
 from schedscope.errors import InternalError, SchedscopeError, StorageError
 from schedscope.extras import explained
 from schedscope.fleets.sources import fetch, is_url, stored_identity
 from schedscope.fleets.store import is_full
 from schedscope.fleets.summary import summarise
-from schedscope.trace import Trace, open as open_trace
+from schedscope.store import cache
+from schedscope.store.opening import open as open_trace
+from schedscope.store.trace import Trace
 
 
 def task(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.services import service_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.threads.services import service_of
 from schedscope.live.waiting import MOST_UNKNOWN, Waiting, busy_and_unknown, lost_events
 
 if TYPE_CHECKING:

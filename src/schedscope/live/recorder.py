@@ -33,7 +33,7 @@ from schedscope.invoking_user import FORGOTTEN
 from schedscope.outputs import temporary
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 PATIENCE = 60
 """Seconds in which the recorder starts, or gives what it was asked for, on a busy host."""

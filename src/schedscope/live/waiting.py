@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.quantiles import nearest_rank
+from schedscope.analysis.sums.quantiles import nearest_rank
+from schedscope.analysis.threads.of_threads import threads_with
 
 if TYPE_CHECKING:
     from schedscope.live.recorder import Interval

@@ -27,7 +27,7 @@ _MOST = 16
 # Where the strip of bars below the shares begins.
 _STRIP = -0.3
 
-# Columns of `cpus` that put CPUs into groups, as in analysis/_base/topology.py.
+# Columns of `cpus` that put CPUs into groups, as in analysis/cpus/topology.py.
 _PLACES = ("cpu", "core", "llc", "package", "numa_node")
 
 

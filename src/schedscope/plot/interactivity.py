@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from schedscope import units
-from schedscope.analysis._base.policies import rules
+from schedscope.analysis.asking.policies import rules
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 
 _COLUMNS = ("ts", "utid", "tid", "comm", "score", "interactive", "scheduler")

@@ -13,7 +13,7 @@ from schedscope.present.headline import headline
 from schedscope.present.text_table import cells
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def html_table(

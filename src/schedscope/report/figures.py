@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from schedscope import outputs, plot
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.findings.starved import EPISODES

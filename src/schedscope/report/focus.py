@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from schedscope import units
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.report.subject import Subject
+from schedscope.store.trace import Trace
 from schedscope.timelines.places import around as stretch
-from schedscope.trace import Trace
 
 _LEAST = 1_000_000
 _LONGEST = 5_000_000_000

@@ -8,11 +8,11 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from schedscope import plot, units
-from schedscope.analysis._base.many_cpus import FEW_CPUS, SHOWN_CPUS, grouping
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.topology import places
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS, SHOWN_CPUS, grouping
+from schedscope.analysis.cpus.topology import places
 from schedscope.analysis.efficiency import efficiency
 from schedscope.analysis.findings.avoidable_idle import STRETCHES
 from schedscope.analysis.latency import latency
@@ -23,7 +23,7 @@ from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.subject import Subject
 from schedscope.report.waiting import latency_table
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 _MANY, _COLUMNS = 200_000, 1200
 """With more states than this, queues are drawn from sums, not from every step."""

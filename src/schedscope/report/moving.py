@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from schedscope import plot
-from schedscope.analysis._base.needs import has
 from schedscope.analysis.affinity import affinity
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.fairness import fairness, jain_of
 from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration.migrations import migration_matrix, migration_summary, ping_pong

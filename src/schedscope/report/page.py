@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from schedscope import units
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.occupancy import reading_once
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.check.check import check, verdict
+from schedscope.analysis.cpus.occupancy import reading_once
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.present import headline
 from schedscope.report import findings, machine, moving, waiting
 from schedscope.report.document import document
 from schedscope.report.focus import Focus
 from schedscope.report.section import Section
 from schedscope.report.subject import Subject
+from schedscope.store.trace import Trace
 from schedscope.timelines.page import timeline_html
-from schedscope.trace import Trace
 
 SECTIONS: Sequence[Callable[[Subject], Section]] = (
     waiting.starved,

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.findings import findings
 from schedscope.present.selection import narrowed
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 
 @dataclass(frozen=True)

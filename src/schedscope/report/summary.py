@@ -11,7 +11,7 @@ from schedscope.analysis.latency import latency
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.present import bounds
 from schedscope.report.subject import Subject
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 WORST = 15
 """Waits that the report lists one by one."""

@@ -20,7 +20,7 @@ from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
 from schedscope.report.subject import Subject
 from schedscope.report.summary import WORST
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 THRESHOLD = "100ms"
 """From this length on a wait is starvation."""

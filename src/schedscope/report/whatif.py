@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose

@@ -10,24 +10,24 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope.analysis._base.many_cpus import (
+from schedscope.analysis.cpus.many_cpus import (
     FEW_CPUS,
     SHOWN_CPUS,
     grouping,
     most_waited_cpus,
 )
-from schedscope.analysis._base.topology import cpu_text, places
+from schedscope.analysis.cpus.topology import cpu_text, places
 from schedscope.errors import UsageError
-from schedscope.overview_writer import worst
 from schedscope.parsers.schema import TABLES
+from schedscope.store.overview_writer import worst
 from schedscope.timelines import together
 from schedscope.timelines.lanes import CODES, NOBODY, STATES, Lane, Lanes
 from schedscope.timelines.levels import Levels
 from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
-    from schedscope.overview import Overview
-    from schedscope.trace import Trace
+    from schedscope.store.overview import Overview
+    from schedscope.store.trace import Trace
 
 INTERVALS = 20_000
 """Most intervals in one answer; lanes with more than fit get sums per pixel."""

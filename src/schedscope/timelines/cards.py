@@ -14,7 +14,7 @@ from schedscope.present.html_table import html_headline
 from schedscope.timelines.places import places
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _STYLE = """<style>
 .schedscope-cards { font-size: 13px; line-height: 1.45; max-width: 60em; }

@@ -11,10 +11,10 @@ from schedscope import units
 from schedscope.errors import SchedscopeError, UsageError
 
 if TYPE_CHECKING:
+    from schedscope.store.trace import Trace
     from schedscope.timelines.answer import Answer
     from schedscope.timelines.lanes import Lanes
     from schedscope.timelines.questions import Questions
-    from schedscope.trace import Trace
 
 _MOST = 30
 _MOST_NAMES = 5_000

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope.analysis._base.many_cpus import FEW_CPUS
+from schedscope.analysis.cpus.many_cpus import FEW_CPUS
 from schedscope.errors import UsageError
 from schedscope.timelines.background import Background
 from schedscope.units import printable
 
 if TYPE_CHECKING:
-    from schedscope.overview import Overview
-    from schedscope.trace import Trace
+    from schedscope.store.overview import Overview
+    from schedscope.store.trace import Trace
 
 Times = npt.NDArray[np.int64]
 
@@ -303,7 +303,7 @@ class Lanes:
         if span is not None and frame.height:
             first, last = (self.begin + int(ts) for ts in frame["ts"].sort()[[0, -1]])
             chosen &= ready.is_between(first, last)
-            known = self.trace._part("waits", first, last)
+            known = self.trace.part("waits", first, last)
         waits = (
             known.filter(chosen & ready.is_not_null())
             .select("utid", "waker_cpu", ts=ready - self.begin)

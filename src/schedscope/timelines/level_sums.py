@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope import checked_file
-from schedscope.analysis._base.occupancy import occupancy
+from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.store import checked_file
 from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS
 from schedscope.timelines.steps import Ints, Reader
@@ -22,7 +22,7 @@ from schedscope.timelines.steps import Ints, Reader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from schedscope.overview import Overview
+    from schedscope.store.overview import Overview
 
 Part = dict[str, npt.NDArray[Any]]
 
@@ -170,7 +170,7 @@ class Sums:
             end = origin + min(self._duration, high * self._width)
             inside = pl.col("ts").is_between(begin, end, "left")
             stretch = (pl.col("ts") - begin) // self._width
-            rows = trace._part("switches", begin, end).filter(inside).select("cpu", at=stretch)
+            rows = trace.part("switches", begin, end).filter(inside).select("cpu", at=stretch)
             for (cpu,), part in rows.collect().partition_by("cpu", as_dict=True).items():
                 many = np.bincount(part["at"].to_numpy(), minlength=high - low).astype(np.uint32)
                 everybody[low:high] += many

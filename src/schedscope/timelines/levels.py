@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.softirqs import softirq
+from schedscope.analysis.causes.softirqs import softirq
 from schedscope.errors import UsageError
 from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS, around
@@ -19,8 +19,8 @@ from schedscope.timelines.together import Together, names as of_group
 from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
-    from schedscope.overview import Overview
-    from schedscope.trace import Trace
+    from schedscope.store.overview import Overview
+    from schedscope.store.trace import Trace
 
 QUICK_ROWS = 50_000
 """As in `lanes`: what is made of these rows takes longer."""
@@ -264,7 +264,7 @@ class Levels:
         """Which interrupts those were, the longest first."""
         ts = pl.col("ts") - self.begin
         rows = (
-            self.trace._part("irqs", self.begin + begin, self.begin + end)
+            self.trace.part("irqs", self.begin + begin, self.begin + end)
             .filter(pl.col("cpu") == cpu, ts < end, ts + pl.col("dur") > begin, pl.col("dur") > 0)
             .sort("dur", descending=True)
             .select(pl.col("kind").cast(pl.String), "id")

@@ -10,7 +10,7 @@ from schedscope.errors import StorageError, UsageError
 from schedscope.outputs import whole
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST, LONGEST = 1_000, 2_000
 

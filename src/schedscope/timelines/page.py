@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope import overview
-from schedscope.analysis._base.arguments import check_trace
-from schedscope.analysis._base.of_threads import chosen_threads
+from schedscope.analysis.asking.arguments import check_trace
+from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
+from schedscope.store import overview
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.places import listed
 from schedscope.timelines.quality import quality
@@ -24,7 +24,7 @@ from schedscope.timelines.threads import MOST, as_rows, thread_list
 from schedscope.units import printable
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _ROUGH = 3
 """No interval takes fewer bytes than this when packed: it is not worth trying."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope import time_of_day, units
-from schedscope.analysis._base.memo import once
+from schedscope import units
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.findings import findings
 from schedscope.errors import SchedscopeError, UsageError
+from schedscope.store import clock
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _AROUND = 10_000_000
 """Shown before and after an instant that has no length (ns)."""
@@ -64,7 +65,7 @@ def around(trace: Trace, when: str | float) -> tuple[int, int]:
     try:
         at = trace.instant(when)
     except UsageError:
-        if time_of_day.is_one(when):
+        if clock.is_one(when):
             raise
         expected = "a time as tables print it, as in 2.5, or a time of day, as in 12:03"
         raise UsageError(f"--at {when}", expected) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope.analysis._base.memo import once
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.check.check import check, standing, verdict
 from schedscope.analysis.check.row import LEVEL
 from schedscope.errors import SchedscopeError
@@ -15,7 +15,7 @@ from schedscope.present.headline import COMPLETE, gaps
 from schedscope.timelines.tables import table
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST = 200
 """Stretches with missing events that are listed, the longest first."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from schedscope import overview, overview_writer
 from schedscope.errors import SchedscopeError, UsageError
+from schedscope.store import overview, overview_writer
 from schedscope.timelines.answer import Answer, Timeline
 from schedscope.timelines.levels import Levels
 from schedscope.timelines.notes import Notes
 from schedscope.timelines.requests import has_calls, marks
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 KINDS = (
     *("lanes", "threads", "slice", "path", "chain", "range", "sql", "schema", "notes", "findings"),

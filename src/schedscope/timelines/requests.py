@@ -12,7 +12,7 @@ from schedscope.timelines.tables import table
 from schedscope.units import printable
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST = 50
 

@@ -18,7 +18,7 @@ from schedscope.timelines.tables import table
 from schedscope.units import duration, printable
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 _PARTS = (*BEHIND, "interrupted", "throttled", "cpu_idle", "unknown")
 _WORDS = {
@@ -178,7 +178,7 @@ def _wait(
     """Why it waited: the row of the ledger, the parts of this interval, who ran meanwhile."""
     trace, ts = lanes.trace, lanes.begin + begin
     rows = (
-        trace._part("waits", ts, lanes.begin + end)
+        trace.part("waits", ts, lanes.begin + end)
         .filter(
             pl.col("utid") == utid,
             pl.coalesce("ts_ready", "ts_run") <= lanes.begin + end,
@@ -257,7 +257,7 @@ def _woke(lanes: Lanes, utid: int, begin: int, end: int) -> list[dict[str, Any]]
         f"{lanes.begin + begin}, {lanes.begin + end})).collect()"
     )
     frame = (
-        trace._part("waits", lanes.begin + begin, lanes.begin + end)
+        trace.part("waits", lanes.begin + begin, lanes.begin + end)
         .filter(
             pl.col("waker_utid") == utid,
             ready.is_between(lanes.begin + begin, lanes.begin + end),
@@ -285,7 +285,7 @@ def _reason(lanes: Lanes, utid: int, begin: int) -> str | None:
     """What it slept for, where the source has it."""
     ts = lanes.begin + begin
     rows = (
-        lanes.trace._part("sleeps", ts, ts)
+        lanes.trace.part("sleeps", ts, ts)
         .filter(pl.col("utid") == utid, pl.col("ts") == ts)
         .select("kind", "reason")
         .head(1)

@@ -32,7 +32,7 @@ from schedscope.units import size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST = 1_000
 """Rows of a result that are shown."""
@@ -97,11 +97,11 @@ def _without(text: str, kind: str) -> str:
 @contextmanager
 def _request(trace: Trace, text: str, used: list[str]) -> Iterator[bytes]:
     """What the child needs to know; tables that are in no file yet are written for it."""
-    whole = trace._whole or trace
+    whole = trace.whole or trace
     with tempfile.TemporaryDirectory(prefix="schedscope-sql-", dir=temporary()) as folder:
         written = [name for name in used if whole.folder_of(name) is None]
         for name in written:
-            whole._table(name).sink_parquet(Path(folder) / f"{name}.parquet")
+            whole.table(name).sink_parquet(Path(folder) / f"{name}.parquet")
         begin, end = (ts - whole.origin for ts in trace.window)
         about = {
             "text": text,

@@ -75,14 +75,14 @@ def _rows(asked: dict[str, Any]) -> bytes:
     import polars as pl
 
     from schedscope.parsers.files import scan_parquet
+    from schedscope.store.trace import Trace
     from schedscope.timelines.sql import MOST, _only_ours
-    from schedscope.trace import Trace
 
     folder = Path(asked["folder"])
     written = {name: scan_parquet(folder / f"{name}.parquet") for name in asked["written"]}
     trace = Trace(asked["info"], written, Path(asked["path"]) if asked["path"] else None)
     part = trace.between(*asked["part"]) if asked["part"] else trace
-    with pl.SQLContext({name: part._table(name) for name in asked["used"]}) as context:
+    with pl.SQLContext({name: part.table(name) for name in asked["used"]}) as context:
         lazy = context.execute(asked["text"])
         _only_ours(lazy, trace, asked["folder"])
         frame = lazy.head(MOST + 1).collect(engine="streaming")

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schedscope.analysis._base.memo import once
-from schedscope.analysis._base.needs import has
-from schedscope.analysis._base.throttling import throttling
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.asking.needs import has
+from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.virtual_lag import virtual_lag_series
-from schedscope.trace import Trace
+from schedscope.store.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 
@@ -98,7 +98,7 @@ class Reader:
         if (begin, end) == self.trace.window:
             return self.trace
         inside = (pl.col("ts") < end) & (pl.col("ts") + pl.col("dur") > begin)
-        states = self.trace._part("states", begin, end)
+        states = self.trace.part("states", begin, end)
         held = states.select("ts", "dur", "utid", "state", "cpu").filter(inside).collect()
         info = {**self.trace.info, "window": [begin, end]}
         return Trace.from_tables({"states": held}, info) if held.height else None
@@ -119,7 +119,7 @@ class Reader:
         }
 
     def _irq(self, _rest: str, begin: int, end: int) -> dict[str, Heights]:
-        rows = self.trace._part("irqs", begin, end).select("cpu", "ts", "dur")
+        rows = self.trace.part("irqs", begin, end).select("cpu", "ts", "dur")
         parts = rows.sort("cpu", "ts").collect().partition_by("cpu", as_dict=True)
         nothing = pl.DataFrame(schema=rows.collect_schema())
         return {
@@ -150,7 +150,7 @@ class Reader:
 
     def _rate(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
         frame = (
-            self.trace._part("switches", begin, end)
+            self.trace.part("switches", begin, end)
             .filter(pl.col("ts").is_between(begin, end, "left"))
             .select("cpu", ts=pl.col("ts") - self.origin)
             .sort("ts")

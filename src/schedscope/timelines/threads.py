@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from schedscope.errors import UsageError
-from schedscope.thread_totals import totals_of
+from schedscope.store.thread_totals import totals_of
 from schedscope.units import printable
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 MOST = 5_000
 """Threads in one answer, those that waited most."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from schedscope.analysis._base.many_cpus import SHOWN_CPUS
-from schedscope.analysis._base.occupancy import occupancy
-from schedscope.analysis._base.topology import places, recorded_cpus
+from schedscope.analysis.cpus.many_cpus import SHOWN_CPUS
+from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.analysis.cpus.topology import places, recorded_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from schedscope.store.trace import Trace
     from schedscope.timelines.steps import Ints
-    from schedscope.trace import Trace
 
 GROUPS = {"llc": "llc", "package": "package", "node": "numa_node"}
 """What CPUs are grouped by: its name in the page, and the column of `cpus`."""

@@ -12,7 +12,7 @@ from schedscope.timelines.script import script
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 def timeline(
@@ -36,8 +36,8 @@ def timeline(
     `MissingExtraError` without the package anywidget, `UsageError` for lanes the trace does not
     have and for times outside it.
     """
-    from schedscope.analysis._base.arguments import check_trace
-    from schedscope.analysis._base.of_threads import chosen_threads
+    from schedscope.analysis.asking.arguments import check_trace
+    from schedscope.analysis.threads.of_threads import chosen_threads
     from schedscope.timelines.questions import Questions
 
     part = check_trace(trace, "timeline")

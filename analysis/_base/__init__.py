@@ -1,1 +1,0 @@
-"""What questions share: waits, quantiles, grouping, topology, what a question needs, policies."""

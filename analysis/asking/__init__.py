@@ -1,0 +1,1 @@
+"""How a question is put: arguments, needs, command; and how tables are read for it."""

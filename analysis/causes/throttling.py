@@ -1,0 +1,535 @@
+"""Which threads' control groups had used up their CPU quota, when, and how is that known?
+
+Linux counts how often a quota held a group back (`cpu.stat`), and with the ftrace recorder when
+the period timers fire that make quotas whole (`quota_refills`). When a group is throttled follows
+from the time that its threads ran: kernel/sched/fair.c hands out a period's quota to CPUs in
+slices (`sched_cfs_bandwidth_slice_us`), and a CPU whose slice is used up when none is left runs no
+thread of the group until the next refill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from schedscope.analysis.asking.batches import in_batches
+from schedscope.analysis.asking.memo import once
+from schedscope.analysis.threads.memberships import gone, memberships
+
+if TYPE_CHECKING:
+    from schedscope.store.trace import Trace
+
+_DISPATCH = 1_000_000
+"""A CPU that idles beside a runnable thread for longer (ns) could not run it: waking up from idle
+takes some 100 us at most."""
+_SLICE = 5_000_000
+"""Default of `sched_cfs_bandwidth_slice_us`, in ns."""
+_KEPT = 1_000_000
+"""What a CPU keeps of its slice when the group's last thread leaves it, in ns."""
+_PERIOD_OFF = 0.02
+"""A timer is of a group if its period is the group's, within this part."""
+
+ACCOUNTING = "quota accounting"
+IDLE_CPU = "idle CPU"
+
+_STRETCHES = pl.Schema({"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "group": pl.UInt32})
+
+
+@dataclass(frozen=True)
+class Throttling:
+    """What is known, with lists by utid as native code wants them."""
+
+    known: bool
+    """The kernel's counters are there: where nothing is said, nobody was throttled."""
+    stretches: pl.DataFrame
+    """`ts`, `dur`, `cpu`, `group`: when which threads could not run on which CPU."""
+    group: list[int | None]
+    """The number of each thread in `stretches`; threads of one control group share it."""
+    held: list[bool]
+    """Threads of a group that was throttled, with nothing that tells when."""
+    quotas_of: dict[int, list[str]]
+    """The control groups, each within the one before, whose quotas held a thread back."""
+    quota_of: dict[int, str]
+    """Of those the one that held it back longest."""
+    by_quota: dict[str, pl.DataFrame]
+    """By control group the part of `stretches` that is due to its own quota."""
+    gone: dict[str, list[int]]
+    """The threads, not held back by any of `quotas_of`, of control groups that did not exist when
+    recording ended: the kernel's counters of these were not read."""
+    dispatch: int = _DISPATCH
+
+    def to_native(self) -> dict[str, Any] | None:
+        """When which threads could not run, as native sweeps take it; None if that is not known."""
+        if self.stretches.is_empty():
+            return None
+        return {"stretches": self.stretches, "group": self.group}
+
+    def evidence(self, utid: int) -> str | None:
+        """How it is known that the thread was throttled, if it was."""
+        if self.group[utid] is not None:
+            return ACCOUNTING
+        return IDLE_CPU if self.held[utid] else None
+
+
+def throttling(trace: Trace) -> Throttling:
+    """Of each thread whether its group, or one above it, was throttled, and when.
+
+    Of a part of a recording, what the whole shows: which period was one, and how often in all the
+    kernel counted that, is not known within a part.
+    """
+    if trace.whole is not None:
+        return _clipped(once(throttling, trace.whole), *trace.window)
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
+    size = int(threads["utid"].max() or 0) + 1  # type: ignore[arg-type]
+    group: list[int | None] = [None] * size
+    held = [False] * size
+    moved = memberships(trace)
+    movers = moved["utid"].unique(maintain_order=True).to_list()
+    threads = threads.filter(~pl.col("utid").is_in(movers))
+    quotas_of: dict[int, list[str]] = {}
+    by_quota: dict[str, pl.DataFrame] = {}
+    groups = trace.info.get("groups")
+    throttled = [one for one in groups or [] if one.get("n_throttled")]
+    throttled.sort(key=lambda one: str(one["cgroup"]).rstrip("/").count("/"))
+    paths = threads.drop_nulls()["cgroup"].unique().sort().to_list()
+    timers = period_timers(trace) if throttled else {}
+    for one in throttled:
+        quota = str(one["cgroup"])
+        found = [_STRETCHES.to_frame()]
+        inside = [path for path in paths if within(path, quota)]
+        members = threads.filter(pl.col("cgroup").is_in(inside))
+        there = [within(path or "", quota) for path in moved["cgroup"]]
+        spans = moved.filter(pl.Series(there, dtype=pl.Boolean))
+        of_group = _stretches(trace, one, members, spans, timers)
+        if of_group is not None:
+            # Of a thread that moved only what lies in its time there, under a number of its own.
+            for utid, since, until, _ in spans.iter_rows():
+                if quota not in quotas_of.setdefault(utid, []):
+                    quotas_of[utid].append(quota)
+                group[utid] = len(paths) + movers.index(utid)
+                found.append(_cut(of_group, since, until, group[utid]))
+        for utid, path in members.iter_rows():
+            quotas_of.setdefault(utid, []).append(quota)
+            if of_group is None:
+                held[utid] = True
+            else:
+                group[utid] = paths.index(path)
+        if of_group is not None:
+            found += [
+                of_group.with_columns(group=pl.lit(paths.index(path), pl.UInt32)) for path in inside
+            ]
+        by_quota[quota] = pl.concat(found)
+    stretches = _once(pl.concat([_STRETCHES.to_frame(), *by_quota.values()]))
+    counted = {str(one["cgroup"]): int(one.get("throttled") or 0) for one in throttled}
+    quota_of = _longest(quotas_of, by_quota, group, counted)
+    unread = _unread(trace, groups or [], quotas_of)
+    known = groups is not None
+    return Throttling(known, stretches, group, held, quotas_of, quota_of, by_quota, unread)
+
+
+def _clipped(whole: Throttling, begin: int, end: int) -> Throttling:
+    """The part that lies within a part of the recording."""
+    since, until = pl.col("ts").clip(begin, None), pl.col("ts") + pl.col("dur")
+
+    def cut(stretches: pl.DataFrame) -> pl.DataFrame:
+        within = stretches.with_columns(ts=since, dur=until.clip(None, end) - since)
+        return within.filter(pl.col("dur") > 0)
+
+    by_quota = {quota: cut(rows) for quota, rows in whole.by_quota.items()}
+    return replace(whole, stretches=cut(whole.stretches), by_quota=by_quota)
+
+
+def _unread(
+    trace: Trace, groups: list[dict[str, Any]], quotas_of: dict[int, list[str]]
+) -> dict[str, list[int]]:
+    """See `Throttling.gone`. Where timers that refill quotas are recorded, and no more fired than
+    groups are known that have one, none of the others had a quota."""
+    timers = len(period_timers(trace))
+    recorded = trace.metadata("recorder", "quota_refills")
+    if recorded is None:
+        # Of captures that do not say it yet only those of ftrace have them.
+        recorded = trace.metadata("recorder", "name") == "ftrace"
+    if timers or recorded:
+        limited = sum(1 for one in groups if one.get("n_periods"))
+        if timers <= limited:
+            return {}
+    unread = gone(trace) | {
+        str(one["cgroup"]) for one in groups if one.get("quota") and one.get("n_throttled") is None
+    }
+    found: dict[str, list[int]] = {}
+    threads = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").drop_nulls()
+    for utid, path in threads.sort("utid").collect().iter_rows():
+        if path in unread and utid not in quotas_of:
+            found.setdefault(path, []).append(utid)
+    return found
+
+
+def _longest(
+    quotas_of: dict[int, list[str]],
+    by_quota: dict[str, pl.DataFrame],
+    group: list[int | None],
+    counted: dict[str, int],
+) -> dict[int, str]:
+    """Of each thread the quota that held it back longest; by the kernel's count if nothing tells
+    when that was."""
+    lengths = {
+        quota: dict(rows.group_by("group").agg(pl.col("dur").sum()).iter_rows())
+        for quota, rows in by_quota.items()
+    }
+    return {
+        utid: max(quotas, key=lambda one: (lengths[one].get(group[utid], 0), counted[one]))
+        for utid, quotas in quotas_of.items()
+    }
+
+
+def _once(stretches: pl.DataFrame) -> pl.DataFrame:
+    """Time in which a quota and that of a group around it are both used up counts once."""
+    key, end = ["group", "cpu"], pl.col("ts") + pl.col("dur")
+    apart = pl.col("ts") > end.cum_max().shift(1).over(key)
+    return (
+        stretches.sort("ts")
+        .with_columns(nth=apart.fill_null(value=True).cum_sum().over(key))
+        .group_by(*key, "nth", maintain_order=True)
+        .agg(pl.col("ts").first(), dur=end.max() - pl.col("ts").first())
+        .select(*_STRETCHES.names())
+        .sort("ts", maintain_order=True)
+    )
+
+
+def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Series:
+    """How much of each wait (`utid`, `ts`, `dur`; `idle` of its CPU) was throttled, ns.
+
+    Null where nothing is known of quotas. The longest stretch of idling is not told there: an idle
+    CPU counts from `dispatch` on, in all.
+    """
+    if not held.known:
+        return pl.Series("throttled", [None] * len(waits), pl.Int64)
+    group = pl.Series("group", [held.group[utid] for utid in waits["utid"]], pl.UInt32)
+    idles = pl.Series("held", [held.held[utid] for utid in waits["utid"]], pl.Boolean)
+    numbered = waits.select("utid", "ts", "dur", "idle").with_row_index("row")
+    numbered = numbered.with_columns(group, idles)
+    inferred = pl.when(pl.col("held") & (pl.col("idle") > held.dispatch)).then("idle").otherwise(0)
+    accounted = numbered.filter(pl.col("group").is_not_null())
+    if accounted.is_empty():
+        return numbered.select(inferred.cast(pl.Int64).alias("throttled")).to_series()
+    states = trace.states.filter(pl.col("state") == "runnable").select(
+        "cpu", "ts", "dur", utid=pl.col("utid").cast(pl.UInt32)
+    )
+    queued = (
+        states.join(accounted.lazy().select("utid").unique(), on="utid", how="semi")
+        .collect()
+        .join_where(
+            accounted.select(
+                "row", "group", who="utid", since="ts", until=pl.col("ts") + pl.col("dur")
+            ),
+            pl.col("utid") == pl.col("who"),
+            pl.col("ts") < pl.col("until"),
+            pl.col("ts") + pl.col("dur") > pl.col("since"),
+        )
+        .select(
+            "row",
+            "cpu",
+            "group",
+            begin=pl.max_horizontal("ts", "since"),
+            end=pl.min_horizontal(pl.col("ts") + pl.col("dur"), "until"),
+        )
+    )
+    both = _both(queued, held.stretches, pl.col("group") == pl.col("of"))
+    sums = both.group_by("row").agg(pl.col("both").sum())
+    joined = numbered.join(sums, on="row", how="left", maintain_order="left")
+    throttled = pl.col("both").fill_null(inferred).cast(pl.Int64)
+    return joined.select(throttled.alias("throttled")).to_series()
+
+
+def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -> int:
+    """For how long some threads waited while this one group's quota was used up, ns."""
+    numbers = {utid: held.group[utid] for utid in utids if held.group[utid] is not None}
+    if not numbers:
+        return 0
+    of = pl.DataFrame(
+        {"utid": list(numbers), "group": list(numbers.values())},
+        {"utid": pl.UInt32, "group": pl.UInt32},
+    )
+    queued = (
+        trace.states.filter(pl.col("state") == "runnable")
+        .select(
+            "cpu", begin="ts", end=pl.col("ts") + pl.col("dur"), utid=pl.col("utid").cast(pl.UInt32)
+        )
+        .join(of.lazy(), on="utid")
+        .collect()
+    )
+    both = _both(queued, _once(held.by_quota[quota]), pl.col("group") == pl.col("of"))
+    return int(both["both"].sum())
+
+
+def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
+    """Of threads with `avoidable` waiting, `utid` and how much of it a quota may explain, `held`.
+
+    Only those of which the trace does not show when that was: it was at most as long as the kernel
+    counted for their groups, ns. Where the trace does show it, none of it counts as avoidable.
+    """
+    held = once(throttling, trace)
+    counted = {
+        str(group["cgroup"]): int(group.get("throttled") or 0)
+        for group in trace.info.get("groups") or []
+    }
+    most = {
+        utid: sum(counted[quota] for quota in quotas)
+        for utid, quotas in held.quotas_of.items()
+        if held.held[utid]
+    }
+    bounds = pl.DataFrame(
+        {"utid": list(most), "most": list(most.values())}, {"utid": pl.UInt32, "most": pl.Int64}
+    )
+    both = threads.join(bounds, on="utid")
+    both = both.select("utid", held=pl.min_horizontal("avoidable", "most"))
+    return both.filter(pl.col("held") > 0)
+
+
+def within(path: str, group: str) -> bool:
+    """Whether a control group is another one or lies in it.
+
+    >>> within("/a/b", "/a"), within("/ab", "/a"), within("/a", "/")
+    (True, False, True)
+    """
+    return path == group or path.startswith(group.rstrip("/") + "/")
+
+
+def period_timers(trace: Trace) -> dict[int, pl.Series]:
+    """When each period timer fired."""
+    refills = trace.quota_refills.select("ts", "timer").collect()
+    return {
+        int(timer): rows["ts"].sort()
+        for (timer,), rows in refills.group_by("timer", maintain_order=True)
+        if len(rows) > 1
+    }
+
+
+def _stretches(
+    trace: Trace,
+    group: dict[str, Any],
+    members: pl.DataFrame,
+    spans: pl.DataFrame,
+    timers: dict[int, pl.Series],
+) -> pl.DataFrame | None:
+    """When which CPU ran nobody of the group as its quota was used up; None if no timer tells."""
+    quota, period = group.get("quota"), group.get("period")
+    if not quota or not period:
+        return None
+    edges = [_edges(trace, fired) for fired in timers.values() if _is_period(fired, period)]
+    seen = [_Seen(each) for each in edges]
+    for states, left in _states(trace, members, spans):
+        for one in seen:
+            one.add(states, left)
+    found = [one.periods(trace, group) for one in seen]
+    if len(found) < 2:
+        return found[0] if found else None
+    explained = [0.0] * len(found)
+    for states, _ in _states(trace, members, spans):
+        for i, periods in enumerate(found):
+            explained[i] += _explained(states, periods)
+    # The timer of another group fires at other moments: less is explained by it.
+    return found[explained.index(max(explained))]
+
+
+def _is_period(fired: pl.Series, period: int) -> bool:
+    typical = fired.diff().median()
+    return abs(float(typical or 0) - period) <= _PERIOD_OFF * period  # type: ignore[arg-type]
+
+
+def _edges(trace: Trace, fired: pl.Series) -> pl.DataFrame:
+    """The periods, from `ts` to `refill`; the last one, not `whole`, to the window's end."""
+    _, end = trace.window
+    refill = fired.shift(-1)
+    edges = pl.DataFrame(
+        {"ts": fired, "refill": refill.fill_null(end), "whole": refill.is_not_null()}
+    )
+    return edges.with_row_index("period").filter(pl.col("ts") < pl.col("refill"))
+
+
+def _states(
+    trace: Trace, members: pl.DataFrame, spans: pl.DataFrame
+) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """When the group's threads wanted a CPU, and which of their waits ended as they `_left`.
+
+    In batches: the table is in order of time, so what follows a thread's last row in one is its
+    first in a later one.
+    """
+    carried = None
+    for rows in in_batches(trace.states):
+        wanting = rows.filter(pl.col("state").is_in(["running", "runnable"])).select(
+            "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
+        )
+        own = wanting.join(members.select("utid").lazy(), on="utid", how="semi")
+        states = own.collect(engine="streaming")
+        if spans.height:
+            states = pl.concat([states, _inside(wanting, spans)])
+        known = states if carried is None else pl.concat([carried, states])
+        yield states, _left(known)
+        carried = known.sort("utid", "ts").unique("utid", keep="last")
+
+
+def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """The parts of `states` in which their threads were in the group."""
+    until = pl.min_horizontal(pl.col("ts") + pl.col("dur"), "until")
+    cut = states.join(spans.lazy().drop("cgroup"), on="utid").with_columns(
+        ts=pl.max_horizontal("ts", "since"), until=until
+    )
+    return (
+        cut.with_columns(dur=pl.col("until") - pl.col("ts"))
+        .filter(pl.col("dur") > 0)
+        .select("ts", "dur", "cpu", "state", "utid")
+        .collect()
+    )
+
+
+def _cut(stretches: pl.DataFrame, since: int, until: int, number: int | None) -> pl.DataFrame:
+    """The parts of `stretches` from `since` to `until`, of the threads with this number."""
+    end = pl.min_horizontal(pl.col("ts") + pl.col("dur"), pl.lit(until))
+    cut = stretches.select(pl.max_horizontal("ts", pl.lit(since)), "cpu", end=end)
+    return (
+        cut.filter(pl.col("end") > pl.col("ts"))
+        .select(
+            "ts",
+            "cpu",
+            dur=pl.col("end") - pl.col("ts"),
+            group=pl.lit(number, pl.UInt32),
+        )
+        .select(*_STRETCHES.names())
+    )
+
+
+class _Seen:
+    """What a group's threads did between the refills of one timer, added up."""
+
+    def __init__(self, edges: pl.DataFrame) -> None:
+        """`edges`: the periods, from `ts` to `refill`."""
+        self._edges = edges
+        self._used: list[pl.DataFrame] = []
+        self._here: list[pl.DataFrame] = []
+        self._cpus: set[int] = set()
+
+    def add(self, states: pl.DataFrame, left: pl.DataFrame) -> None:
+        """More of the threads' states; `left`: waits, `until` a thread left for another queue."""
+        since = self._edges.rename({"ts": "since"})
+        running = states.filter(pl.col("state") == "running").with_columns(
+            until=pl.col("ts") + pl.col("dur")
+        )
+        # A run over a refill counts in both periods.
+        runs = running.sort("until").join_where(
+            since, pl.col("ts") < pl.col("refill"), pl.col("until") > pl.col("since")
+        )
+        runs = runs.with_columns(
+            ran=pl.min_horizontal("until", "refill") - pl.max_horizontal("ts", "since")
+        )
+        left = left.join_where(
+            since, pl.col("until") > pl.col("since"), pl.col("until") < pl.col("refill")
+        )
+        seen = pl.concat([one.select("period", "cpu", "until") for one in (runs, left)])
+        ran = runs.group_by("period").agg(pl.col("ran").sum(), last=pl.col("until").max())
+        self._used.append(ran)
+        self._here.append(seen.group_by("period", "cpu").agg(last_here=pl.col("until").max()))
+        self._cpus |= set(states["cpu"].drop_nulls().unique())
+
+    def periods(self, trace: Trace, group: dict[str, Any]) -> pl.DataFrame:
+        """Stretches from when a CPU last had a thread of the group to the refill, of throttled
+        periods.
+
+        That is the last run of one there, or the last moment that one left its queue for another:
+        a CPU that is throttled gives none away. A period is one if the group used its quota up but
+        for what CPUs may keep of their slices, and no more are than the kernel counted: those in
+        which the group used most. It counts a period when that ends, so the last one, which lasts
+        beyond the recording, is none of those. Some recorders tell of events before and after the
+        kernel's counters were read. There a CPU is thought to keep no more of a slice than one
+        that the group has left for good (`min_cfs_rq_runtime` in kernel/sched/fair.c), and what
+        the group ran beyond its quota, until the tick that throttles, is taken from the next one.
+        """
+        slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
+            "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
+        )
+        kept = int(slice_us) * 1000 if slice_us else _SLICE
+        most, least = group["quota"], group["quota"] // 2
+        first, last = trace.info.get("counters_read") or trace.window
+        inside = pl.col("ts").is_between(first, last)
+        counted = inside & (pl.col("refill") <= last) & pl.col("whole")
+        used = (
+            pl.concat(self._used)
+            .group_by("period")
+            .agg(used=pl.col("ran").sum(), last=pl.col("last").max())
+            .join(self._edges, on="period")
+            .sort("period")
+            .with_columns(owed=pl.struct("period", "used").map_batches(partial(_owed, most)))
+            .with_columns(
+                left=pl.when(inside)
+                .then(trace.ncpu * kept)
+                .otherwise(pl.col("owed") + trace.ncpu * min(kept, _KEPT))
+            )
+            .filter(pl.col("used") >= pl.max_horizontal(most - pl.col("left"), pl.lit(least)))
+            .sort("used", "period", descending=[True, False])
+            .filter(~counted | (counted.cum_sum() <= group["n_throttled"]))
+        )
+        cpus = pl.DataFrame({"cpu": sorted(self._cpus)}, {"cpu": pl.UInt16})
+        here = pl.concat(self._here).group_by("period", "cpu").agg(pl.col("last_here").max())
+        return (
+            used.join(cpus, how="cross")
+            .join(here, on=["period", "cpu"], how="left")
+            .with_columns(ts=pl.coalesce("last_here", "last"))
+            .with_columns(dur=pl.col("refill") - pl.col("ts"))
+            .filter(pl.col("dur") > 0)
+            .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
+        )
+
+
+def _owed(quota: int, rows: pl.Series) -> pl.Series:
+    """Of each `period` how much the group, which `used` that much, had run beyond its quota before,
+    ns."""
+    owed, before, found = 0, None, []
+    for row in rows.to_list():
+        owed = owed if row["period"] - 1 == before else 0
+        found.append(owed)
+        owed, before = max(0, owed + row["used"] - quota), row["period"]
+    return pl.Series("owed", found, pl.Int64)
+
+
+def _left(states: pl.DataFrame) -> pl.DataFrame:
+    """Waits, `until` a thread left the queue that it was on."""
+    until = pl.col("ts") + pl.col("dur")
+    stays = (
+        (pl.col("state").shift(-1) == "runnable")
+        & (pl.col("cpu").shift(-1) == pl.col("cpu"))
+        & (pl.col("ts").shift(-1) == until)
+    )
+    in_order = states.sort("utid", "ts").with_columns(until=until)
+    stays = stays.over("utid").fill_null(True)
+    return in_order.filter(pl.col("state") == "runnable", ~stays)
+
+
+def _explained(states: pl.DataFrame, stretches: pl.DataFrame) -> float:
+    """How much of the group's waiting lies in the stretches, ns."""
+    waits = states.filter(pl.col("state") == "runnable").select(
+        "cpu", begin="ts", end=pl.col("ts") + pl.col("dur")
+    )
+    return float(_both(waits, stretches)["both"].sum())
+
+
+def _both(queued: pl.DataFrame, stretches: pl.DataFrame, *same: pl.Expr) -> pl.DataFrame:
+    """Rows of `queued` (`cpu`, `begin`, `end`) with each stretch on the CPU that they overlap.
+
+    `both`: for how long, ns. `same`: what else must hold; the stretch's group is `of`.
+    """
+    pairs = queued.join_where(
+        stretches.rename({"cpu": "at", "group": "of", "ts": "since"}, strict=False).with_columns(
+            until=pl.col("since") + pl.col("dur")
+        ),
+        *same,
+        pl.col("cpu") == pl.col("at"),
+        pl.col("begin") < pl.col("until"),
+        pl.col("end") > pl.col("since"),
+    )
+    return pairs.with_columns(
+        both=pl.min_horizontal("end", "until") - pl.max_horizontal("begin", "since")
+    )

@@ -1,0 +1,34 @@
+"""When any event may be missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.store.losses import IS_BREAK
+
+if TYPE_CHECKING:
+    from schedscope.store.trace import Trace
+
+
+def is_short_edge(trace: Trace) -> pl.Expr:
+    """Of rows of `losses`: a CPU's recording began or ended a little apart from the others'.
+
+    Recorders start and stop one CPU after another. A little are 20 ms, from which on a silent CPU
+    is suspected at all, or 1 % of the trace: a busy host takes that long to move the recorder.
+    """
+    edge = pl.col("reason").is_in(["late_start", "early_end"])
+    short = pl.col("ts_end") - pl.col("ts_begin") < max(20_000_000, trace.duration // 100)
+    return edge & short & (pl.col("count").fill_null(0) == 0)
+
+
+def losses_of_any_event(trace: Trace) -> pl.LazyFrame:
+    """The rows of `losses` in which any event may be missing.
+
+    A broken chain is one of them if it is none of the kernel's habits (rule *Unreported* of the
+    trace model); a switch that a kernel never reports takes no other event along.
+    """
+    if trace.info.get("unreported_losses"):
+        return trace.losses
+    return trace.losses.filter(~IS_BREAK)

@@ -1,0 +1,1 @@
+"""What of a CPU is due to whom, by weight."""

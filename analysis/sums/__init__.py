@@ -1,0 +1,1 @@
+"""Sums and exact quantiles of groups, in memory that does not grow with what is grouped."""

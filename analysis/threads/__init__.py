@@ -1,0 +1,1 @@
+"""Who threads are: names, services, control groups, classes."""

@@ -1,0 +1,318 @@
+"""Number waits by small keys: by thread, CPU, cause, time bucket or any of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis.asking.arguments import THREAD_COLUMNS
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
+from schedscope.analysis.waits.waits import (
+    WAIT_COLUMNS,
+    waits,
+    waits_in_batches,
+)
+from schedscope.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from schedscope.store.trace import Trace
+
+# Combinations of keys up to which a table, and no search, finds their numbers.
+_TABLE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of the ledger, with a group's number each.
+
+    `group`, `wait`, `ts` (the start) and `censored` are parallel, one entry per
+    wait whose start was seen; `excluded` has the group of each of the others.
+    """
+
+    group: pl.Series
+    wait: pl.Series
+    ts: pl.Series
+    censored: pl.Series
+    excluded: pl.Series
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What is known of how long some waits lasted, with a group's number each.
+
+    `low` and `high` are what each lasted at least and at most (ns), within the window; `ts` when it
+    began, null where that was not seen. `measured`: both are the length, within the window at
+    least. `open`: it was not over when the window ended, so that it lasted longer than that.
+    `again`: it may be the rest of a wait that is in another row, or none. `gone`: the group of each
+    row of which nothing is known but that a wait ended.
+    """
+
+    group: pl.Series
+    low: pl.Series
+    high: pl.Series
+    ts: pl.Series
+    measured: pl.Series
+    open: pl.Series
+    again: pl.Series
+    gone: pl.Series
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One key column, or the columns of a thread: codes 0 .. size, the last for null.
+
+    `table` has the keys in order of code; without it a code is a value less `low`.
+    """
+
+    columns: tuple[str, ...]
+    size: int
+    low: int = 0
+    step: int = 1
+    dtype: pl.DataType | type[pl.DataType] = pl.Int64
+    table: pl.DataFrame | None = None
+    lookup: pl.Series | None = None
+
+    def codes(self, values: pl.Series) -> pl.Series:
+        """The code of each row; `values` are utids where there is a `lookup`."""
+        if self.lookup is not None:
+            return self.lookup.gather(values.clip(upper_bound=len(self.lookup) - 1))
+        if values.dtype == pl.Enum:
+            values = values.to_physical()
+        codes = values.cast(pl.Int64) - self.low
+        if self.step > 1:
+            codes //= self.step
+        codes = codes.fill_null(self.size)
+        inside = codes.is_between(0, self.size - 1)
+        return codes if inside.all() else codes.set(~inside, self.size)
+
+    def keys(self, codes: pl.Series) -> pl.DataFrame:
+        """The key columns of the given codes."""
+        if self.table is not None:
+            return self.table[codes]
+        values = (codes * self.step + self.low).alias(self.columns[0])
+        return pl.DataFrame(values.set(codes == self.size, None).cast(self.dtype))
+
+
+class Grouping:
+    """Reads the ledger in batches and numbers its rows; numbers are given as keys appear."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        by: By | None,
+        where: pl.Expr | None = None,
+        every: int | None = None,
+    ) -> None:
+        """Group by the columns `by`, and by buckets of length `every` in which waits began."""
+        by = keys_of(by, (*THREAD_COLUMNS, *WAIT_COLUMNS))
+        if every is not None and every <= 0:
+            raise UsageError(f"every={every}", "a time bucket longer than 0 ns", "as in 100ms")
+        self._trace, self._where = trace, where
+        self.by = by
+        self._names = ["ts", *by] if every is not None else by
+        self._parts = _parts(trace, by, every)
+        size = 1
+        for part in self._parts:
+            size *= part.size + 1
+        if size >= 1 << 63:
+            raise UsageError(f"by={by} has too many combinations", "fewer columns at once")
+        self._numbers = _repeated(_NONE, size) if size <= _TABLE else None
+        self._found: dict[int, int] = {}
+        self._codes: list[int] = []
+        if not self._parts:
+            self._number(_repeated(0, 1))
+
+    def __len__(self) -> int:
+        """Groups found so far."""
+        return len(self._codes)
+
+    def batches(self, *, times: bool = True) -> Iterator[Batch]:
+        """The ledger from start to end; may be read more than once.
+
+        Without `times` the batches' `ts` is empty, which saves reading it.
+        """
+        columns = ["wait", "censored"]
+        if times:
+            columns.append("ts_ready")
+        for rows in waits_in_batches(self._trace, columns + self._columns(), self._where):
+            yield self._batch(rows.collect(), times)
+
+    def bounded(self) -> Iterator[Bounded]:
+        """The same, with what is known of waits that were not seen from start to end."""
+        columns = [*COLUMNS, *self._columns()]
+        rest = rests(self._trace)
+        for rows in waits_in_batches(self._trace, columns, self._where):
+            frame = rows.collect()
+            group = self._number(self._code(frame))
+            yield _bounded(frame, group, rest, self._trace.window[1])
+        selected = self._where.meta.root_names() if self._where is not None else []
+        if {*self.by, *selected} <= {"utid", *THREAD_COLUMNS} and "ts" not in self._names:
+            yield self._hidden()
+
+    def _hidden(self) -> Bounded:
+        """A wait that may be in each stretch of unknown time of which the ledger has none."""
+        spans = hidden_waits(self._trace, self._where).collect()
+        group = self._number(self._code(spans))
+        nothing = pl.repeat(None, spans.height, dtype=pl.Int64, eager=True)
+        no, yes = (pl.repeat(truth, spans.height, eager=True) for truth in (False, True))
+        high = spans["until"] - spans["since"]
+        return Bounded(
+            group=group,
+            low=_repeated(0, spans.height),
+            high=high,
+            ts=nothing,
+            measured=no,
+            open=no,
+            again=yes,
+            gone=group.clear(),
+        )
+
+    def _columns(self) -> list[str]:
+        """What the groups' keys are read from."""
+        columns: list[str] = []
+        for part in self._parts:
+            columns += ["utid"] if part.lookup is not None else part.columns
+        if "ts" in columns:  # a bucket is computed, not read
+            columns.remove("ts")
+            columns += ["ts_ready", "ts_enqueued", "ts_run"]
+        return columns
+
+    def keys(self) -> pl.DataFrame:
+        """One row per group in order of its number, with the columns asked for."""
+        rest = pl.Series(self._codes, dtype=pl.Int64)
+        frames = []
+        for part in reversed(self._parts):
+            frames.append(part.keys(rest % (part.size + 1)))
+            rest = rest // (part.size + 1)
+        if not frames:
+            return pl.DataFrame(height=len(self))
+        return pl.concat(frames, how="horizontal").select(self._names)
+
+    def _code(self, frame: pl.DataFrame) -> pl.Series:
+        code = _repeated(0, frame.height)
+        for part in self._parts:
+            if part.lookup is not None:
+                values = frame["utid"]
+            elif part.columns == ("ts",):
+                values = frame.select(pl.coalesce("ts_ready", "ts_enqueued", "ts_run"))["ts_ready"]
+            else:
+                values = frame[part.columns[0]]
+            code = code * (part.size + 1) + part.codes(values)
+        return code
+
+    def _batch(self, frame: pl.DataFrame, times: bool) -> Batch:
+        group = self._number(self._code(frame))
+        excluded = group.clear()
+        if frame["wait"].null_count():
+            known = frame["wait"].is_not_null()
+            excluded = group.filter(~known)
+            frame, group = frame.filter(known), group.filter(known)
+        wait = frame["wait"]
+        _check(wait)
+        return Batch(
+            group=group,
+            wait=wait,
+            ts=frame["ts_ready"] if times else wait.clear(),
+            censored=frame["censored"] != "none",
+            excluded=excluded,
+        )
+
+    def _number(self, code: pl.Series) -> pl.Series:
+        if self._numbers is None:
+            distinct = code.unique().sort()
+            for value in distinct.to_list():
+                if value not in self._found:
+                    self._found[value] = len(self._codes)
+                    self._codes.append(value)
+            new = [self._found[value] for value in distinct.to_list()]
+            return code.replace_strict(distinct, pl.Series(new, dtype=pl.Int64))
+        numbers = self._numbers.gather(code)
+        if numbers.min() == _NONE:
+            fresh = code.filter(numbers == _NONE).unique().sort()
+            before = len(self._codes)
+            self._codes += fresh.to_list()
+            self._numbers.scatter(fresh, pl.int_range(before, len(self._codes), eager=True))
+            numbers = self._numbers.gather(code)
+        return numbers
+
+
+# Of a code that no row had so far.
+_NONE = -1
+
+
+def _check(wait: pl.Series) -> None:
+    least: int = wait.min() or 0  # type: ignore[assignment]
+    if least < 0:
+        raise FormatError(
+            f"there is a wait of {least} ns",
+            "waits of 0 ns or more",
+            "convert the trace again; if it is another tool's, its clocks disagree",
+        )
+
+
+def _bounded(frame: pl.DataFrame, group: pl.Series, rest: pl.DataFrame, end: int) -> Bounded:
+    _check(frame["wait"])
+    known = with_bounds(frame.with_columns(group=group), rest, end)
+    begun = pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null()
+    gone = known.filter(~begun)["group"]
+    found = known.filter(pl.col("high").is_not_null())
+    return Bounded(
+        group=found["group"],
+        low=found["low"],
+        high=found["high"],
+        ts=found["ts_ready"],
+        measured=found["measured"],
+        open=found["open"],
+        again=found["again"],
+        gone=gone,
+    )
+
+
+def _repeated(value: int, rows: int) -> pl.Series:
+    return pl.repeat(value, rows, dtype=pl.Int64, eager=True)
+
+
+def _range(trace: Trace, name: str) -> tuple[int, int]:
+    """Least and greatest value of a column; CPU numbers may have gaps."""
+    values = waits(trace, [name]).select(low=pl.col(name).min(), high=pl.col(name).max()).collect()
+    low, high = values.row(0)
+    return (0, 0) if low is None else (int(low), int(high))
+
+
+def _parts(trace: Trace, by: list[str], every: int | None) -> list[_Part]:
+    parts = []
+    of_thread = tuple(name for name in by if name in THREAD_COLUMNS)
+    if of_thread or "utid" in by or "waker_utid" in by:
+        threads = threads_with(trace, of_thread).select("utid", *of_thread).collect()
+        top = int(threads["utid"].max() or 0)  # type: ignore[arg-type]
+    if of_thread:
+        # Thread columns have few distinct values: they are numbered in the small
+        # table and looked up by utid, so that no string is touched per wait.
+        distinct = threads.select(of_thread).unique(maintain_order=True).with_row_index("#")
+        numbered = threads.join(distinct, on=of_thread, how="left", nulls_equal=True)
+        # The last entry is for utids that the table does not have.
+        lookup = _repeated(distinct.height, top + 2)
+        lookup.scatter(numbered["utid"], numbered["#"].cast(pl.Int64))
+        table = pl.concat([distinct.drop("#"), distinct.drop("#").clear(1)])
+        parts.append(_Part(of_thread, distinct.height, table=table, lookup=lookup))
+    schema = trace.waits.collect_schema()
+    for name in (name for name in by if name in WAIT_COLUMNS):
+        dtype = schema[name]
+        if isinstance(dtype, pl.Enum):
+            words = pl.Series(name, [*dtype.categories, None], dtype=dtype)
+            parts.append(_Part((name,), len(dtype.categories), table=pl.DataFrame(words)))
+        elif name in ("utid", "waker_utid"):
+            parts.append(_Part((name,), top + 1, dtype=dtype))
+        else:
+            low, high = _range(trace, name)
+            parts.append(_Part((name,), high - low + 1, low=low, dtype=dtype))
+    if every is not None:
+        begin, end = trace.window
+        buckets = (end - begin) // every + 1
+        parts.append(_Part(("ts",), buckets, low=begin, step=every))
+    return parts

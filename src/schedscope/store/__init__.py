@@ -1,0 +1,1 @@
+"""The ground floor: what a trace is, how it is opened, kept, cut and read."""
