@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 EXCLUDED = pl.col("wait").is_null()
-"""Of rows of `waits`: nobody knows how long it was."""
+"""Of rows of `waits`: is unknown how long it was."""
 
 MEASURED = ~EXCLUDED & (pl.col("censored") == "none")
 """Seen from start to end."""

@@ -66,4 +66,3 @@ def test_the_columns_that_it_declares_have_a_meaning(name: str) -> None:
     columns = [one.rstrip("?") for one in declared.columns.split() if one not in ("*by", "p*")]
     for column in [*columns, *declared.narrow.split()]:
         assert is_quantile(column) or meaning(column, name.replace("-", "_")), column
-    assert set(declared.bounds) <= set(columns)

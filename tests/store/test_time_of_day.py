@@ -66,7 +66,7 @@ def test_a_part_is_cut_by_times_of_day() -> None:
     assert part.window == (280 * S, 370 * S)
     # Of a part, too: its clock is the recording's.
     assert part.between("13:04").window == (340 * S, 370 * S)
-    outside = r"since='14:00'.* 0 ns to 600 s after its start, 13:00:00 to 13:10:00 \+0100"
+    outside = r"since 14:00 .* 0 ns to 600 s after its start, 13:00:00 to 13:10:00 \+0100"
     with pytest.raises(UsageError, match=outside):
         recorded(*EXACT).between("14:00", "14:05")
 
