@@ -6,13 +6,14 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::error::Result;
-use crate::ftrace::fields::Name;
+use crate::ftrace::fields::{Int, Name};
 use crate::ftrace::interrupts::OpenInterrupts;
 use crate::ftrace::plan::{Action, Plan, Switch};
 use crate::ftrace::stacks::{Stacks, Symbols};
 use crate::group_moves::GroupMoves;
 use crate::model::event::{
-    DiskStep, Event, EventSink, GroupMove, LockKind, Party, PriorityCause, State, ToldBy,
+    DiskStep, Dispatch, Event, EventSink, GroupMove, LockKind, Party, PriorityCause, QueueKind,
+    State, ToldBy,
 };
 
 /// TRACE_FLAG_HARDIRQ | TRACE_FLAG_SOFTIRQ | TRACE_FLAG_NMI of common_flags.
@@ -357,6 +358,29 @@ impl Mapper {
                 sector: sector.read::<BIG>(data) as u64,
                 sectors: sectors.read::<BIG>(data) as u32,
             },
+            Action::DispatchQueue(ref of) => {
+                let read = |field: Int| field.read::<BIG>(data) as u64;
+                let kind = QueueKind::of_id(read(of.id));
+                Event::DispatchQueue {
+                    ts,
+                    cpu,
+                    tid: of.pid.tid::<BIG, false>(data),
+                    step: of.step,
+                    kind,
+                    queue_cpu: of
+                        .cpu
+                        .cpu::<BIG, false>(data)
+                        .filter(|_| matches!(kind, QueueKind::Local | QueueKind::Bypass)),
+                    queue_id: (kind == QueueKind::User).then(|| read(of.id)),
+                    queued: read(of.queued) as u32,
+                    given: of.given.map(|[slice, vtime, flags]| Dispatch {
+                        slice: read(slice),
+                        vtime: read(vtime),
+                        flags: read(flags),
+                        limit: of.limit.map(|limit| read(limit) as u32),
+                    }),
+                }
+            }
             Action::SleepReason { pid, io_wait } => Event::SleepReason {
                 ts,
                 cpu,
