@@ -391,8 +391,8 @@ _DISPATCH_QUEUES = Table(
         _maybe("flags", pl.UInt64(), "The kernel's SCX_ENQ flags; null when taken out."),
         _maybe(
             "limit",
-            pl.UInt32(),
-            "Ticks after which the watchdog ends a scheduler that lets a thread wait; null where "
+            _TIME,
+            "How long the watchdog lets a thread wait before it ends the scheduler, ns; null where "
             "the source does not tell.",
         ),
     ),

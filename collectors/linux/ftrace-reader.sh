@@ -291,7 +291,7 @@ ftrace_quotas() {
 # sched_ext's dispatch queues: each time that a thread is put into one or taken out.  The kernel
 # finds arguments and members by name in its type information (BTF), so that neither their order,
 # which differs between releases, nor their places matter.  A queue's id is that of all local
-# ones: the CPU tells which.  The watchdog's limit is where Linux 6.18 and later keep it, or before.
+# ones: the CPU tells which.  The watchdog's limit is to be had where the function gets the scheduler.
 # The probes' group has the instance's name, so that whoever finds them knows whose they are.
 ftrace_probe_queues() {
     [ -n "$ftrace_queues" ] || return 0
@@ -300,8 +300,7 @@ ftrace_probe_queues() {
     ftrace_of_thread='pid=p->pid:s32 slice=p->scx.slice:u64 vtime=p->scx.dsq_vtime:u64 flags=enq_flags:u64'
     ftrace_of_queue='cpu=p->thread_info.cpu:s32 dsq=dsq->id:u64 nr=dsq->nr:u32'
     ftrace_of_local='cpu=dst_rq->cpu:s32 dsq=dst_rq->scx.local_dsq.id:u64 nr=dst_rq->scx.local_dsq.nr:u32'
-    ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread limit=sch->watchdog_timeout:u32" ||
-        ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread limit=@scx_watchdog_timeout:u32" ||
+    ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread timeout_ms=sch->ops.timeout_ms:u32" ||
         ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread" || return 1
     ftrace_queue insert_local move_local_task_to_local_dsq "$ftrace_of_local $ftrace_of_thread" || return 1
     ftrace_queue remove task_unlink_from_dsq "$ftrace_of_queue pid=p->pid:s32"

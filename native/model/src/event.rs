@@ -645,8 +645,8 @@ pub struct Dispatch {
     pub vtime: u64,
     /// SCX_ENQ_ and ENQUEUE_ of the kernel.
     pub flags: u64,
-    /// Ticks after which the scheduler is thrown out if a thread still waits, where told.
-    pub limit: Option<u32>,
+    /// After so many ns the watchdog ends a scheduler that lets a thread wait, where told.
+    pub limit: Option<i64>,
 }
 
 categories! {

@@ -580,7 +580,7 @@ table!(DispatchQueues, DispatchQueue, "dispatch_queues" {
     slice: U64Opt,
     vtime: U64Opt,
     flags: U64Opt,
-    limit: U32Opt,
+    limit: I64Opt,
 });
 
 table!(Losses, Loss, "losses" {

@@ -142,7 +142,8 @@ pub struct DispatchQueue {
     pub(super) queued: Int,
     /// Slice, virtual time and flags of what goes in.
     pub(super) given: Option<[Int; 3]>,
-    pub(super) limit: Option<Int>,
+    /// What the scheduler asks of the watchdog; 0 if nothing.
+    pub(super) timeout_ms: Option<Int>,
 }
 
 /// The fields that every event begins with.
@@ -438,7 +439,7 @@ fn action(
                         layout.int("flags")?,
                     ]),
                 },
-                limit: layout.int_if_present("limit"),
+                timeout_ms: layout.int_if_present("timeout_ms"),
             }))
         }
         ("sleep", "kernel_stack") => Action::SleepStack {

@@ -1,0 +1,95 @@
+"""How much of their slices did threads use under sched_ext, and how near did they come to its watchdog?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.waits import waits
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service")
+_INFINITE = 1 << 63
+"""From here on a slice has no end (SCX_SLICE_INF)."""
+
+
+@needs("dispatch_queues", "switches")
+def dispatch_slices(
+    trace: Trace, *, by: By = "comm", where: pl.Expr | None = None
+) -> pl.DataFrame:
+    """One row per group of threads: slices given by a scheduler of sched_ext, and used.
+
+    * `n`: runs that were seen from start to end, of threads that came from a dispatch queue;
+    * `given`, `used`: sum of the slices with which they were put into their last queue, and how
+      long they ran (ns); runs whose slice has no end are in neither;
+    * `used_frac`: share of the slices given that was used; above 1 where the kernel let a thread
+      that nobody wanted to replace run on;
+    * `n_whole`: runs as long as their slice;
+    * `wait_max`: longest wait for a CPU, unfinished ones as far as they were observed (ns);
+    * `limit`: how long the scheduler's watchdog lets a thread wait (ns), null where not recorded;
+      `limit_frac`: the longest wait as a share of it.
+
+    Most slices given first. Raises `UsageError` for another column.
+    """
+    keys = keys_of(by, BY)
+    threads = threads_with(trace, [*keys, *(where.meta.root_names() if where is not None else ())])
+    if where is not None:
+        threads = threads.filter(where)
+    chosen = threads.select("utid", *(key for key in keys if key != "utid")).collect()
+    steps = trace.dispatch_queues.filter(pl.col("step") == "insert")
+    puts = steps.select(
+        "utid", "ts", slice=pl.when(pl.col("slice") < _INFINITE).then(pl.col("slice")).cast(pl.Int64)
+    ).collect()
+    runs = (
+        trace.states.filter(
+            pl.col("state") == "running",
+            pl.col("end").is_in(["switched", "preempted", "exited"]),
+            pl.col("utid") >= trace.ncpu,
+        )
+        .select("utid", "ts", used="dur")
+        .collect()
+        .sort("ts")
+        .join_asof(
+            puts.with_columns(put=pl.col("ts")).sort("ts"), on="ts", by="utid", check_sortedness=False
+        )
+        .filter(pl.col("put").is_not_null())
+        .join(chosen, on="utid")
+    )
+    finite = pl.col("slice").is_not_null()
+    turns = runs.group_by(keys or pl.lit(0).alias("")).agg(
+        n=pl.len().cast(pl.Int64),
+        given=pl.col("slice").sum(),
+        used=pl.col("used").filter(finite).sum(),
+        n_whole=(pl.col("used") >= pl.col("slice")).sum().cast(pl.Int64),
+    )
+    under = puts.select("utid").unique()
+    longest = (
+        waits(trace, ["utid", "wait"])
+        .collect()
+        .join(under, on="utid", how="semi")
+        .join(chosen, on="utid")
+        .group_by(keys or pl.lit(0).alias(""))
+        .agg(wait_max=pl.col("wait").max())
+    )
+    both = turns.join(longest, on=keys or "", how="left", nulls_equal=True).with_columns(
+        # The lowest, if another scheduler was loaded meanwhile.
+        limit=pl.lit(steps.select(pl.col("limit").min()).collect().item(), pl.Int64)
+    )
+    return both.select(
+        *keys,
+        "n",
+        "given",
+        "used",
+        used_frac=pl.when(pl.col("given") > 0).then(pl.col("used") / pl.col("given")),
+        n_whole="n_whole",
+        wait_max="wait_max",
+        limit="limit",
+        limit_frac=pl.col("wait_max") / pl.col("limit"),
+    ).sort("given", *keys, descending=[True, *([False] * len(keys))])
+
