@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.arguments import THREAD_COLUMNS
 from schedscope.analysis._base.by import By, keys_of
 from schedscope.analysis._base.needs import needs
 from schedscope.analysis._base.waits import waits
@@ -27,9 +26,7 @@ BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service", "cause"
 
 
 @needs("dispatch_queues", "switches")
-def dispatch_queues(
-    trace: Trace, *, by: By = "all", where: pl.Expr | None = None
-) -> pl.DataFrame:
+def dispatch_queues(trace: Trace, *, by: By = "all", where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per dispatch queue: how long threads waited in it.
 
     A wait is cut into stays, each in one queue, that add up to it exactly. `queue` is
@@ -70,10 +67,10 @@ def dispatch_queues(
     return frame.with_columns(
         total_high=pl.col("total") + pl.when(known).then(own).otherwise(0),
         total_frac=pl.when(total > 0).then(pl.col("total") / total),
-    ).sort(["total", "queue", *keys], descending=[True, False, *([False] * len(keys))])[
-        [*keys, "queue", "n", "n_waits", "total", "total_high", "total_frac"]
-        + ["p50", "p99", "max", "ts_max"]
-    ]
+    ).select(
+        *keys, "queue", "n", "n_waits", "total", "total_high", "total_frac",
+        "p50", "p99", "max", "ts_max",
+    ).sort(["total", "queue", *keys], descending=[True, *([False] * (1 + len(keys)))])  # fmt: skip
 
 
 def stays(trace: Trace, where: pl.Expr | None, keys: list[str]) -> pl.DataFrame:
@@ -115,12 +112,12 @@ def _in_doubt(trace: Trace, ledger: pl.DataFrame) -> pl.Series:
         .collect()
     )
     before = ledger.select("number", "ts_ready", "end").sort("end")
-    before = before.join_asof(
-        holes, left_on="end", right_on="ts_begin", allow_exact_matches=False
+    before = before.join_asof(holes, left_on="end", right_on="ts_begin", allow_exact_matches=False)
+    return (
+        before.sort("number")
+        .select((pl.col("reaches") > pl.col("ts_ready")).fill_null(False))
+        .to_series()
     )
-    return before.sort("number").select(
-        (pl.col("reaches") > pl.col("ts_ready")).fill_null(False)
-    ).to_series()
 
 
 def _cut(trace: Trace, ledger: pl.DataFrame) -> pl.DataFrame:
@@ -155,7 +152,9 @@ def _cut(trace: Trace, ledger: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("wait") >= 0, pl.col("dur") > 0)
     )
-    measured = ledger.select(wait=pl.col("number").cast(pl.Int64), seen=pl.col("censored") == "none")
+    measured = ledger.select(
+        wait=pl.col("number").cast(pl.Int64), seen=pl.col("censored") == "none"
+    )
     last = pl.col("ts") == pl.col("ts").max().over("wait")
     queued = (pl.col("queue") != "").any().over("wait")
     unqueued = (

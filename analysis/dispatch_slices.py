@@ -1,4 +1,4 @@
-"""How much of their slices did threads use under sched_ext, and how near did they come to its watchdog?"""
+"""How much of their slices did threads of sched_ext use, and how near did its watchdog come?"""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ _INFINITE = 1 << 63
 
 
 @needs("dispatch_queues", "switches")
-def dispatch_slices(
-    trace: Trace, *, by: By = "comm", where: pl.Expr | None = None
-) -> pl.DataFrame:
+def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per group of threads: slices given by a scheduler of sched_ext, and used.
 
     * `n`: runs that were seen from start to end, of threads that came from a dispatch queue;
@@ -44,7 +42,9 @@ def dispatch_slices(
     chosen = threads.select("utid", *(key for key in keys if key != "utid")).collect()
     steps = trace.dispatch_queues.filter(pl.col("step") == "insert")
     puts = steps.select(
-        "utid", "ts", slice=pl.when(pl.col("slice") < _INFINITE).then(pl.col("slice")).cast(pl.Int64)
+        "utid",
+        "ts",
+        slice=pl.when(pl.col("slice") < _INFINITE).then(pl.col("slice")).cast(pl.Int64),
     ).collect()
     runs = (
         trace.states.filter(
@@ -56,7 +56,10 @@ def dispatch_slices(
         .collect()
         .sort("ts")
         .join_asof(
-            puts.with_columns(put=pl.col("ts")).sort("ts"), on="ts", by="utid", check_sortedness=False
+            puts.with_columns(put=pl.col("ts")).sort("ts"),
+            on="ts",
+            by="utid",
+            check_sortedness=False,
         )
         .filter(pl.col("put").is_not_null())
         .join(chosen, on="utid")
@@ -92,4 +95,3 @@ def dispatch_slices(
         limit="limit",
         limit_frac=pl.col("wait_max") / pl.col("limit"),
     ).sort("given", *keys, descending=[True, *([False] * len(keys))])
-

@@ -370,8 +370,8 @@ _SLEEP_REASONS = Table(
 
 _DISPATCH_QUEUES = Table(
     "dispatch_queues",
-    "One time that a thread was put into a dispatch queue of sched_ext or taken out, where recorded "
-    "(Linux 6.12 and later).",
+    "One time that a thread was put into a dispatch queue of sched_ext or taken out, where "
+    "recorded (Linux 6.12 and later).",
     (
         _always("ts", _TIME, "When, ns."),
         _always("cpu", _CPU, "CPU that did it."),

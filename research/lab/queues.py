@@ -1,4 +1,4 @@
-"""Are threads in the dispatch queues that the scheduler put them into, and as many as the kernel counts?
+"""Are threads in the dispatch queues that the scheduler put them into, as the kernel counts them?
 
 guest/scx_layers.bpf.c prints each of its decisions (`decisions.txt`).
 """
@@ -84,7 +84,5 @@ def _counted(rows: pl.DataFrame) -> tuple[int, int]:
     """How many rows follow another one of their queue, and before how many the counts differ."""
     queue = ("kind", "queue_cpu", "queue_id")
     after = pl.col("queued").cast(pl.Int64) + pl.when(step="insert").then(1).otherwise(-1)
-    compared = rows.select(
-        "queued", known=after.shift(1).over(queue, order_by="ts")
-    ).drop_nulls()
+    compared = rows.select("queued", known=after.shift(1).over(queue, order_by="ts")).drop_nulls()
     return compared.height, compared.filter(pl.col("queued") != pl.col("known")).height

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -16,11 +17,11 @@ END = 1000
 
 
 def trace(
-    steps: list[tuple[int, int, str, str, int | None]],
-    waits: list[tuple[int, int, int, str]],
+    steps: Sequence[tuple[int, int, str, str, int | None]],
+    waits: Sequence[tuple[int, int, int, str]],
     *,
-    holes: list[tuple[int, int]] = (),  # type: ignore[assignment]
-    running: list[tuple[int, int, int]] = (),  # type: ignore[assignment]
+    holes: Sequence[tuple[int, int]] = (),
+    running: Sequence[tuple[int, int, int]] = (),
 ) -> ss.Trace:
     """Steps are (ts, utid, step, kind, number), waits (utid, from, to, censored)."""
     counts: dict[tuple[str, int | None], int] = {}
@@ -32,18 +33,31 @@ def trace(
         put = step == "insert"
         rows.append(
             {
-                "ts": ts, "cpu": 0, "utid": utid, "step": step, "kind": kind,
-                "queue_cpu": None if user else number, "queue_id": number if user else None,
-                "queued": held, "slice": 20 if put else None, "vtime": 0 if put else None,
-                "flags": 0 if put else None, "limit": 400 if put else None,
-            }  # fmt: skip
+                "ts": ts,
+                "cpu": 0,
+                "utid": utid,
+                "step": step,
+                "kind": kind,
+                "queue_cpu": None if user else number,
+                "queue_id": number if user else None,
+                "queued": held,
+                "slice": 20 if put else None,
+                "vtime": 0 if put else None,
+                "flags": 0 if put else None,
+                "limit": 400 if put else None,
+            }
         )
     ledger = [
         {
-            "utid": utid, "cause": "wake", "ts_ready": begin, "ts_enqueued": begin,
-            "ts_run": end if censored == "none" else None, "wait": end - begin,
-            "wait_high": end - begin if censored == "none" else END - begin, "censored": censored,
-        }  # fmt: skip
+            "utid": utid,
+            "cause": "wake",
+            "ts_ready": begin,
+            "ts_enqueued": begin,
+            "ts_run": end if censored == "none" else None,
+            "wait": end - begin,
+            "wait_high": end - begin if censored == "none" else END - begin,
+            "censored": censored,
+        }
         for utid, begin, end, censored in waits
     ]
     states = [
@@ -84,7 +98,7 @@ def test_a_wait_is_cut_where_its_thread_changes_queues() -> None:
 
 
 def test_a_preempted_thread_is_queued_before_its_wait_begins() -> None:
-    """The kernel puts it back before it switches, and it may be in a queue when recording begins."""
+    """The kernel puts it back before it switches, perhaps before the recording begins."""
     steps = [(95, 1, "insert", "global", None), (180, 1, "remove", "global", None)]
     assert times(ss.dispatch_queues(trace(steps, [(1, 100, 200, "none")]))) == {
         "global": 80,

@@ -19,8 +19,8 @@ import schedscope as ss
 from schedscope import cli
 from schedscope.errors import FormatError
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
-from schedscope.stored import ADDED
 from schedscope.present.registry import meanings
+from schedscope.stored import ADDED
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = ROOT / "fixtures" / "released"

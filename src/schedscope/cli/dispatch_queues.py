@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> Answer:
     if args.steps:
         from schedscope.analysis.dispatch_depth import dispatch_depth
 
-        where = "a queue's length counts all threads"
         if _options.selects_threads(args) or args.cpu:
-            raise UsageError("--steps with a selection", where, "leave out the selection")
+            counted = "no selection: a queue's length counts all threads"
+            raise UsageError("--steps with a selection", counted, "leave it out")
         frame = dispatch_depth(trace)
         names, question, narrow = frame.columns, "dispatch_depth", ""
     elif args.slices:
@@ -90,9 +90,12 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         frame,
         choose(
-            shown := with_intervals(frame), names,
-            question=question, narrow=narrow, origin=trace.origin,
-        ),  # fmt: skip
+            shown := with_intervals(frame),
+            names,
+            question=question,
+            narrow=narrow,
+            origin=trace.origin,
+        ),
         about=about,
         head=head,
         rows_in_all=rows,
@@ -103,6 +106,6 @@ def run(args: argparse.Namespace) -> Answer:
 def _totals(frame: pl.DataFrame) -> str:
     from schedscope.analysis.dispatch_queues import UNKNOWN
 
-    unknown = frame.filter(queue=UNKNOWN)["total"].sum()
-    text = f"threads waited {units.duration(frame['total'].sum())} in total"
+    unknown = int(frame.filter(queue=UNKNOWN)["total"].sum())
+    text = f"threads waited {units.duration(int(frame['total'].sum()))} in total"
     return text + (f", {units.duration(unknown)} of it in unknown queues" if unknown else "")
