@@ -30,7 +30,10 @@ def dispatch_depth(trace: Trace) -> pl.DataFrame:
         "ts",
         queue=name_of_queue(),
         before=pl.col("queued").cast(pl.Int64),
-        depth=pl.col("queued").cast(pl.Int64) + pl.when(step="insert").then(1).otherwise(-1),
+        depth=pl.when(step="insert")
+        .then(pl.col("queued").cast(pl.Int64) + 1)
+        .otherwise(pl.col("queued").cast(pl.Int64) - 1)
+        .clip(0),
     ).collect()
     first = steps.unique("queue", keep="first", maintain_order=True).select(
         "queue", ts=pl.lit(begin, pl.Int64), depth="before"

@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service", "cause")
 
 
-@needs("dispatch_queues", "switches")
+@needs("switches", "dispatch_queues")
 def dispatch_queues(trace: Trace, *, by: By = "all", where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per dispatch queue: how long threads waited in it.
 

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from schedscope.trace import Trace
 
 BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service")
-_INFINITE = 1 << 63
-"""From here on a slice has no end (SCX_SLICE_INF)."""
+_ENDLESS = 1 << 36
+"""From here on, 69 s, a slice has no end: SCX_SLICE_INF, or beyond the watchdog's 30 s."""
 
 
-@needs("dispatch_queues", "switches")
+@needs("switches", "dispatch_queues")
 def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = None) -> pl.DataFrame:
     """One row per group of threads: slices given by a scheduler of sched_ext, and used.
 
     * `n`: runs that were seen from start to end, of threads that came from a dispatch queue;
-    * `given`, `used`: sum of the slices with which they were put into their last queue, and how
-      long they ran (ns); runs whose slice has no end are in neither;
-    * `used_frac`: share of the slices given that was used; above 1 where the kernel let a thread
-      that nobody wanted to replace run on;
+    * `given`, `ran`: sum of the slices with which they were put into their last queue, and how
+      long they ran (ns); runs whose slice is longer than any watchdog's limit are in neither;
+    * `ran_frac`: `ran` as a share of `given`; above 1 where the kernel let a thread that nobody
+      wanted to replace run on;
     * `n_whole`: runs as long as their slice;
     * `wait_max`: longest wait for a CPU, unfinished ones as far as they were observed (ns);
     * `limit`: how long the scheduler's watchdog lets a thread wait (ns), null where not recorded;
@@ -44,7 +44,7 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     puts = steps.select(
         "utid",
         "ts",
-        slice=pl.when(pl.col("slice") < _INFINITE).then(pl.col("slice")).cast(pl.Int64),
+        slice=pl.when(pl.col("slice") < _ENDLESS).then(pl.col("slice")).cast(pl.Int64),
     ).collect()
     runs = (
         trace.states.filter(
@@ -52,7 +52,7 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
             pl.col("end").is_in(["switched", "preempted", "exited"]),
             pl.col("utid") >= trace.ncpu,
         )
-        .select("utid", "ts", used="dur")
+        .select("utid", "ts", ran="dur")
         .collect()
         .sort("ts")
         .join_asof(
@@ -68,8 +68,8 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     turns = runs.group_by(keys or pl.lit(0).alias("")).agg(
         n=pl.len().cast(pl.Int64),
         given=pl.col("slice").sum(),
-        used=pl.col("used").filter(finite).sum(),
-        n_whole=(pl.col("used") >= pl.col("slice")).sum().cast(pl.Int64),
+        ran=pl.col("ran").filter(finite).sum(),
+        n_whole=(pl.col("ran") >= pl.col("slice")).sum().cast(pl.Int64),
     )
     under = puts.select("utid").unique()
     longest = (
@@ -80,16 +80,17 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
         .group_by(keys or pl.lit(0).alias(""))
         .agg(wait_max=pl.col("wait").max())
     )
+    # The lowest, if another scheduler was loaded meanwhile.
+    told = steps.filter(pl.col("limit") > 0).select(pl.col("limit").min())
     both = turns.join(longest, on=keys or "", how="left", nulls_equal=True).with_columns(
-        # The lowest, if another scheduler was loaded meanwhile.
-        limit=pl.lit(steps.select(pl.col("limit").min()).collect().item(), pl.Int64)
+        limit=pl.lit(told.collect().item(), pl.Int64)
     )
     return both.select(
         *keys,
         "n",
         "given",
-        "used",
-        used_frac=pl.when(pl.col("given") > 0).then(pl.col("used") / pl.col("given")),
+        "ran",
+        ran_frac=pl.when(pl.col("given") > 0).then(pl.col("ran") / pl.col("given")),
         n_whole="n_whole",
         wait_max="wait_max",
         limit="limit",

@@ -179,7 +179,7 @@ def test_slices_given_and_used_and_the_way_to_the_watchdog() -> None:
     )
     row = ss.dispatch_slices(made).row(0, named=True)
     assert row == {
-        "comm": "t1", "n": 2, "given": 40, "used": 35, "used_frac": 35 / 40, "n_whole": 1,
+        "comm": "t1", "n": 2, "given": 40, "ran": 35, "ran_frac": 35 / 40, "n_whole": 1,
         "wait_max": 100, "limit": 400, "limit_frac": 0.25,
     }  # fmt: skip
     assert ss.dispatch_slices(made, by="all").height == 1

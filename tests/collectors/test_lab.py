@@ -115,7 +115,7 @@ def test_waits_are_throttled_when_the_kernel_throttled(unpacked: Path) -> None:
 
 @pytest.mark.parametrize("unpacked", ["amd64-newest-scx", "amd64-newest-scx-2cpu"], indirect=True)
 def test_threads_are_in_the_dispatch_queues_that_their_scheduler_put_them_into(
-    unpacked: Path, capsys: pytest.CaptureFixture[str]
+    unpacked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what the scheduler printed at each decision, and by the kernel's count of each queue."""
     found = judge(unpacked).queues
@@ -133,10 +133,13 @@ def test_threads_are_in_the_dispatch_queues_that_their_scheduler_put_them_into(
     assert {"user 1", "user 2", "local 0", "BPF scheduler", "picked"} <= set(stays["queue"])
     slices = ss.dispatch_slices(trace, by="all").row(0, named=True)
     assert slices["limit"] == 5_000_000_000
-    for more in ([], ["--slices"], ["--steps"]):
+    monkeypatch.setenv("COLUMNS", "80")
+    for more, word in ([], "user 2"), (["--slices"], "sleeper0"), (["--steps"], "depth"):
         command = ["dispatch-queues", str(unpacked / "lab.capture"), *more]
         assert cli.main(command) == 0
-        assert "user 2" in capsys.readouterr().out or more == ["--slices"]
+        said = capsys.readouterr().out
+        assert word in said
+        assert max(map(len, said.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("unpacked", ["amd64-newest-scx"], indirect=True)

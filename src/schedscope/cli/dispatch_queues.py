@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> Answer:
         why = "slices are given to threads, not to CPUs"
         where = _options.where_no_cpu(args, trace, "--slices", why)
         frame = dispatch_slices(trace, by=by, where=where)
-        names = [*by, "n", "given", "used", "used_frac", "n_whole", "wait_max", "limit_frac?"]
-        question, narrow = "dispatch_slices", "n_whole given used"
+        names = [*by, "n", "given", "ran", "ran_frac", "n_whole", "wait_max", "limit_frac?"]
+        question, narrow = "dispatch_slices", "n_whole given ran"
     else:
         by = _options.groups(args.by or "all", GROUPS)
         frame = dispatch_queues(trace, by=by, where=_options.where(args, trace))

@@ -502,8 +502,8 @@ QUESTIONS = {
     "dispatch_slices": """
         n          | runs         | count | runs that were seen from start to end
         given      | slices given | time  | sum of the slices with which threads were dispatched
-        used       | used         | time  | CPU time of these runs
-        used_frac  | of the given | share | share of the slices given that was used
+        ran        |              | time  | CPU time of these runs
+        ran_frac   | of the given | share | CPU time of these runs as a share of the slices
         n_whole    | whole slices | count | runs as long as their slice
         limit      |              | time  | how long the watchdog lets a thread wait
         limit_frac | of the limit | share | longest wait as a share of the watchdog's limit
