@@ -443,7 +443,7 @@ impl Mapper {
 mod tests {
     use super::*;
     use crate::ftrace::format::EventFormat;
-    use crate::model::event::{CallStep, IrqKind, LockStep, SourceEnd};
+    use crate::model::event::{CallStep, IrqKind, LockStep, QueueStep, SourceEnd};
 
     const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
