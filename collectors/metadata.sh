@@ -58,6 +58,7 @@ take_counts() {
     clock_pair
     end_cpu_time=$(host_cpu_time end)
     end_groups=$(host_groups end all)
+    end_sched_ext=$(host_sched_ext | json_pairs)
 }
 
 write_counts() {
@@ -106,6 +107,7 @@ json_facts() {
   \"machine\": $(json_string "$(uname -m)"),
   \"hostname\": $(json_string_or_null "$json_host"),"
     json_user=$(json_string_or_null "$json_user")
+    json_sched_ext=$(host_sched_ext | json_pairs)
 }
 
 write_json() {
@@ -117,6 +119,9 @@ write_json() {
     [ -z "$losses" ] || losses_json="
 ${losses%,?}
   "
+    json_scheduler="\"tunables\": {$tunables_json}"
+    [ -z "$json_sched_ext" ] || json_scheduler="$json_scheduler,
+    \"sched_ext\": {\"begin\": {$json_sched_ext}, \"end\": {$end_sched_ext}}"
     [ -z "$fail_text" ] || json_complete=false
     json_interrupted=$interrupted
     [ -z "$fail_text" ] || json_interrupted=$fail_text
@@ -140,7 +145,7 @@ ${losses%,?}
   },
   "scheduler": {
     "name": $(json_string_or_null "$host_scheduler"),
-    "tunables": {$tunables_json}
+    $json_scheduler
   },
   "hz": ${host_hz:-null},
   "stathz": ${host_stathz:-null},

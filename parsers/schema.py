@@ -62,6 +62,8 @@ LOCK_STEP = pl.Enum(["begin", "end"])
 LOCK_KIND = pl.Enum(["spinlock", "rwlock", "mutex", "rwsem", "percpu-rwsem", "rt-mutex", "other"])
 TOLD_BY = pl.Enum(["event", "stack"])
 DISK_STEP = pl.Enum(["start", "issue", "complete"])
+QUEUE_STEP = pl.Enum(["insert", "remove"])
+QUEUE_KIND = pl.Enum(["local", "global", "bypass", "user", "other"])
 
 _CPU = pl.UInt16()
 _UTID = pl.UInt32()
@@ -366,6 +368,36 @@ _SLEEP_REASONS = Table(
     ),
 )
 
+_DISPATCH_QUEUES = Table(
+    "dispatch_queues",
+    "One time that a thread was put into a dispatch queue of sched_ext or taken out, where "
+    "recorded (Linux 6.12 and later).",
+    (
+        _always("ts", _TIME, "When, ns."),
+        _always("cpu", _CPU, "CPU that did it."),
+        _always("utid", _UTID, "The thread."),
+        _always("step", QUEUE_STEP, "`insert`: it was put in; `remove`: taken out."),
+        _always(
+            "kind",
+            QUEUE_KIND,
+            "`local`: of one CPU; `global`; `bypass`: where threads wait while the scheduler is "
+            "bypassed; `user`: made by the scheduler; `other`: another one of the kernel's.",
+        ),
+        _maybe("queue_cpu", _CPU, "Whose queue; null where it is not of one CPU."),
+        _maybe("queue_id", pl.UInt64(), "The scheduler's number of it; null for the kernel's own."),
+        _always("queued", pl.UInt32(), "Threads in it just before, by the kernel's count."),
+        _maybe("slice", pl.UInt64(), "How long the thread may run then, ns; null when taken out."),
+        _maybe("vtime", pl.UInt64(), "The thread's virtual time; null when taken out."),
+        _maybe("flags", pl.UInt64(), "The kernel's SCX_ENQ flags; null when taken out."),
+        _maybe(
+            "limit",
+            _TIME,
+            "How long the watchdog lets a thread wait before it ends the scheduler, ns; null where "
+            "the source does not tell.",
+        ),
+    ),
+)
+
 _LOSSES = Table(
     "losses",
     "One stretch of time in which events may be missing.",
@@ -503,6 +535,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             _LOCKS,
             _DISK_REQUESTS,
             _SLEEP_REASONS,
+            _DISPATCH_QUEUES,
             _LOSSES,
             _CPUS,
             _STATES,

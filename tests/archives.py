@@ -15,6 +15,15 @@ def unpack(archive: tarfile.TarFile, folder: Path) -> None:
         archive.extractall(folder)
 
 
+def under_sched_ext(folder: Path) -> Path:
+    """A recording of dispatch queues, unpacked into the folder unless it is there."""
+    if not (folder / "lab.capture").exists():
+        archive = Path(__file__).parents[1] / "fixtures/lab/amd64-newest-scx-2cpu.tar.xz"
+        with tarfile.open(archive) as packed:
+            unpack(packed, folder)
+    return folder / "lab.capture"
+
+
 def unpacked(archive: Path, folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
     """The files of a recording that was packed, by the names that `files` gives them."""
     with tarfile.open(archive) as packed:

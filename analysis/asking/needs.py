@@ -124,6 +124,12 @@ NEEDS = {
         " perf, trace-cmd or Perfetto",
         lambda trace: _any(trace.sleep_reasons),
     ),
+    "dispatch_queues": Need(
+        "dispatch queues of sched_ext",
+        "record them on Linux 6.12 or newer with `schedscope capture --with scx`, while a scheduler"
+        " of sched_ext is loaded",
+        lambda trace: _any(trace.dispatch_queues),
+    ),
     "queue_load": Need(
         "queue lengths reported by the kernel",
         "FreeBSD reports them (`schedscope capture` there); Linux does not",

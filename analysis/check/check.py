@@ -279,7 +279,8 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         .sort("len", "cpu", descending=[True, False])
         .collect()
     )
-    found = int(per_cpu["len"].sum())
+    # A damaged table may hold any count, and a row of ours no more than this.
+    found = min(int(per_cpu["len"].sum()), (1 << 63) - 1)
     text = of(found, number_of(trace.switches), "switch", plural="switches")
     if found and trace.ncpu > 1:
         cpu, most = per_cpu.row(0)

@@ -57,6 +57,8 @@ host_clockrate() {
         awk -v name="$2" '{ for (i = 1; i < NF; i++) if ($i == name && $(i + 1) == "=") print $(i + 2) }'
 }
 
+host_sched_ext() { :; }
+
 # All of kern.sched, which differs between schedulers and releases, and what is needed to
 # make sense of it.
 host_tunables() {

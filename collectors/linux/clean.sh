@@ -20,6 +20,18 @@ clean_instances() {
             ! rmdir "$clean_path" 2>/dev/null ||
                 removed "the trace instance ${clean_path##*/} of a capture that was killed"
         done
+        clean_probes "$clean_root"
+    done
+}
+
+# Probes of --with scx whose instance, which they are named after, is gone.
+clean_probes() {
+    [ -r "$1/kprobe_events" ] || return 0
+    sed -n 's/^p:\(schedscope_[0-9]*_[0-9a-f]*\/[a-z_]*\) .*/\1/p' "$1/kprobe_events" | while read -r clean_probe; do
+        clean_name=$(echo "${clean_probe%/*}" | tr _ -)
+        [ ! -d "$1/instances/$clean_name" ] || continue
+        ! printf -- '-:%s\n' "$clean_probe" 2>/dev/null >>"$1/kprobe_events" ||
+            removed "the probe $clean_probe of a capture that was killed"
     done
 }
 

@@ -9,7 +9,7 @@
 # With ftrace_own_events there is a second instance beside it, NAME-calls, for events of chosen
 # processes; its pages go to calls/.  Descriptors: 9 holds the first one, 3 the second.
 #
-# Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of
+# Settings: ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_queues
 # ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb quota_timer.
 # shellcheck shell=sh disable=SC2034,SC2154,SC2317
 
@@ -140,6 +140,7 @@ ftrace_set_up() {
     ftrace_stacks all trigger "stacktrace if $ftrace_asleep" || return 1
     ftrace_switch_on "$ftrace_dir" "$ftrace_events" || return 1
     ftrace_quotas || return 1
+    ftrace_probe_queues || return 1
     ftrace_group_moves || return 1
     ftrace_set_up_own || return 1
     # A sub-buffer is a header and the data; header_page gives the offset and the size of the data.
@@ -285,6 +286,41 @@ ftrace_quotas() {
     mkdir -p "${ftrace_at}events/quota/hrtimer_expire_entry" || return 1
     cat "$ftrace_root/$ftrace_event/format" >"${ftrace_at}events/quota/hrtimer_expire_entry/format" || return 1
     ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/quota"
+}
+
+# sched_ext's dispatch queues: each time that a thread is put into one or taken out.  The kernel
+# finds arguments and members by name in its type information (BTF), so that neither their order,
+# which differs between releases, nor their places matter.  A queue's id is that of all local
+# ones: the CPU tells which.  The watchdog's limit is to be had where the function gets the scheduler.
+# The probes' group has the instance's name, so that whoever finds them knows whose they are.
+ftrace_probe_queues() {
+    [ -n "$ftrace_queues" ] || return 0
+    ftrace_probes=$(echo "$ftrace_name" | tr - _)
+    # shellcheck disable=SC2016
+    ftrace_of_thread='pid=p->pid:s32 slice=p->scx.slice:u64 vtime=p->scx.dsq_vtime:u64 flags=enq_flags:u64'
+    ftrace_of_queue='cpu=p->thread_info.cpu:s32 dsq=dsq->id:u64 nr=dsq->nr:u32'
+    ftrace_of_local='cpu=dst_rq->cpu:s32 dsq=dst_rq->scx.local_dsq.id:u64 nr=dst_rq->scx.local_dsq.nr:u32'
+    ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread timeout_ms=sch->ops.timeout_ms:u32" ||
+        ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread" || return 1
+    ftrace_queue insert_local move_local_task_to_local_dsq "$ftrace_of_local $ftrace_of_thread" || return 1
+    ftrace_queue remove task_unlink_from_dsq "$ftrace_of_queue pid=p->pid:s32"
+}
+
+# One probe: event $1 at the function $2 with the fields $3.
+ftrace_queue() {
+    ftrace_fail="the kernel refuses a probe on $2, without which --with scx would miss threads in dispatch queues"
+    printf 'p:%s/%s %s %s\n' "$ftrace_probes" "$1" "$2" "$3" 2>/dev/null >>"$ftrace_root/kprobe_events" || return 1
+    mkdir -p "${ftrace_at}events/scx/$1" &&
+        cat "$ftrace_root/events/$ftrace_probes/$1/format" >"${ftrace_at}events/scx/$1/format" &&
+        ftrace_set "events/$ftrace_probes/$1/enable" 1
+}
+
+# A probe can only be removed when no instance has it on.
+ftrace_unprobe() {
+    [ -n "$ftrace_queues" ] || return 0
+    for ftrace_event in insert insert_local remove; do
+        printf -- '-:%s/%s\n' "$ftrace_probes" "$ftrace_event" 2>/dev/null >>"$ftrace_root/kprobe_events"
+    done
 }
 
 # Processes that are put into another control group while it is recorded; of the hierarchy alone that
@@ -458,6 +494,7 @@ tracer_end() {
             sleep "$watch_nap"
         done
     done
+    ftrace_unprobe
 }
 
 # A full disk can tear the last sub-buffer: only whole ones stay.

@@ -22,7 +22,7 @@ ftrace_events="sched/sched_switch sched/sched_waking sched/sched_wakeup sched/sc
 sched/sched_migrate_task sched/sched_process_fork sched/sched_process_exec
 sched/sched_process_exit sched/sched_pi_setprio task/task_newtask task/task_rename"
 
-ftrace_extras='irq yield syscalls locks block stacks'
+ftrace_extras='irq yield syscalls locks block stacks scx'
 ftrace_irq="irq/irq_handler_entry irq/irq_handler_exit irq/softirq_entry irq/softirq_exit"
 ftrace_yield=syscalls/sys_enter_sched_yield
 ftrace_syscalls="raw_syscalls/sys_enter raw_syscalls/sys_exit"
@@ -31,6 +31,9 @@ ftrace_locks="lock/contention_begin lock/contention_end"
 
 # The kernel's stack of each thread that falls asleep, by a trigger: no event of its own.
 ftrace_stacks=
+
+# What sched_ext tells by itself; its dispatch queues have no events, but functions that are probed.
+ftrace_scx=
 
 # What threads ask of disks.  block_io_start is of Linux 6.5 and later.
 ftrace_block="block/block_rq_issue block/block_rq_complete"
@@ -90,13 +93,14 @@ ftrace_prepare() {
     [ -z "$guard_room_kb" ] || [ "$ftrace_read_kb" -le $((guard_room_kb / 16)) ] ||
         ftrace_read_kb=$((guard_room_kb / 16))
     ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-16}
-    ftrace_calls_only='' ftrace_own_events='' ftrace_stacks_of=''
+    ftrace_calls_only='' ftrace_own_events='' ftrace_stacks_of='' ftrace_queues=''
     ftrace_chosen || return 1
     # A ring is seldom read: a snapshot's beginning is as exact as its sub-buffers are small.
     [ -z "$ring" ] || ftrace_subbuf_kb=${SCHEDSCOPE_SUBBUF_KB:-4}
     for ftrace_extra in $recorder_extras; do
         [ "$ftrace_extra" != stacks ] || { ftrace_stacks_wanted || return 1; }
         [ "$ftrace_extra" != locks ] || { ftrace_locks_wanted || return 1; }
+        [ "$ftrace_extra" != scx ] || { ftrace_scx_wanted || return 1; }
         eval "ftrace_event=\$ftrace_$ftrace_extra"
         [ -n "$ftrace_event" ] || continue
         if [ ! -d "$ftrace_root/events/${ftrace_event%% *}" ]; then
@@ -107,14 +111,14 @@ ftrace_prepare() {
             ftrace_event="$ftrace_event block/block_io_start"
         fi
         case $ftrace_of,$ftrace_extra in
-        all,* | *,irq | *,yield | *,block) ftrace_events="$ftrace_events $ftrace_event" ;;
+        all,* | *,irq | *,yield | *,block | *,scx) ftrace_events="$ftrace_events $ftrace_event" ;;
         *) ftrace_own_events="$ftrace_own_events $ftrace_event" ;;
         esac
     done
     # shellcheck disable=SC2086
     [ -z "$ftrace_own_events" ] || ftrace_own_events=$(printf '%s\n' $ftrace_own_events | sort -u | tr '\n' ' ')
     ftrace_events=$(echo "$ftrace_events" | tr '\n' ' ')
-    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb quota_timer'
+    guard_settings='ftrace_root ftrace_name ftrace_events ftrace_own_events ftrace_stacks_of ftrace_queues ftrace_buffer_kb ftrace_subbuf_kb ftrace_calls_only ftrace_read_kb quota_timer'
     host_quota_timer
     # shellcheck disable=SC2086
     guard_start linux/ftrace-reader.sh ${ring:+linux/ring-watch.sh} -- || return 1
@@ -154,6 +158,23 @@ ftrace_locks_wanted() {
     # futex, futex_waitv, futex_wake, futex_wait, futex_requeue
     ftrace_calls_only="$ftrace_futex || id == 449 || (id >= 454 && id <= 456)"
     ftrace_locks="${ftrace_locks:+$ftrace_locks }$ftrace_syscalls"
+}
+
+# Threads enter a dispatch queue in two functions of kernel/sched/ext.c and leave it in a third, in
+# every kernel from 6.12 to 7.2; `ftrace_probe_queues` of ftrace-reader.sh puts probes on them.
+ftrace_scx_wanted() {
+    fail_text="this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT, Linux 6.12 and later), which --with scx records"
+    [ -d /sys/kernel/sched_ext ] || return 1
+    fail_text="this kernel has no kprobe_events (CONFIG_KPROBE_EVENTS), which --with scx uses"
+    [ -w "$ftrace_root/kprobe_events" ] || return 1
+    fail_text=
+    ftrace_queues=yes
+    for ftrace_path in "$ftrace_root"/events/sched_ext/sched_ext_*; do
+        [ ! -d "$ftrace_path" ] || ftrace_scx="${ftrace_scx:+$ftrace_scx }sched_ext/${ftrace_path##*/}"
+    done
+    host_read /sys/kernel/sched_ext/state
+    [ "$host_word" = enabled ] ||
+        note "no scheduler of sched_ext is loaded (it is $host_word): nobody uses dispatch queues until one is"
 }
 
 # Of chosen processes alone the stacks come with their switches, in the second instance, where every
@@ -377,6 +398,7 @@ ftrace_orphaned() {
             pause
         done
     done
+    [ -z "$ftrace_queues" ] || clean_probes "$ftrace_root"
 }
 
 # Which calls were recorded: all, those of locks, or none.

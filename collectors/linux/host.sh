@@ -140,6 +140,18 @@ host_tunables() {
     [ -z "${host_rt_groups:-}" ] || printf 'CONFIG_RT_GROUP_SCHED\0%s\0' "$host_rt_groups"
 }
 
+# What sched_ext says of itself: each file and each counter of its schedulers, with the value.
+# Nothing where the kernel has no sched_ext.
+host_sched_ext() {
+    for host_file in /sys/kernel/sched_ext/* /sys/kernel/sched_ext/*/* /sys/kernel/sched_ext/*/*/*/*; do
+        [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
+    done | host_heads 4000 | awk '
+        /^==> .* <==$/ { file = substr($2, 23); if ($2 !~ "^/sys/kernel/sched_ext/") file = ""; next }
+        file == "" || $0 == "" { next }
+        file ~ /\/events$/ && NF == 2 { print file "/" $1; print $2; next }
+        { print file; print }' | tr '\n' '\0'
+}
+
 # How the time of a tool that reads what others own is limited: with the seconds, in front of it.
 host_limit=
 ! command -v timeout >/dev/null 2>&1 || host_limit='timeout -s KILL'

@@ -52,7 +52,7 @@ def told(cell: Cell, run: Run, verdict: Verdict | None) -> str:
     """A line for people."""
     if verdict is None:
         return f"{cell.name:26} FAILED: {run.failed}"
-    more = "".join(f" {one};" for one in (verdict.quota, verdict.steal) if one)
+    more = "".join(f" {one};" for one in (verdict.quota, verdict.queues, verdict.steal) if one)
     return (
         f"{cell.name:26} {verdict.events} events, {verdict.differing} differing; "
         f"queue time {verdict.queue_error:+.2%};{more} check: {verdict.data}; {run.cpu:.0f} CPU s"

@@ -162,7 +162,7 @@ def pack(run: Run, into: Path) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     kept = into / f"{run.cell}.tar.xz"
     names = ["lab.capture", "truth.tsv", "run.json", "console.log"]
-    names += ["quota.txt"] if (run.folder / "quota.txt").exists() else []
+    names += [name for name in ("quota.txt", "decisions.txt") if (run.folder / name).exists()]
     with tempfile.TemporaryDirectory() as folder:
         _cut_text(run, Path(folder) / "trace.txt")
         words = ["tar", "cJf", str(kept), "--owner=0", "--group=0", "-C", str(run.folder), *names]

@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
+from research.lab.queues import Queues, queues
 from research.lab.quota import Quota, quota
 from research.lab.steal import Steal, steal
 
@@ -64,6 +65,8 @@ class Verdict:
     """The verdict of `schedscope check`."""
     quota: Quota | None = None
     """Of a cell whose kernel told when it throttled."""
+    queues: Queues | None = None
+    """Of a cell whose scheduler of sched_ext told its decisions."""
     steal: Steal | None = None
     """Of a cell below a hypervisor, if the one to compare it with has run."""
     examples: list[str] = field(default_factory=list)
@@ -83,6 +86,8 @@ def judge(folder: Path) -> Verdict:
     _accounts(trace, folder / "truth.tsv", verdict)
     if (folder / "quota.txt").exists():
         verdict.quota = quota(trace, folder / "quota.txt")
+    if (folder / "decisions.txt").exists():
+        verdict.queues = queues(trace, folder / "decisions.txt")
     alone = json.loads((folder / "run.json").read_text()).get("alone")
     if alone and (folder.parent / alone / "truth.tsv").exists():
         verdict.steal = steal(trace, folder, folder.parent / alone)

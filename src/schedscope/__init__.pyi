@@ -11,6 +11,9 @@ from schedscope.analysis.comparison.matching import match_threads as match_threa
 from schedscope.analysis.cpu_returns import cpu_returns as cpu_returns
 from schedscope.analysis.critical_path import critical_path as critical_path
 from schedscope.analysis.definitions import as_defined as as_defined, definitions as definitions
+from schedscope.analysis.dispatch_depth import dispatch_depth as dispatch_depth
+from schedscope.analysis.dispatch_queues import dispatch_queues as dispatch_queues
+from schedscope.analysis.dispatch_slices import dispatch_slices as dispatch_slices
 from schedscope.analysis.efficiency import efficiency as efficiency
 from schedscope.analysis.events import events as events
 from schedscope.analysis.fairness import fairness as fairness, jain_index as jain_index

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from archives import under_sched_ext
 from parsers_of_commands import actions
 
 import schedscope as ss
@@ -50,6 +51,7 @@ GIVEN = {
     "virtual-lag": ["", "--series"],
     "interactivity": ["", "--series"],
     "outliers": ["--all --every 2ms"],
+    "dispatch-queues": ["--by tid", "--slices --by tid", "--steps"],
 }
 ASKED = sorted(set(cli.commands()) - OTHERS)
 QUESTIONS = [f"{name} {how}".strip() for name in ASKED for how in GIVEN.get(name, [""])]
@@ -60,14 +62,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def source(command: str) -> str:
+def source(command: str, cache: Path) -> str:
+    if command == "dispatch-queues":
+        return str(under_sched_ext(cache / "scx"))
     kind = {"requests": "requests", "idle_episodes": "ftrace-pool"}.get(command, "ftrace-mixed")
     return str(FIXTURES / f"linux-{kind}.capture")
 
 
 def words(question: str, cache: Path, *more: str) -> list[str]:
     command, *options = question.split()
-    path = source(command)
+    path = source(command, cache)
     inputs = [path, path] if command == "compare" else [path]
     part = ["--since", "0.4", "--until", "0.5"] if "mixed" in path else []
     return [command, *inputs, *options, *part, *more, "--cache", str(cache)]
@@ -134,7 +138,7 @@ def test_a_function_returns_every_row_unless_it_is_asked_for_the_first(name: str
 def test_a_function_without_a_limit_returns_what_one_above_all_rows_does(
     name: str, how: dict[str, object], cache: Path
 ) -> None:
-    trace = ss.open(source(name), cache=cache)
+    trace = ss.open(source(name, cache), cache=cache)
     question = getattr(ss, name)
     limit = (LIMITS & set(inspect.signature(question).parameters)).pop()
     everything = question(trace, **how)
@@ -144,7 +148,7 @@ def test_a_function_without_a_limit_returns_what_one_above_all_rows_does(
 
 
 def test_a_wait_that_is_asked_for_one_by_one_is_a_row_for_each(cache: Path) -> None:
-    trace = ss.open(source("latency"), cache=cache)
+    trace = ss.open(source("latency", cache), cache=cache)
     runnable = trace.states.filter(pl.col("state") == "runnable", pl.col("dur") > 0).collect()
     assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()
 

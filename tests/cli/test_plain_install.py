@@ -96,8 +96,8 @@ def test_what_needs_an_extra_names_it(line: str, folder: Path) -> None:
 @pytest.mark.parametrize("line", plain())
 def test_the_others_do_without(line: str, folder: Path) -> None:
     done = run(folder, line)
-    # No simulated trace has system calls.
-    codes = {"doctor": (0, 1), "requests IN": (1,)}
+    # No simulated trace has system calls or dispatch queues.
+    codes = {"doctor": (0, 1), "requests IN": (1,), "dispatch-queues IN": (1,)}
     assert done.returncode in codes.get(line, (0,)), done
     assert "internal" not in done.stderr
 

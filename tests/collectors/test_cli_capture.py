@@ -250,7 +250,7 @@ def test_under_sudo_and_its_like_the_summary_is_the_users(by: str, tmp_path: Pat
 def test_what_only_another_recorder_adds_is_said(tmp_path: Path) -> None:
     """`--list` names what each recorder adds; asking the wrong one names the right one."""
     listed = capture("--list", cwd=tmp_path).stdout
-    assert "; --with irq,yield,syscalls,locks,block,stacks\n" in listed
+    assert "; --with irq,yield,syscalls,locks,block,stacks,scx\n" in listed
     done = capture("-t", "perf", "--with", "locks", "-d", "1", "-o", "x", cwd=tmp_path)
     assert done.returncode == 125
     assert "--with locks is unknown to perf; it needs -t ftrace" in done.stderr

@@ -113,6 +113,49 @@ def test_waits_are_throttled_when_the_kernel_throttled(unpacked: Path) -> None:
     assert found.unseen < 0.05 * found.kernels
 
 
+@pytest.mark.parametrize("unpacked", ["amd64-newest-scx", "amd64-newest-scx-2cpu"], indirect=True)
+def test_threads_are_in_the_dispatch_queues_that_their_scheduler_put_them_into(
+    unpacked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the scheduler printed at each decision, and by the kernel's count of each queue."""
+    found = judge(unpacked).queues
+    assert found is not None
+    assert found.decisions > 300
+    assert (found.missing, found.strange) == (0, 0)
+    # A shared queue is counted before it is locked, while another CPU may take from it.
+    trace = ss.open(unpacked / "lab.capture")
+    assert found.miscounted <= (0.01 * found.steps if trace.ncpu > 1 else 0)
+    told = trace.info["scheduler"]["sched_ext"]
+    assert told["begin"]["root/ops"] == told["end"]["root/ops"] == "scx_layers"
+    stays = ss.dispatch_queues(trace)
+    waits = trace.waits.select(pl.col("wait").sum()).collect().item()
+    assert stays["total"].sum() == waits
+    assert {"user 1", "user 2", "local 0", "BPF scheduler", "picked"} <= set(stays["queue"])
+    slices = ss.dispatch_slices(trace, by="all").row(0, named=True)
+    assert slices["limit"] == 5_000_000_000
+    monkeypatch.setenv("COLUMNS", "80")
+    for more, word in ([], "user 2"), (["--slices"], "sleeper0"), (["--steps"], "depth"):
+        command = ["dispatch-queues", str(unpacked / "lab.capture"), *more]
+        assert cli.main(command) == 0
+        said = capsys.readouterr().out
+        assert word in said
+        assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("unpacked", ["amd64-newest-scx"], indirect=True)
+def test_the_judge_of_dispatch_queues_sees_what_is_wrong(unpacked: Path) -> None:
+    """Every other decision says another queue."""
+    lines = (unpacked / "decisions.txt").read_text().splitlines(keepends=True)
+    swapped = [
+        line.replace(" user 1", " user 3") if i % 2 else line for i, line in enumerate(lines)
+    ]
+    (unpacked / "decisions.txt").write_text("".join(swapped))
+    found = judge(unpacked).queues
+    assert found is not None
+    assert found.missing > 50
+    assert found.strange > 50
+
+
 @pytest.mark.parametrize("unpacked", QUOTAS[:1], ids=["first"], indirect=True)
 def test_the_judge_of_quotas_sees_what_is_wrong(unpacked: Path) -> None:
     """Every other stretch of the kernel's is taken away."""

@@ -18,8 +18,9 @@ import pytest
 import schedscope as ss
 from schedscope import cli
 from schedscope.errors import FormatError
-from schedscope.parsers.schema import SCHEMA_VERSION, TABLES
+from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
 from schedscope.present.registry import meanings
+from schedscope.stored import ADDED
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = ROOT / "fixtures" / "released"
@@ -80,6 +81,15 @@ def test_files_of_a_release_are_read_as_then(release: str, kind: str, tmp_path: 
     shutil.copytree(path, tmp_path / path.name)
     found = answers(tmp_path / path.name)
     assert found == wanted
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_table_that_is_younger_than_a_copy_is_empty(release: str, tmp_path: Path) -> None:
+    shutil.copytree(RELEASED / release / COPY, tmp_path / COPY)
+    trace = ss.open(tmp_path / COPY)
+    for name in ADDED:
+        assert getattr(trace, name).collect().equals(empty(name))
+        assert getattr(trace.between(0), name).collect().is_empty()
 
 
 def test_each_released_schema_has_its_files() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import columns
 import polars as pl
 import pytest
+from archives import under_sched_ext
 from frames import plain_questions
 
 import schedscope as ss
@@ -57,6 +58,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     # Its kernel reports queue lengths.
     freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
     calls = ss.open(FIXTURES / "linux-syscalls.capture", cache=cache)
+    queued = ss.open(under_sched_ext(cache / "scx"), cache=cache)
     plain: dict[str, tuple[str, Callable[[], pl.DataFrame]]] = {}
     for name in plain_questions():
         question = DECLARED_UNDER.get(name, name if name in QUESTIONS else "")
@@ -89,6 +91,9 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "ping_pong": ("ping_pong", lambda: ss.ping_pong(trace, "10ms")),
         "policies": ("", lambda: ss.policies()),
         "queue_depth every": ("queue_depth every", lambda: ss.queue_depth(trace, every="1ms")),
+        "dispatch_depth": ("dispatch_depth", lambda: ss.dispatch_depth(queued)),
+        "dispatch_queues": ("dispatch_queues", lambda: ss.dispatch_queues(queued)),
+        "dispatch_slices": ("dispatch_slices", lambda: ss.dispatch_slices(queued)),
         "requests": ("requests", lambda: ss.requests(calls)),
         "requests single": ("requests", lambda: ss.requests(calls, by="request", reply="any")),
         "queue_load_agreement": ("queue_load", lambda: ss.queue_load_agreement(freebsd)),

@@ -32,7 +32,7 @@ PATIENCE = 60.0
 ROOM_KB = 1_500_000
 
 # What these ask for is in few traces; it serves until Ctrl-C; it needs a change to ask about.
-RARE = {"requests", "view", "whatif"}
+RARE = {"requests", "dispatch-queues", "view", "whatif"}
 WRITING = [
     "export --to perfetto -f -o OUT", "export --to trace.dat -f -o OUT",
     "export --to chrome -f -o OUT", "export --to csv -f -o OUT",

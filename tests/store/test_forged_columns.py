@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from archives import unpacked
+from archives import under_sched_ext, unpacked
 
 import schedscope as ss
 from schedscope import _native, cli
@@ -25,7 +25,10 @@ from schedscope.parsers.schema import TABLES
 from schedscope.store import stored
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-SOURCES = ["linux-syscalls.capture", "causes", "freebsd-ule-synthetic.capture", "perf-iowait.data"]
+SOURCES = [
+    *("linux-syscalls.capture", "causes", "freebsd-ule-synthetic.capture", "perf-iowait.data"),
+    "under sched_ext",
+]
 """Between them they have a row of each table, but of these:"""
 NOWHERE = {"quota_refills"}
 
@@ -36,7 +39,8 @@ COMMANDS = [
     ["affinity"], ["interference"], ["wakers"], ["off-cpu"], ["run-lengths"],
     ["efficiency"], ["slowdown"], ["preemption-loss"], ["outliers"], ["virtual-lag"],
     ["interactivity"], ["definitions"], ["critical-path", "--worst", "1"], ["findings"],
-    ["requests"], ["wake-chain", "--worst", "1"],
+    ["requests"], ["wake-chain", "--worst", "1"], ["dispatch-queues"],
+    ["dispatch-queues", "--slices"], ["dispatch-queues", "--steps"],
 ]  # fmt: skip
 EXTREMES = [-1, 0, 2**31, 2**32 - 1, 2**61, 2**63 - 1, 2**64 - 1]
 NEGATIVE = re.compile(r'"(?!lag|vlag|start|begin|end|first|last|ts|prio|nice)\w+": (-\d[\d.e+-]*)')
@@ -62,6 +66,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         file = FIXTURES / name
         if name == "causes":
             file = unpacked(FIXTURES / "causes.tar.xz", folder, {"dat": "trace.dat"})["dat"]
+        if name == "under sched_ext":
+            file = under_sched_ext(folder)
         ss.convert(file, folder / "t.sched")
         for table in TABLES:
             path = folder / "t.sched" / f"{table}.parquet"

@@ -499,6 +499,21 @@ pub enum Event {
         entry: Option<Comm>,
         told_by: ToldBy,
     },
+    /// A thread was put into a dispatch queue of sched_ext, or taken out.
+    DispatchQueue {
+        ts: i64,
+        cpu: u16,
+        tid: u32,
+        step: QueueStep,
+        kind: QueueKind,
+        /// Whose, of a queue that every CPU has.
+        queue_cpu: Option<u16>,
+        /// Of a queue that the scheduler made.
+        queue_id: Option<u64>,
+        /// Threads in it, by the kernel's count, before this.
+        queued: u32,
+        given: Option<Dispatch>,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
     Loss {
@@ -531,6 +546,7 @@ impl Event {
             | Self::Lock { ts, .. }
             | Self::DiskRequest { ts, .. }
             | Self::SleepReason { ts, .. }
+            | Self::DispatchQueue { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }
@@ -549,6 +565,7 @@ impl Event {
             | Self::Lock { cpu, .. }
             | Self::DiskRequest { cpu, .. }
             | Self::SleepReason { cpu, .. }
+            | Self::DispatchQueue { cpu, .. }
             | Self::Irq { cpu, .. } => Some(cpu),
             Self::QueueLoad { .. }
             | Self::Fork { .. }
@@ -585,6 +602,51 @@ categories! {
 categories! {
     /// Where a reason for a sleep was read: in an event that tells it, or in a stack of the kernel.
     ToldBy { Event = "event", Stack = "stack" }
+}
+
+categories! {
+    /// The two ends of being in a dispatch queue.
+    QueueStep { Insert = "insert", Remove = "remove" }
+}
+
+categories! {
+    /// Dispatch queues of sched_ext, as their ids tell them apart.
+    QueueKind {
+        Local = "local",
+        Global = "global",
+        /// Where threads wait while the scheduler is bypassed (Linux 6.19).
+        Bypass = "bypass",
+        /// Made by the scheduler.
+        User = "user",
+        /// Another one of the kernel's own.
+        Other = "other",
+    }
+}
+
+impl QueueKind {
+    /// Of a queue's id: the highest bit says that it is the kernel's own (SCX_DSQ_FLAG_BUILTIN).
+    pub fn of_id(id: u64) -> Self {
+        const BUILTIN: u64 = 1 << 63;
+        match id.checked_sub(BUILTIN) {
+            None => Self::User,
+            Some(1) => Self::Global,
+            Some(2) => Self::Local,
+            Some(3) => Self::Bypass,
+            Some(_) => Self::Other,
+        }
+    }
+}
+
+/// What a thread brings into a dispatch queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dispatch {
+    /// How long it may run then, ns.
+    pub slice: u64,
+    pub vtime: u64,
+    /// SCX_ENQ_ and ENQUEUE_ of the kernel.
+    pub flags: u64,
+    /// After so many ns the watchdog ends a scheduler that lets a thread wait, where told.
+    pub limit: Option<i64>,
 }
 
 categories! {

@@ -21,7 +21,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use crate::event::{
     CallStep, Cause, Censored, DiskStep, End, IrqKind, LockKind, LockStep, LossReason,
-    PriorityCause, SchedClass, SleepKind, State, ToldBy, WakeKind,
+    PriorityCause, QueueKind, QueueStep, SchedClass, SleepKind, State, ToldBy, WakeKind,
 };
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
@@ -209,7 +209,7 @@ macro_rules! category {
         }
     )+};
 }
-category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind DiskStep ToldBy);
+category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind DiskStep ToldBy QueueStep QueueKind);
 
 fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
     let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
@@ -568,6 +568,21 @@ table!(SleepReasons, SleepReason, "sleep_reasons" {
     told_by: Cat<ToldBy>,
 });
 
+table!(DispatchQueues, DispatchQueue, "dispatch_queues" {
+    ts: I64,
+    cpu: U16,
+    utid: U32,
+    step: Cat<QueueStep>,
+    kind: Cat<QueueKind>,
+    queue_cpu: U16Opt,
+    queue_id: U64Opt,
+    queued: U32,
+    slice: U64Opt,
+    vtime: U64Opt,
+    flags: U64Opt,
+    limit: I64Opt,
+});
+
 table!(Losses, Loss, "losses" {
     cpu: U16Opt,
     ts_begin: I64,
@@ -623,7 +638,7 @@ pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
     macro_rules! list {
         ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks DiskRequests SleepReasons Losses Cpus States Waits)
+    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks DiskRequests SleepReasons DispatchQueues Losses Cpus States Waits)
 }
 
 #[cfg(test)]

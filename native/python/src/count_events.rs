@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 20] = [
     "switch",
     "wakeup",
     "migrate",
@@ -37,6 +37,7 @@ const KINDS: [&str; 19] = [
     "lock",
     "disk_request",
     "sleep_reason",
+    "dispatch_queue",
     "out_of_order",
 ];
 
@@ -62,6 +63,7 @@ impl EventSink for Counter {
             Event::Lock { .. } => 15,
             Event::DiskRequest { .. } => 16,
             Event::SleepReason { .. } => 17,
+            Event::DispatchQueue { .. } => 18,
         };
         let ts = match *event {
             // Sent when they end.

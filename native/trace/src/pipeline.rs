@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, Function, GroupMove, Origin, SourceInfo, State};
 use crate::model::tables::{
-    Cpu, Cpus, DiskRequest, DiskRequests, Irq, Irqs, Lock, Locks, Loss, Losses, Migration,
-    Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill, QuotaRefills, Sleep,
-    SleepReason, SleepReasons, Sleeps, States, Switch, Switches, SystemCall, SystemCalls, Table,
-    Waits, Wakeup, Wakeups, Yield, Yields,
+    Cpu, Cpus, DiskRequest, DiskRequests, DispatchQueue, DispatchQueues, Irq, Irqs, Lock, Locks,
+    Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill,
+    QuotaRefills, Sleep, SleepReason, SleepReasons, Sleeps, States, Switch, Switches, SystemCall,
+    SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
@@ -66,6 +66,7 @@ pub struct Pipeline<'a, S: Store> {
     locks: Locks,
     disk_requests: DiskRequests,
     sleep_reasons: SleepReasons,
+    dispatch_queues: DispatchQueues,
     /// The number of each timer of a quota.
     timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
@@ -148,6 +149,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             locks: Locks::default(),
             disk_requests: DiskRequests::default(),
             sleep_reasons: SleepReasons::default(),
+            dispatch_queues: DispatchQueues::default(),
             timers: FxHashMap::default(),
             only: None,
             store,
@@ -170,6 +172,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
         keep!(quota_refills: QuotaRefills, system_calls: SystemCalls, locks: Locks);
         keep!(disk_requests: DiskRequests, sleep_reasons: SleepReasons);
+        keep!(dispatch_queues: DispatchQueues);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -337,6 +340,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.locks, Locks);
         emit_batch!(self.disk_requests, DiskRequests);
         emit_batch!(self.sleep_reasons, SleepReasons);
+        emit_batch!(self.dispatch_queues, DispatchQueues);
         self.store.write(
             "threads",
             self.identity.finish(self.linux, &self.moves).take(),
@@ -709,6 +713,35 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     told_by,
                 });
                 flush!(self.sleep_reasons, SleepReasons);
+            }
+            Event::DispatchQueue {
+                ts,
+                cpu,
+                tid,
+                step,
+                kind,
+                queue_cpu,
+                queue_id,
+                queued,
+                given,
+            } => {
+                self.at(ts);
+                let utid = self.identity.resolve_tid(cpu, tid);
+                self.dispatch_queues.push(DispatchQueue {
+                    ts,
+                    cpu,
+                    utid,
+                    step,
+                    kind,
+                    queue_cpu,
+                    queue_id,
+                    queued,
+                    slice: given.map(|given| given.slice),
+                    vtime: given.map(|given| given.vtime),
+                    flags: given.map(|given| given.flags),
+                    limit: given.and_then(|given| given.limit),
+                });
+                flush!(self.dispatch_queues, DispatchQueues);
             }
             Event::Loss {
                 cpu,

@@ -109,6 +109,7 @@ fn earlier(event: &Event, by: i64) -> Event {
         | Event::Lock { ts, .. }
         | Event::DiskRequest { ts, .. }
         | Event::SleepReason { ts, .. }
+        | Event::DispatchQueue { ts, .. }
         | Event::SystemCall { ts, .. }
         | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
         Event::Loss {

@@ -35,6 +35,11 @@ _ELSEWHERE = {
     "locks": ("end of waiting for a lock", "ends of waiting for locks", set[str]()),
     "disk_requests": ("step of a request to a disk", "steps of requests to disks", set[str]()),
     "sleep_reasons": ("reason for a sleep", "reasons for sleeps", set[str]()),
+    "dispatch_queues": (
+        "step through a dispatch queue",
+        "steps through dispatch queues",
+        set[str](),
+    ),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

@@ -490,6 +490,24 @@ QUESTIONS = {
         waiting |       | number | mean number of threads that waited
         depth   |       | number | mean number of threads that wanted the CPU
     """,
+    "dispatch_queues": """
+        queue      |       | text  | dispatch queue of sched_ext, or where a thread is in none
+        n          | stays | count | stays in the queue
+        total_frac | share | share | share of the time of all rows
+    """,
+    "dispatch_depth": """
+        queue   | | text  | dispatch queue of sched_ext
+        depth   | | count | threads in the queue
+    """,
+    "dispatch_slices": """
+        n          | runs         | count | runs that were seen from start to end
+        given      | slices given | time  | sum of the slices with which threads were dispatched
+        ran        |              | time  | CPU time of these runs
+        ran_frac   | of the given | share | CPU time of these runs as a share of the slices
+        n_whole    | whole slices | count | runs as long as their slice
+        limit      |              | time  | how long the watchdog lets a thread wait
+        limit_frac | of the limit | share | longest wait as a share of the watchdog's limit
+    """,
     "queue_load": "n | reports | count | queue lengths that the kernel reported",
     "agreement": "n | migrations | count | migrations",
     "slowdown": """

@@ -373,6 +373,11 @@ class Trace:
         return self.table("sleep_reasons")
 
     @property
+    def dispatch_queues(self) -> pl.LazyFrame:
+        """One row per entry into a dispatch queue of sched_ext and per exit, where recorded."""
+        return self._table("dispatch_queues")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self.table("losses")

@@ -6,7 +6,7 @@ use crate::ftrace::fields::{Addresses, Int, Layout, Name};
 use crate::ftrace::format::EventFormat;
 use crate::ftrace::states::StateTable;
 use crate::model::event::{
-    CallStep, DiskStep, IrqKind, LockStep, Party, TIDS, UNKNOWN_TID, WakeKind,
+    CallStep, DiskStep, IrqKind, LockStep, Party, QueueStep, TIDS, UNKNOWN_TID, WakeKind,
 };
 
 /// What is done with a record of one event.
@@ -110,6 +110,7 @@ pub enum Action {
         pid: Int,
         io_wait: Option<Int>,
     },
+    DispatchQueue(Box<DispatchQueue>),
     /// Of a thread that leaves its CPU to sleep, as our recorder asked for it.
     SleepStack {
         common: Common,
@@ -129,6 +130,20 @@ pub struct Switch {
     pub(super) next_pid: Int,
     pub(super) next_prio: Int,
     pub(super) states: StateTable,
+}
+
+/// A probe of our recorder in sched_ext.
+#[derive(Debug, Clone)]
+pub struct DispatchQueue {
+    pub(super) step: QueueStep,
+    pub(super) pid: Int,
+    pub(super) cpu: Int,
+    pub(super) id: Int,
+    pub(super) queued: Int,
+    /// Slice, virtual time and flags of what goes in.
+    pub(super) given: Option<[Int; 3]>,
+    /// What the scheduler asks of the watchdog; 0 if nothing.
+    pub(super) timeout_ms: Option<Int>,
 }
 
 /// The fields that every event begins with.
@@ -169,6 +184,8 @@ impl Plan {
             ),
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
+            // Our recorder's probes on the dispatch queues of sched_ext.
+            "scx" => matches!(name, "insert" | "insert_local" | "remove"),
             // Stacks of threads that fall asleep, of all stacks.
             "sleep" => name == "kernel_stack",
             // And for cgroup/cgroup_attach_task of the hierarchy that shares CPU time.
@@ -403,6 +420,28 @@ fn action(
             pid: layout.int("pid")?,
             io_wait: None,
         },
+        ("scx", name @ ("insert" | "insert_local" | "remove")) => {
+            let step = match name {
+                "remove" => QueueStep::Remove,
+                _ => QueueStep::Insert,
+            };
+            Action::DispatchQueue(Box::new(DispatchQueue {
+                step,
+                pid: layout.int("pid")?,
+                cpu: layout.int("cpu")?,
+                id: layout.int("dsq")?,
+                queued: layout.int("nr")?,
+                given: match step {
+                    QueueStep::Remove => None,
+                    QueueStep::Insert => Some([
+                        layout.int("slice")?,
+                        layout.int("vtime")?,
+                        layout.int("flags")?,
+                    ]),
+                },
+                timeout_ms: layout.int_if_present("timeout_ms"),
+            }))
+        }
         ("sleep", "kernel_stack") => Action::SleepStack {
             common: common(layout)?,
             depth: layout.int("size")?,

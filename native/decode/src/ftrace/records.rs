@@ -6,14 +6,23 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use crate::error::Result;
-use crate::ftrace::fields::Name;
+use crate::ftrace::fields::{Int, Name};
 use crate::ftrace::interrupts::OpenInterrupts;
 use crate::ftrace::plan::{Action, Plan, Switch};
 use crate::ftrace::stacks::{Stacks, Symbols};
 use crate::group_moves::GroupMoves;
 use crate::model::event::{
-    DiskStep, Event, EventSink, GroupMove, LockKind, Party, PriorityCause, State, ToldBy,
+    DiskStep, Dispatch, Event, EventSink, GroupMove, LockKind, Party, PriorityCause, QueueKind,
+    State, ToldBy,
 };
+
+/// How long the watchdog of sched_ext lets a thread wait, ns, if the scheduler asks for so many ms: 0
+/// is SCX_WATCHDOG_MAX_TIMEOUT, and no more is granted.
+fn watchdog_limit(ms: u64) -> i64 {
+    const MOST: u64 = 30_000;
+    let ms = if ms == 0 { MOST } else { ms.min(MOST) };
+    ms as i64 * 1_000_000
+}
 
 /// TRACE_FLAG_HARDIRQ | TRACE_FLAG_SOFTIRQ | TRACE_FLAG_NMI of common_flags.
 const IN_INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
@@ -357,6 +366,29 @@ impl Mapper {
                 sector: sector.read::<BIG>(data) as u64,
                 sectors: sectors.read::<BIG>(data) as u32,
             },
+            Action::DispatchQueue(ref of) => {
+                let read = |field: Int| field.read::<BIG>(data) as u64;
+                let kind = QueueKind::of_id(read(of.id));
+                Event::DispatchQueue {
+                    ts,
+                    cpu,
+                    tid: of.pid.tid::<BIG, false>(data),
+                    step: of.step,
+                    kind,
+                    queue_cpu: of
+                        .cpu
+                        .cpu::<BIG, false>(data)
+                        .filter(|_| matches!(kind, QueueKind::Local | QueueKind::Bypass)),
+                    queue_id: (kind == QueueKind::User).then(|| read(of.id)),
+                    queued: read(of.queued) as u32,
+                    given: of.given.map(|[slice, vtime, flags]| Dispatch {
+                        slice: read(slice),
+                        vtime: read(vtime),
+                        flags: read(flags),
+                        limit: of.timeout_ms.map(|ms| watchdog_limit(read(ms))),
+                    }),
+                }
+            }
             Action::SleepReason { pid, io_wait } => Event::SleepReason {
                 ts,
                 cpu,
@@ -411,7 +443,7 @@ impl Mapper {
 mod tests {
     use super::*;
     use crate::ftrace::format::EventFormat;
-    use crate::model::event::{CallStep, IrqKind, LockStep, SourceEnd};
+    use crate::model::event::{CallStep, IrqKind, LockStep, QueueStep, SourceEnd};
 
     const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
@@ -625,6 +657,76 @@ mod tests {
                 (10, Some(7), DiskStep::Start),
                 (11, None, DiskStep::Issue),
                 (20, None, DiskStep::Complete),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_step_through_a_dispatch_queue_says_whose_the_queue_is() {
+        let field = |ty: &str, name: &str, at: u32, size: u32, signed: u8| {
+            format!("\tfield:{ty} {name};\toffset:{at};\tsize:{size};\tsigned:{signed};\n")
+        };
+        let queue = field("s32", "cpu", 8, 4, 1)
+            + &field("u64", "dsq", 12, 8, 0)
+            + &field("u32", "nr", 20, 4, 0)
+            + &field("s32", "pid", 24, 4, 1);
+        let given = field("u64", "slice", 28, 8, 0)
+            + &field("u64", "vtime", 36, 8, 0)
+            + &field("u64", "flags", 44, 8, 0);
+        let insert = plan(
+            "scx",
+            "insert",
+            &(queue.clone() + &given + &field("u32", "timeout_ms", 52, 4, 0)),
+        );
+        let remove = plan("scx", "remove", &queue);
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        let user = record(1, &[3, 9, 0, 4, 77, 5, 0, 6, 0, 7, 0, 0]);
+        let local = record(1, &[3, 2, 1 << 31, 0, 77]);
+        mapper
+            .map::<false>(&insert, 10, 1, &user, &mut heard)
+            .unwrap();
+        mapper
+            .map::<false>(&remove, 11, 2, &local, &mut heard)
+            .unwrap();
+        let found: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match *event {
+                Event::DispatchQueue {
+                    ts,
+                    cpu,
+                    tid: 77,
+                    step,
+                    kind,
+                    queue_cpu,
+                    queue_id,
+                    queued,
+                    given,
+                } => (ts, cpu, step, kind, queue_cpu, queue_id, queued, given),
+                ref other => panic!("{other:?}"),
+            })
+            .collect();
+        let given = Dispatch {
+            slice: 5,
+            vtime: 6,
+            flags: 7,
+            limit: Some(30_000_000_000),
+        };
+        let (insert, remove) = (QueueStep::Insert, QueueStep::Remove);
+        assert_eq!(
+            found,
+            [
+                (
+                    10,
+                    1,
+                    insert,
+                    QueueKind::User,
+                    None,
+                    Some(9),
+                    4,
+                    Some(given)
+                ),
+                (11, 2, remove, QueueKind::Local, Some(3), None, 0, None),
             ]
         );
     }

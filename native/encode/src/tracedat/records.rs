@@ -334,6 +334,7 @@ impl Encoder {
             Event::Lock { .. } => Destination::Nowhere("waits for locks of the kernel"),
             Event::DiskRequest { .. } => Destination::Nowhere("requests to disks"),
             Event::SleepReason { .. } => Destination::Nowhere("the kernel's reasons for sleeps"),
+            Event::DispatchQueue { .. } => Destination::Nowhere("steps through dispatch queues"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }

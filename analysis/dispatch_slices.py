@@ -1,0 +1,98 @@
+"""How much of their slices did threads of sched_ext use, and how near did its watchdog come?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from schedscope.analysis._base.by import By, keys_of
+from schedscope.analysis._base.needs import needs
+from schedscope.analysis._base.of_threads import threads_with
+from schedscope.analysis._base.waits import waits
+
+if TYPE_CHECKING:
+    from schedscope.trace import Trace
+
+BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service")
+_ENDLESS = 1 << 36
+"""From here on, 69 s, a slice has no end: SCX_SLICE_INF, or beyond the watchdog's 30 s."""
+
+
+@needs("switches", "dispatch_queues")
+def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = None) -> pl.DataFrame:
+    """One row per group of threads: slices given by a scheduler of sched_ext, and used.
+
+    * `n`: runs that were seen from start to end, of threads that came from a dispatch queue;
+    * `given`, `ran`: sum of the slices with which they were put into their last queue, and how
+      long they ran (ns); runs whose slice is longer than any watchdog's limit are in neither;
+    * `ran_frac`: `ran` as a share of `given`; above 1 where the kernel let a thread that nobody
+      wanted to replace run on;
+    * `n_whole`: runs as long as their slice;
+    * `wait_max`: longest wait for a CPU, unfinished ones as far as they were observed (ns);
+    * `limit`: how long the scheduler's watchdog lets a thread wait (ns), null where not recorded;
+      `limit_frac`: the longest wait as a share of it.
+
+    Most slices given first. Raises `UsageError` for another column.
+    """
+    keys = keys_of(by, BY)
+    threads = threads_with(trace, [*keys, *(where.meta.root_names() if where is not None else ())])
+    if where is not None:
+        threads = threads.filter(where)
+    chosen = threads.select("utid", *(key for key in keys if key != "utid")).collect()
+    steps = trace.dispatch_queues.filter(pl.col("step") == "insert")
+    puts = steps.select(
+        "utid",
+        "ts",
+        slice=pl.when(pl.col("slice") < _ENDLESS).then(pl.col("slice")).cast(pl.Int64),
+    ).collect()
+    runs = (
+        trace.states.filter(
+            pl.col("state") == "running",
+            pl.col("end").is_in(["switched", "preempted", "exited"]),
+            pl.col("utid") >= trace.ncpu,
+        )
+        .select("utid", "ts", ran="dur")
+        .collect()
+        .sort("ts")
+        .join_asof(
+            puts.with_columns(put=pl.col("ts")).sort("ts"),
+            on="ts",
+            by="utid",
+            check_sortedness=False,
+        )
+        .filter(pl.col("put").is_not_null())
+        .join(chosen, on="utid")
+    )
+    finite = pl.col("slice").is_not_null()
+    turns = runs.group_by(keys or pl.lit(0).alias("")).agg(
+        n=pl.len().cast(pl.Int64),
+        given=pl.col("slice").sum(),
+        ran=pl.col("ran").filter(finite).sum(),
+        n_whole=(pl.col("ran") >= pl.col("slice")).sum().cast(pl.Int64),
+    )
+    under = puts.select("utid").unique()
+    longest = (
+        waits(trace, ["utid", "wait"])
+        .collect()
+        .join(under, on="utid", how="semi")
+        .join(chosen, on="utid")
+        .group_by(keys or pl.lit(0).alias(""))
+        .agg(wait_max=pl.col("wait").max())
+    )
+    # The lowest, if another scheduler was loaded meanwhile.
+    told = steps.filter(pl.col("limit") > 0).select(pl.col("limit").min())
+    both = turns.join(longest, on=keys or "", how="left", nulls_equal=True).with_columns(
+        limit=pl.lit(told.collect().item(), pl.Int64)
+    )
+    return both.select(
+        *keys,
+        "n",
+        "given",
+        "ran",
+        ran_frac=pl.when(pl.col("given") > 0).then(pl.col("ran") / pl.col("given")),
+        n_whole="n_whole",
+        wait_max="wait_max",
+        limit="limit",
+        limit_frac=pl.col("wait_max") / pl.col("limit"),
+    ).sort("given", *keys, descending=[True, *([False] * len(keys))])
