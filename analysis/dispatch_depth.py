@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.needs import needs
+from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.dispatch_queues import name_of_queue
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 
 @needs("dispatch_queues")

@@ -1,4 +1,8 @@
-"""Through which dispatch queues of sched_ext did each wait go, and for how long?"""
+"""Through which dispatch queues of sched_ext did waits go, and for how long?
+
+Each wait for a CPU is cut into the time in each queue, and that in none: before the BPF
+scheduler put the thread into one, and after it was picked. The parts add up to the wait.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.command import Command
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 IN_SCHEDULER = "BPF scheduler"
 """Where a wait is that is in no queue, and may be put into one yet."""
@@ -23,6 +28,19 @@ UNKNOWN = "unknown"
 """Waits during which events may be missing, and how much longer an unfinished one may be."""
 
 BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service", "cause")
+
+
+COMMAND = Command(
+    heading="who waited, and why?",
+    help="in which dispatch queues of sched_ext threads waited",
+    example="""\
+  schedscope dispatch-queues web.capture
+  schedscope dispatch-queues web.capture --by comm --comm nginx
+  schedscope dispatch-queues web.capture --slices --by tid
+  schedscope dispatch-queues web.capture --steps --format csv
+""",
+    page="docs/definitions/dispatch-queues.md",
+)
 
 
 @needs("switches", "dispatch_queues")

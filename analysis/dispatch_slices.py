@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis._base.by import By, keys_of
-from schedscope.analysis._base.needs import needs
-from schedscope.analysis._base.of_threads import threads_with
-from schedscope.analysis._base.waits import waits
+from schedscope.analysis.asking.by import By, keys_of
+from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
-    from schedscope.trace import Trace
+    from schedscope.store.trace import Trace
 
 BY = ("comm", "tid", "pid", "utid", "process_name", "cgroup", "service")
 _ENDLESS = 1 << 36

@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 EXCLUDED = pl.col("wait").is_null()
-"""Of rows of `waits`: is unknown how long it was."""
+"""Of rows of `waits`: their length is unknown."""
 
 MEASURED = ~EXCLUDED & (pl.col("censored") == "none")
 """Seen from start to end."""

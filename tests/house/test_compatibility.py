@@ -20,7 +20,7 @@ from schedscope import cli
 from schedscope.errors import FormatError
 from schedscope.parsers.schema import SCHEMA_VERSION, TABLES, empty
 from schedscope.present.registry import meanings
-from schedscope.stored import ADDED
+from schedscope.store.stored import ADDED
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = ROOT / "fixtures" / "released"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from schedscope.trace import Trace
 
 import schedscope as ss
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.nearest_way import nearest_way, nearest_ways
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
+from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MINE = pl.col("comm") == "mine"

@@ -1,8 +1,4 @@
-"""Through which dispatch queues of sched_ext did waits go, and for how long?
-
-Each wait for a CPU is cut into the time in each queue, and that in none: before the BPF
-scheduler put the thread into one, and after it was picked. The parts add up to the wait.
-"""
+"""`schedscope dispatch-queues`: the options and words that its question does not declare."""
 
 from __future__ import annotations
 
@@ -20,15 +16,6 @@ from schedscope.present.columns import choose
 if TYPE_CHECKING:
     import polars as pl
 
-NAME = "dispatch-queues"
-GROUP = "who waited, and why?"
-HELP = "in which dispatch queues of sched_ext threads waited"
-EXAMPLE = """\
-  schedscope dispatch-queues web.capture
-  schedscope dispatch-queues web.capture --by comm --comm nginx
-  schedscope dispatch-queues web.capture --slices --by tid
-  schedscope dispatch-queues web.capture --steps --format csv
-"""
 GROUPS = ("all", "comm", "tid", "pid", "utid", "process_name", "cgroup", "service")
 ROWS = 30
 

@@ -375,7 +375,7 @@ class Trace:
     @property
     def dispatch_queues(self) -> pl.LazyFrame:
         """One row per entry into a dispatch queue of sched_ext and per exit, where recorded."""
-        return self._table("dispatch_queues")
+        return self.table("dispatch_queues")
 
     @property
     def losses(self) -> pl.LazyFrame:
