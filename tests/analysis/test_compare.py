@@ -59,7 +59,7 @@ A = "beat 0 10 on 0; beat 100 120 on 0; beat 200 230 on 1; hog 300 340 on 0 for 
 B = "beat 0 10 on 0; beat 100 140 on 0; hog 300 340 on 0 for 500"
 
 
-def test_what_a_person_works_out() -> None:
+def test_measures_equal_hand_computed_values() -> None:
     frame = ss.compare(run(A), run(B))
     beat = {r["measure"]: (r["a"], r["b"]) for r in frame.filter(thread="beat").to_dicts()}
     assert beat == {
@@ -104,7 +104,7 @@ def test_means_over_runs() -> None:
     assert (mean["a"], mean["b"], mean["runs_a"], mean["n_a"]) == (30, 40, 2, 4)
 
 
-def test_a_part_that_is_missing_in_a_run() -> None:
+def test_group_missing_from_a_run_has_no_waits() -> None:
     """It ran and switched there 0 times; of its waits nothing is known, not even 0."""
     frame = ss.compare([run(A), run(A)], [run("beat 0 10 on 0"), run("beat 0 20 on 0")])
     running, wait = row(frame, "running", "hog"), row(frame, "wait_mean", "hog")
@@ -112,7 +112,7 @@ def test_a_part_that_is_missing_in_a_run() -> None:
     assert (wait["b"], wait["runs_b"], wait["verdict"]) == (None, 0, "untested")
 
 
-def test_censored_waits_count_as_long_as_they_were_seen(slices: list[ss.Trace]) -> None:
+def test_censored_waits_count_with_their_observed_length(slices: list[ss.Trace]) -> None:
     """They are in `waiting`, not in the quantiles; the counts are the ledger's."""
     frame = ss.compare(slices[0], slices[1], top=0)
     for side, trace in zip("ab", slices, strict=False):
@@ -155,14 +155,14 @@ def test_a_short_slice_shortens_the_tail(slices: list[ss.Trace]) -> None:
     assert row(frame, "switches_hz", "beat")["better"] is None
 
 
-def test_one_run_each_names_no_winner(slices: list[ss.Trace]) -> None:
+def test_single_runs_have_no_winner(slices: list[ss.Trace]) -> None:
     frame = ss.compare(slices[0], slices[1])
     assert row(frame, "wait_p95", "beat")["verdict"] == "less"
     assert frame["better"].null_count() == frame.height
     assert frame["basis"].unique().to_list() == ["blocks"]
 
 
-def test_runs_of_one_setting_do_not_differ(slices: list[ss.Trace]) -> None:
+def test_runs_of_one_setting_show_no_difference(slices: list[ss.Trace]) -> None:
     for runs in (slices[0::2], slices[1::2]):
         frame = ss.compare(runs[:2], runs[2:])
         assert set(frame["verdict"]) <= {"within noise", "unclear", "untested"}
@@ -225,7 +225,7 @@ def test_students_t_is_scipys(df: float) -> None:
         assert quantile(confidence, df) == pytest.approx(judge, rel=1e-9)
 
 
-def test_no_spread_is_no_proof() -> None:
+def test_runs_without_spread_are_not_tested() -> None:
     """5, 5 against 6, 6: of discrete numbers that happens by chance, so it is not tested."""
     assert between_runs(np.array([5.0, 5]), np.array([6.0, 6])) is None
     assert between_blocks(5, 6, np.array([5.0] * 9), np.array([6.0] * 9), 32) is None
@@ -266,7 +266,7 @@ def test_resampled_quantiles_are_those_of_the_drawn_blocks(
         assert least[i] == whole[0]
 
 
-def test_many_distinct_waits_are_binned_closely() -> None:
+def test_binned_quantiles_are_within_one_percent() -> None:
     """100,000 distinct waits: the quantile of all blocks is near the exact one."""
     chance = np.random.default_rng(1)
     wait = np.sort((chance.lognormal(10, 2, 100_000)).astype(np.int64))
@@ -320,7 +320,7 @@ def test_the_order_of_settings_and_runs() -> None:
     assert [winners[w] for w in back["better"]] == there["better"].to_list()
 
 
-def test_swapping_a_pair_turns_it_exactly() -> None:
+def test_swapped_settings_mirror_the_result() -> None:
     a, b = noisy(1), noisy(2, factor=3)
     there, back = (
         frame.sort("thread", "measure") for frame in (ss.compare(a, b), ss.compare(b, a))
@@ -377,7 +377,7 @@ def test_equal_settings_rarely_have_a_winner() -> None:
     assert named <= 12
 
 
-def test_single_tests_err_as_often_as_they_say() -> None:
+def test_false_positive_rate_of_one_test_is_the_stated_level() -> None:
     """Of Welch's tests of 4 skewed runs against 4, near 5 % reach 5 %, and not more."""
     chance = np.random.default_rng(5)
     trials = 1500
@@ -391,7 +391,7 @@ def test_single_tests_err_as_often_as_they_say() -> None:
 
 
 @pytest.mark.parametrize("burst", [1, 4])
-def test_blocks_err_little_more_often_than_they_say(burst: int) -> None:
+def test_false_positive_rate_of_blocks_is_near_the_stated_level(burst: int) -> None:
     """Two recordings of one process, 32 blocks each: its mean, alone or correlated in bursts.
 
     A burst shorter than a block leaves the blocks nearly independent.
@@ -422,7 +422,7 @@ def test_a_real_difference_is_found() -> None:
     assert frame.filter(measure="running")["better"].null_count() == 3
 
 
-def test_more_tests_need_more_proof() -> None:
+def test_more_measures_widen_the_intervals() -> None:
     """Fewer measures: the same p, less noise, since fewer intervals must hold together."""
     runs = [noisy(i) for i in range(6)]
     all_of_them, one = ss.compare(*runs), ss.compare(*runs, measures=["wait_mean"])
@@ -432,14 +432,14 @@ def test_more_tests_need_more_proof() -> None:
     assert float(str(many["noise"])) > float(str(alone["noise"]))
 
 
-def test_three_settings_are_held_against_the_first() -> None:
+def test_settings_are_compared_with_the_first() -> None:
     groups = [[noisy(10 * k + i, factor=k + 1) for i in range(2)] for k in range(3)]
     frame = ss.compare(*groups, labels=["one", "two", "three"])
     assert frame["setting"].unique(maintain_order=True).to_list() == ["two", "three"]
     assert set(frame["better"]) <= {None, "one", "two", "three"}
 
 
-def test_a_selection_leaves_nothing_of_the_others(slices: list[ss.Trace]) -> None:
+def test_selection_excludes_other_threads(slices: list[ss.Trace]) -> None:
     frame = ss.compare(*slices, where=pl.col("comm") == "beat")
     assert frame["thread"].unique().sort().to_list() == [None, "beat"]
     for measure in ("wait_p95", "running", "waiting", "switches_hz"):
@@ -448,7 +448,7 @@ def test_a_selection_leaves_nothing_of_the_others(slices: list[ss.Trace]) -> Non
     assert row(on_cpu, "running")["a"] == pytest.approx(row(frame, "running")["a"])
 
 
-def test_one_cause_alone(slices: list[ss.Trace]) -> None:
+def test_compare_is_restricted_to_one_cause(slices: list[ss.Trace]) -> None:
     """What the short slice does: wakeups are served at once, and preemption pays for it."""
     beat = pl.col("comm") == "beat"
     wake, preempt = (
@@ -481,12 +481,14 @@ def test_one_cause_alone(slices: list[ss.Trace]) -> None:
         (2, {"cause": "spite"}, "cause='spite'"),
     ],
 )
-def test_what_is_refused(arguments: int, options: dict[str, object], words: str) -> None:
+def test_invalid_arguments_are_refused(
+    arguments: int, options: dict[str, object], words: str
+) -> None:
     with pytest.raises(ss.UsageError, match=words):
         ss.compare(*[run(A)] * arguments, **options)  # type: ignore[arg-type]
 
 
-def test_settings_that_do_not_fit() -> None:
+def test_mismatched_settings_are_refused() -> None:
     one = run(A)
     with pytest.raises(ss.UsageError, match="settings of 1, 2 runs"):
         ss.compare([one], [one, one])
@@ -501,7 +503,7 @@ def test_settings_that_do_not_fit() -> None:
 # Distributions and figures
 
 
-def test_the_distribution_is_the_share_not_longer() -> None:
+def test_distribution_is_the_share_of_waits_up_to_a_length() -> None:
     frame = ss.wait_distribution(run("t 0 10 on 0; t 50 60 on 0; t 90 120 on 0"), run("t 0 5 on 0"))
     assert frame.select("setting", "run", "wait", "frac", "n").rows() == [
         ("A", 1, 10, pytest.approx(2 / 3), 3),
@@ -510,12 +512,12 @@ def test_the_distribution_is_the_share_not_longer() -> None:
     ]
 
 
-def test_without_a_complete_wait_there_is_no_step() -> None:
+def test_distribution_is_empty_without_complete_waits() -> None:
     one = run("t 0 10 on 0; u 0 10 on 0")
     assert ss.wait_distribution(one, one, where=pl.col("comm") == "nobody").is_empty()
 
 
-def test_a_long_distribution_is_thinned_not_changed() -> None:
+def test_long_distribution_is_thinned_without_changing_values() -> None:
     """Each point kept is a point of the full curve, and the last is the longest wait."""
     chance = random.Random(3)
     trace = of_spells(
@@ -530,7 +532,7 @@ def test_a_long_distribution_is_thinned_not_changed() -> None:
     assert (frame["wait"][-1], frame["frac"][-1]) == (waits[-1], 1.0)
 
 
-def test_a_forest_of_real_runs(slices: list[ss.Trace]) -> None:
+def test_forest_plot_shows_recorded_runs(slices: list[ss.Trace]) -> None:
     """Rows are named, blue where proven less; what reaches beyond the axis ends in an arrow."""
     frame = ss.compare(*slices, labels=["default", "short"])
     axes = ss.plot.compare(frame, top=20)
@@ -549,7 +551,7 @@ def test_a_forest_of_real_runs(slices: list[ss.Trace]) -> None:
 
 
 @pytest.mark.parametrize("tail", [False, True])
-def test_curves_of_every_run(slices: list[ss.Trace], tail: bool) -> None:
+def test_distribution_plot_has_a_curve_for_each_run(slices: list[ss.Trace], tail: bool) -> None:
     frame = ss.wait_distribution(*slices, where=pl.col("comm") == "beat")
     axes = ss.plot.wait_distribution(frame, tail=tail)
     assert len(axes.lines) == 8
@@ -569,9 +571,7 @@ def words(slices: list[ss.Trace]) -> list[str]:
     return ["compare", *(str(trace.path) for trace in slices)]
 
 
-def test_the_command_as_people_read_it(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_its_table(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words, "--name", "default", "--name", "short"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("default: linux-slice-default-1.capture · 1.35 s · 2,996 events")
@@ -587,7 +587,7 @@ def test_the_command_as_people_read_it(
     assert "better:" not in out
 
 
-def test_no_winner_between_equal_settings(
+def test_command_reports_no_winner_between_equal_settings(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = [words[1], words[5], words[3], words[7]]
@@ -595,7 +595,7 @@ def test_no_winner_between_equal_settings(
     assert "no winner: no wait differs by more than its noise" in capsys.readouterr().out
 
 
-def test_the_command_for_programs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words, "--format", "json", "--comm", "beat"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [len(runs) for runs in document["settings"].values()] == [4, 4]
@@ -605,7 +605,7 @@ def test_the_command_for_programs(words: list[str], capsys: pytest.CaptureFixtur
     assert {"within noise", "less"} <= set(frame["verdict"])
 
 
-def test_what_else_is_different_is_said(
+def test_command_reports_other_differences_between_the_hosts(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = ss.open(words[1])
@@ -631,7 +631,7 @@ def test_what_else_is_different_is_said(
         (2, ["--since", "1h"], "outside the trace"),
     ],
 )
-def test_bad_input(
+def test_invalid_input_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str], number: int, options: list[str], says: str
 ) -> None:
     """One sentence, nothing on stdout."""
@@ -642,7 +642,7 @@ def test_bad_input(
     assert err.count("\n") == 1
 
 
-def test_an_input_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_input_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", "nowhere", "neither"]) == 1
     assert "cannot open nowhere" in capsys.readouterr().err
 

@@ -40,7 +40,7 @@ def test_cpu_totals_make_up_the_window(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
+def test_intervals_of_a_thread_have_no_gap_and_no_overlap(world: World) -> None:
     """Intervals adjoin; a life ends by death or with the window; idle threads only run."""
     assert world.window is not None
     states = by_native(world)["states"]
@@ -61,7 +61,7 @@ def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_the_running_time_is_one_sum(world: World) -> None:
+def test_running_time_by_thread_equals_running_time_by_cpu(world: World) -> None:
     """Summed over CPUs it is what it is summed over threads."""
     result = by_native(world)
     lives = result["states"].filter(pl.col("utid") >= world.ncpu, state="running")
@@ -70,7 +70,7 @@ def test_the_running_time_is_one_sum(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_every_switch_in_has_its_row_in_the_ledger(world: World) -> None:
+def test_every_switch_in_has_a_wait_row(world: World) -> None:
     """Rows with `ts_run` are the switch-ins of threads; the others are right-censored."""
     waits = by_native(world)["waits"]
     ins = world.tables["switches"].filter(pl.col("next_utid") >= world.ncpu)
@@ -83,7 +83,7 @@ def test_every_switch_in_has_its_row_in_the_ledger(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_the_parts_of_a_wait_add_up(world: World) -> None:
+def test_placement_and_queue_add_up_to_the_wait(world: World) -> None:
     """placement + queue = wait where all are known; none is negative; waking <= ready."""
     waits = by_native(world)["waits"]
     for part in ("placement", "queue", "wait"):

@@ -54,7 +54,7 @@ def trace() -> ss.Trace:
     return played(WORLD, window=(0, 600), source={"name": "round"})
 
 
-def test_who_gets_a_cpu_at_once_was_woken_all_the_same() -> None:
+def test_wakeup_without_a_wait_is_a_step() -> None:
     """In no time: a timer wakes `work`, which makes `child`; a simulation may have that."""
     trace = played(
         """
@@ -112,7 +112,7 @@ def test_back_through_the_wakeups(trace: ss.Trace) -> None:
     ]
 
 
-def test_it_may_end_anywhere(trace: ss.Trace) -> None:
+def test_path_may_end_in_any_state(trace: ss.Trace) -> None:
     """In a sleep, on the way to a queue, in a wait, in a run."""
     assert steps(trace, 400, 450, "client") == [
         "400..420 run client@0 slept", "420..450 sleep client end",
@@ -126,7 +126,7 @@ def test_it_may_end_anywhere(trace: ss.Trace) -> None:
     assert steps(trace, 155, 160, "server") == ["155..160 run server@1 end"]
 
 
-def test_it_stops_where_nothing_is_known() -> None:
+def test_path_stops_at_an_unrecorded_wakeup() -> None:
     """Its wakeup was not recorded: what it waited for, nobody knows."""
     trace = played(
         """
@@ -142,7 +142,7 @@ def test_it_stops_where_nothing_is_known() -> None:
     assert steps(trace, 0, 50, "a") == ["0..50 run a@0 end"]
 
 
-def test_a_loss_is_not_bridged() -> None:
+def test_path_stops_at_a_loss() -> None:
     trace = played(
         """
         0   cpu0: x S -> a
@@ -173,7 +173,7 @@ def test_a_queue_change_is_a_step_and_a_fork_an_edge() -> None:
     ]
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     for thread in (0, 99):
         with pytest.raises(ss.UsageError, match=f"utid={thread}"):
             ss.critical_path(trace, utid=thread)
@@ -208,7 +208,7 @@ def check(trace: ss.Trace, begin: int, end: int, who: int) -> pl.DataFrame:
     ["linux-ftrace-lossy.capture", "linux-trace-cmd-yield.dat", "freebsd-ule-synthetic.capture",
      "freebsd-4bsd-synthetic.capture", "perfetto-compact.pftrace"],
 )  # fmt: skip
-def test_the_steps_are_the_time(name: str, tmp_path: Path) -> None:
+def test_durations_of_steps_add_up_to_the_interval(name: str, tmp_path: Path) -> None:
     """For every thread of a recording, to the end of its life and to the middle of the window."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     begin, end = trace.window
@@ -223,7 +223,7 @@ def test_the_steps_are_the_time(name: str, tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 50), st.sampled_from(["fifo", "eevdf-6.12", "ule-14"]))
-def test_a_simulated_run_has_no_unknown(ncpu: int, seed: int, policy: str) -> None:
+def test_path_of_a_simulated_trace_has_no_unknown_step(ncpu: int, seed: int, policy: str) -> None:
     """Everything is known there; instants at which much happens at once are no trap."""
     trace = ss.simulate(make(3, tasks=5, run="5ms", seed=seed), policy=policy, cpus=ncpu)
     begin, end = trace.window
@@ -247,7 +247,7 @@ def test_a_chain_of_known_work() -> None:
     ]
 
 
-def test_a_storm_of_wakeups_ends(tmp_path: Path) -> None:
+def test_path_through_many_wakeups_ends(tmp_path: Path) -> None:
     trace = ss.simulate(hackbench(1, fan=4, loops=20), policy="rr", cpus=2)
     for who in range(2, 10):
         ss.critical_path(trace, utid=who)
@@ -303,7 +303,7 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
     assert "client" in capsys.readouterr().out
 
 
-def test_a_long_path_is_cut_for_people_only(
+def test_long_path_is_cut_in_text_output_only(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     fixture = Path(__file__).parents[2] / "fixtures" / "linux-ftrace-mixed.capture"
@@ -316,7 +316,7 @@ def test_a_long_path_is_cut_for_people_only(
 
 
 @pytest.mark.parametrize("name", ["linux-ftrace-mixed.capture", "linux-ftrace-lossy.capture"])
-def test_in_how_many_parts_the_trace_is_read_changes_nothing(
+def test_path_does_not_depend_on_the_size_of_batches(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the whole and of an interval."""
@@ -344,7 +344,7 @@ def test_in_how_many_parts_the_trace_is_read_changes_nothing(
 @pytest.mark.parametrize(
     "words", [[], ["--tid", "7"], ["--utid", "0"], ["--tid", "103", "--top", "0"]]
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["critical-path", sched, *words]) == 2

@@ -58,7 +58,7 @@ WORLD = """
         ("schedscore", {"A": [100, 100], "B": []}),
     ],
 )
-def test_one_world_many_answers(name: str, expected: dict[str, list[int]]) -> None:
+def test_tools_differ_on_the_same_trace(name: str, expected: dict[str, list[int]]) -> None:
     """The race of a waking with the switch-out, and R+, are where the tools part."""
     made = world(WORLD)
     found = waits(trace_of(made), name)
@@ -204,19 +204,21 @@ class Naive:
 @pytest.mark.parametrize("name", NAMES)
 @given(made=plausible(losses=False))
 @settings(max_examples=60, deadline=None)
-def test_each_rule_equals_its_naive_twin(name: str, made: World) -> None:
+def test_each_rule_equals_its_naive_implementation(name: str, made: World) -> None:
     assert waits(trace_of(made), name) == naive(made, name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(made=wild())
 @settings(max_examples=60, deadline=None)
-def test_each_rule_equals_its_naive_twin_on_nonsense(name: str, made: World) -> None:
+def test_each_rule_equals_its_naive_implementation_on_inconsistent_streams(
+    name: str, made: World
+) -> None:
     """Missing switches, threads in two places: the tools have no checks, and we mimic that."""
     assert waits(trace_of(made), name) == naive(made, name)
 
 
-def test_the_table_says_what_cannot_be_counted() -> None:
+def test_definitions_without_the_needed_events_have_empty_rows() -> None:
     """perf sched record has no sched_wakeup: four rows are empty and say so."""
     frame = ss.definitions(decode(FIXTURES / "perf-sched.data"))
     assert frame["definition"].to_list() == ["schedscope", *NAMES]
@@ -237,7 +239,7 @@ def test_unknown_names_and_missing_events_are_refused() -> None:
         ss.as_defined(trace, "runqlat")
 
 
-def test_analyses_speak_in_the_tools_terms() -> None:
+def test_analyses_run_on_a_trace_as_defined() -> None:
     """`as_defined` gives a trace: every analysis of the ledger works on it."""
     trace = ss.as_defined(decode(FIXTURES / "perf-zstd.data"), "runqlat")
     frame = ss.latency(trace, by="comm")

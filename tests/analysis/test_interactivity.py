@@ -60,7 +60,7 @@ def of_states(
 ROUND = {"hz": 1000, "stathz": 1000}
 
 
-def test_run_against_sleep() -> None:
+def test_score_weighs_run_time_against_sleep_time() -> None:
     """50 * 100 / 400 = 12 after a sleep of 400 ms; 50 * 240 / 400 = 30 after 140 ms more of run."""
     trace = of_states(
         {
@@ -103,7 +103,7 @@ def test_a_threshold_may_be_set() -> None:
     assert ss.interactivity(trace, set={**ROUND, "interact": 13})["is_interactive"].item() is True
 
 
-def test_what_was_not_seen_is_not_credited() -> None:
+def test_unobserved_sleep_is_not_credited() -> None:
     """A sleep with an unseen end, and time of which nothing is known."""
     trace = of_states(
         {
@@ -127,7 +127,7 @@ def test_what_was_not_seen_is_not_credited() -> None:
     ]
 
 
-def test_a_wait_for_a_lock_is_no_sleep() -> None:
+def test_lock_wait_is_not_credited_as_sleep() -> None:
     life: list[Interval] = [
         (0, 100, "running", "switched"),
         (100, 500, "blocked", "woken"),
@@ -243,7 +243,7 @@ LOADS = {
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_with_the_clock_known_the_score_is_the_policys_own(name: str) -> None:
+def test_score_equals_the_policys_score_with_known_tick_phase(name: str) -> None:
     trace = recorded(*LOADS[name])
     both = beside(trace, tick_phase=0)
     assert both.height > 700
@@ -252,7 +252,7 @@ def test_with_the_clock_known_the_score_is_the_policys_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["periodic", "web", "requests", "cascade", "hogs"])
-def test_without_the_clock_the_score_is_within_its_bound(name: str) -> None:
+def test_score_is_within_its_bound_without_tick_phase(name: str) -> None:
     """Less than a tick for each run and one more, as docs/definitions/interactivity.md says."""
     trace = recorded(*LOADS[name])
     both = beside(trace)
@@ -281,7 +281,9 @@ def test_without_the_clock_the_score_is_within_its_bound(name: str) -> None:
         (LOADS["web"][0], 1, 6),
     ],
 )
-def test_without_the_clock_errors_cancel(load: Workload, after: int, most: int) -> None:
+def test_errors_cancel_over_seconds_without_tick_phase(
+    load: Workload, after: int, most: int
+) -> None:
     """With a history of some seconds the score is a few points off at worst."""
     both = beside(recorded(load, 2)).filter(pl.col("ts") > after * SECOND)
     off = (both["recorded"] - both["score"]).abs()
@@ -324,7 +326,7 @@ def off_record(name: str, policy: str, series: str, **options: object) -> pl.Dat
 
 
 @pytest.mark.parametrize("name", sorted(set(LOADS) - {"web", "make"}))
-def test_the_bonus_of_o1_is_the_policys_own(name: str) -> None:
+def test_bonus_of_o1_equals_the_policys_bonus(name: str) -> None:
     """Slices and turns included, at the ends of which a run is charged and begun anew."""
     both = off_record(name, "o1", "bonus")
     assert both.height > 30
@@ -332,7 +334,7 @@ def test_the_bonus_of_o1_is_the_policys_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hogs", "periodic", "requests", "hackbench", "web"])
-def test_the_score_of_2003_is_the_policys_own(name: str) -> None:
+def test_score_of_ule_2003_equals_the_policys_score(name: str) -> None:
     """Its statistics clock ticks 128 times a second, so one tick lies on each of the balancer's."""
     both = off_record(name, "ule-2003", "score", set={"balance_interval": "1.003s"})
     assert both.height > 30
@@ -341,7 +343,9 @@ def test_the_score_of_2003_is_the_policys_own(name: str) -> None:
 
 @pytest.mark.parametrize(("policy", "series"), [("o1", "bonus"), ("ule-2003", "score")])
 @pytest.mark.parametrize("name", ["web", "make", "make on one CPU"])
-def test_events_of_one_instant_hide_few_scores(policy: str, series: str, name: str) -> None:
+def test_few_scores_are_hidden_by_events_at_the_same_instant(
+    policy: str, series: str, name: str
+) -> None:
     """A child goes as its parent wakes, a pull comes as a thread blocks: in either order."""
     both = off_record(name, policy, series)
     assert both["off"].sum() <= 0.04 * both.height
@@ -365,7 +369,7 @@ def test_an_endless_run_is_charged_slice_by_slice() -> None:
 # The form of 2003, with ticks of 10 ms for sleep and one such tick for each 1/128 s of run.
 
 
-def test_a_person_works_out_the_score_of_2003() -> None:
+def test_score_of_ule_2003_equals_a_hand_computed_value() -> None:
     """Ran 10 of 1/128 s, slept over 41 ticks of 10 ms: 50 * 10 / 41. Nice has no part."""
     life: list[Interval] = [
         (0, 79, "running", "switched"),
@@ -477,7 +481,7 @@ def trace() -> ss.Trace:
     )
 
 
-def test_refusals(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="one of ule"):
         ss.interactivity(trace, "cfs")
     with pytest.raises(ss.UsageError, match="no tunable"):
@@ -524,7 +528,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["--tid", "9"],
     ],
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["interactivity", sched, *words]) == 2
@@ -534,7 +538,7 @@ def test_the_command_refuses(
     assert words[1] in err
 
 
-def test_the_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
+def test_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
     frame = ss.interactivity_series(trace)
     axes = ss.plot.interactivity(frame)
     assert [text.get_text() for text in axes.get_yticklabels()] == [

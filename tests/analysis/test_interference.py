@@ -55,7 +55,7 @@ def test_the_wait_is_divided(trace: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_threads_of_least_time_are_others_and_add_up(
+def test_smallest_contributors_are_summed_as_others(
     trace: ss.Trace, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a and b the one of more time has a row; the idling of the CPU always has one."""
@@ -71,7 +71,7 @@ def test_the_threads_of_least_time_are_others_and_add_up(
     assert frame["time"].sum() == frame["wait"][0]
 
 
-def test_a_moved_thread_waits_for_the_other_cpu_from_then_on() -> None:
+def test_migrated_thread_is_delayed_on_its_new_cpu() -> None:
     frame = ss.interference(
         played(
             """
@@ -107,7 +107,7 @@ def test_unknown_time_and_no_queue() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 100])
-def test_a_wait_told_in_parts_is_one_wait(others: int) -> None:
+def test_wait_in_two_intervals_is_counted_once(others: int) -> None:
     """One row of the ledger, two stretches: the hog ran in one wait; few threads or many."""
     states = pl.DataFrame({
         "ts": [0, 0, 20, 30, 30],
@@ -128,7 +128,7 @@ def test_a_wait_told_in_parts_is_one_wait(others: int) -> None:
     assert frame.select(columns).rows() == [(3, 2, 40, 1, 1, 40)]
 
 
-def test_selection(trace: ss.Trace) -> None:
+def test_where_selects_victims(trace: ss.Trace) -> None:
     """`where` and `victims` say whose waits, never who ran."""
     everybody = ss.interference(trace)
     assert set(everybody["victim_comm"]) == {"v", "a"}
@@ -143,7 +143,7 @@ def test_selection(trace: ss.Trace) -> None:
     assert ss.interference(trace, where=(pl.col("cpu") == 0) & (pl.col("comm") == "v")).height == 3
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='cpu'"):
         ss.interference(trace, by="cpu")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="victims=0"):
@@ -185,7 +185,7 @@ def test_the_longest_wait_and_the_longest_time_come_first(
 
 @settings(max_examples=40, deadline=None)
 @given(small_worlds(), st.sampled_from(BY))
-def test_agrees_with_a_look_at_every_instant(
+def test_interference_equals_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]], by: str
 ) -> None:
     """Who ran, at each instant of each wait; and the sums are exact."""
@@ -245,7 +245,7 @@ def test_agrees_with_a_look_at_every_instant(
     ],
 )
 @pytest.mark.parametrize("by", BY)
-def test_the_parts_make_the_wait(name: str, by: str, tmp_path: Path) -> None:
+def test_times_of_a_victim_add_up_to_its_wait(name: str, by: str, tmp_path: Path) -> None:
     """Exactly, for every victim of a recording, by every grouping."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.interference(trace, by=by)  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ def test_a_simulated_run(tmp_path: Path) -> None:
     assert own.height == 0
 
 
-def test_a_cut_trace_has_the_sum_of_its_parts(tmp_path: Path) -> None:
+def test_interference_of_parts_adds_up_to_the_whole(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "linux-trace-cmd-yield.dat", cache=tmp_path)
     middle = f"{trace.duration // 2}ns"
     whole = ss.interference(trace)["time"].sum()
@@ -305,7 +305,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "words", [["--top", "0"], ["--together", "--victims", "2"], ["--comm", "nobody"]]
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["interference", sched, *words]) == 2

@@ -23,7 +23,7 @@ from schedscope.analysis.comparison.matching import name_pattern
         ("swi4: clock (0)", "swi*: clock (*)"),
     ],
 )
-def test_patterns(name: str, pattern: str) -> None:
+def test_threads_match_by_pattern(name: str, pattern: str) -> None:
     assert name_pattern(name) == pattern
 
 
@@ -32,7 +32,7 @@ def parts(*traces: ss.Trace, match: str = "role") -> list[tuple[object, ...]]:
     return frame.select("trace", "thread", "role").unique().sort(pl.all()).rows()
 
 
-def test_the_role_in_a_process() -> None:
+def test_threads_match_by_role_in_their_process() -> None:
     """pid is tid: main; else a thread; process 2 is the kernel's. worker-1 and -2 are one part."""
     a = run("nginx|50/50 0 1 on 0; nginx|50/51 5 9 on 0; worker-1|60/61 5 9 on 0")
     b = run("nginx|70/70 0 1 on 0; worker-2|60/62 5 9 on 0; kworker/0:1|2/9 5 9 on 0")
@@ -46,7 +46,7 @@ def test_the_role_in_a_process() -> None:
     ]
 
 
-def test_a_number_that_distinguishes_nothing_stays() -> None:
+def test_number_shared_by_all_names_is_kept() -> None:
     """python3 is python3 as long as there is no python2."""
     assert parts(run("python3 0 1 on 0"), run("python3 0 1 on 0"), match="name") == [
         (0, "python3", None),
@@ -58,7 +58,7 @@ def test_a_number_that_distinguishes_nothing_stays() -> None:
     ]
 
 
-def test_behaviour_is_what_a_thread_wants_not_what_it_gets() -> None:
+def test_behaviour_match_ignores_waiting() -> None:
     """One computes half its life, one would if it got a CPU, one asks for little."""
     trace = run("a 0 0 on 0 for 900; b 100 950 on 1 for 50; c 0 5 on 1 for 5")
     states = trace.states.collect()
@@ -74,10 +74,10 @@ def test_behaviour_is_what_a_thread_wants_not_what_it_gets() -> None:
     ]
 
 
-def test_idle_threads_have_no_part() -> None:
+def test_idle_threads_are_not_matched() -> None:
     assert ss.match_threads([run("a 0 1 on 0")])["utid"].to_list() == [2]
 
 
-def test_another_by_is_refused() -> None:
+def test_unknown_match_is_refused() -> None:
     with pytest.raises(ss.UsageError, match="match='size'"):
         ss.match_threads([run("a 0 1 on 0")], match="size")  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ def test_antagonists_are_those_of_schedviz(simulated: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("name", ["linux-ftrace-placement.capture", "linux-ftrace-mixed.capture"])
-def test_a_recorded_wait_is_schedvizs_and_the_way_to_the_queue(name: str, tmp_path: Path) -> None:
+def test_wait_equals_schedvizs_wait_plus_placement(name: str, tmp_path: Path) -> None:
     """It begins with sched_waking here and with sched_wakeup there: `placement` lies between.
 
     SchedViz believes a chain of switches that breaks: a thread that was never seen to leave its
@@ -159,7 +159,7 @@ NEW_NAME = re.compile(r"(?P<short>\S+) => .*:(?P<tid>\d+)")
 
 @pytest.mark.needs("perf")
 @pytest.mark.parametrize("name", ["sched", "pipe", "zstd"])
-def test_who_had_each_cpu_is_what_perf_sched_map_draws(name: str, tmp_path: Path) -> None:
+def test_running_threads_equal_perf_sched_map(name: str, tmp_path: Path) -> None:
     """A line per switch: the CPU with the star got the thread of that letter and digit."""
     perf = tool("perf")
     assert perf is not None

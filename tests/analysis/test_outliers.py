@@ -96,14 +96,14 @@ def test_the_bad_minute_of_two_hours_comes_first() -> None:
     assert set(others) <= {7 * S + minute * MINUTE for minute in (84, 85)}
 
 
-def test_two_hours_of_which_none_stands_out() -> None:
+def test_steady_trace_has_no_outlier() -> None:
     for seed in range(3):
         frame = ss.outliers(queue(120, seed=seed))
         assert frame["outlier"].to_list() == [False] * 120
         assert frame["deviation"].max() < FENCE  # type: ignore[operator]
 
 
-def test_numbers_of_a_part_are_those_of_the_part_alone() -> None:
+def test_measures_of_a_part_equal_those_of_the_cut_trace() -> None:
     """Cut out, the part has the same waits, queue, and busy CPU by the other questions."""
     trace = queue(30, seed=5, bad=10)
     row = ss.outliers(trace, every="1m").sort("ts").row(10, named=True)
@@ -120,7 +120,7 @@ def test_numbers_of_a_part_are_those_of_the_part_alone() -> None:
     )
 
 
-def test_of_all_threads_it_is_the_same_as_of_none_selected() -> None:
+def test_selecting_all_threads_equals_selecting_none() -> None:
     trace = queue(30, seed=5, bad=10)
     everyone = ss.outliers(trace, every="1m", where=pl.col("comm") == "job")
     assert everyone.equals(ss.outliers(trace, every="1m"))
@@ -128,7 +128,7 @@ def test_of_all_threads_it_is_the_same_as_of_none_selected() -> None:
         ss.outliers(trace, where=pl.col("comm") == "nobody")
 
 
-def test_a_service_that_is_slow_for_a_minute_beside_others_that_are_not() -> None:
+def test_slow_minute_of_one_service_is_found_by_selection() -> None:
     """Every tenth thread is `mine`: in minute 84 its needs are four times as large, which the
     machine as a whole does not show."""
     trace = queue(120, seed=1)
@@ -170,7 +170,7 @@ def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() ->
         assert frame["measure"][-1] == "busy_frac"
 
 
-def test_blocked_threads_throttled_groups_and_interrupts_count_within_each_part() -> None:
+def test_blocked_throttled_and_interrupt_time_is_cut_to_each_part() -> None:
     window, step = (100, 350), 100
     spans = pl.DataFrame({"ts": [100, 150, 290, 310], "dur": [10, 100, 30, 40]})
     assert _native.time_in_parts(spans, window, step) == [60, 60, 60]
@@ -185,7 +185,7 @@ def test_blocked_threads_throttled_groups_and_interrupts_count_within_each_part(
     assert _native.time_in_parts(states, window, step, (3, 2)) == [50, 0, 0]
 
 
-def test_too_few_parts_or_too_little_known_is_not_judged() -> None:
+def test_too_few_parts_are_not_judged() -> None:
     trace = queue(10, seed=1)
     few = ss.outliers(trace, every="1m")
     assert few["outlier"].null_count() == few.height == 10
@@ -194,7 +194,7 @@ def test_too_few_parts_or_too_little_known_is_not_judged() -> None:
             ss.outliers(trace, every=every)
 
 
-def test_the_command_says_where_to_go_on(
+def test_command_names_the_next_command(
     tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

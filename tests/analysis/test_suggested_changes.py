@@ -44,11 +44,11 @@ def taken(trace: ss.Trace) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.capture")), ids=lambda path: path.stem)
-def test_of_recordings(path: Path) -> None:
+def test_suggested_changes_of_recordings_can_be_replayed(path: Path) -> None:
     taken(ss.open(path))
 
 
-def test_of_packed_recordings(tmp_path: Path) -> None:
+def test_suggested_changes_of_packed_recordings_can_be_replayed(tmp_path: Path) -> None:
     topics = set()
     for name in PACKED:
         folder = tmp_path / name

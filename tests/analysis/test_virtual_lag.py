@@ -58,7 +58,7 @@ TURNS: dict[int, list[Interval]] = {
 }
 
 
-def test_two_equal_threads_take_turns() -> None:
+def test_lag_of_two_equal_threads_follows_their_turns() -> None:
     """Of 6 ms the one got all and half was due to each: 3 ms; after 4 ms more, 1 ms is left."""
     frame = ss.virtual_lag(of_states(TURNS))
     assert frame.select("lag", "lag_max", "ts_lag_max", "lag_min", "ts_lag_min").rows() == [
@@ -80,7 +80,7 @@ def test_two_equal_threads_take_turns() -> None:
     ]
 
 
-def test_weights_divide_what_is_due() -> None:
+def test_lag_is_divided_by_weight() -> None:
     """Nice -10 (9548) beside nice 0 (1024): of 6 ms 9548/10572 were due to the one that waited."""
     frame = ss.virtual_lag(of_states(TURNS, {2: 110}))
     assert frame["weight"].to_list() == [1024, 9548]
@@ -120,7 +120,7 @@ def test_lag_survives_a_sleep_up_to_a_bound() -> None:
                                 ("end", False)]  # fmt: skip
 
 
-def test_extremes_just_before_a_waiting_thread_moves_away() -> None:
+def test_extremes_include_the_instant_before_a_migration() -> None:
     """20 ms on one CPU, of which 10 were due to the one that waits until it moves to another."""
     rows = [(0, 24, 2, 0, "running", "window"), (0, 20, 3, 0, "runnable", "switched"),
             (20, 4, 3, 1, "running", "window")]  # fmt: skip
@@ -141,7 +141,7 @@ def test_extremes_just_before_a_waiting_thread_moves_away() -> None:
     ]
 
 
-def test_who_is_alone_is_owed_nothing() -> None:
+def test_lone_thread_has_no_lag() -> None:
     life: list[Interval] = [(0, 5, "running", "switched"), (5, 6, "sleeping", "woken"),
                             (6, 9, "running", "window")]  # fmt: skip
     row = ss.virtual_lag(of_states({1: life})).row(0, named=True)
@@ -149,7 +149,7 @@ def test_who_is_alone_is_owed_nothing() -> None:
     assert (row["n"], row["picks"]) == (2, 2)
 
 
-def test_other_classes_have_no_account() -> None:
+def test_other_classes_have_no_lag() -> None:
     """A real-time thread takes the CPU: nobody of the fair class gets ahead or behind by that."""
     trace = of_states(
         {
@@ -169,7 +169,7 @@ def test_other_classes_have_no_account() -> None:
     )
 
 
-def test_where_nothing_is_known_of_weights_all_are_equal() -> None:
+def test_weights_are_equal_where_none_are_known() -> None:
     frame = ss.virtual_lag(of_states(TURNS, {2: 130}, os="FreeBSD"))
     assert frame["lag"].to_list() == [-1 * MS, 1 * MS]
     assert frame["basis"].cast(pl.String).to_list() == ["equal"] * 2
@@ -368,7 +368,7 @@ def test_recordings_keep_their_time(name: str, tmp_path: Path) -> None:
 # -- refusals, the command, the figure -------------------------------------------------
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_are_refused() -> None:
     trace = of_states(TURNS)
     with pytest.raises(ss.UsageError, match="keeps virtual times"):
         ss.virtual_lag(trace, "ule")
@@ -405,7 +405,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["--model", "bfs"], ["--sort", "score"], ["--set", "x=1"]])
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["virtual-lag", sched, *words]) == 2
@@ -414,7 +414,7 @@ def test_the_command_refuses(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_the_figure_has_a_line_for_each_thread() -> None:
+def test_figure_has_a_line_for_each_thread() -> None:
     frame = ss.virtual_lag_series(of_states(TURNS))
     axes = ss.plot.virtual_lag(frame)
     assert len(axes.get_lines()) == 3  # and zero

@@ -61,7 +61,9 @@ def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(small_worlds())
-def test_agrees_with_a_look_at_every_instant(world: tuple[list[Interval], dict[int, str]]) -> None:
+def test_avoidable_idle_time_equals_a_naive_computation(
+    world: tuple[list[Interval], dict[int, str]],
+) -> None:
     rows, _ = world
     found = machine(of_states(rows, (1, 20)))
     assert found["wasted"] == sum(wasted_at(rows, {}, t) for t in range(1, 20))
@@ -69,7 +71,9 @@ def test_agrees_with_a_look_at_every_instant(world: tuple[list[Interval], dict[i
 
 @settings(max_examples=250, deadline=None)
 @given(small_worlds(masks=True))
-def test_masks_that_differ_are_a_matching(world: tuple[list[Interval], dict[int, str]]) -> None:
+def test_different_masks_are_solved_as_a_matching(
+    world: tuple[list[Interval], dict[int, str]],
+) -> None:
     """Against every assignment of CPUs to threads."""
     rows, masks = world
     each = [wasted_at(rows, masks, t) for t in range(1, 20)]
@@ -80,7 +84,7 @@ def test_masks_that_differ_are_a_matching(world: tuple[list[Interval], dict[int,
 
 @settings(max_examples=80, deadline=None)
 @given(small_worlds(masks=True))
-def test_the_tables_agree_with_a_look_at_every_instant(
+def test_tables_equal_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]],
 ) -> None:
     """By CPU and by thread, word by word; and all of it is in episodes."""
@@ -138,7 +142,7 @@ def trace() -> ss.Trace:
     return played(WORLD, window=(0, 1000), source={"name": "round"})
 
 
-def test_the_machine(trace: ss.Trace) -> None:
+def test_machine_row_sums_the_cpus(trace: ss.Trace) -> None:
     """100..300 and 700..900; 300..310 CPU 1 idles on its way to c."""
     assert machine(trace) == {
         "capacity": 2000,
@@ -162,7 +166,7 @@ def test_the_machine(trace: ss.Trace) -> None:
     }
 
 
-def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:
+def test_work_conservation_groups_by_cpu_and_by_thread(trace: ss.Trace) -> None:
     assert ss.work_conservation(trace, by="cpu").rows() == [
         (0, 0, 0, 0, 0, 0, 800, None, 400),
         (1, 610, 0, 10, 600, 400, 10, None, 0),
@@ -175,7 +179,7 @@ def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:
     assert only["comm"].to_list() == ["c"]
 
 
-def test_episodes_name_who_where_and_why(trace: ss.Trace) -> None:
+def test_episodes_report_thread_cpu_and_reason(trace: ss.Trace) -> None:
     """The wait was placed badly; that holds for both of its episodes."""
     frame = ss.idle_episodes(trace, longer_than=0)
     assert frame.drop("tid", "utid").rows() == [
@@ -187,7 +191,7 @@ def test_episodes_name_who_where_and_why(trace: ss.Trace) -> None:
     assert ss.idle_episodes(trace, longer_than=0, where=pl.col("comm") == "c").height == 0
 
 
-def test_those_who_waited_least_in_an_episode_are_added_up() -> None:
+def test_shortest_waiters_of_an_episode_are_summed() -> None:
     """CPU 1 idles from 100 on, while a runs and b, c and d wait for CPU 0."""
     trace = played(
         """
@@ -229,7 +233,7 @@ def test_the_longest_waiters_and_the_sum_of_all_others_are_those_of_the_whole_li
     assert_frame_equal(everybody, few)
 
 
-def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
+def test_episode_without_a_known_waiter_is_listed() -> None:
     """b and d are put on CPU 0, which idles as CPU 1 does; either may be the one it picks up."""
     trace = played(
         """
@@ -251,7 +255,7 @@ def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
     assert axes.texts[0].get_text() == "several; CPU 1 idle 200 ns"
 
 
-def test_preempted_beside_an_idle_cpu_and_not_pulled() -> None:
+def test_episodes_tell_preempted_from_not_pulled() -> None:
     """b is preempted at 100 while CPU 1 idles; d waits since 20 when CPU 1 becomes idle at 50."""
     frame = ss.idle_episodes(
         played(
@@ -274,7 +278,7 @@ def test_preempted_beside_an_idle_cpu_and_not_pulled() -> None:
     ]
 
 
-def test_pinned_threads_are_apart() -> None:
+def test_pinned_threads_are_counted_separately() -> None:
     rows: list[Interval] = [
         (0, 100, 20, "running", 0),
         (0, 100, 1, "running", 1),
@@ -289,7 +293,7 @@ def test_pinned_threads_are_apart() -> None:
     assert (elsewhere["wasted"], elsewhere["pinned"]) == (0, 0)
 
 
-def test_a_thread_whose_mask_was_changed_wastes_nothing() -> None:
+def test_thread_with_a_changed_mask_has_no_avoidable_wait() -> None:
     """It ran on CPU 0, which its mask excludes: whether CPU 1 was free for it, nobody knows."""
     rows: list[Interval] = [
         (0, 60, 20, "running", 0),
@@ -316,7 +320,7 @@ def test_unknown_time_is_not_idle() -> None:
     assert (found["wasted"], found["idle"], found["unknown"]) == (20, 60, 40)
 
 
-def test_an_empty_trace_has_nothing_to_waste() -> None:
+def test_empty_trace_has_no_avoidable_idle_time() -> None:
     trace = of_states([], (0, 0))
     assert machine(trace)["wasted"] == 0
     assert ss.idle_episodes(trace).height == 0
@@ -324,7 +328,7 @@ def test_an_empty_trace_has_nothing_to_waste() -> None:
     assert ss.work_conservation(trace, by="cpu").height == 3
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='core'"):
         ss.work_conservation(trace, by="core")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="where with by='cpu'"):
@@ -343,7 +347,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "bfs", "rr", "4bsd", "scx-simple"])
 @pytest.mark.parametrize("workload", ["make", "web", "bursts"])
-def test_a_work_conserving_policy_wastes_nothing(policy: str, workload: str) -> None:
+def test_work_conserving_policy_has_no_avoidable_idle_time(policy: str, workload: str) -> None:
     """One queue for all CPUs, and switches cost nothing."""
     from schedscope.simulator.generators import make, periodic, requests
 
@@ -357,7 +361,7 @@ def test_a_work_conserving_policy_wastes_nothing(policy: str, workload: str) -> 
     assert found["wasted"] == found["dispatch"] == 0
 
 
-def test_queues_of_their_own_do_waste() -> None:
+def test_per_cpu_queues_have_avoidable_idle_time() -> None:
     """The property above can fail: a policy with a queue per CPU is not work-conserving."""
     from schedscope.simulator.generators import make
 
@@ -368,7 +372,7 @@ def test_queues_of_their_own_do_waste() -> None:
     "name",
     ["freebsd-ule-synthetic.capture", "perfetto-compact.pftrace", "linux-ftrace-lossy.capture"],
 )
-def test_recordings(name: str, tmp_path: Path) -> None:
+def test_avoidable_idle_time_of_recordings_is_consistent(name: str, tmp_path: Path) -> None:
     """What holds for every trace; SchedViz' rule finds time wherever we do."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     found = machine(trace)
@@ -411,7 +415,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
     return str(trace.to_sched(tmp_path / "round.sched").path)
 
 
-def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_its_tables(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["work-conservation", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
@@ -435,7 +439,7 @@ def test_top_counts_cpus_too(sched: str, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         cli.main(["work-conservation", sched, "--by", "comm", "--comm", "b", "--format", "json"])
         == 0
@@ -461,7 +465,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--by", "thread", "--comm", "nobody"],
     ],
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["work-conservation", sched, *words]) == 2
@@ -470,9 +474,7 @@ def test_the_command_refuses(
     assert err.count("\n") == 1
 
 
-def test_a_refusal_names_only_what_was_asked(
-    sched: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_error_names_only_the_given_options(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["work-conservation", sched, "--cpu", "0", "--comm", "b"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("schedscope: --cpu with rows about threads; expected --episodes")

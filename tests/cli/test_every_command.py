@@ -107,7 +107,7 @@ def assert_needs(code: int, out: str, err: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
-def test_each_format_parses_and_says_the_same(
+def test_each_format_parses_and_has_the_same_rows(
     question: str,
     source: tuple[str, str, dict[str, object]],
     cache: Path,
@@ -146,7 +146,7 @@ def test_each_format_parses_and_says_the_same(
         "wakers",
     ],
 )
-def test_programs_get_all_rows_of_what_is_cut_for_people(
+def test_csv_has_all_rows_of_a_cut_table(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A table ends where a screen does and says so; a program is not told less in silence."""
@@ -163,7 +163,7 @@ def test_programs_get_all_rows_of_what_is_cut_for_people(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_each_selection_is_answered(
+def test_each_selection_is_answered_or_refused_with_a_reason(
     question: str,
     source: tuple[str, str, dict[str, object]],
     cache: Path,
@@ -211,7 +211,7 @@ def test_each_selection_is_answered(
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
-def test_a_window_without_time_is_refused_in_a_sentence(
+def test_empty_window_is_refused_in_one_line(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, *options = question.split()
@@ -220,7 +220,7 @@ def test_a_window_without_time_is_refused_in_a_sentence(
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-def test_no_command_is_left_out() -> None:
+def test_every_command_is_tested() -> None:
     """What is not among the others is asked here, and needs no more than a trace."""
     assert set(cli.commands()) >= OTHERS
     for name in ASKED:

@@ -81,7 +81,7 @@ def unseen(text: str) -> set[str]:
     return {c for c in OURS.sub("", text).replace("\r\n", "") if not c.isprintable()}
 
 
-def test_no_command_lets_a_name_reach_the_terminal(folder: Path, tmp_path: Path) -> None:
+def test_every_command_escapes_names_for_the_terminal(folder: Path, tmp_path: Path) -> None:
     """Each command's table, its lines around, its complaints; and complaints about names."""
     commands = [[w.split()[0], str(folder), *w.split()[1:]] for w in [*ASKED, *WRITING[:-1]]]
     outs = [str(tmp_path / f"\x1b]0;{i}\x07") for i in range(len(commands))]
@@ -127,7 +127,7 @@ def test_csv_has_no_formulas_and_json_no_control_characters(
     assert json.loads(out)
 
 
-def test_json_says_the_names_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_names_unchanged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Escapes are only how it is written."""
     assert cli.main(["latency", str(folder), "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -146,7 +146,7 @@ def test_numbers_stay_numbers_in_csv(folder: Path, capsys: pytest.CaptureFixture
     assert texts == {"comm", "sharing", "basis"}
 
 
-def test_csv_tables_come_back_as_they_were(trace: ss.Trace, tmp_path: Path) -> None:
+def test_csv_tables_are_read_back_unchanged(trace: ss.Trace, tmp_path: Path) -> None:
     """Formulas are marked as texts on the way out, and read as what they were on the way in."""
     ss.export(trace, tmp_path / "tables", "csv")
     raw = (tmp_path / "tables" / "threads.csv").read_text()
@@ -171,7 +171,7 @@ def pages(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 
 @pytest.mark.parametrize("command", ["report", "timeline"])
-def test_a_page_allows_nothing_but_its_own_script(command: str, pages: dict[str, Path]) -> None:
+def test_page_allows_only_its_own_script(command: str, pages: dict[str, Path]) -> None:
     text = pages[command].read_text()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; base-uri 'none'; form-action 'none';")
@@ -181,7 +181,7 @@ def test_a_page_allows_nothing_but_its_own_script(command: str, pages: dict[str,
 
 @pytest.mark.needs("chromium")
 @pytest.mark.parametrize("command", ["report", "timeline"])
-def test_nothing_runs_and_nothing_is_fetched_in_a_browser(
+def test_page_runs_no_injected_script_and_fetches_nothing(
     command: str, pages: dict[str, Path], browser: Any
 ) -> None:
     browser.open(pages[command].as_uri())
@@ -204,7 +204,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.mark.needs("chromium")
-def test_the_policy_stops_what_would_run(
+def test_content_security_policy_blocks_injected_scripts(
     pages: dict[str, Path], browser: Any, tmp_path: Path
 ) -> None:
     """Were a name not escaped, the page would still not run or fetch it."""
@@ -231,7 +231,7 @@ def test_the_policy_stops_what_would_run(
     assert asked == b""
 
 
-def test_a_notebook_shows_names_and_obeys_none(trace: ss.Trace) -> None:
+def test_notebook_escapes_names(trace: ss.Trace) -> None:
     html = trace._repr_html_()
     assert "<script" not in html
     assert "<img" not in html
@@ -260,7 +260,7 @@ def test_figures_are_drawn_and_svg_is_well_formed(trace: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("to", ["chrome", "perfetto", "trace.dat"])
-def test_an_export_holds_names_as_data(to: str, trace: ss.Trace, tmp_path: Path) -> None:
+def test_export_keeps_names_as_data(to: str, trace: ss.Trace, tmp_path: Path) -> None:
     ss.export(trace, tmp_path / "out", to)
     data = (tmp_path / "out").read_bytes()
     if to == "chrome":
@@ -269,7 +269,7 @@ def test_an_export_holds_names_as_data(to: str, trace: ss.Trace, tmp_path: Path)
         assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", data)
 
 
-def test_what_goes_to_the_terminal_goes_through_one_place() -> None:
+def test_only_the_output_module_writes_to_the_terminal() -> None:
     """Other writers would have to think of all this again."""
     root = Path(ss.__file__).parent
     own = {

@@ -37,7 +37,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folder_of_any_name_is_read_alone(name: str, answers: dict[str, Path]) -> None:
+def test_folder_name_with_wildcards_matches_only_itself(
+    name: str, answers: dict[str, Path]
+) -> None:
     """Two threads and one more for each name before it: no others', and none less."""
     trace = ss.open(answers[name])
     expected = 2 + NAMES.index(name)
@@ -48,7 +50,7 @@ def test_a_folder_of_any_name_is_read_alone(name: str, answers: dict[str, Path])
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_in_a_folder_of_any_name_are_read_alone(
+def test_table_folder_name_with_wildcards_matches_only_itself(
     name: str, suffix: str, answers: dict[str, Path], tmp_path: Path
 ) -> None:
     for other in ("run1", name):
@@ -57,7 +59,7 @@ def test_tables_in_a_folder_of_any_name_are_read_alone(
     assert trace.threads.collect().height == 3 + NAMES.index(name)
 
 
-def test_a_relative_name_is_one_too(
+def test_relative_name_with_wildcards_matches_only_itself(
     answers: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`~` is no home, `s3:` no address, and `*` nobody else."""
@@ -67,7 +69,7 @@ def test_a_relative_name_is_one_too(
         assert capsys.readouterr().out.count("\n") == 3 + NAMES.index(name)
 
 
-def test_a_name_that_is_not_utf_8(answers: dict[str, Path], tmp_path: Path) -> None:
+def test_name_that_is_not_utf_8_is_opened(answers: dict[str, Path], tmp_path: Path) -> None:
     """Bytes that are no characters, as old archives have them."""
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.sched"))
     shutil.copytree(answers["c["], folder)
@@ -76,7 +78,7 @@ def test_a_name_that_is_not_utf_8(answers: dict[str, Path], tmp_path: Path) -> N
     assert ss.fairness(trace).height
 
 
-def test_a_captures_name_is_no_pattern_when_leftovers_are_removed(tmp_path: Path) -> None:
+def test_capture_name_is_not_a_pattern_when_leftovers_are_removed(tmp_path: Path) -> None:
     """`c[ab]` clears away what its own conversions left, and nobody else's."""
     kept = tmp_path / ".ca.11111111.sched.partial"
     kept.mkdir()

@@ -74,7 +74,7 @@ def words(question: str, cache: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_programs_get_every_row_and_people_read_how_many_are_left_out(
+def test_csv_and_json_have_every_row_and_text_counts_the_rest(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def said(*more: str) -> str:
@@ -116,7 +116,7 @@ TESTS = {"compare"}
 
 
 @pytest.mark.parametrize("name", sorted(set(limited()) - TESTS))
-def test_a_function_returns_every_row_unless_it_is_asked_for_the_first(name: str) -> None:
+def test_functions_return_all_rows_by_default(name: str) -> None:
     for limit in LIMITS & set(inspect.signature(getattr(ss, name)).parameters):
         assert inspect.signature(getattr(ss, name)).parameters[limit].default is None
 
@@ -131,7 +131,7 @@ def test_a_function_returns_every_row_unless_it_is_asked_for_the_first(name: str
         ("interference", {}),
     ],
 )
-def test_a_function_without_a_limit_returns_what_one_above_all_rows_does(
+def test_no_limit_equals_a_limit_above_the_number_of_rows(
     name: str, how: dict[str, object], cache: Path
 ) -> None:
     trace = ss.open(source(name), cache=cache)
@@ -143,13 +143,13 @@ def test_a_function_without_a_limit_returns_what_one_above_all_rows_does(
     assert question(trace, **how, **{limit: 1}).height < everything.height
 
 
-def test_a_wait_that_is_asked_for_one_by_one_is_a_row_for_each(cache: Path) -> None:
+def test_wait_breakdown_by_wait_has_a_row_for_each_wait(cache: Path) -> None:
     trace = ss.open(source("latency"), cache=cache)
     runnable = trace.states.filter(pl.col("state") == "runnable", pl.col("dur") > 0).collect()
     assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()
 
 
-def test_a_table_on_a_page_says_that_it_is_cut() -> None:
+def test_html_table_says_that_it_is_cut() -> None:
     frame = pl.DataFrame({"comm": ["a", "b", "c"]})
     columns = choose(frame, ["comm"])
     cut = html_table(frame, columns, most=2)

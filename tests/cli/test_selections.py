@@ -46,7 +46,7 @@ def checks(text: str) -> dict[str, dict[str, object]]:
     return {row["check"]: row for row in json.loads(text)["rows"]}
 
 
-def test_check_says_what_is_known_of_the_selected_threads(run, trace: ss.Trace) -> None:
+def test_check_reports_quality_of_the_selected_threads(run, trace: ss.Trace) -> None:
     whole = checks(run("check", CAPTURE, "--format", "json"))
     some = checks(run("check", CAPTURE, "--process", "python3", "--format", "json"))
     # The facts of the recording stay as they are, and the last row stays the last.
@@ -72,7 +72,7 @@ def test_check_says_what_is_known_of_the_selected_threads(run, trace: ss.Trace) 
     assert "selected: --process python3: " in run("check", CAPTURE, "--process", "python3")
 
 
-def test_what_is_poor_of_the_selection_alone_is_a_warning(run, trace: ss.Trace) -> None:
+def test_poor_quality_of_the_selection_is_a_warning(run, trace: ss.Trace) -> None:
     """`--strict` is about what the script then asks of."""
     cut = trace.waits.filter(pl.col("censored") != "none").select("utid").unique()
     tid = trace.threads.join(cut, on="utid", how="semi").select("tid").collect()["tid"][0]
@@ -198,7 +198,9 @@ def test_tables_get_the_rows_about_the_selection_and_are_no_trace(
     assert ss.open(path, cache=tmp_path / "cache").switches.collect().height
 
 
-def test_what_no_format_can_have_is_refused(run, trace: ss.Trace, tmp_path: Path) -> None:
+def test_selection_that_a_format_cannot_hold_is_refused(
+    run, trace: ss.Trace, tmp_path: Path
+) -> None:
     err = run("export", CAPTURE, "--to", "trace.dat", *PYTHON, "-o", tmp_path / "a", code=2)
     assert "CPUs without the other threads would look idle" in err
     assert "csv, parquet, perfetto or chrome" in err
@@ -254,9 +256,7 @@ def test_fidelity_compares_a_selection_of_any_kind(run) -> None:
 @pytest.mark.parametrize(
     "option", [("--comm", "x"), ("--tree", "1"), ("--workload",), ("--cpu", "0")]
 )
-def test_what_is_about_the_whole_recording_says_what_to_use(
-    capsys: pytest.CaptureFixture[str], option
-) -> None:
+def test_convert_refuses_selections(capsys: pytest.CaptureFixture[str], option) -> None:
     assert cli.main(["convert", str(CAPTURE), *option]) == 2
     assert option[0] in capsys.readouterr().err
 
@@ -312,19 +312,19 @@ def forest() -> ss.Trace:
         ({"process": ["make", "cc"]}, [11, 12, 21]),
     ],
 )
-def test_what_is_combined_selects_less(asked: dict[str, object], pids: list[int]) -> None:
+def test_combined_selections_narrow_the_result(asked: dict[str, object], pids: list[int]) -> None:
     trace = forest()
     found = trace.threads.filter(ss.of_processes(trace, **asked)).collect()
     assert found["pid"].to_list() == pids
 
 
-def test_a_tree_outside_the_workload_selects_nothing() -> None:
+def test_process_tree_outside_the_workload_selects_nothing() -> None:
     trace = forest()
     with pytest.raises(ss.UsageError, match="matches workload and tree 20"):
         ss.of_processes(trace, workload=True, tree=20)
 
 
-def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
+def test_workload_with_a_lost_start_is_reported() -> None:
     """The command was process 9, of which the trace holds no event, nor of its children."""
     trace = forest()
     losses = pl.DataFrame({"cpu": [0], "ts_begin": [0], "ts_end": [1], "reason": ["overrun"]})
@@ -354,7 +354,7 @@ def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
         (["--cmdline", "b" * 5000], "no cmdline of any thread"),
     ],
 )
-def test_a_selection_of_nothing_says_what_is_near(run, options: list[str], said: str) -> None:
+def test_empty_selection_suggests_similar_names(run, options: list[str], said: str) -> None:
     err = run("latency", CAPTURE, *options, code=2)
     assert said in err
     assert len(err) < 400
@@ -364,7 +364,7 @@ def test_a_selection_of_nothing_says_what_is_near(run, options: list[str], said:
     "command", ["check", "export --to csv", "fidelity", "findings", "off-cpu", "outliers", "report",
                 "requests", "slowdown", "whatif --cpus 4"],
 )  # fmt: skip
-def test_what_no_cpu_has_says_so_alike(
+def test_commands_without_cpu_selection_refuse_it_alike(
     run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -375,12 +375,12 @@ def test_what_no_cpu_has_says_so_alike(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_change_of_a_thread_that_is_not_replayed(run) -> None:
+def test_change_of_an_unselected_thread_is_refused(run) -> None:
     err = run("whatif", CAPTURE, *PYTHON, "--set-nice", "head=5", code=2)
     assert "one of the selected threads, which are those replayed" in err
 
 
-def test_a_report_about_some_threads_begins_its_timeline_and_whatif_with_them(
+def test_report_on_selected_threads_starts_its_timeline_and_whatif_with_them(
     run, mine: set[int], tmp_path: Path
 ) -> None:
     """All are replayed, since the change may be of others: the selection may not wait the most."""

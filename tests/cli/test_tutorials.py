@@ -44,7 +44,7 @@ def tutorial(
     return text, folder
 
 
-def test_each_step_prints_what_the_page_prints(
+def test_each_step_prints_the_output_on_the_page(
     tutorial: tuple[str, Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -84,7 +84,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_examples_of_a_page_print_what_it_prints(
+def test_examples_print_the_output_on_their_page(
     name: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The head of the table and its first rows; what stands above and below is left out."""

@@ -76,7 +76,7 @@ def programs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("awk", AWKS, ids=lambda awk: awk[0])
-def test_every_awk_reads_every_program(awk: list[str], tmp_path: Path) -> None:
+def test_every_awk_parses_every_program(awk: list[str], tmp_path: Path) -> None:
     if shutil.which(awk[0]) is None:
         pytest.skip(f"needs {awk[0]}")
     refused = {}

@@ -28,7 +28,7 @@ AWKS = [["mawk"], ["gawk"], ["original-awk"], ["busybox", "awk"]]
 @pytest.mark.parametrize(
     "shell", [["dash"], ["bash"], ["busybox", "sh"], ["posh"]], ids=lambda words: words[0]
 )
-def test_every_variable_comes_back_as_it_was(
+def test_command_gets_every_variable_unchanged(
     shell: list[str], awk: list[str], tmp_path: Path
 ) -> None:
     """Also names and bytes that a shell cannot hold; what `env` takes for an option is left out."""
@@ -55,7 +55,7 @@ def test_every_variable_comes_back_as_it_was(
     assert done.stderr == b""
 
 
-def test_the_recorders_own_variables_are_in_lower_case() -> None:
+def test_recorder_variables_are_lower_case() -> None:
     """So what the caller exported by such a name can be unset without knowing them all."""
     for path in PROGRAMS:
         text = re.sub(r"(?m)^\s*#.*", "", path.read_text())

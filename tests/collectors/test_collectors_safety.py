@@ -156,7 +156,7 @@ def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_p
     assert run.leftovers() == []
 
 
-def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
+def test_burst_after_a_quiet_time_is_limited_at_once(tmp_path: Path) -> None:
     """Looked at every ten seconds where little was written, it would go on for eight."""
     load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
     words = ["-t", "ftrace", "-b", "512K", "--max-size", "32M", "-o", "x", "--", "sh", "-c", load]
@@ -168,7 +168,7 @@ def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
     assert ended - int((tmp_path / "began").read_text()) < 6
 
 
-def test_a_size_limit_holds_while_capture_is_stopped(tmp_path: Path) -> None:
+def test_size_limit_holds_while_capture_is_suspended(tmp_path: Path) -> None:
     """Ctrl-Z, say: the watchdog ends the tracing by itself, and the window ends there."""
     words = ["-t", "ftrace", "-b", "512K", "--max-size", "1M", "-o", "x", "--"]
     load = "while :; do true | true; done"
@@ -213,7 +213,7 @@ def test_a_storm_of_switches_leaves_the_floor_of_free_space(
 
 
 @pytest.mark.parametrize("recorder", RECORDERS[1:])
-def test_a_full_disk_ends_tools_and_is_said(
+def test_full_disk_ends_the_tools_and_is_reported(
     recorder: str, small_disk: Path, tmp_path: Path
 ) -> None:
     """What comes after the last event is neither idle nor running: it is not in the window."""
@@ -245,7 +245,7 @@ def test_a_full_disk_ends_tools_and_is_said(
 # ------------------------------------------------------------------ root led astray
 
 
-def test_the_command_cannot_lead_root_to_another_file(open_folder: Path) -> None:
+def test_command_cannot_redirect_root_to_another_file(open_folder: Path) -> None:
     """It replaces the folder's name by a link to root's files, again and again."""
     victim = open_folder.parent / "roots"
     victim.mkdir(mode=0o755)
@@ -268,7 +268,7 @@ def test_the_command_cannot_lead_root_to_another_file(open_folder: Path) -> None
     assert "wrote x.capture" not in run.said
 
 
-def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
+def test_recording_is_readable_only_by_its_owner(open_folder: Path) -> None:
     other = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "ls"]
     seen = f"{' '.join(other)} {open_folder}/x.capture.partial; true"
     run = Run(
@@ -288,7 +288,7 @@ def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
-def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path) -> None:
+def test_command_gets_its_environment_unchanged(recorder: str, tmp_path: Path) -> None:
     """Its caller's directory, umask, PATH, locale and descriptors: none of the recorder's."""
     show = 'umask; pwd; echo "$PATH" "${LC_ALL-unset}"; ls /proc/self/fd; env | grep OLDPWD'
     show += "; env | grep -c ^watch"
@@ -313,7 +313,7 @@ def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path
     assert run.answer == alone, run.said
 
 
-def test_tools_are_taken_from_where_only_root_writes(tmp_path: Path) -> None:
+def test_tools_are_run_only_from_folders_of_root(tmp_path: Path) -> None:
     """Neither `.` nor another user's folder in PATH provides what runs as root."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -329,7 +329,7 @@ def test_tools_are_taken_from_where_only_root_writes(tmp_path: Path) -> None:
     assert not (tmp_path / "run-as-root").exists()
 
 
-def test_only_known_files_are_read(tmp_path: Path) -> None:
+def test_recorder_reads_only_its_own_files(tmp_path: Path) -> None:
     copy = tmp_path / "collectors"
     shutil.copytree(ROOT / "collectors", copy)
     for place in (copy, copy / "linux"):
@@ -342,7 +342,7 @@ def test_only_known_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x=y", "a b", "new\nline", "-dash"])
-def test_any_name_of_a_command_and_a_folder(name: str, tmp_path: Path) -> None:
+def test_command_and_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / name).chmod(0o755)
     run = Run("-t", "ftrace", "-o", f"./out {name}", "--", f"./{name}", cwd=tmp_path)
@@ -353,7 +353,9 @@ def test_any_name_of_a_command_and_a_folder(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status"), [(["no-such-command-here"], 127), (["/etc/passwd"], 126), (["/"], 126)]
 )
-def test_commands_that_cannot_be_run(words: list[str], status: int, tmp_path: Path) -> None:
+def test_command_that_cannot_be_run_is_reported(
+    words: list[str], status: int, tmp_path: Path
+) -> None:
     run = Run("-o", "x", "--", *words, cwd=tmp_path)
     assert run.wait() == status
     assert run.said.count("\n") == 1
@@ -438,7 +440,7 @@ def test_a_host_without_getconf_passwd_and_a_date_of_seconds(tmp_path: Path) -> 
         assert abs(wall - clock - now) <= content["clock"]["pair_error_ns"] + 2_000_000
 
 
-def test_a_clock_pair_of_whole_seconds_says_how_wrong_it_is(tmp_path: Path) -> None:
+def test_clock_pair_of_whole_seconds_has_its_error_bound(tmp_path: Path) -> None:
     path = tools_with(tmp_path / "bin", date="exec /bin/date +%s")
     script = f"""
         . {ROOT}/collectors/linux/clock.sh; . {ROOT}/collectors/metadata.sh
@@ -456,7 +458,7 @@ def test_a_clock_pair_of_whole_seconds_says_how_wrong_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.needs("setsid")
-def test_clean_removes_and_names_what_was_left(tmp_path: Path) -> None:
+def test_clean_removes_and_names_leftovers(tmp_path: Path) -> None:
     """An instance nobody holds, and a recorder whose session has lost its leader."""
     instance = INSTANCES / "schedscope-1-1"
     instance.mkdir(exist_ok=True)
@@ -475,7 +477,7 @@ def test_clean_removes_and_names_what_was_left(tmp_path: Path) -> None:
     eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
+def test_bundle_passes_the_same_safety_checks(open_folder: Path, tmp_path: Path) -> None:
     """From one file on stdin: the watchdog needs nothing else there."""
     program = tmp_path / "bundle"
     program.write_text(collectors.bundle())
@@ -499,9 +501,7 @@ def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_names_beyond_ascii_in_messages_do_nothing_to_a_terminal(
-    locale: str, shell: str, tmp_path: Path
-) -> None:
+def test_messages_escape_names_beyond_ascii(locale: str, shell: str, tmp_path: Path) -> None:
     """Control characters of eight bits, and marks that turn or hide text; letters stay."""
     if not (path := shutil.which(shell)):
         pytest.skip(f"no {shell} here")
@@ -520,14 +520,14 @@ def test_names_beyond_ascii_in_messages_do_nothing_to_a_terminal(
     "words",
     [["-o", "\x1b[2J/x\ny", "--", "true"], ["-t", "\x1b[2J"], ["-o", "x", "--", "\x1b]0;a\x07\nb"]],
 )
-def test_names_in_messages_do_nothing_to_a_terminal(words: list[str], tmp_path: Path) -> None:
+def test_messages_escape_names_for_the_terminal(words: list[str], tmp_path: Path) -> None:
     run = Run(*words, cwd=tmp_path)
     assert run.wait() in (125, 127)
     assert run.said.count("\n") == 1, run.said
     assert run.said.strip().isprintable(), run.said
 
 
-def test_what_the_caller_exported_goes_to_the_command_alone(tmp_path: Path) -> None:
+def test_exported_variables_reach_only_the_command(tmp_path: Path) -> None:
     """By any name that the recorder uses itself: none of its words or numbers is from outside."""
     names = set()
     for path in [CAPTURE, *(ROOT / "collectors").glob("**/*.sh")]:

@@ -178,13 +178,13 @@ def both() -> Iterator[Both]:
     pytest.skip(f"this host was too busy three times: {lost}")
 
 
-def test_all_lines_were_read_and_none_is_missing(both: Both) -> None:
+def test_all_lines_are_read_and_none_is_missing(both: Both) -> None:
     assert both.dtrace.about["warnings"] == []
     assert both.dtrace.about["unplaced_losses"] == []
     assert len(both.dtrace.tables["switches"]) > 4000
 
 
-def test_each_cpu_switched_between_the_same_threads(both: Both) -> None:
+def test_both_recorders_have_the_same_switches_on_each_cpu(both: Both) -> None:
     """In the same order; what one misses is what it hides from itself: 1 in 200, or three."""
     side_by_side = both.side_by_side()
     for cpu in both.switches[0]["cpu"].unique():
@@ -194,7 +194,7 @@ def test_each_cpu_switched_between_the_same_threads(both: Both) -> None:
         assert same >= min(0.995 * longer, longer - 3), f"cpu {cpu}: {same} of {longer}"
 
 
-def test_the_same_switch_is_seen_at_the_same_time(both: Both) -> None:
+def test_both_recorders_have_the_same_time_for_a_switch(both: Both) -> None:
     apart = (pl.col("ts") - pl.col("ts_right")).abs()
     distance = both.side_by_side().select(
         median=apart.median(), most=apart.quantile(0.95)
@@ -228,7 +228,7 @@ def test_waits_agree_within_the_probes_distance(both: Both) -> None:
     )
 
 
-def test_a_yield_is_told_from_a_preemption(both: Both) -> None:
+def test_yield_is_distinguished_from_preemption(both: Both) -> None:
     """Where the kernel can trace the call: every call, and each R is one or the other."""
     if not Path("/sys/kernel/tracing/events/syscalls/sys_enter_sched_yield").is_dir():
         pytest.skip("needs CONFIG_FTRACE_SYSCALLS")

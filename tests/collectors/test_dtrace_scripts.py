@@ -85,7 +85,7 @@ def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) 
     assert f"{member}x is not a member" in done.stderr
 
 
-def test_a_thread_that_left_is_not_chosen_again() -> None:
+def test_exited_thread_is_not_chosen_again() -> None:
     """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
     text = (FREEBSD / "sched.d").read_text()
     clause = re.search(r'sched:::off-cpu\n\{\n(.*?printf\("S.*?)\n\}', text, re.DOTALL)

@@ -43,7 +43,7 @@ def test_a_workload_is_recorded_within_its_window(tmp_path: Path) -> None:
     assert trace.threads.filter(pl.col("affinity").is_not_null()).collect().height > 10
 
 
-def test_nothing_stays_behind(tmp_path: Path) -> None:
+def test_perf_recorder_leaves_nothing_behind(tmp_path: Path) -> None:
     """No perf of ours, no pipes, no message file beside the data."""
     path = capture(tmp_path, "-d", "0.2")
     assert sorted(p.name for p in path.iterdir()) == [

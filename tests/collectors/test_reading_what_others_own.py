@@ -66,9 +66,7 @@ NAMES = [
 ]
 
 
-def test_any_name_of_a_control_group_is_one_name(
-    shell: tuple[list[str], str], tmp_path: Path
-) -> None:
+def test_control_group_of_any_name_is_read(shell: tuple[list[str], str], tmp_path: Path) -> None:
     """Also one that a tool would take apart, into the path of a file of root's."""
     tree = tmp_path / "tree"
     secret = tmp_path / "secret"
@@ -92,7 +90,7 @@ def test_any_name_of_a_control_group_is_one_name(
     assert rows == expected
 
 
-def test_neither_links_nor_pipes_are_read_as_control_groups(
+def test_links_and_pipes_are_not_read_as_control_groups(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
     """Nor a file in a folder that a link leads to; a pipe holds nobody up."""
@@ -111,7 +109,7 @@ def test_neither_links_nor_pipes_are_read_as_control_groups(
     assert said(shell, code, tmp_path) == "start\t/plain\t100" + "\t" * 7 + "\n"
 
 
-def test_names_in_the_process_table_lead_to_the_same_group(
+def test_escaped_names_in_the_process_table_resolve_to_the_same_group(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
     """At the end of a recording its groups are those of processes.tsv, where names are escaped."""
@@ -155,7 +153,7 @@ def huge() -> Iterator[int]:
         child.communicate()
 
 
-def test_a_process_that_shows_a_tebibyte_is_read_in_part(
+def test_huge_command_line_is_read_in_part(
     shell: tuple[list[str], str], huge: int, tmp_path: Path
 ) -> None:
     """And what others show is all there."""
@@ -176,7 +174,7 @@ def test_a_process_that_shows_a_tebibyte_is_read_in_part(
     assert shown[str(os.getpid())].encode(errors="surrogateescape").startswith(mine[:40])
 
 
-def test_only_environments_of_root_are_looked_at(tmp_path: Path) -> None:
+def test_only_environments_of_root_are_read(tmp_path: Path) -> None:
     """Of all processes whose session has lost its leader: others show what they please."""
     shell = (["sh"], os.environ["PATH"])
     orphan = "setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'"
@@ -221,7 +219,7 @@ def test_a_log_is_read_no_further_than_a_mebibyte(words: list[str], tmp_path: Pa
     assert done.stdout.splitlines() == ["log at turn 3", "log at turn 6"]
 
 
-def test_nothing_is_named_to_a_tool_that_takes_names_apart() -> None:
+def test_no_name_is_passed_to_xargs_without_0() -> None:
     """`xargs` without -0 splits at blanks, tabs and quotes."""
     for path in (ROOT / "collectors").glob("**/*.sh"):
         for line in path.read_text().splitlines():

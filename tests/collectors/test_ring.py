@@ -51,7 +51,7 @@ def load(loops: int) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_without_a_trigger_nothing_is_written(tmp_path: Path) -> None:
+def test_ring_without_a_trigger_writes_nothing(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     assert not snapshots(run)
@@ -129,7 +129,7 @@ def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_what_cpus_record_while_others_are_read_is_in_the_next(tmp_path: Path) -> None:
+def test_events_recorded_during_a_snapshot_are_in_the_next(tmp_path: Path) -> None:
     """In a storm: all that the kernel counts is in the files, though in part before the window."""
     run = Run("--ring", "64M", "-o", "x", cwd=tmp_path)
     run.until(READY)
@@ -224,7 +224,7 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("busybox")
-def test_the_reason_names_the_thread_where_tools_are_small(tmp_path: Path) -> None:
+def test_trigger_reason_names_the_thread_with_small_tools(tmp_path: Path) -> None:
     """Busybox's `tr` may take [:print:] for the letters that it is written with."""
     (tmp_path / ".scratch").mkdir()
     (tmp_path / ".scratch/reading").touch()
@@ -244,7 +244,7 @@ def test_the_reason_names_the_thread_where_tools_are_small(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("present", "cpus"), [("0", 1), ("0-3", 4), ("0-1,4-5", 6), ("0,7", 8)])
-def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: Path) -> None:
+def test_quantile_trigger_covers_all_cpus(present: str, cpus: int, tmp_path: Path) -> None:
     """Also of those behind one that is offline, or whose number no CPU has."""
     (tmp_path / "present").write_text(f"{present}\n")
     script = f". {ROOT}/collectors/linux/ring-watch.sh; ring_cpus {tmp_path}/present"
@@ -254,7 +254,7 @@ def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: 
 
 @needs_ftrace
 @pytest.mark.records
-def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
+def test_predicate_without_bpftrace_is_refused(tmp_path: Path) -> None:
     environment = {"SCHEDSCOPE_BPFTRACE": "no-such-bpftrace"}
     words = ["--ring", "5s", "-o", "x", "--trigger", "wait > 50ms"]
     run = Run(*words, cwd=tmp_path, environment=environment)
@@ -264,7 +264,7 @@ def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_asking_by_command(tmp_path: Path) -> None:
+def test_snapshot_command_triggers_the_ring(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     words = ["sh", str(CAPTURE), "--snapshot", "-o", str(tmp_path / "x.ring")]
@@ -280,7 +280,7 @@ def test_asking_by_command(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_the_one_meant_is_asked(tmp_path: Path) -> None:
+def test_snapshot_command_reaches_the_ring_of_its_folder(tmp_path: Path) -> None:
     """Two recorders into folders of one name, each in its own place."""
     runs = []
     for name in ("a", "b"):
@@ -300,7 +300,7 @@ def test_the_one_meant_is_asked(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_snapshots_of_one_second_do_not_fall_into_one_another(tmp_path: Path) -> None:
+def test_snapshots_within_one_second_have_different_names(tmp_path: Path) -> None:
     """A recorder that was started again counts from 1, too."""
     run = Run("--ring", "512K", "-o", "x", cwd=tmp_path)
     run.until(READY)
@@ -329,7 +329,7 @@ COUNTS = """
 
 @needs_ftrace
 @pytest.mark.records
-def test_the_kernels_counts_are_those_of_one_moment(tmp_path: Path) -> None:
+def test_kernel_counts_are_read_at_one_instant(tmp_path: Path) -> None:
     """While events come and numbers get longer: the sum only grows until the ring is emptied."""
     instance = INSTANCES / f"schedscope-test-{os.getpid()}"
     instance.mkdir()
@@ -351,7 +351,7 @@ def test_the_kernels_counts_are_those_of_one_moment(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_the_oldest_make_room(tmp_path: Path) -> None:
+def test_oldest_snapshots_are_removed_first(tmp_path: Path) -> None:
     """--keep holds for all snapshots together, also for those of a recorder before."""
     words = ["--ring", "512K", "-o", "x", "--trigger", f"file {tmp_path}/never", "--keep", "20M"]
     old = tmp_path / "x.ring" / "20200101-000000-1-wait.capture"
@@ -376,7 +376,7 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_however_it_ends_finished_snapshots_stay(number: signal.Signals, tmp_path: Path) -> None:
+def test_finished_snapshots_stay_after_any_end(number: signal.Signals, tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     (capture,) = asked(run)
@@ -390,7 +390,7 @@ def test_however_it_ends_finished_snapshots_stay(number: signal.Signals, tmp_pat
 
 @needs_ftrace
 @pytest.mark.records
-def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_second_ring_in_one_folder_is_refused(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     other = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
@@ -446,7 +446,7 @@ def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 @pytest.mark.needs("setpriv")
-def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) -> None:
+def test_ring_continues_in_the_folder_of_the_sudo_user(tmp_path: Path) -> None:
     """Whatever the user put there meanwhile, root neither follows nor waits for it."""
     environment = {"SUDO_USER": "nobody"}
     tmp_path.chmod(0o755)
@@ -497,7 +497,7 @@ def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) 
     ],
 )
 @pytest.mark.needs("linux")
-def test_options_that_make_no_sense(words: list[str], said: str, tmp_path: Path) -> None:
+def test_conflicting_options_are_refused(words: list[str], said: str, tmp_path: Path) -> None:
     run = Run("-o", "x", *words, cwd=tmp_path)
     assert run.wait() == 125
     assert said in run.said

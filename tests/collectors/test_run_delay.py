@@ -12,7 +12,7 @@ ROUNDING = 1_000_000
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_each_waited_as_long_as_the_kernel_counted(tmp_path: Path) -> None:
+def test_waits_of_each_thread_equal_the_kernels_run_delay(tmp_path: Path) -> None:
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel has no /proc/PID/schedstat (CONFIG_SCHED_INFO)")
     _, rows = accounts(tmp_path, 0.5)

@@ -198,7 +198,7 @@ def test_a_broken_recording_fails(how: str, tmp_path: Path) -> None:
     assert "awk" not in done.stderr
 
 
-def test_what_the_capture_says_of_itself_counts(tmp_path: Path) -> None:
+def test_incomplete_capture_fails_the_self_test(tmp_path: Path) -> None:
     kept = write(tmp_path / "kept")
     path = kept / "dtrace.capture" / "capture.json"
     about = json.loads(path.read_text())
@@ -217,7 +217,7 @@ def test_what_the_capture_says_of_itself_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["hog", "ping"])
-def test_an_account_that_differs_by_one_switch_fails(role: str, tmp_path: Path) -> None:
+def test_account_off_by_one_switch_fails(role: str, tmp_path: Path) -> None:
     kept = write(tmp_path / "kept")
     path = kept / "dtrace.account"
     lines = [line.split() for line in path.read_text().splitlines()]
@@ -229,7 +229,7 @@ def test_an_account_that_differs_by_one_switch_fails(role: str, tmp_path: Path) 
     assert failed(done.stdout) == {f"{role}: voluntary switches"}
 
 
-def test_a_thread_that_gave_way_in_vain_is_judged_by_the_sign_of_preemption(tmp_path: Path) -> None:
+def test_yield_without_a_switch_is_not_counted_as_preemption(tmp_path: Path) -> None:
     """Twice it was chosen again, which leaves a count and no line; then it was preempted."""
     kept = write(tmp_path / "kept")
     seen = 0
@@ -263,7 +263,7 @@ def test_a_thread_that_gave_way_in_vain_is_judged_by_the_sign_of_preemption(tmp_
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("awk", AWKS, ids=lambda awk: awk[0])
-def test_the_judge_is_the_same_everywhere(
+def test_judge_agrees_in_every_shell_and_awk(
     shell: tuple[str, ...], awk: tuple[str, ...], tmp_path: Path
 ) -> None:
     paths = [shutil.which(words[0]) for words in (shell, awk)]
@@ -349,7 +349,7 @@ def test_a_role_that_dies_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("linux", "taskset")
-def test_without_renice_the_nice_one_is_left_out(tmp_path: Path) -> None:
+def test_load_without_renice_has_no_nice_role(tmp_path: Path) -> None:
     """Debian's busybox lacks `nice`; others may lack `renice`."""
     done = load(tmp_path, {"renice": "exit 127", "nice": "exit 127"}, "1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -357,7 +357,7 @@ def test_without_renice_the_nice_one_is_left_out(tmp_path: Path) -> None:
     assert set(roles) - {"mover"} == {"hog", "ping", "pong", "sleeper"}
 
 
-def test_a_load_without_the_nice_one_is_judged(tmp_path: Path) -> None:
+def test_judge_accepts_a_load_without_the_nice_role(tmp_path: Path) -> None:
     kept = write(tmp_path / "kept")
     path = kept / "dtrace.account"
     lines = path.read_text().splitlines(keepends=True)

@@ -42,7 +42,7 @@ def counted(text: str) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_as_many_of_each_kind_as_the_kernel_counted(tmp_path: Path) -> None:
+def test_softirqs_of_each_kind_equal_the_kernels_count(tmp_path: Path) -> None:
     import ast
 
     (tmp_path / "load.py").write_text(LOAD)

@@ -41,7 +41,7 @@ def recorded(program: Path, tool: str, folder: Path) -> tuple[ss.Trace, pl.DataF
 
 @pytest.mark.needs("root", "cc", "tracefs")
 @pytest.mark.parametrize("tool", ["ftrace", pytest.param("perf", marks=pytest.mark.needs("perf"))])
-def test_sums_contain_what_the_threads_and_the_kernel_counted(
+def test_bounds_of_sums_contain_the_counts_of_threads_and_kernel(
     tool: str, program: Path, tmp_path: Path, record_property: pytest.RecordProperty
 ) -> None:
     """However busy the host is and whatever its kernel leaves out."""

@@ -30,7 +30,7 @@ SWITCH = {"ts": 5, "cpu": 0, "prev_utid": 2, "prev_state": "sleeping", "next_uti
         ),
     ],
 )
-def test_facts_that_no_trace_can_hold_are_refused(
+def test_impossible_facts_are_refused(
     table: str, rows: list[dict[str, Any]], complaint: str
 ) -> None:
     """By a sentence that names table, column and row; not by a wrong answer or a panic."""
@@ -43,7 +43,7 @@ def test_a_window_that_ends_before_it_begins_is_refused() -> None:
         _native.reconstruct({}, 1, (9, 8))
 
 
-def test_a_null_where_a_value_must_be_is_refused() -> None:
+def test_null_in_a_required_column_is_refused() -> None:
     switches = facts({"switches": [SWITCH]})["switches"].with_columns(ts=pl.lit(None, pl.Int64))
     with pytest.raises(UsageError, match="column ts of table switches is null in row 0"):
         _native.reconstruct({"switches": switches}, 2)

@@ -56,7 +56,7 @@ def stamp(line: bytes) -> int:
     return int(line.split(b" ")[1])
 
 
-def test_what_bpftrace_says_of_lost_events_is_no_line_of_the_script(tmp_path: Path) -> None:
+def test_bpftraces_lost_events_message_is_not_counted_again(tmp_path: Path) -> None:
     """The gap in the numbers has its count already; before, each sentence was one more loss."""
     on = next(n for n, line in enumerate(LINES) if line.startswith(b"#on "))
     at = [n for n, line in enumerate(LINES) if n > on and line[:1].isalpha()][200]
@@ -86,7 +86,7 @@ def test_a_file_that_was_rewritten_is_refused_with_the_cause(
         decode(capture)
 
 
-def test_a_cpu_without_a_line_is_lost_from_the_beginning_of_the_trace_and_nothing_else(
+def test_cpu_without_lines_is_one_loss_from_the_start(
     tmp_path: Path,
 ) -> None:
     """It is not taken for one of another recording, whose clock differs. What threads did on it is
@@ -157,7 +157,7 @@ def test_switches_are_the_lines_field_by_field() -> None:
     assert len(found) == len(told) + len(hidden)
 
 
-def test_what_is_missing_behind_the_window_is_no_loss_and_ends_the_trace() -> None:
+def test_lines_missing_after_the_window_end_the_trace_without_a_loss() -> None:
     """bpftrace leaves its probes one after the other, and reads no more meanwhile."""
     assert missing_at_the_end()
     tables, info = decode(FIXTURE)
@@ -166,7 +166,7 @@ def test_what_is_missing_behind_the_window_is_no_loss_and_ends_the_trace() -> No
     assert info["window"] == [stamp(min(TOLD, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
 
 
-def test_what_some_probes_saw_before_all_were_on_is_not_measured(tmp_path: Path) -> None:
+def test_events_before_all_probes_are_attached_are_excluded(tmp_path: Path) -> None:
     """Loading a script takes seconds; they were time of every CPU, and their gaps losses."""
     expected, about = decode(FIXTURE)
     assert about["window"][0] >= ON  # type: ignore[index]
@@ -182,7 +182,7 @@ def test_what_some_probes_saw_before_all_were_on_is_not_measured(tmp_path: Path)
     assert lost["ts_begin"].min() is None or lost["ts_begin"].min() >= ON  # type: ignore[operator]
 
 
-def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> None:
+def test_damaged_mark_keeps_the_rest_of_the_recording(tmp_path: Path) -> None:
     """`capture` waits for the mark, so that it cannot lie behind the window's begin."""
     begin = json.loads((FIXTURE / "capture.json").read_text())["window"]["begin"]
     late = [b"#on 9323533204785\n" if line.startswith(b"#on ") else line for line in LINES]
@@ -191,9 +191,7 @@ def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("ahead", [10**6, 10**8, 9 * 10**18])
-def test_a_stamp_that_is_too_late_takes_the_lines_behind_it_along(
-    tmp_path: Path, ahead: int
-) -> None:
+def test_timestamp_in_the_future_loses_the_lines_after_it(tmp_path: Path, ahead: int) -> None:
     """They are left out, being earlier: a hole from the line before the damaged one."""
     at = [n for n, line in enumerate(LINES) if line in TOLD and line.split(b" ")[2] == b"1"][1000]
     fields = LINES[at].split(b" ")
@@ -212,7 +210,7 @@ def measured(waits: pl.DataFrame) -> list[dict[str, int]]:
     return waits.filter(pl.col("censored") == "none", pl.col("ts_run") <= UNTIL).to_dicts()
 
 
-def test_lines_with_other_ends_are_refused(tmp_path: Path) -> None:
+def test_lines_with_windows_line_ends_are_refused(tmp_path: Path) -> None:
     """Every switch of them was left out, since its name did not end where the line does."""
     with pytest.raises(FormatError, match="its lines end with CR LF"):
         decode(write(tmp_path, [line.replace(b"\n", b"\r\n") for line in LINES]))
@@ -235,7 +233,7 @@ def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> No
     assert "did not arrive" in " ".join(info["warnings"])  # type: ignore[arg-type]
 
 
-def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
+def test_missing_line_may_have_been_the_switch_from_the_recorder(
     tmp_path: Path,
 ) -> None:
     """The recorder leaves a CPU without a line; the next switch there tells when (`since`)."""
@@ -279,7 +277,7 @@ def test_the_order_of_cpus_does_not_matter(tmp_path: Path, seed: int) -> None:
         assert found[name].equals(expected[name]), name
 
 
-def test_a_file_that_was_cut_says_so(tmp_path: Path) -> None:
+def test_truncated_file_is_reported(tmp_path: Path) -> None:
     whole = b"".join(LINES)
     tables, info = decode(write(tmp_path, [whole[: len(whole) // 2 - 3]]))
     ended = tables["losses"].filter(pl.col("reason") == "early_end")
@@ -295,7 +293,7 @@ def test_a_file_that_was_cut_says_so(tmp_path: Path) -> None:
     ("text", "message"),
     [(b"", "events.txt is empty"), (b"S 1 2 3\n", "line 1 is not the script's")],
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
+def test_file_without_a_recording_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         decode(write(tmp_path, [text]))
 
@@ -311,7 +309,7 @@ def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]
         decode(write(tmp_path, [bytes(data)]))
 
 
-def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
+def test_wakeups_of_the_recorder_are_not_counted_as_missing(tmp_path: Path) -> None:
     """The script leaves wakeups of its own thread out: the header's tid tells whose."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     unseen = trace.waits.filter(pl.col("censored") == "left").join(trace.threads, on="utid")
@@ -323,7 +321,7 @@ def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
     assert others < 30
 
 
-def test_a_second_account_of_who_left_late_cannot_go_back_in_time(tmp_path: Path) -> None:
+def test_second_late_line_of_a_cpu_cannot_go_back_in_time(tmp_path: Path) -> None:
     """Two `@late` lines of one CPU, the later one about an earlier instant: it says nothing."""
     # The fixture's last lines are beyond the end of what is told.
     told = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
@@ -360,7 +358,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_may_hold_ends_of_lines(tmp_path: Path, name: bytes) -> None:
+def test_name_may_contain_newlines(tmp_path: Path, name: bytes) -> None:
     """What follows one is the name's rest, whatever it looks like: no event, and none is lost."""
     (plain, before), (odd, about) = (
         decode(write(tmp_path, named(one, times=True))) for one in (b"plain", name)
@@ -374,9 +372,7 @@ def test_a_name_may_hold_ends_of_lines(tmp_path: Path, name: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"\n\n\nx", b"a\nb\nc\nd\ne\nf\ng\nh"])
-def test_older_captures_put_names_together_that_hold_ends_of_lines(
-    tmp_path: Path, name: bytes
-) -> None:
+def test_names_with_newlines_are_joined_in_older_captures(tmp_path: Path, name: bytes) -> None:
     (plain, before), (odd, about) = (
         decode(write(tmp_path, named(one, times=False))) for one in (b"plain", name)
     )
@@ -386,7 +382,7 @@ def test_older_captures_put_names_together_that_hold_ends_of_lines(
     assert name.decode() in odd["threads"]["comm"].to_list()
 
 
-def test_both_versions_of_the_script_say_the_same() -> None:
+def test_both_versions_of_the_script_give_the_same_tables() -> None:
     with tempfile.TemporaryDirectory() as folder:
         old, _ = decode(write(Path(folder), named(b"x", times=False)))
         new, _ = decode(write(Path(folder), named(b"x", times=True)))

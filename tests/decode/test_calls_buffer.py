@@ -36,7 +36,7 @@ def opened(folder: Path, stats: dict[int, str]) -> ss.Trace:
         ({0: COUNTED.format(0)}, [(1, "absent", None)]),
     ],
 )
-def test_losses_of_the_second_buffer(
+def test_losses_of_the_system_call_buffer_are_recorded(
     tmp_path: Path, stats: dict[int, str], lost: list[tuple[int, str, int | None]]
 ) -> None:
     trace = opened(tmp_path, stats)

@@ -28,7 +28,7 @@ def restat(capture: Path, cpu: int, **changes: int) -> None:
     path.write_text(text)
 
 
-def test_entries_that_the_file_holds_are_not_lost(capture: Path) -> None:
+def test_unread_entries_in_the_file_are_not_lost(capture: Path) -> None:
     """Counted before the buffer was saved, all events are unread; they are all there."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, entries=there, read_events=0)
@@ -37,7 +37,7 @@ def test_entries_that_the_file_holds_are_not_lost(capture: Path) -> None:
     assert about["unplaced_losses"] == []
 
 
-def test_events_read_by_somebody_else_are_told(capture: Path) -> None:
+def test_events_taken_by_another_reader_are_reported(capture: Path) -> None:
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, entries=there, read_events=70)
     _, about = decode(capture)
@@ -54,7 +54,7 @@ def test_each_lost_event_is_counted_once(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-def test_without_the_kernels_counts_the_end_is_unknown(capture: Path, how: str) -> None:
+def test_cpu_without_kernel_counts_ends_unknown(capture: Path, how: str) -> None:
     stats = capture / "stats" / "cpu1"
     stats.unlink()
     if how == "empty":
@@ -68,7 +68,7 @@ def test_without_the_kernels_counts_the_end_is_unknown(capture: Path, how: str) 
     assert any("lacks the kernel's counts of CPU 1" in text for text in about["warnings"])
 
 
-def test_without_an_end_mark_every_cpu_ends_unknown(capture: Path) -> None:
+def test_every_cpu_ends_unknown_without_an_end_mark(capture: Path) -> None:
     window = json.loads((capture / "capture.json").read_text())["window"]
     rewrite(capture, window=window | {"end": None})
     tables, about = decode(capture)
@@ -90,7 +90,7 @@ def test_a_capture_that_ended_early_ends_every_cpu_unknown(capture: Path) -> Non
 
 
 @pytest.mark.parametrize("recorder", ["bpftrace", "dtrace"])
-def test_a_capture_of_any_recorder_that_ended_early_says_so(recorder: str, tmp_path: Path) -> None:
+def test_interrupted_capture_of_any_recorder_is_reported(recorder: str, tmp_path: Path) -> None:
     """Even where the lines themselves have an end mark."""
     fixture = LOSSY.parent / f"linux-{recorder}.capture"
     capture = Path(shutil.copytree(fixture, tmp_path / "copy.capture"))
@@ -116,7 +116,7 @@ def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
     ]
 
 
-def test_events_that_the_kernel_read_and_the_file_lacks_inside_may_be_anywhere(
+def test_events_missing_inside_the_file_may_be_in_any_gap(
     capture: Path,
 ) -> None:
     """The file ends where the kernel's last sub-buffer does: it was not cut off."""
@@ -131,7 +131,7 @@ def test_events_that_the_kernel_read_and_the_file_lacks_inside_may_be_anywhere(
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_file_that_was_cut_off_lacks_its_end(capture: Path, early: bool) -> None:
+def test_truncated_file_ends_with_a_loss(capture: Path, early: bool) -> None:
     """It ends before the kernel's last sub-buffer begins, and its loss with the last event.
 
     Of any CPU: the window that a recorder states may end before events do.
@@ -157,7 +157,7 @@ def test_a_file_that_was_cut_off_lacks_its_end(capture: Path, early: bool) -> No
     assert (loss["ts_begin"], loss["ts_end"], loss["count"]) == (own[-1], end, 40)
 
 
-def test_more_events_than_the_kernel_counted_are_told(capture: Path) -> None:
+def test_more_events_than_the_kernel_counted_are_reported(capture: Path) -> None:
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, read_events=there - 5)
     _, about = decode(capture)
@@ -179,7 +179,7 @@ def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> 
     assert schedscope.read_tables(mixed, "switches", options={"salvage": "1"})
 
 
-def test_a_recording_that_was_switched_off_late_is_read_as_far_as_the_kernel_counted(
+def test_recording_switched_off_late_is_read_up_to_the_kernels_count(
     tmp_path: Path,
 ) -> None:
     """On a busy host whoever switches it off waits for a CPU; without a count it is damage."""
@@ -195,7 +195,7 @@ def test_a_recording_that_was_switched_off_late_is_read_as_far_as_the_kernel_cou
         schedscope.read_tables(late, "switches")
 
 
-def test_a_window_whose_events_were_all_overwritten_is_told_from_a_mixture(tmp_path: Path) -> None:
+def test_overwritten_window_is_distinguished_from_mixed_recordings(tmp_path: Path) -> None:
     """Whoever switches it off waits for a CPU, and the buffer is too small to keep so much."""
     late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
     begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
@@ -209,7 +209,7 @@ def test_a_window_whose_events_were_all_overwritten_is_told_from_a_mixture(tmp_p
     assert schedscope.read_tables(late, "switches", options={"salvage": "1"})
 
 
-def test_what_a_ring_overwrote_is_where_a_cpu_begins(capture: Path) -> None:
+def test_overwritten_events_of_a_ring_start_a_cpu_late_without_a_loss(capture: Path) -> None:
     """A flight recorder's snapshot: no loss, nothing outside its window, and no time invented."""
     there = [record for record in records(LOSSY) if record.cpu == 0]
     others = [record.ts for record in records(LOSSY) if record.cpu != 0]

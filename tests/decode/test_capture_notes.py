@@ -17,9 +17,7 @@ import schedscope as ss
     "fixture",
     ["linux-ftrace-mixed", "linux-bpftrace", "linux-dtrace", "freebsd-ule-synthetic", "perf"],
 )
-def test_what_the_recorder_noted_is_a_warning_whichever_it_was(
-    fixture: str, tmp_path: Path
-) -> None:
+def test_notes_of_every_recorder_are_warnings(fixture: str, tmp_path: Path) -> None:
     """As that a limit of size ended the recording, or that somebody interrupted it."""
     capture = tmp_path / "noted.capture"
     shutil.copytree(FIXTURES / f"{fixture.replace('perf', 'linux-dtrace')}.capture", capture)

@@ -140,7 +140,7 @@ def cells(traces: dict[str, ss.Trace]) -> dict[tuple[str, str], bool]:
     return read
 
 
-def test_every_format_tells_the_same(packed: dict[str, ss.Trace]) -> None:
+def test_every_format_gives_the_same_causes(packed: dict[str, ss.Trace]) -> None:
     assert all(cells(packed).values())
 
 
@@ -153,7 +153,7 @@ def test_the_page_lists_every_kind_and_every_format() -> None:
     assert [name for name in FILES if name.strip("`") not in listed] == []
 
 
-def test_addresses_of_locks_are_the_kernels_where_the_file_has_them(
+def test_lock_addresses_are_those_of_the_file(
     packed: dict[str, ss.Trace],
 ) -> None:
     """Four threads of one process wait for its one lock. Perfetto does not tell which it is."""
@@ -176,7 +176,7 @@ def test_a_lock_without_an_address_is_named_by_its_kind(packed: dict[str, ss.Tra
         assert locks[0] == "rwsem (unknown)" if name == "Perfetto" else known, locks
 
 
-def test_moves_are_of_the_hierarchy_that_was_chosen_or_of_none(tmp_path: Path) -> None:
+def test_group_moves_are_of_the_chosen_hierarchy(tmp_path: Path) -> None:
     paths = unpacked(FIXTURES / "causes.tar.xz", tmp_path, FILES)
     for name, path in paths.items():
         for number in (0, 1):

@@ -24,7 +24,7 @@ LINES = "\n".join((FIXTURES / "text-tracefs.txt").read_text().splitlines()[:40])
         ('{"type": "attached_probes", "data": {"probes": 1}}\n', "is JSON"),
     ],
 )
-def test_json_is_refused_by_what_it_is(text: str, found: str, tmp_path: Path) -> None:
+def test_json_of_other_tools_is_refused_by_name(text: str, found: str, tmp_path: Path) -> None:
     """Also where its strings look like lines of a trace."""
     path = tmp_path / "t.json"
     path.write_text(text)

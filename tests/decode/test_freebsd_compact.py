@@ -29,7 +29,7 @@ def compact(capture: Path, folder: Path) -> Path:
     return copy
 
 
-def test_the_same_tables_come_out(genuine: Path, tmp_path: Path) -> None:
+def test_compact_lines_give_the_same_tables(genuine: Path, tmp_path: Path) -> None:
     old, new = ss.open(genuine), ss.open(compact(genuine, tmp_path))
     for name in TABLES:
         one, other = getattr(old, name).collect(), getattr(new, name).collect()
@@ -90,7 +90,7 @@ def test_a_nice_value_and_the_kernels_sums_are_read(tmp_path: Path) -> None:
     assert (row["is_interactive"], row["interactive"], row["transitions"]) == (False, 50_000, 2)
 
 
-def test_a_line_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+def test_unreadable_line_loses_only_itself(tmp_path: Path) -> None:
     text = Translator(machine().text(2_000_000)).text()
     spoilt = text.replace("S 300003", "S 300003 x", 1)
     got = decode(tmp_path, spoilt)
@@ -107,7 +107,7 @@ def test_an_unknown_thread_has_no_name_and_no_process(tmp_path: Path) -> None:
     assert (row["pid"], row["comm"] or None) == (None, None)
 
 
-def test_a_ring_says_what_it_kept(tmp_path: Path) -> None:
+def test_ring_reports_what_it_kept(tmp_path: Path) -> None:
     text = Translator(machine().text(2_000_000), ring=True).text()
     head, *lines = text.splitlines(True)
     kept = [line for line in lines if line[0] in "#\n" or int(line.split()[1]) > 150_000]

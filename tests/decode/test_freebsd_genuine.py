@@ -62,7 +62,7 @@ def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["ule-mix", "4bsd-mix", "ule-with-all"])
-def test_nothing_is_missing_or_contradicts_itself(name: str, tmp_path: Path) -> None:
+def test_recordings_have_no_losses_or_contradictions(name: str, tmp_path: Path) -> None:
     checks = ss.check(ss.open(unpacked(name, tmp_path)))
     found = dict(checks.select("check", "found").iter_rows())
     for check in ("losses", "unplaced losses", "chain breaks", "contradictions"):
@@ -100,7 +100,7 @@ def test_records_that_dtrace_discarded_count_as_lost(tmp_path: Path) -> None:
     assert waits > 0.9
 
 
-def test_ktrdumps_clocks_are_not_blamed_for_a_late_line(tmp_path: Path) -> None:
+def test_late_running_line_of_ktrdump_is_not_a_clock_error(tmp_path: Path) -> None:
     """`running` is logged after the switch, when others may have queued the thread that left."""
     options = {"tsc_hz": "2599998274", "osreldate": "1302001"}
     text = tmp_path / "ktr.out"
@@ -117,7 +117,7 @@ def test_ktrdumps_clocks_are_not_blamed_for_a_late_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "policy"), [("freebsd-ule", "ule-13"), ("freebsd-4bsd", "4bsd-13")]
 )
-def test_a_recording_tells_its_scheduler_and_settings(name: str, policy: str) -> None:
+def test_recording_has_its_scheduler_and_settings(name: str, policy: str) -> None:
     trace = ss.open(FIXTURES / f"{name}.capture")
     assert recorded_policy(trace) == policy
     told = recorded_tunables(trace, policy)
@@ -137,7 +137,7 @@ def test_interrupt_threads_are_woken_and_are_a_class_of_their_own(name: str) -> 
     assert classes["interrupt"] >= 2
 
 
-def test_findings_name_the_recorder_and_advise_nothing_that_freebsd_lacks() -> None:
+def test_findings_name_dtrace_and_advise_only_freebsd_commands() -> None:
     found = ss.findings(ss.open(FIXTURES / "freebsd-ule.capture"))
     advice = dict(found.select("topic", "advice").iter_rows())
     assert "dtrace" in advice["recorder"]

@@ -37,7 +37,7 @@ def ran_and_left(trace: ss.Trace, begin: int, end: int) -> dict[int, tuple[int, 
     }
 
 
-def test_ktr_of_the_same_half_second_agrees_with_the_capture(tmp_path: Path) -> None:
+def test_ktr_agrees_with_a_capture_of_the_same_half_second(tmp_path: Path) -> None:
     """`running` is logged after the switch, in other probes' company: some 20 us later."""
     folder = unpacked("both", tmp_path)
     capture = ss.open(folder / "events.txt")
@@ -77,7 +77,7 @@ def test_schedgraph_counts_the_switches_that_getrusage_does(tmp_path: Path) -> N
             assert abs(ran / int(cpu_ns) - 1) < 0.05, role
 
 
-def test_a_genuine_ring_knows_where_each_cpu_begins(tmp_path: Path) -> None:
+def test_recorded_ring_has_a_start_for_each_cpu(tmp_path: Path) -> None:
     text = tmp_path / "events.txt"
     text.write_bytes(lzma.decompress((GENUINE / "ring.xz").read_bytes()))
     trace = ss.open(text)

@@ -38,7 +38,7 @@ def story(release: int) -> str:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_same_story_has_the_same_answer_in_every_release(release: int, tmp_path: Path) -> None:
+def test_same_events_give_the_same_tables_in_every_release(release: int, tmp_path: Path) -> None:
     """Class, states and waits; only the priorities are the release's own."""
     got = decode(tmp_path, story(release))
     assert got.about["release"] == str(RELEASES[release])
@@ -65,9 +65,7 @@ def ktr(prio: int) -> str:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_where_only_the_priority_tells_the_class_the_bands_are_the_releases(
-    release: int, tmp_path: Path
-) -> None:
+def test_class_follows_the_priority_bands_of_the_release(release: int, tmp_path: Path) -> None:
     """Kernel priorities are of no class: a user thread that slept in the kernel has one, too."""
 
     def of(prio: int) -> str | None:
@@ -83,7 +81,7 @@ def test_where_only_the_priority_tells_the_class_the_bands_are_the_releases(
     ]  # fmt: skip
 
 
-def test_the_same_number_is_of_another_class_in_another_release(tmp_path: Path) -> None:
+def test_class_of_a_priority_depends_on_the_release(tmp_path: Path) -> None:
     """40 is an interrupt thread's on 13, real time on 14, the kernel's on 15."""
     classes = [
         dict(decode(tmp_path, ktr(40), osreldate=str(r)).rows("threads", "tid", "sched_class"))[A]

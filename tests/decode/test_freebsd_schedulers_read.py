@@ -153,7 +153,7 @@ def doubts(decoded: Decoded) -> list[str]:
 
 
 @pytest.mark.parametrize("path", CLOCKS, ids=label)
-def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
+def test_frequency_is_found_on_an_idle_machine(path: Path, tmp_path: Path) -> None:
     """The counter's frequency to 0.1 %, and a warning where few points tell it."""
     text = gzip.decompress(path.read_bytes())
     decoded = decode(tmp_path, text)
@@ -164,7 +164,7 @@ def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
     assert bool(doubts(decoded)) == (len(points) < 12)
 
 
-def test_the_clock_of_any_part_is_right_or_in_doubt(tmp_path: Path) -> None:
+def test_frequency_of_any_part_is_right_or_marked_doubtful(tmp_path: Path) -> None:
     """A ring of any length, and points that are missing: never silently another frequency."""
     chance = random.Random(7)
     answers = {"right": 0, "in doubt": 0, "refused": 0}
@@ -189,7 +189,7 @@ def test_the_clock_of_any_part_is_right_or_in_doubt(tmp_path: Path) -> None:
     assert min(answers.values()) >= 5, answers
 
 
-def test_with_too_few_points_the_frequency_has_to_be_given(tmp_path: Path) -> None:
+def test_too_few_statclock_points_require_tsc_hz(tmp_path: Path) -> None:
     """Points of idle threads are off the grid: they are no help."""
     text = gzip.decompress(CLOCKS[0].read_bytes())
     idle = [line for line in text.splitlines() if b"statclock" not in line or b'id:"idle' in line]

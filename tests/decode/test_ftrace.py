@@ -86,7 +86,7 @@ def test_a_wakeup_from_an_interrupt_has_no_waker() -> None:
     assert 0 < without < wakings.height
 
 
-def test_overruns_stand_where_the_sub_buffers_tell() -> None:
+def test_overruns_are_placed_by_the_sub_buffers() -> None:
     """Their counts add up to the kernel's own, and each lies between two events."""
     tables, about = decode(LOSSY)
     told = losses(tables).filter(pl.col("cpu") == 0)
@@ -99,7 +99,7 @@ def test_overruns_stand_where_the_sub_buffers_tell() -> None:
         assert reason in ("overrun", "late_start")
 
 
-def test_events_that_were_never_written_cast_doubt_on_the_whole_window(capture: Path) -> None:
+def test_dropped_events_make_the_whole_window_doubtful(capture: Path) -> None:
     """`dropped events` has no place in the trace: the CPU's whole window is doubtful.
 
     Their number stands once, among the losses without a place.
@@ -126,7 +126,7 @@ def test_events_left_in_the_kernel_are_an_early_end(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 100, 2000, 4095])
-def test_a_torn_last_sub_buffer_gives_what_it_holds(capture: Path, cut: int) -> None:
+def test_torn_last_sub_buffer_is_read_in_part(capture: Path, cut: int) -> None:
     """An interrupted recorder: whole records are read, the rest is a loss."""
     raw = capture / "raw" / "cpu1"
     content = raw.read_bytes()
@@ -148,7 +148,7 @@ def _used(content: bytes, at: int) -> int:
     return int(struct.unpack_from("<Q", content, at + 8)[0]) & 0x7FFFFFF
 
 
-def test_a_sub_buffer_that_cannot_be_is_an_error_with_its_byte(capture: Path) -> None:
+def test_invalid_sub_buffer_is_an_error_with_its_offset(capture: Path) -> None:
     """More bytes used than there are; with salvage, a loss in its place."""
     raw = capture / "raw" / "cpu1"
     content = bytearray(raw.read_bytes())
@@ -161,7 +161,7 @@ def test_a_sub_buffer_that_cannot_be_is_an_error_with_its_byte(capture: Path) ->
     assert any("1 damaged" in warning for warning in about["warnings"])
 
 
-def test_larger_sub_buffers_are_read_as_the_capture_tells(capture: Path) -> None:
+def test_larger_sub_buffers_are_read_at_their_recorded_size(capture: Path) -> None:
     """`sub_buffer_bytes` counts, not what header_page says of the top instance."""
     for raw in (capture / "raw").iterdir():
         content = raw.read_bytes()
@@ -206,14 +206,14 @@ def test_a_damaged_description_is_named(capture: Path, what: str, message: str) 
         decode(capture)
 
 
-def test_a_capture_without_sub_buffers_says_so(capture: Path) -> None:
+def test_capture_without_sub_buffers_is_refused(capture: Path) -> None:
     shutil.rmtree(capture / "raw")
     (capture / "raw").mkdir()
     with pytest.raises(FormatError, match="raw"):
         decode(capture)
 
 
-def test_prev_state_follows_the_captures_own_letters(capture: Path) -> None:
+def test_prev_state_follows_the_format_file(capture: Path) -> None:
     """The bit that is S here is D in another kernel: the format file decides."""
     path = capture / "events/sched/sched_switch/format"
     text = path.read_text()
@@ -292,9 +292,7 @@ def _first(capture: Path, event: str, cpu: int = 0) -> tuple[Path, int]:
         ("sched_switch", 38, 0),
     ],
 )
-def test_a_record_that_no_kernel_writes_is_damage(
-    capture: Path, event: str, byte: int, bit: int
-) -> None:
+def test_impossible_record_is_damage(capture: Path, event: str, byte: int, bit: int) -> None:
     whole, _ = decode(capture)
     path, at = _first(capture, event)
     content = bytearray(path.read_bytes())

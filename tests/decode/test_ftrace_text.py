@@ -45,7 +45,7 @@ def test_dialects_of_trace_cmd_agree(name: str) -> None:
     assert migrations(decode(FIXTURES / name)).equals(migrations(decode(FIXTURES / RAW)))
 
 
-def test_the_kernels_own_print_out_agrees() -> None:
+def test_kernel_text_agrees_with_the_raw_trace() -> None:
     """`cat trace` is the same, rounded to the next µs, and tells R+ from R."""
     kernel, raw = switches(decode(FIXTURES / "text-tracefs.txt")), switches(decode(FIXTURES / RAW))
     assert kernel["ts"].to_list() == ((raw["ts"] + 500) // 1000 * 1000).to_list()
@@ -106,7 +106,7 @@ def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_pat
     assert measured.height - both.height <= 2
 
 
-def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: Path) -> None:
+def test_lines_counted_by_the_header_but_absent_are_losses(tmp_path: Path) -> None:
     """One event in 350 was cut out: nothing is measured across where it may have been."""
     whole = counted(tmp_path, 700, 700)
     trace = counted(tmp_path, 700, 700, dropped=range(300, 302))
@@ -124,7 +124,7 @@ def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: P
     assert counted(tmp_path, 600, 900).info["warnings"] == []
 
 
-def test_latency_format_counts_from_the_buffers_begin() -> None:
+def test_latency_format_counts_from_the_start_of_the_buffer() -> None:
     """The same steps between events; another origin."""
     latency = switches(decode(FIXTURES / "text-latency.txt"))
     kernel = switches(decode(FIXTURES / "text-tracefs.txt"))
@@ -142,7 +142,7 @@ def test_names_that_look_like_fields(name: str) -> None:
     assert [text for text in trace.info["warnings"] if "header counts" not in text] == []
 
 
-def test_perf_script_says_what_perf_data_says() -> None:
+def test_perf_script_agrees_with_perf_data() -> None:
     """Everything but what its text leaves out: R+ (printed as R), interrupt context."""
     text, data = decode(FIXTURES / "text-perf-script.txt"), decode(FIXTURES / "perf-sched.data")
     ours = switches(text)
@@ -174,7 +174,7 @@ def test_handlers_of_a_report_are_those_of_the_trace_dat(
     assert ours.select(IRQS).equals(told.select(IRQS))
 
 
-def test_handlers_nest_and_a_hole_forgets_them(tmp_path: Path) -> None:
+def test_handlers_nest_and_a_loss_resets_them(tmp_path: Path) -> None:
     """In a hole the handler may have been left and entered again."""
     path = tmp_path / "trace.txt"
     lines = [
@@ -303,7 +303,7 @@ def fields(state: str, prev: str = "a", following: str = "b") -> str:
         ("       a-11      3d..2. 4836436159us!: ", 4836436159000),
     ],
 )
-def test_heads_of_tracefs(tmp_path: Path, head: str, ts: int) -> None:
+def test_headers_of_tracefs_are_read(tmp_path: Path, head: str, ts: int) -> None:
     """CPU, stamp in µs or ns, with and without flags and thread group."""
     assert read(tmp_path, head + fields("S")) == [(ts, 3, 11, "sleeping", False, 22)]
 
@@ -331,7 +331,7 @@ def test_states_as_letters_and_numbers(
     assert read(tmp_path, line) == [(10**9, 0, 11, name, preempted, 22)]
 
 
-def test_lines_of_trace_pipe_that_come_late_find_their_place(tmp_path: Path) -> None:
+def test_late_lines_of_trace_pipe_are_sorted(tmp_path: Path) -> None:
     """A CPU's event may be printed after a later one of another CPU."""
     rows = read(
         tmp_path,
@@ -386,7 +386,7 @@ def test_systrace_html(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, found: str) -> None:
+def test_unreadable_text_is_refused_with_the_line(tmp_path: Path, text: str, found: str) -> None:
     """Never an empty trace: the error quotes the line and says what to do."""
     path = tmp_path / "trace.txt"
     path.write_text(text)
@@ -395,7 +395,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, found
     assert caught.value.hint
 
 
-def test_time_that_goes_back_on_a_cpu_is_told(tmp_path: Path) -> None:
+def test_time_going_back_on_a_cpu_is_reported(tmp_path: Path) -> None:
     """Two boots in one file are sorted into one another: no number of it is worth much."""
     path = tmp_path / "trace.txt"
     lines = [f"  a-11 [000] d..2. {ts:.6f}: {fields('S')}" for ts in (100, 101, 5, 6)]
@@ -485,7 +485,7 @@ def _switches_of(tmp_path: Path, states: list[str]) -> list[tuple[str, bool | No
         (["S", "t", "X"], ["sleeping", "stopped", "dead"]),
     ],
 )  # fmt: skip
-def test_states_without_a_release_betray_their_kernel(
+def test_kernel_is_inferred_from_the_state_letters(
     tmp_path: Path, states: list[str], expected: list[str]
 ) -> None:
     found = _switches_of(tmp_path, states)
@@ -508,7 +508,7 @@ def test_a_header_that_reads_as_an_event_is_a_header(tmp_path: Path) -> None:
     assert trace.info["ncpu"] == 2
 
 
-def test_a_wait_beside_a_hole_that_nothing_marks_is_a_bound(tmp_path: Path) -> None:
+def test_wait_beside_an_unmarked_loss_is_a_lower_bound(tmp_path: Path) -> None:
     """CPU 1 says nothing for 300 ms; that a switch is missing shows when the wait is over."""
 
     def switch(cpu: int, ms: int, prev: str, state: str, following: str) -> str:
@@ -568,7 +568,7 @@ prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
         "          <idle>-0       [001] d..2. 10.000350: sch",
     ],
 )
-def test_a_damaged_line_is_a_hole(tmp_path: Path, line: str) -> None:
+def test_damaged_line_is_a_loss(tmp_path: Path, line: str) -> None:
     """Of every CPU: what was overwritten or cut out there may have been events of any."""
     text = HEALTHY.splitlines()
     path = tmp_path / "report.txt"
@@ -580,7 +580,7 @@ def test_a_damaged_line_is_a_hole(tmp_path: Path, line: str) -> None:
     assert switches(trace).height == 3
 
 
-def test_what_is_no_event_is_no_damage(tmp_path: Path) -> None:
+def test_lines_that_are_not_events_are_not_damage(tmp_path: Path) -> None:
     """Call chains, the function tracer's lines and what programs print stand between events."""
     others = [
         "            bash-1977  [000] .... 10.000350: sys_close <-system_call_fastpath",
@@ -602,7 +602,7 @@ def test_any_byte_but_nul_may_be_in_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["text-tracefs.txt", "text-perf-script.txt", "text-report.txt"])
-def test_what_an_editor_makes_of_text_changes_nothing(tmp_path: Path, name: str) -> None:
+def test_text_changed_by_an_editor_is_read_the_same(tmp_path: Path, name: str) -> None:
     """A byte-order mark, line ends of Windows, a decimal comma: of the comma, parts of the time
     were read as a CPU, flags and a time."""
     text = (FIXTURES / name).read_bytes()
@@ -636,7 +636,7 @@ def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
     assert "unrecorded" in trace.losses.collect().filter(cpu=1)["reason"].to_list()
 
 
-def test_stamps_that_count_events_are_no_times(tmp_path: Path) -> None:
+def test_timestamps_that_count_events_are_refused(tmp_path: Path) -> None:
     """`trace-cmd report` of the clock `counter`: an event a nanosecond."""
     line = "  a-{0} [000] 0.{1:09d}: sched_waking: comm=b pid=9 prio=120 target_cpu=000\n"
     path = tmp_path / "t.txt"

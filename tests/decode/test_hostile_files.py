@@ -37,7 +37,7 @@ def varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("seconds", [FAR // 10**9 + 1, 2**63 // 10**9 - 1])
-def test_stamps_beyond_all_clocks_are_refused_in_text(tmp_path: Path, seconds: int) -> None:
+def test_impossible_timestamps_are_refused_in_text(tmp_path: Path, seconds: int) -> None:
     lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if ": sched_switch:" in line)
     head, rest = lines[at].split(": sched_switch:")
@@ -50,7 +50,7 @@ def test_stamps_beyond_all_clocks_are_refused_in_text(tmp_path: Path, seconds: i
 
 
 @pytest.mark.parametrize("member", ["begin", "end"])
-def test_a_window_beyond_all_clocks_is_refused(tmp_path: Path, member: str) -> None:
+def test_impossible_window_is_refused(tmp_path: Path, member: str) -> None:
     path = copy_of("linux-bpftrace.capture", tmp_path)
     about = json.loads((path / "capture.json").read_text())
     about["window"][member] = 2**63 - 1
@@ -82,7 +82,7 @@ def test_a_damaged_capture_json_is_named_with_the_place(
     assert "Hint: " in str(refused.value)
 
 
-def test_ktr_of_a_cpu_that_no_machine_has_is_refused(tmp_path: Path) -> None:
+def test_ktr_with_an_impossible_cpu_is_refused(tmp_path: Path) -> None:
     line = (
         '{cpu} {ts} KTRGRAPH group:"thread", id:"a/a tid 7", state:"running", attributes: prio:1\n'
     )
@@ -113,7 +113,7 @@ def test_cpus_of_a_trace_dat_that_share_bytes_are_refused(tmp_path: Path) -> Non
         _native.decode(path)
 
 
-def test_a_packet_that_grows_beyond_all_traces_is_refused(tmp_path: Path) -> None:
+def test_packet_expanding_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     bomb = zlib.compress(bytes(128 << 20), 9)
     packet = varint(50 << 3 | 2) + varint(len(bomb)) + bomb
     path = tmp_path / "bomb.pftrace"
@@ -122,7 +122,7 @@ def test_a_packet_that_grows_beyond_all_traces_is_refused(tmp_path: Path) -> Non
         _native.decode(path)
 
 
-def test_more_files_than_may_be_open_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_too_many_open_files_is_reported_with_a_hint(tmp_path: Path) -> None:
     path = copy_of("linux-slice-default-1.capture", tmp_path)
     for cpu in range(2, 80):
         (path / "raw" / f"cpu{cpu}.zst").write_bytes((path / "raw" / "cpu1.zst").read_bytes())
@@ -165,7 +165,7 @@ def test_a_capture_of_8192_cpus_takes_one_descriptor_and_little_memory(tmp_path:
     assert seconds < 10
 
 
-def test_time_that_goes_back_at_every_line_costs_no_window_each(tmp_path: Path) -> None:
+def test_time_going_back_at_every_line_takes_little_memory(tmp_path: Path) -> None:
     lines = (FIXTURES / "linux-dtrace.capture" / "events.txt").read_text().splitlines(True)
     waking = next(line for line in lines if line.startswith("W\t"))
     fields = waking.split("\t")

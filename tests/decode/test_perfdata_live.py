@@ -102,7 +102,7 @@ def test_a_fresh_recording_equals_perfs_own_latency(tmp_path: Path) -> None:
         assert ours == latency_rows(latency)
 
 
-def test_perfs_rule_by_hand_equals_perfs_own_latency(tmp_path: Path) -> None:
+def test_reimplemented_perf_rule_equals_perf_latency(tmp_path: Path) -> None:
     """The judge is judged: on a recording without missing switches both say the same."""
     perf = tool("perf")
     assert perf is not None
@@ -127,7 +127,7 @@ def test_perfs_rule_by_hand_equals_perfs_own_latency(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("newest", [True, False])
-def test_a_recording_of_one_program_says_so(
+def test_recording_of_one_program_is_reported(
     tmp_path: Path, options: list[str], partial: bool, newest: bool
 ) -> None:
     """And one of all CPUs does not, by this host's perf as by the newer tree's."""
@@ -142,7 +142,7 @@ def test_a_recording_of_one_program_says_so(
     assert any("one program only" in text for text in warnings) == partial
 
 
-def test_counters_in_samples_tell_of_losses_as_the_records_do(tmp_path: Path) -> None:
+def test_lost_counters_in_samples_equal_the_lost_records(tmp_path: Path) -> None:
     """PERF_FORMAT_LOST: each sample has how many of its event were lost so far.
 
     The LOST records of a small buffer are taken out; what the counters say is left, once.

@@ -33,7 +33,7 @@ DEFLATE = FIXTURES / "perfetto-deflate.pftrace"
 ZSTD = FIXTURES / "perfetto-zstd.pftrace"
 
 
-def test_a_world_in_full_events(tmp_path: Path) -> None:
+def test_full_events_are_read(tmp_path: Path) -> None:
     """Two CPUs, bundles in the order in which they were drained, not of time."""
     path = tmp_path / "x.pftrace"
     path.write_bytes(
@@ -54,7 +54,7 @@ def test_a_world_in_full_events(tmp_path: Path) -> None:
     ]
 
 
-def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
+def test_handlers_requests_calls_and_reasons_are_read(tmp_path: Path) -> None:
     """What a handler that was recorded wakes is the interrupt's, and a loss forgets handlers."""
     path = tmp_path / "x.pftrace"
     disk = field(1, 259 << 8 | 3) + field(2, 4096) + field(3, 8)
@@ -107,7 +107,7 @@ def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
     assert reasons.collect().rows() == [(155, 22, True, None)]
 
 
-def test_a_sleeps_function_has_the_name_that_its_sequence_gives_its_number(
+def test_sleep_function_is_named_by_its_sequence(
     tmp_path: Path,
 ) -> None:
     """Until the sequence begins anew, when the same number stands for another."""
@@ -213,7 +213,7 @@ def test_compact_switches_name_only_the_next_thread(tmp_path: Path) -> None:
     assert breaks == [(150, 200, "chain_break")]
 
 
-def test_full_events_tell_compact_switches_who_leaves(tmp_path: Path) -> None:
+def test_full_events_supply_prev_of_compact_switches(tmp_path: Path) -> None:
     """The switch to b is not traced, but b is seen to run: that is one broken chain, not two."""
     path = tmp_path / "x.pftrace"
     names = ["swapper/0", "a", "b"]
@@ -272,7 +272,7 @@ TWO_CPUS = bundle(0, switch(100, IDLE, 0, A), switch(900, A, 1, IDLE)) + bundle(
     ],
     ids=["older", "the first", "before all", "cut", "lost"],
 )
-def test_a_cpu_that_idled_at_first_lacks_nothing(
+def test_cpu_idle_at_the_start_has_no_loss(
     before: bytes, holes: list[tuple[int, int, int]], tmp_path: Path
 ) -> None:
     """A bundle says when the one before it ended, 0 if there was none: it lacks nothing since."""
@@ -286,7 +286,7 @@ def test_a_cpu_that_idled_at_first_lacks_nothing(
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == holes
 
 
-def test_a_recording_of_four_cpus_lacks_nothing() -> None:
+def test_recording_of_four_cpus_has_no_loss() -> None:
     """One of them idled for 29 ms: a hole there would be in doubt for each wait in that time."""
     trace = decode(FIXTURES / "perfetto-4cpu.pftrace")
     assert trace.switches.collect().height == 578
@@ -328,7 +328,7 @@ def test_a_file_that_was_cut_ends_every_cpu_early(tmp_path: Path) -> None:
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(1, 400, 900)]
 
 
-def test_what_the_kernel_overwrote_before_a_ring_begins_is_not_lost_in_it(tmp_path: Path) -> None:
+def test_events_overwritten_before_the_ring_are_not_losses(tmp_path: Path) -> None:
     """A bundle that is kept tells of a loss before it; what was dropped has no mark."""
     path = tmp_path / "x.pftrace"
     counts = kernel_stats(end=False), kernel_stats(end=True, overrun=50)
@@ -396,7 +396,7 @@ def test_a_compact_bundle_that_contradicts_itself_or_the_next_is_a_hole(
     assert losses(path) == [(1300, 1700)]
 
 
-def test_what_a_bundle_before_a_lost_packet_misses_is_no_damage(tmp_path: Path) -> None:
+def test_events_in_a_lost_packet_are_not_damage(tmp_path: Path) -> None:
     """Its last events are in the packet that was lost."""
     path = tmp_path / "x.pftrace"
     later = field(1, 0) + field(10, 1500) + columns(**(GOOD | {"ts": [1700, 100, 100, 100]}))
@@ -408,7 +408,7 @@ def test_what_a_bundle_before_a_lost_packet_misses_is_no_damage(tmp_path: Path) 
     assert any("contradict" in said for said in decode(path).info["warnings"])
 
 
-def test_a_thread_with_anothers_name_and_nearly_its_number_is_that_one(tmp_path: Path) -> None:
+def test_thread_with_the_same_name_and_a_near_tid_is_the_same_thread(tmp_path: Path) -> None:
     """2000 was preempted; 2000 ^ 128 comes, of which nothing else is told."""
     path = tmp_path / "x.pftrace"
     states = {"ts": [1000, 100, 100, 100, 100], "prio": [120] * 5, "state": [1, 0, 1, 1, 1]}
@@ -449,7 +449,7 @@ def test_a_full_event_out_of_order_is_a_hole_between_its_neighbours(tmp_path: Pa
     assert losses(path) == [(500, 500)]
 
 
-def test_a_switch_that_another_thread_than_the_one_who_leaves_made_is_damaged(
+def test_switch_whose_writer_is_not_prev_is_damaged(
     tmp_path: Path,
 ) -> None:
     """Each event says who ran; traced_probes writes every field."""
@@ -490,7 +490,7 @@ def test_states_follow_the_kernels_release(tmp_path: Path) -> None:
         assert switches(decode(path))["prev_state"].to_list() == [state]
 
 
-def test_the_process_tree_tells_parents_and_command_lines(tmp_path: Path) -> None:
+def test_process_tree_gives_parents_and_command_lines(tmp_path: Path) -> None:
     """Of threads that its processes have; a name alone is no command line."""
     nginx = field(1, 11) + field(2, 1) + field(3, "/usr/sbin/nginx") + field(3, "-g")
     kernel = field(1, 22) + field(2, 2) + field(3, "kworker/0") + field(8, 1) + field(9, 1)
@@ -508,7 +508,7 @@ def test_the_process_tree_tells_parents_and_command_lines(tmp_path: Path) -> Non
     ]
 
 
-def test_zstd_packets_hold_what_deflate_packets_hold() -> None:
+def test_zstd_and_deflate_packets_give_the_same_trace() -> None:
     """The same packets compressed either way are the same trace, to the last row."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = pb.Trace()
@@ -532,7 +532,7 @@ def test_a_zstd_packet_that_does_not_expand_is_named(tmp_path: Path) -> None:
             decode(path)
 
 
-def test_deflate_packets_hold_the_packets_they_replace(tmp_path: Path) -> None:
+def test_deflate_packets_give_the_same_trace_as_plain_ones(tmp_path: Path) -> None:
     import zlib
 
     plain = RELEASE + bundle(0, switch(100, IDLE, 0, A), switch(300, A, 1, IDLE))
@@ -546,7 +546,7 @@ def test_deflate_packets_hold_the_packets_they_replace(tmp_path: Path) -> None:
 # --- Real traces. ---
 
 
-def test_every_event_is_what_the_official_classes_say() -> None:
+def test_every_event_equals_the_official_parser() -> None:
     """Decoded by Google's generated Python classes, event by event."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     import zlib
@@ -582,7 +582,7 @@ def test_every_event_is_what_the_official_classes_say() -> None:
     assert len(theirs) > 300
 
 
-def test_compact_and_full_form_tell_the_host() -> None:
+def test_both_forms_have_the_host() -> None:
     """Release, clock and process names are in both."""
     for path in (COMPACT, DEFLATE):
         trace = decode(path)
@@ -594,7 +594,7 @@ def test_compact_and_full_form_tell_the_host() -> None:
         assert lives(trace)["start_ts"].drop_nulls().len() > 0
 
 
-def test_chain_breaks_of_compact_form_are_counted_in_words() -> None:
+def test_mismatches_of_compact_form_are_counted_in_a_warning() -> None:
     """A fifth of this trace's switches cannot tell who left: said, not guessed."""
     trace = decode(COMPACT)
     unknown = switches(trace).filter(pl.col("prev_state") == "unknown")
@@ -664,7 +664,7 @@ def packets(data: bytes) -> list[bytes]:
     return found
 
 
-def test_of_two_data_sources_with_the_same_cpus_one_is_read(tmp_path: Path) -> None:
+def test_only_one_of_two_data_sources_is_read(tmp_path: Path) -> None:
     """Each event stands twice in the file; a warning says that one source was left out."""
     data = COMPACT.read_bytes()
     # A later field of the same number counts: trusted_packet_sequence_id.

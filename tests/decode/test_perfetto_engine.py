@@ -16,7 +16,9 @@ from schedscope.parsers import perfetto
 COMPACT = FIXTURES / "perfetto-compact.pftrace"
 
 
-def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_processor_is_found_by_argument_environment_and_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The argument, then the environment, then PATH; a wrong place is said, not skipped."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(perfetto.VARIABLE, raising=False)
@@ -83,7 +85,7 @@ def test_slices_and_states_become_switches_and_wakeups() -> None:
 
 
 @pytest.mark.needs("trace_processor_shell")
-def test_both_engines_see_the_same_switches(tmp_path: Path) -> None:
+def test_both_engines_have_the_same_switches(tmp_path: Path) -> None:
     """Slices equal, but for the first switch of each CPU, which trace_processor leaves out."""
     theirs = switches(ss.open(COMPACT, engine="trace_processor"))
     ours = switches(decode(COMPACT))

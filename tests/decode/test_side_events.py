@@ -75,7 +75,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("line", UNREADABLE)
-def test_an_unreadable_side_event_costs_only_itself(tmp_path: Path, line: str) -> None:
+def test_unreadable_side_event_loses_only_itself(tmp_path: Path, line: str) -> None:
     """Of as many of them as of switches, none makes the file unreadable, or a hole in it."""
     whole = opened(tmp_path, turns(lambda _: []))
     trace = opened(tmp_path, turns(lambda _: [line]))
@@ -90,7 +90,7 @@ def test_an_unreadable_side_event_costs_only_itself(tmp_path: Path, line: str) -
     assert warning.endswith(f'{line}"')
 
 
-def test_one_unreadable_switch_in_a_hundred_is_too_many_however_much_else_is_read(
+def test_file_is_refused_above_one_unreadable_switch_in_a_hundred(
     tmp_path: Path,
 ) -> None:
     """System calls by the thousand do not hide that the switches are not understood."""
@@ -106,7 +106,7 @@ def test_one_unreadable_switch_in_a_hundred_is_too_many_however_much_else_is_rea
     ["0: E", "0: B|655|draw", "0: trace_event_clock_sync: parent_ts=0.0", "0: ", "E",
      "0xc0034e54: E", "0: C|7|a target_cpu=|1", "tracing_mark_write: B|7|x next_prio=7"],
 )  # fmt: skip
-def test_what_programs_write_into_the_trace_is_no_damage(tmp_path: Path, marker: str) -> None:
+def test_trace_marker_lines_are_not_damage(tmp_path: Path, marker: str) -> None:
     """Linux before 3.4 names such a line by an address, which may be 0."""
     whole = opened(tmp_path, turns(lambda _: []))
     trace = opened(tmp_path, turns(lambda _: [marker, marker]))
@@ -115,7 +115,7 @@ def test_what_programs_write_into_the_trace_is_no_damage(tmp_path: Path, marker:
     assert trace.info["warnings"] == []
 
 
-def test_a_page_of_2012_has_its_lines_in_a_text_constant(tmp_path: Path) -> None:
+def test_systrace_page_of_2012_is_read_from_its_string(tmp_path: Path) -> None:
     text = turns(lambda _: ["0: E"])
     constant = text.replace("\n", "\\n\\\n")
     path = tmp_path / "trace.html"
@@ -157,7 +157,7 @@ def perf(records: Callable[[int], Iterable[str]]) -> str:
      "PERF_RECORD_FORK(77:78):(77:77)",
      "PERF_RECORD_MMAP2 77/77: [0x5581(0x5000) @ 0 fe:01 3 4]: r-xp /bin/x"],
 )  # fmt: skip
-def test_records_of_perf_that_are_no_events_are_passed_over(tmp_path: Path, record: str) -> None:
+def test_other_perf_records_are_skipped(tmp_path: Path, record: str) -> None:
     """Also where the first 4096 bytes hold nothing else."""
     line = f"               x    77 [001]     1.990000000: {record}"
     whole = opened(tmp_path, perf(lambda _: []))
@@ -180,7 +180,7 @@ def test_a_loss_that_perf_script_shows_lies_between_the_cpus_events(
     assert tuple(row[name] for name in ("cpu", "ts_begin", "ts_end", "count", "reason")) == expected
 
 
-def test_a_loss_behind_the_cpus_last_event_reaches_to_the_end(tmp_path: Path) -> None:
+def test_loss_after_the_last_event_extends_to_the_end(tmp_path: Path) -> None:
     line = "         swapper     0 [000]     2.500000000: PERF_RECORD_LOST lost 9\n"
     trace = opened(tmp_path, perf(lambda _: []) + line)
     (row,) = trace.losses.collect().to_dicts()

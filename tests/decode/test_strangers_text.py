@@ -36,7 +36,7 @@ def some_name() -> str:
 
 
 @pytest.mark.parametrize("name", ["new\nline", "\n", "a\n\n\nb", "x 1\n", "x\n#y", "7\n8 9"])
-def test_a_name_with_ends_of_lines_breaks_no_event(tmp_path: Path, name: str) -> None:
+def test_name_with_newlines_keeps_events_intact(tmp_path: Path, name: str) -> None:
     """Every event is there, and the name is whole."""
     whole, broken = renamed(tmp_path, some_name(), name)
     assert switches(broken).equals(switches(whole), null_equal=True)
@@ -45,7 +45,7 @@ def test_a_name_with_ends_of_lines_breaks_no_event(tmp_path: Path, name: str) ->
     assert name in broken.threads.collect()["comm"].to_list()
 
 
-def test_a_line_that_is_cut_takes_no_other_with_it(tmp_path: Path) -> None:
+def test_truncated_line_loses_only_itself(tmp_path: Path) -> None:
     """An event without its end is damage; the next line is read as it stands."""
     lines = TRACEFS.read_text().splitlines()
     at = next(n for n, line in enumerate(lines) if n > 100 and "sched_waking: " in line)
@@ -58,7 +58,7 @@ def test_a_line_that_is_cut_takes_no_other_with_it(tmp_path: Path) -> None:
     assert f"line {at + 1}: " in "".join(trace.info["warnings"])
 
 
-def test_stack_traces_between_the_events_are_passed_over(tmp_path: Path) -> None:
+def test_stack_traces_between_events_are_skipped(tmp_path: Path) -> None:
     """The option `stacktrace`: each event has one, and all are read."""
     lines = []
     for line in TRACEFS.read_text().splitlines():
@@ -73,7 +73,7 @@ def test_stack_traces_between_the_events_are_passed_over(tmp_path: Path) -> None
     assert trace.info["warnings"] == []
 
 
-def test_records_of_perf_between_the_events_are_passed_over(tmp_path: Path) -> None:
+def test_perf_records_between_events_are_skipped(tmp_path: Path) -> None:
     """`perf script --show-task-events`."""
     lines = []
     for line in (FIXTURES / "text-perf-script.txt").read_text().splitlines():
@@ -99,7 +99,7 @@ def test_names_that_trace_cmd_prints_as_arrays(tmp_path: Path) -> None:
     assert trace.threads.filter(pl.col("tid") == 7).collect()["comm"].to_list() == ["été"]
 
 
-def test_names_that_begin_like_fields_in_libtraceevents_words(tmp_path: Path) -> None:
+def test_names_that_start_like_fields_are_read_from_libtraceevent(tmp_path: Path) -> None:
     """`NAME:TID [PRIO]`, whose name begins as the kernel's own fields do."""
     path = tmp_path / "plugin.txt"
     path.write_text(
@@ -114,7 +114,7 @@ def test_names_that_begin_like_fields_in_libtraceevents_words(tmp_path: Path) ->
     assert trace.info["warnings"] == []
 
 
-def test_a_name_with_a_slash_is_no_tid(tmp_path: Path) -> None:
+def test_name_with_a_slash_is_not_read_as_a_tid(tmp_path: Path) -> None:
     """`perf script -F comm,cpu,time,event,trace` prints none."""
     path = tmp_path / "no-tid.txt"
     path.write_text(
@@ -160,7 +160,7 @@ def test_a_header_that_names_a_later_event(
     assert (said in warnings) if said else (warnings == "")
 
 
-def test_text_without_thread_ids_reads_none_out_of_names(tmp_path: Path) -> None:
+def test_text_without_tids_has_no_tids_from_names(tmp_path: Path) -> None:
     """`perf script -F comm,cpu,time,event,trace`: `ld-linux-x86-64` is no thread 64."""
     source = (FIXTURES / "text-perf-script.txt").read_text()
     whole = tmp_path / "whole.txt"
@@ -176,7 +176,7 @@ def test_text_without_thread_ids_reads_none_out_of_names(tmp_path: Path) -> None
     assert trace.wakeups.collect()["current_utid"].null_count() == wakeups(trace).height
 
 
-def test_what_perfs_command_line_left_out_is_named(tmp_path: Path) -> None:
+def test_filter_in_perfs_command_line_is_reported(tmp_path: Path) -> None:
     """In text, only the header of `perf script --header` says so."""
     path = tmp_path / "filtered.txt"
     line = "# cmdline : /usr/bin/perf record -a -e sched:* --filter prev_pid==7 \n"

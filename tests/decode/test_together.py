@@ -40,11 +40,11 @@ def assert_same_switches(table: pl.DataFrame) -> None:
         assert row["stamps apart p50"] < 20_000, row
 
 
-def test_the_recorders_saw_the_same_switches(packed: dict[str, ss.Trace]) -> None:
+def test_all_recorders_have_the_same_switches(packed: dict[str, ss.Trace]) -> None:
     assert_same_switches(compare(packed))
 
 
-def test_waits_that_only_ftrace_has_are_the_readers_own(packed: dict[str, ss.Trace]) -> None:
+def test_waits_only_in_ftrace_belong_to_the_readers(packed: dict[str, ss.Trace]) -> None:
     """perf misses wake-ups raised while a BPF program runs, and those are bpftrace's and DTrace's.
 
     The kernel's trace_call_bpf() drops an event for perf, too, if a program is running on that
@@ -71,7 +71,7 @@ def recorded() -> Iterator[dict[str, ss.Trace]]:
 
 
 @pytest.mark.needs("root", "tracefs", "linux", *PROGRAMS)
-def test_recorded_here_and_now(recorded: dict[str, ss.Trace]) -> None:
+def test_recorders_agree_on_this_host(recorded: dict[str, ss.Trace]) -> None:
     """The same on this host: one second under all five."""
     table = compare(recorded)
     print(table)

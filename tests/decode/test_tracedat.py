@@ -182,7 +182,7 @@ def renamed(tables: Tables, name: str) -> list[Row]:
 
 
 @given(stream=streams(), flavour=st.sampled_from(FLAVOURS))
-def test_what_is_written_is_what_is_read(
+def test_written_trace_dat_is_read_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, stream: tuple[int, Tables], flavour: dict[str, str]
 ) -> None:
     """Any stream, either version, byte order, long size, page size and compression."""
@@ -219,7 +219,7 @@ def test_a_thread_that_linux_cannot_have_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda f: "-".join(f.values()))
-def test_every_flavour_reads_as_the_plainest_one(tmp_path: Path, flavour: dict[str, str]) -> None:
+def test_every_flavour_reads_like_the_plain_one(tmp_path: Path, flavour: dict[str, str]) -> None:
     """Thousands of events over many pages and chunks, in every kind of file."""
     plain, other = tmp_path / "plain.dat", tmp_path / "other.dat"
     _native.synthesize_trace_dat(plain, 20_000, 3, 40, 7, {"compression": "none"})
@@ -341,7 +341,7 @@ def test_trace_cmd_conversions_read_alike(words: list[str], tmp_path: Path) -> N
 
 @pytest.mark.needs("trace-cmd")
 @pytest.mark.parametrize("version", ["6", "7"])
-def test_a_part_that_trace_cmd_split_off_is_that_part(version: str, tmp_path: Path) -> None:
+def test_file_from_trace_cmd_split_has_only_its_switches(version: str, tmp_path: Path) -> None:
     """`trace-cmd split`: the switches between two times, and no others."""
     command = tool("trace-cmd")
     assert command is not None
@@ -374,7 +374,7 @@ def test_a_part_that_trace_cmd_split_off_is_that_part(version: str, tmp_path: Pa
 # ---------------------------------------------------------------- what a real file tells
 
 
-def test_a_recorded_sched_yield_tells_yielding_from_preemption() -> None:
+def test_recorded_sched_yield_distinguishes_yield_from_preemption() -> None:
     """Plain R after a sched_yield is of the thread's own will; R+ never is."""
     tables, _ = decode(YIELD)
     assert tables["yields"].height == 213
@@ -405,7 +405,7 @@ def test_an_overwritten_buffer_is_a_late_start() -> None:
     assert (told["ts_end"] - told["ts_begin"]).to_list() == [3_573_211, 0]
 
 
-def test_the_file_tells_of_its_host() -> None:
+def test_file_has_the_facts_of_its_host() -> None:
     """Release, machine and recorder come from the file's options."""
     _, about = decode(YIELD)
     assert about["os"] == "Linux"
@@ -417,7 +417,7 @@ def test_the_file_tells_of_its_host() -> None:
     assert (about["has_waking"], about["has_enqueued"]) == (True, True)
 
 
-def test_a_buffer_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_unknown_buffer_is_refused_with_the_existing_ones() -> None:
     """The error lists the buffers that hold events."""
     with pytest.raises(UsageError, match="decode-fixture"):
         decode(YIELD, buffer="nosuch")
@@ -459,7 +459,7 @@ def test_a_file_cut_anywhere_is_one_clear_error(flavour: dict[str, str], tmp_pat
             assert "byte" in sentence
 
 
-def test_what_is_intact_of_a_cut_file_is_read_on_request(tmp_path: Path) -> None:
+def test_salvage_reads_the_intact_part_of_a_truncated_file(tmp_path: Path) -> None:
     """With salvage, every event before the cut, and a loss from there to the end."""
     whole, cut = tmp_path / "whole.dat", tmp_path / "cut.dat"
     _native.synthesize_trace_dat(whole, 20_000, 1, 10, 1, {"version": "6"})
@@ -476,7 +476,7 @@ def test_what_is_intact_of_a_cut_file_is_read_on_request(tmp_path: Path) -> None
         assert any("ends inside" in warning for warning in about["warnings"])
 
 
-def test_a_flipped_bit_is_an_error_or_changes_what_it_says(tmp_path: Path) -> None:
+def test_flipped_bit_is_an_error_or_changes_only_its_field(tmp_path: Path) -> None:
     """Every bit of the headers, and many of the data: never a panic, never a hang."""
     whole, flipped = tmp_path / "whole.dat", tmp_path / "flipped.dat"
     _native.synthesize_trace_dat(whole, 400, 2, 10, 1, {"version": "7", "compression": "none"})

@@ -42,7 +42,7 @@ def test_intervals_of_groups_cover_the_truth(
     assert np.median(widths) < 2 * 2 * 1.96 * spread
 
 
-def test_many_traces_of_few_hosts_do_not_make_an_interval_narrow() -> None:
+def test_interval_width_follows_hosts_not_traces() -> None:
     """Resampling traces as if they were independent would be wrong by a factor of ten here."""
     rng = np.random.default_rng(5)
     a = drawn(rng, 6, 100, 0.5, 0.05)
@@ -84,7 +84,7 @@ def table(rng: np.random.Generator, n: int, traces: int = 4, **effect: float) ->
     return pl.DataFrame(rows)
 
 
-def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
+def test_only_the_host_with_long_waits_is_an_outlier() -> None:
     frame = hosts.outliers(table(np.random.default_rng(1), 30, h7=8.0))
     sure = frame.filter(pl.col("verdict") == "more")
     assert sure["host"].unique().to_list() == ["h7"]
@@ -96,7 +96,7 @@ def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
 
 
 @pytest.mark.parametrize("n", [8, 30])
-def test_as_many_hosts_are_listed_by_chance_as_the_page_says(n: int) -> None:
+def test_rate_of_chance_outliers_is_the_documented_one(n: int) -> None:
     """Hosts alike but far apart, so that the limit of the ratio leaves none out."""
     rng = np.random.default_rng(n)
     fleets, listed = 1200 // n, 0
@@ -142,7 +142,7 @@ def test_among_equal_hosts_few_stand_out() -> None:
     assert found <= 12, "of 600 rows"
 
 
-def test_with_one_trace_each_a_host_stands_out_only_perhaps() -> None:
+def test_single_traces_give_only_possible_outliers() -> None:
     frame = hosts.outliers(table(np.random.default_rng(1), 30, traces=1, h7=8.0))
     assert set(frame.filter(pl.col("host") == "h7")["verdict"]) == {"perhaps more"}
     assert not set(frame["verdict"]) & {"more", "less"}
@@ -170,12 +170,12 @@ def test_groups_that_differ_are_found_and_others_are_not() -> None:
     assert again.equals(groups.grouped(table(np.random.default_rng(4), 20))[0]), "the seed is fixed"
 
 
-def test_a_column_that_is_not_there_is_refused() -> None:
+def test_unknown_column_is_refused() -> None:
     with pytest.raises(UsageError, match=r"label_row.*one of release"):
         groups.grouped(table(np.random.default_rng(2), 6), ["label_row"])
 
 
-def test_what_is_not_compared_is_counted() -> None:
+def test_excluded_traces_are_counted() -> None:
     frame = table(np.random.default_rng(2), 6, traces=1).with_columns(
         host=pl.Series(["h0", None, "h2", "h3", "h4", "h5"]),
         level=pl.Series(["ok", "ok", "violated", "ok", "ok", "ok"]),

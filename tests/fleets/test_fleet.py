@@ -130,7 +130,7 @@ def killed_at_work(output: Path) -> int:
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_workers_killed_in_the_middle_lose_nothing(tmp_path: Path) -> None:
+def test_killed_workers_lose_no_result(tmp_path: Path) -> None:
     """Three processes; when two traces are done, all that are at work are killed by SIGKILL."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
     paths = [str(host(folder, f"h{number}", number)) for number in range(8)]
@@ -177,7 +177,7 @@ def ends_over_one(
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_a_trace_over_which_every_worker_ends_is_named(
+def test_trace_that_kills_every_worker_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One worker, so that the other trace is on the same one; two attempts instead of four."""
@@ -198,7 +198,7 @@ def test_a_trace_over_which_every_worker_ends_is_named(
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_ctrl_c_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_prints_one_sentence_and_the_next_run_resumes(tmp_path: Path) -> None:
     """The signal goes to the whole group, as from a terminal."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
     paths = [host(folder, f"h{number}", number) for number in range(40)]
@@ -271,7 +271,7 @@ def uploaded(client: Any, path: Path, key: str) -> None:
 
 
 @pytest.mark.release
-def test_traces_in_an_object_store(
+def test_traces_in_an_object_store_are_read(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real workers fetch from a real server; what is fetched is gone afterwards."""
@@ -317,7 +317,7 @@ def test_traces_in_an_object_store(
         sources.expand(["s3://traces/nothing/*"])
 
 
-def test_a_selection_is_of_each_host_and_kept_beside_the_whole(
+def test_selection_applies_to_each_host_and_is_cached_separately(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The processes of each recording; a host without such threads has no waits, and no error."""
@@ -352,9 +352,7 @@ def test_a_selection_is_of_each_host_and_kept_beside_the_whole(
     assert table["n"].item() == alone["n"]
 
 
-def test_rows_have_the_shortest_path_that_tells_them_apart(
-    in_process: None, tmp_path: Path
-) -> None:
+def test_rows_have_the_shortest_unique_path(in_process: None, tmp_path: Path) -> None:
     """And hosts that nobody named are not taken for one."""
     for rack in ("a", "b"):
         host(tmp_path / rack, "(none)", 1).rename(tmp_path / rack / "web.capture")
@@ -366,7 +364,7 @@ def test_rows_have_the_shortest_path_that_tells_them_apart(
     assert named["host"].to_list() == ["h7"]
 
 
-def test_a_part_in_time_is_that_of_each_trace(
+def test_since_and_until_apply_to_each_trace(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = ss.open(CAPTURE, cache=tmp_path / "cache")
@@ -389,9 +387,7 @@ def test_a_part_in_time_is_that_of_each_trace(
 
 
 @pytest.mark.parametrize("command", ["latency", "report", "convert", "view --no-browser"])
-def test_other_commands_refuse_a_url_as_one(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_commands_refuse_a_url(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*command.split(), "s3://bucket/web.capture"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("schedscope: s3://bucket/web.capture is a URL; expected a file")
@@ -407,7 +403,7 @@ def test_other_commands_refuse_a_url_as_one(
         (["--cpu", "0"], "fleet with --cpu"),
     ],
 )
-def test_a_selection_that_no_host_has_is_refused(
+def test_selection_matching_no_host_is_refused(
     in_process: None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -422,7 +418,7 @@ def test_a_selection_that_no_host_has_is_refused(
         ss.fleet(CAPTURE, tmp_path / "fleet", select={"tree": 7})
 
 
-def test_a_second_run_makes_only_what_changed(
+def test_second_run_computes_only_what_changed(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, output = tmp_path / "traces", tmp_path / "fleet"
@@ -529,7 +525,7 @@ def test_labels_come_from_the_trace_a_table_and_the_command(
         assert err.count("\n") == 1
 
 
-def test_a_folder_without_traces_and_a_path_without_anything(
+def test_empty_folder_and_missing_path_are_refused(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -543,7 +539,7 @@ def test_a_folder_without_traces_and_a_path_without_anything(
     assert "nostore://x/y is not an address" in capsys.readouterr().err
 
 
-def test_a_pipe_is_named_and_nobody_waits_for_it(in_process: None, tmp_path: Path) -> None:
+def test_pipe_is_refused_without_blocking(in_process: None, tmp_path: Path) -> None:
     """As `trace.dat`, and in the place of a trace that was summarised before."""
     place = Path(shutil.copy(FILE, tmp_path / "trace.dat"))
     assert ss.fleet(tmp_path, tmp_path / "f")["error"].to_list() == [None]
@@ -560,7 +556,7 @@ def test_a_pipe_is_named_and_nobody_waits_for_it(in_process: None, tmp_path: Pat
 
 
 @pytest.mark.needs("root", "linux")
-def test_a_full_disk_is_one_sentence_and_what_is_finished_is_kept(
+def test_full_disk_prints_one_sentence_and_keeps_finished_results(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = tmp_path / "small"
@@ -593,7 +589,7 @@ def test_a_full_disk_is_one_sentence_and_what_is_finished_is_kept(
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_cluster_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_uses_a_given_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers at an address, whose folders are their own; and no cluster there."""
     from distributed import LocalCluster
 

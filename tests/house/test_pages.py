@@ -109,7 +109,7 @@ def test_commands_have_the_options_that_are_shown(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in prose(p)], ids=name_of)
-def test_examples_print_what_is_printed(page: Path) -> None:
+def test_examples_print_their_documented_output(page: Path) -> None:
     # Examples stand in fences, which end what they print.
     text = re.sub(r"^```.*$", "", prose(page), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
@@ -155,7 +155,7 @@ def test_contributing_fits_one_screen() -> None:
     assert len(lines) <= 60
 
 
-def test_what_the_newest_version_does_is_one_screen_of_the_changelog() -> None:
+def test_newest_version_has_at_most_one_screen_of_the_changelog() -> None:
     """Each changed number has a line of its own below that."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.split(r"\n###? ", text.partition("\n## ")[2])[0]
@@ -190,7 +190,7 @@ def test_the_first_page_names_every_command() -> None:
     assert sorted(set(commands()) - named) == []
 
 
-def test_the_first_page_prints_what_is_printed(
+def test_examples_of_the_readme_print_their_documented_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Every answer that README.md shows, line by line; notes below a table may be left out."""

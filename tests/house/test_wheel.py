@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_tree() -> None:
 
 
 @pytest.mark.skipif("SCHEDSCOPE_SDIST" not in os.environ, reason="needs SCHEDSCOPE_SDIST")
-def test_the_source_archive_holds_what_the_wheel_is_made_of() -> None:
+def test_source_archive_has_the_sources_of_the_wheel() -> None:
     """The package, and all of the engine's sources that are not examples."""
     with tarfile.open(os.environ["SCHEDSCOPE_SDIST"]) as archive:
         packed = {
@@ -155,7 +155,7 @@ json.dump(answers, sys.stdout)
 
 
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
-def test_the_oldest_libraries_that_are_declared_give_the_same_answers(tmp_path: Path) -> None:
+def test_oldest_declared_libraries_give_the_same_answers(tmp_path: Path) -> None:
     """Every command that takes a recording, with the lowest versions that pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["plot"]]

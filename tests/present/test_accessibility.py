@@ -68,7 +68,7 @@ def press(browser: Any, keys: str) -> None:
         browser.wait(f"!{HANDLE}.state().asking")
 
 
-def test_the_judge_sees_what_is_wrong(browser: Any, tmp_path: Path) -> None:
+def test_checker_finds_known_violations(browser: Any, tmp_path: Path) -> None:
     """A picture without words, and grey on grey."""
     path = tmp_path / "bad.html"
     path.write_text("<p style='color:#aaa;background:#bbb'>faint</p><img src='data:,'>")
@@ -117,7 +117,7 @@ def test_data_quality_in_the_viewer(browser: Any, tmp_path: Path) -> None:
         browser.open("about:blank")
 
 
-def test_two_traces_in_the_viewer(browser: Any, trace: ss.Trace) -> None:
+def test_viewer_of_two_traces_passes(browser: Any, trace: ss.Trace) -> None:
     with server(trace, trace) as port:
         browser.open(f"http://127.0.0.1:{port}/{TOKEN}/")
         drawn(browser)

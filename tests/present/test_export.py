@@ -81,7 +81,7 @@ def waits(trace: ss.Trace, column: str) -> list[int]:
 
 
 @pytest.mark.parametrize("to", ["perfetto", "trace.dat", "chrome"])
-def test_what_a_format_does_not_get_is_told(tmp_path: Path, to: str) -> None:
+def test_export_notes_what_a_format_cannot_hold(tmp_path: Path, to: str) -> None:
     trace = decode(FIXTURES / "linux-trace-cmd-yield.dat")
     notes: list[str] = []
     ss.export(trace, tmp_path / "out", to, notes=notes)
@@ -101,7 +101,7 @@ def test_trace_cmd_reads_our_trace_dat(tmp_path: Path) -> None:
     assert text.count(" sched_waking:") == trace.wakeups.filter(kind="waking").collect().height
 
 
-def test_a_compact_trace_keeps_what_is_not_known(tmp_path: Path) -> None:
+def test_export_of_a_compact_trace_keeps_unknown_values(tmp_path: Path) -> None:
     """State `unknown` survives; the thread nobody named gets a tid above all others."""
     trace = decode(FIXTURES / "perfetto-compact.pftrace")
     again = decode(ss.export(trace, tmp_path / "x.pftrace", "perfetto"))
@@ -113,7 +113,7 @@ def test_a_compact_trace_keeps_what_is_not_known(tmp_path: Path) -> None:
     assert wakeups(again).select(columns).equals(wakeups(trace).select(columns), null_equal=True)
 
 
-def test_perfetto_as_the_official_classes_read_it(tmp_path: Path) -> None:
+def test_official_classes_read_the_perfetto_export(tmp_path: Path) -> None:
     """Slices of waits nest and end; counters are our queue depth; the host is told."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     source = decode(FIXTURES / "perf-zstd.data")
@@ -149,7 +149,7 @@ def test_perfetto_as_the_official_classes_read_it(tmp_path: Path) -> None:
     assert len(depth) == 2
 
 
-def test_other_systems_are_written_in_linuxs_terms(tmp_path: Path) -> None:
+def test_freebsd_traces_are_exported_in_linux_terms(tmp_path: Path) -> None:
     """A FreeBSD trace: its states in Linux's bits, a release whose letters readers know."""
     tables = {
         "switches": pl.DataFrame(
@@ -209,7 +209,7 @@ def test_tables_as_parquet_and_csv(tmp_path: Path) -> None:
     assert pl.read_csv(csv / "waits.csv").height == trace.waits.collect().height
 
 
-def test_an_export_never_overwrites_or_leaves_parts(tmp_path: Path) -> None:
+def test_export_never_overwrites_or_leaves_partial_files(tmp_path: Path) -> None:
     """An existing file stays unless forced; a failed export leaves nothing."""
     trace = decode(FIXTURES / "perf-sched.data")
     path = tmp_path / "x.pftrace"

@@ -65,7 +65,7 @@ def test_every_row_is_in_one_block(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_trace_dat_is_the_same_to_the_byte(
+def test_trace_dat_in_blocks_is_the_same_bytes(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     trace = traces[kind]
@@ -75,7 +75,7 @@ def test_a_trace_dat_is_the_same_to_the_byte(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_perfetto_gets_the_same_events_and_points(
+def test_perfetto_blocks_have_the_same_events_and_points(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the same order on each CPU and track; every track comes once, before its points."""
@@ -95,7 +95,7 @@ def test_perfetto_gets_the_same_events_and_points(
 
 
 @pytest.mark.parametrize("kind", ["stored", "lossy"])
-def test_what_perfetto_gets_reads_back_as_from_one_block(
+def test_perfetto_in_blocks_reads_back_the_same(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Losses at the end of a block, too, which mark the CPU's next events."""
@@ -125,7 +125,7 @@ def joined(trace: ss.Trace) -> dict[str, pl.DataFrame]:
 
 
 @pytest.mark.parametrize("kind", ["cut", "freebsd"])
-def test_tables_are_the_same(
+def test_tables_in_blocks_are_the_same(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     trace = traces[kind]

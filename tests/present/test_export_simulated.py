@@ -30,7 +30,7 @@ def waits(trace: Trace) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
 @pytest.mark.parametrize("policy", ["4bsd", "ule-14", "eevdf-6.17"])
-def test_a_simulation_with_an_order_reads_back_as_it_was(
+def test_simulation_with_ordered_events_reads_back_unchanged(
     to: str, policy: str, tmp_path: Path
 ) -> None:
     load = w.requests(4, requests=30)
@@ -51,7 +51,7 @@ def test_a_simulation_with_an_order_reads_back_as_it_was(
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
+def test_switches_with_a_simultaneous_wakeup_on_another_cpu_are_counted(
     to: str, tmp_path: Path
 ) -> None:
     load = w.requests(4, requests=30)
@@ -74,7 +74,7 @@ def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_threads_of_the_kernel_are_not_missed(to: str, tmp_path: Path) -> None:
+def test_export_without_kernel_threads_is_not_filtered(to: str, tmp_path: Path) -> None:
     """A recording of so many switches without any would be one of chosen threads."""
     ordered = {"ipi": "1ns", "idle_exit": "1ns"}
     trace = simulate(w.hogs(17, time="1s"), policy="eevdf-6.17", cpus=4, costs=ordered)
@@ -85,7 +85,7 @@ def test_threads_of_the_kernel_are_not_missed(to: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_nor_are_they_in_a_recording_of_freebsd(to: str, tmp_path: Path) -> None:
+def test_freebsd_export_without_kernel_threads_is_not_filtered(to: str, tmp_path: Path) -> None:
     trace = simulate(w.hogs(17, time="1s"), policy="ule-14", cpus=4)
     info = {name: value for name, value in trace.info.items() if name != "simulation"}
     tables = {name: getattr(trace, name).collect() for name in TABLES if name != "cpus"}
@@ -95,7 +95,7 @@ def test_nor_are_they_in_a_recording_of_freebsd(to: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_its_cpus_have_one_clock(to: str, tmp_path: Path) -> None:
+def test_cpus_of_a_simulation_have_one_clock(to: str, tmp_path: Path) -> None:
     """What has the same time on two CPUs may be read in another order, and no clock explains it."""
     trace = simulate(w.hogs(17, time="1s"), policy="eevdf-6.17", cpus=4)
     back = open_trace(export(trace, tmp_path / f"a.{SUFFIX[to]}", to))

@@ -121,7 +121,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     }
 
 
-def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_use(
+def test_declared_columns_are_exactly_those_of_the_answers(
     trace: ss.Trace,
 ) -> None:
     """Name and type agree; what no answer, no grouping and no table has is out of the registry."""
@@ -146,7 +146,7 @@ def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_us
     assert not unused
 
 
-def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) -> None:
+def test_every_public_function_returning_a_frame_is_tested(trace: ss.Trace) -> None:
     """One that needs more than a trace has a line above; annotations say who returns a frame."""
     asked = {name.partition(" ")[0] for name in answers(trace)}
     frames = {
@@ -157,7 +157,7 @@ def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) ->
     assert not frames - asked
 
 
-def test_one_heading_for_each_name() -> None:
+def test_each_column_name_has_one_heading() -> None:
     """Across all commands and the report; `n` says what it counts."""
     headings: dict[str, set[str]] = {}
     for declared in meanings().values():
@@ -181,7 +181,7 @@ def test_the_list_of_columns_names_each_column_of_each_question_once() -> None:
     assert len(set(lines)) == len(lines) == len(meanings())
 
 
-def test_tables_are_made_in_one_room_only() -> None:
+def test_tables_are_rendered_in_one_package_only() -> None:
     """Elsewhere columns are chosen by name: `Column(...)` stands where a heading is data."""
     for path in sorted(ROOT.rglob("*.py")):
         if path.parent.name == "present":
@@ -201,14 +201,14 @@ def test_a_name_that_nobody_declared_is_refused() -> None:
         choose(pl.DataFrame({"surprise": [1]}), ["surprise"])
 
 
-def test_a_column_that_says_nothing_is_left_out_where_asked() -> None:
+def test_optional_column_without_values_is_left_out() -> None:
     frame = pl.DataFrame({"cpu": [0], "n_censored": [0], "unknown": [0], "reason": [None]})
     names = ["cpu?", "n_censored?", "unknown?", "reason?"]
     assert [column.name for column in choose(frame, names)] == ["cpu"]
     assert [column.name for column in choose(frame, ["n_censored"])] == ["n_censored"]
 
 
-def test_an_instant_is_not_shown_without_saying_from_when_it_counts() -> None:
+def test_instant_needs_an_origin() -> None:
     """`wait-breakdown --by wait` showed them on the recorder's clock."""
     frame = pl.DataFrame({"ts": [1_500_000_000]})
     with pytest.raises(ValueError, match="'ts' has instants"):
@@ -226,7 +226,7 @@ def test_text_and_html_show_the_same_cells() -> None:
     assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == ["a&lt;b", "1.50 µs", "50.0 %", "yes"]
 
 
-def test_a_sentence_that_stands_last_goes_on_below() -> None:
+def test_text_in_the_last_column_is_wrapped() -> None:
     said = "clocks that differ by up to 21.1 µs, or by more for up to 2.15 s, would not show"
     frame = pl.DataFrame({"level": ["ok", "note"], "text": [said, "short"]})
     lines = text_table(frame, choose(frame, ["level", "text"]), width=50)[1:]
@@ -237,12 +237,12 @@ def test_a_sentence_that_stands_last_goes_on_below() -> None:
     assert text_table(frame, choose(frame, ["level", "text"]), width=20)[1].endswith("…")
 
 
-def test_words_in_place_of_numbers_stand_right() -> None:
+def test_text_in_a_numeric_column_is_right_aligned() -> None:
     [column] = choose(pl.DataFrame({"max": [">=4.00 ms"]}), ["max"])
     assert column == Column("max", "max", "right")
 
 
-def test_quantiles_are_what_the_mean_is() -> None:
+def test_quantile_columns_have_the_unit_of_the_mean() -> None:
     assert is_quantile("p99.9")
     assert not is_quantile("prio")
     kinds = [meaning("p50", question) for question in ("latency", "queue_depth_summary")]
@@ -258,7 +258,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def test_no_circle_among_packages_and_modules() -> None:
+def test_imports_have_no_cycle() -> None:
     """Imports anywhere, also inside functions; those for type checkers alone do not count."""
     between: dict[str, set[str]] = {name: set() for name in PACKAGES}
     modules: dict[str, set[str]] = {}

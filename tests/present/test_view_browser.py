@@ -201,7 +201,7 @@ def test_keys_work_without_a_click_first(page: Any) -> None:
     page.wait("document.querySelector('.sst-help').hidden")
 
 
-def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Trace) -> None:
+def test_search_finds_a_thread_and_shows_its_longest_wait(page: Any, trace: ss.Trace) -> None:
     """One that has no lane yet: a search brings the lane, the time and the facts."""
     shown = page.run(f"{HANDLE}.lanes()")
     waits = trace.waits.filter(pl.col("censored") == "none").join(trace.threads, on="utid")
@@ -218,7 +218,7 @@ def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Tra
     assert begin + row["wait"] <= (now["first"] + now["bins"] + 1) * now["scale"]
 
 
-def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trace) -> None:
+def test_enter_before_the_answer_takes_the_first_result(page: Any, trace: ss.Trace) -> None:
     """A person types faster than a busy server answers; Escape forgets the question."""
     wait = worst(trace)
     lane, name = f"utid:{wait['utid']}", f"{wait['comm']} {wait['tid']}"
@@ -250,7 +250,7 @@ def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trac
     assert settled(page)["selection"] is None
 
 
-def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Trace) -> None:
+def test_process_adds_its_threads_as_a_folding_group(page: Any, trace: ss.Trace) -> None:
     threads = trace.threads.filter(pl.col("process_name").is_not_null()).collect()
     many = threads.group_by("pid", "process_name").len().sort("len", "pid")[-1].row(0)
     head = f"{many[1]} {many[0]}"
@@ -377,7 +377,7 @@ def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> 
     settled(page)
 
 
-def test_interrupts_are_as_high_as_what_is_shown_of_them(browser: Any, trace: ss.Trace) -> None:
+def test_lane_of_interrupts_is_as_high_as_the_shown_values(browser: Any, trace: ss.Trace) -> None:
     """2 % of the time are seen as such; the scale is the next round number."""
     begin, _ = trace.window
     rows = [(begin + i * 100_000_000, 0, "hard", 7, 30_000) for i in range(16)]
@@ -430,7 +430,7 @@ def test_four_hundred_lanes_are_drawn_and_scrolled(page: Any, trace: ss.Trace) -
     settled(page)
 
 
-def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
+def test_click_selects_and_links_navigate(page: Any, trace: ss.Trace) -> None:
     wait = worst(trace)
     lane, begin = f"utid:{wait['utid']}", wait["ts_ready"] - trace.window[0]
     page.key("n")
@@ -477,7 +477,7 @@ def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
     page.wait(f"{HANDLE}.state().selection.begin === {begin}")
 
 
-def test_a_selected_wait_leads_to_its_waker(page: Any, trace: ss.Trace) -> None:
+def test_selected_wait_links_to_its_waker(page: Any, trace: ss.Trace) -> None:
     row = (
         trace.waits.filter(pl.col("censored") == "none", pl.col("waker_utid") >= trace.ncpu)
         .sort("wait", descending=True).head(1).join(trace.threads, on="utid").collect()
@@ -533,7 +533,7 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     page.wait(f"{current}?.startsWith('starvation')")
 
 
-def test_the_command_of_a_finding_opens_the_viewer_there(
+def test_command_of_a_finding_opens_the_viewer_at_it(
     browser: Any, address: str, trace: ss.Trace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from schedscope.cli import main
@@ -561,7 +561,7 @@ def test_commands_quote_the_name_of_the_trace(browser: Any, tmp_path: Path) -> N
             assert shlex.split(command)[2] == path.name
 
 
-def test_the_data_quality_stands_above_the_picture(browser: Any, cache: Path) -> None:
+def test_data_quality_is_shown_above_the_timeline(browser: Any, cache: Path) -> None:
     """The verdict and the unknown share at once; a click has the checks, and leads to the gaps."""
     lossy = ss.open(ROOT / "fixtures/linux-ftrace-lossy.capture", cache=cache)
     line = "document.querySelector('.sst-quality').innerText"
@@ -621,7 +621,7 @@ def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
     assert said == f"{float(f'{unknown / 1e6:.3g}'):g} ms"
 
 
-def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace) -> None:
+def test_unknown_time_has_its_own_column(page: Any, trace: ss.Trace) -> None:
     """Of a thread what the trace does not show, and not the time before it was created."""
     page.run(f"{HANDLE}.picture.setRange([0, {trace.duration}])")
     page.wait(f"{PANEL}.includes('Totals of the lanes shown')")
@@ -644,7 +644,7 @@ def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace)
     assert empty == []
 
 
-def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, address: str) -> None:
+def test_undo_and_the_address_restore_a_view(page: Any, trace: ss.Trace, address: str) -> None:
     page.key("n")
     page.wait("location.hash.startsWith('#view=')")
     first = settled(page)
@@ -718,7 +718,7 @@ def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: 
     assert settled(page)["first"] == 0
 
 
-def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
+def test_two_traces_are_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
     both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
     first, second = worst(trace), worst(other)
@@ -767,7 +767,7 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
 
 
-def test_a_comparison_is_saved_with_what_differs(
+def test_saved_comparison_has_the_differences(
     browser: Any, trace: ss.Trace, tmp_path: Path
 ) -> None:
     """Both pictures and the bars between them, whichever has the focus."""
@@ -863,7 +863,7 @@ def test_two_traces_are_stretched_and_their_differences_marked(
         browser.wait(f"!location.hash.includes('match=') && !{both}[0].picture.match")
 
 
-def test_notes_stay_with_the_trace(page: Any, address: str, trace: ss.Trace) -> None:
+def test_notes_are_kept_with_the_trace(page: Any, address: str, trace: ss.Trace) -> None:
     page.key("b")
     page.wait("document.activeElement.matches('.sst-notes input')")
     type_text(page, "here <b>it</b> began")
@@ -887,7 +887,7 @@ def test_notes_stay_with_the_trace(page: Any, address: str, trace: ss.Trace) -> 
     assert json.loads(path.read_text()) == []
 
 
-def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.Trace) -> None:
+def test_sql_tab_has_the_schema_and_linked_rows(page: Any, trace: ss.Trace) -> None:
     page.key("q")
     page.wait(f"document.querySelectorAll('.sst-schema details').length === {len(TABLES)}")
     page.run("document.querySelector('.sst-body textarea').focus()")
@@ -913,7 +913,7 @@ def test_a_query_can_be_cancelled(page: Any) -> None:
     page.wait("document.querySelector('.sst-body [role=alert]')?.innerText === 'cancelled'")
 
 
-def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> None:
+def test_arriving_schema_moves_no_button(page: Any) -> None:
     """Who is about to press a button must not miss it."""
     page.run(
         "(asked => { window.fetch = async (...all) => {"
@@ -932,7 +932,7 @@ def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> Non
     assert page.run(place) == before
 
 
-def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
+def test_requests_tab_links_to_the_slowest_request(browser: Any, cache: Path) -> None:
     """A tab lists requests; a click on the slowest leads to the instant and thread of it."""
     trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)
     slowest = ss.requests(trace, by="request", top=1).row(0, named=True)
@@ -958,7 +958,7 @@ def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
         assert "where=pl.col('process_name') == 'python3'" in browser.run(PANEL)
 
 
-def test_requests_stand_along_the_axis_and_a_click_selects_one(browser: Any, cache: Path) -> None:
+def test_requests_are_marked_on_the_axis_and_a_click_selects_one(browser: Any, cache: Path) -> None:
     """The slowest of all: what the tip says, and the range and lane after a click."""
     trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)
     slowest = ss.requests(trace, by="request", top=1).row(0, named=True)
@@ -981,7 +981,7 @@ def test_requests_stand_along_the_axis_and_a_click_selects_one(browser: Any, cac
         assert f"utid:{slowest['utid']}" in browser.run(f"{HANDLE}.lanes()")
 
 
-def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
+def test_page_fetches_only_from_the_viewer(page: Any, address: str) -> None:
     """From no server but those of these tests; a picture that is saved is a blob of the page's."""
     assert any(url.startswith(address) for url in page.fetched)
     own = re.compile(r"about:|data:|(blob:)?http://127\.0\.0\.1:\d+/")
@@ -989,7 +989,7 @@ def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
     assert strange == []
 
 
-def test_it_opens_where_the_first_finding_is_worst(
+def test_viewer_opens_at_the_worst_case_of_the_first_finding(
     browser: Any, address: str, trace: ss.Trace
 ) -> None:
     browser.open("about:blank")
@@ -1004,7 +1004,7 @@ def test_it_opens_where_the_first_finding_is_worst(
     assert "Findings" in browser.run(PANEL)
 
 
-def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: Path) -> None:
+def test_ended_server_is_reported_in_the_page(browser: Any, trace: ss.Trace, cache: Path) -> None:
     words = [sys.executable, "-m", "schedscope", "view", str(FIXTURE), "--no-browser"]
     with subprocess.Popen([*words, "--cache", str(cache)], stdout=subprocess.PIPE, text=True) as p:
         assert p.stdout is not None
@@ -1015,7 +1015,7 @@ def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: 
     browser.wait(f"{HANDLE}.state().note.includes('does not answer: was it ended?')")
 
 
-def test_a_long_trace_is_shown_at_once_and_then_exactly(
+def test_long_trace_is_shown_coarsely_first_and_then_exactly(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CPUs are exact at every step of the zoom; a thread's lane says that it is being read."""
@@ -1073,7 +1073,7 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
         may.set()
 
 
-def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
+def test_two_long_traces_stay_aligned_and_differences_need_a_click(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LEAST", 0), ("_CHUNK", 32), ("_LEAST_BINS", 1)):
@@ -1110,9 +1110,7 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
         assert found == pytest.approx(runnable.collect().item(), rel=0.02)
 
 
-def test_four_hundred_threads_are_found_grouped_followed_and_saved(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_viewer_handles_four_hundred_threads(browser: Any, tmp_path: Path) -> None:
     """A real capture of a pool: all of its lanes at once, by process, and the way from one."""
     trace = ss.open(ROOT / "fixtures/linux-ftrace-pool.capture", cache=tmp_path / "cache")
     pool = trace.threads.filter(pl.col("comm").str.contains(r"^pool-\d\d\.")).collect()
@@ -1180,7 +1178,7 @@ def paper(browser: Any, trace: ss.Trace, tmp_path: Path) -> Any:
     return visit(browser, path.as_uri())
 
 
-def test_a_page_finds_selects_sums_and_keeps_by_itself(paper: Any, trace: ss.Trace) -> None:
+def test_saved_page_searches_selects_and_sums_by_itself(paper: Any, trace: ss.Trace) -> None:
     """What needs the recording names the command that has it."""
     paper.run("localStorage.clear()")
     shown = paper.run(f"{HANDLE}.lanes()")

@@ -132,9 +132,7 @@ def test_clocks_that_agree_are_left_alone(whole: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("offset", [100 * US, -MS, 10 * MS])
-def test_a_constant_offset_is_found_and_taken_out(
-    whole: ss.Trace, tmp_path: Path, offset: int
-) -> None:
+def test_constant_offset_is_found_and_removed(whole: ss.Trace, tmp_path: Path, offset: int) -> None:
     trace = reported(tmp_path, lambda ts: offset)
     (found,) = trace.info["clock_offsets"]
     assert "CPU clocks disagree" in headline(trace)[1]
@@ -167,7 +165,7 @@ def test_a_constant_offset_is_found_where_stamps_are_microseconds(
     assert "by an amount that changes" not in row["text"]
 
 
-def test_a_step_is_no_rounding(tmp_path: Path) -> None:
+def test_step_of_a_clock_is_not_taken_for_rounding(tmp_path: Path) -> None:
     """Half of the trace has another offset: nothing is moved."""
     half = 10**12 + ROUNDS * 350 * US
     trace = reported(tmp_path, lambda ts: 100 * US if ts < half else 300 * US, unit=37, rounded=US)
@@ -226,13 +224,13 @@ def test_each_of_many_clocks_is_found(tmp_path: Path, ncpu: int, ahead: dict[int
     assert len(said) > len(true) / 4
 
 
-def test_check_says_how_far_clocks_may_differ_unnoticed(whole: ss.Trace) -> None:
+def test_check_reports_how_far_clocks_may_differ_undetected(whole: ss.Trace) -> None:
     """The quickest wakeups across took 15 us from CPU 0 to 1, and as long back."""
     row = check(whole).row(by_predicate=pl.col("check") == "clock inversions", named=True)
     assert "; clocks that differ by up to 15.0 µs, or by more for up to 3.87 ms, " in row["text"]
 
 
-def test_a_cpu_of_another_recording_is_told_apart(tmp_path: Path) -> None:
+def test_cpu_from_another_recording_is_detected(tmp_path: Path) -> None:
     """Who wakes b for CPU 1 sees it woken again and again; CPU 1 runs others all the time."""
     lines = []
     for number in range(ROUNDS):
@@ -264,7 +262,9 @@ def test_a_cpu_of_another_recording_is_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", [slice(0, 30), slice(70, ROUNDS)])
-def test_a_cpu_that_was_recorded_for_a_time_is_no_stranger(tmp_path: Path, recorded: slice) -> None:
+def test_cpu_recorded_for_part_of_the_time_is_not_from_another_recording(
+    tmp_path: Path, recorded: slice
+) -> None:
     """It runs nobody it is handed while it says nothing: a hole, and the rest is measured."""
     true = measured(reported(tmp_path, lambda _: 0))
     path = tmp_path / "report.txt"

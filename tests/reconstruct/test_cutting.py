@@ -72,7 +72,7 @@ def first_switch_ins(world: World) -> pl.DataFrame:
 
 
 @given(ANY_STREAM, CUT)
-def test_the_first_part_is_the_whole_up_to_the_cut(world: World, share: float) -> None:
+def test_first_part_equals_the_whole_up_to_the_cut(world: World, share: float) -> None:
     cut = cut_at(world, share)
     before = parts(world, cut)[0]
     assume(has_waking(world) == has_waking(before))
@@ -86,7 +86,9 @@ def test_the_first_part_is_the_whole_up_to_the_cut(world: World, share: float) -
 
 
 @given(plausible(losses=False, ties=False), CUT)
-def test_the_second_part_is_the_whole_once_it_knows_a_thread(world: World, share: float) -> None:
+def test_second_part_equals_the_whole_after_a_threads_first_switch_in(
+    world: World, share: float
+) -> None:
     """Priorities aside: one that no event has repeated since the cut is not known yet."""
     after = parts(world, cut_at(world, share))[1]
     whole, second = by_native(world), by_native(after)
@@ -106,7 +108,7 @@ def test_the_second_part_is_the_whole_once_it_knows_a_thread(world: World, share
 
 
 @given(TRUE_STREAM)
-def test_a_true_stream_contradicts_nothing(world: World) -> None:
+def test_consistent_stream_has_no_contradictions(world: World) -> None:
     """What the next tests rest on."""
     result = by_native(world)
     assert result["counters"]["contradictions"] == result["counters"]["chain_breaks"] == 0
@@ -144,7 +146,9 @@ def test_no_running_time_is_lost_at_the_cut(world: World, share: float) -> None:
 
 
 @given(TRUE_STREAM, CUT)
-def test_a_wait_open_at_the_cut_ends_with_the_first_switch_in(world: World, share: float) -> None:
+def test_unfinished_wait_at_the_cut_ends_with_the_first_switch_in(
+    world: World, share: float
+) -> None:
     cut = cut_at(world, share)
     before, after = parts(world, cut)
     whole, first = by_native(world), by_native(before)

@@ -33,7 +33,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
 
 
-def test_chosen_threads_are_measured_and_nothing_is_said_of_others(engine: Engine) -> None:
+def test_only_selected_threads_are_measured(engine: Engine) -> None:
     """A's wait is whole. That B came at 20 and C left at 52 says nothing of the time between."""
     played = world(
         """
@@ -82,7 +82,7 @@ def told(trace: ss.Trace) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["filter: one thread", "filter: four threads"])
-def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
+def test_filter_by_thread_is_detected_and_its_threads_are_measured(
     kind: str, case: campaign.Case, tmp_path: Path
 ) -> None:
     """Of what it left in, nearly every wait is measured, and right; of the rest, none."""
@@ -113,7 +113,7 @@ def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
         "filter: switches of those that do not sleep",
     ],
 )
-def test_a_filter_that_leaves_no_thread_whole_leaves_nothing_measured(
+def test_filter_that_keeps_no_thread_whole_measures_nothing(
     kind: str, case: campaign.Case, tmp_path: Path
 ) -> None:
     """Some switches of every thread are missing: neither how long it ran nor how long it waited."""
@@ -130,7 +130,7 @@ def of_mainline(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
     return campaign.load(path, tmp_path_factory.mktemp("mainline"))
 
 
-def test_where_idle_threads_are_left_out_no_thread_is_whole(
+def test_filter_without_idle_threads_measures_nothing(
     of_mainline: campaign.Case, tmp_path: Path
 ) -> None:
     """Chains break, threads of the kernel follow each other, and nobody ever idles."""
@@ -140,7 +140,7 @@ def test_where_idle_threads_are_left_out_no_thread_is_whole(
     assert comparison.measured(trace).is_empty()
 
 
-def test_one_thread_in_every_switch_was_recorded_alone(
+def test_thread_in_every_switch_is_taken_as_filtered(
     of_mainline: campaign.Case, tmp_path: Path
 ) -> None:
     """In so short a recording, nothing else would show it."""
@@ -166,7 +166,7 @@ def test_a_recording_of_all_threads_is_not_taken_for_filtered(path: Path) -> Non
     assert "filtered" not in decode(path).info
 
 
-def test_what_tables_say_of_a_filter_is_kept(case: campaign.Case, tmp_path: Path) -> None:
+def test_filter_is_kept_in_tables(case: campaign.Case, tmp_path: Path) -> None:
     """Parquet of a filtered recording, read anew, says the same."""
     trace = campaign.opened(campaign.draw(case, "filter: one thread", 0, 1), tmp_path)
     trace.to_sched(tmp_path / "kept.sched")

@@ -50,7 +50,7 @@ def true_waits(machine: Machine) -> list[tuple[object, ...]]:
 
 @settings(max_examples=150, deadline=None)
 @given(worlds())
-def test_what_was_done_is_what_is_read(made: tuple[Machine, int]) -> None:
+def test_simulated_machine_is_read_back_from_its_lines(made: tuple[Machine, int]) -> None:
     machine, end = made
     got = read(machine.text(end))
     # Somebody queued a thread on a CPU that never says a word: that is a hole, not an idle CPU.
@@ -65,7 +65,7 @@ def test_what_was_done_is_what_is_read(made: tuple[Machine, int]) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(worlds())
-def test_loads_are_kept_as_the_kernel_told_them(made: tuple[Machine, int]) -> None:
+def test_loads_are_kept_as_recorded(made: tuple[Machine, int]) -> None:
     machine, end = made
     got = read(machine.text(end))
     told = [line.split("\t") for _, _, line in sorted(machine.lines, key=lambda line: line[0])]

@@ -56,7 +56,7 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
-def test_the_thread_that_comes_next_waited_until_the_missing_switch(engine: Engine) -> None:
+def test_next_thread_waited_until_the_unreported_switch(engine: Engine) -> None:
     """H was last heard of at 30, and A ran by 70: A waited for 20 at least, and for 60 at most."""
     assert answer(engine, UNSEEN, "A") == lines(
         """
@@ -70,7 +70,7 @@ def test_the_thread_that_comes_next_waited_until_the_missing_switch(engine: Engi
     )
 
 
-def test_nobody_else_on_the_queue_is_in_doubt(engine: Engine) -> None:
+def test_unreported_switch_makes_no_other_wait_doubtful(engine: Engine) -> None:
     """B waits from 20 to 70. Without the habit, it may have run where the chain is broken."""
     assert "B preempt ready=20 enqueued=20 run=70 cpu 0/0/0: 0+50=50" in answer(engine, UNSEEN, "B")
     assert "B preempt ready=20 enqueued=20 cpu 0/0/-: 0+-=10 right <=50" in answer(
@@ -78,7 +78,7 @@ def test_nobody_else_on_the_queue_is_in_doubt(engine: Engine) -> None:
     )
 
 
-def test_a_thread_that_left_unseen_slept_until_it_is_woken(engine: Engine) -> None:
+def test_thread_with_an_unreported_switch_out_slept_until_woken(engine: Engine) -> None:
     """It runs until 30 at least, has left by 70, and is woken at 80."""
     assert answer(engine, UNSEEN, "H")[:4] == lines(
         """
@@ -90,7 +90,7 @@ def test_a_thread_that_left_unseen_slept_until_it_is_woken(engine: Engine) -> No
     )
 
 
-def test_a_thread_in_no_queue_when_its_cpu_idled_slept_since_it_left(engine: Engine) -> None:
+def test_thread_off_the_queue_of_an_idle_cpu_slept_since_its_switch_out(engine: Engine) -> None:
     """H is not heard of again. In the queue at 90 it would have run instead of the idle thread."""
     facts = UNSEEN.partition("    80 cpu1")[0] + "    90 cpu0: B S -> idle"
     moves = "\n     5 cpu1: migrate M 0 -> 1" + facts
@@ -98,7 +98,7 @@ def test_a_thread_in_no_queue_when_its_cpu_idled_slept_since_it_left(engine: Eng
     assert "H unknown 30..100 window" in answer(engine, facts, "H")
 
 
-def test_a_break_that_one_switch_does_not_explain_is_no_habit(engine: Engine) -> None:
+def test_mismatch_not_explained_by_one_switch_is_a_loss(engine: Engine) -> None:
     """D sleeps as far as is known: its wakeup is missing as well, so anything may be."""
     facts = UNSEEN.replace("70 cpu0: A S -> B", "70 cpu0: D S -> B").replace(
         " 0 cpu0: idle -> A", " 0 cpu1: D S -> idle\n 0 cpu0: idle -> A"
@@ -108,7 +108,7 @@ def test_a_break_that_one_switch_does_not_explain_is_no_habit(engine: Engine) ->
     )
 
 
-def test_an_idle_thread_may_leave_unseen_by_habit(engine: Engine) -> None:
+def test_switch_out_of_an_idle_thread_may_be_unreported(engine: Engine) -> None:
     """The CPU idles at 10, A is woken at 40, and by 60 it has run: 20 at most, perhaps 0."""
     facts = """
          0 cpu0: idle -> A
@@ -123,7 +123,7 @@ def test_an_idle_thread_may_leave_unseen_by_habit(engine: Engine) -> None:
 
 
 @given(ANY_STREAM, st.sets(st.integers(0, 12)), st.booleans())
-def test_the_engines_agree_on_whatever_habits(
+def test_engines_agree_for_any_unreported_switches(
     one: World, habits: set[int], uncounted: bool
 ) -> None:
     one = replace(one, habits=frozenset(habits), uncounted=uncounted)
@@ -131,7 +131,7 @@ def test_the_engines_agree_on_whatever_habits(
 
 
 @given(ANY_STREAM)
-def test_a_habit_only_takes_doubt_away(one: World) -> None:
+def test_known_unreported_switches_only_remove_doubt(one: World) -> None:
     """Of waits that are measured without it, none is lost by knowing it; bounds are in order."""
     known = replace(one, habits=frozenset(range(13)))
     waits = by_native(known)["waits"]
@@ -168,7 +168,7 @@ def recording(folder: Path) -> ss.Trace:
     return ss.open(path, cache=folder / "cache")
 
 
-def test_a_habit_is_found_in_a_recording(tmp_path: Path) -> None:
+def test_unreported_switches_are_found_in_a_recording(tmp_path: Path) -> None:
     """Each ms the one that comes after H has waited for 0.24 to 0.64 ms, and the other for 0.4. In
     the first ms nothing was known of it before."""
     trace = recording(tmp_path)

@@ -47,7 +47,7 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
-def test_a_sleep_across_a_hole_of_any_cpu_is_not_known_to_be_one(engine: Engine) -> None:
+def test_sleep_across_a_loss_on_any_cpu_is_unknown(engine: Engine) -> None:
     """CPU 1 may have run it meanwhile. That it slept at 60 is sure: it was woken there."""
     assert answer(
         engine,
@@ -73,7 +73,7 @@ def test_a_sleep_across_a_hole_of_any_cpu_is_not_known_to_be_one(engine: Engine)
     )
 
 
-def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engine) -> None:
+def test_wait_on_one_queue_survives_losses_on_other_cpus(engine: Engine) -> None:
     """Preempted on CPU 0 and next in on CPU 0; somebody's migration shows that they are told."""
     facts = """
          0 cpu0: idle -> A
@@ -93,7 +93,7 @@ def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engin
     )
 
 
-def test_a_queue_whose_cpu_idles_is_empty(engine: Engine) -> None:
+def test_queue_of_an_idle_cpu_is_empty(engine: Engine) -> None:
     """As above, but CPU 0 idles at 30: A was on CPU 1 then, and slept, and was woken, unseen."""
     facts = """
          0 cpu0: idle -> A
@@ -112,7 +112,7 @@ def test_a_queue_whose_cpu_idles_is_empty(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("begin", "end"), [(20, 40), (20, 50_019), (20, 50_020), (100, 290_000)])
-def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
+def test_long_loss_may_hide_a_migration_and_its_return(
     engine: Engine, begin: int, end: int
 ) -> None:
     """CPU 1 pulled it, ran it, and put it back when it woke: both moves are in CPU 1's records."""
@@ -135,7 +135,7 @@ def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
         )
 
 
-def test_each_of_two_short_holes_is_too_short_for_both_ways(engine: Engine) -> None:
+def test_two_short_losses_cannot_hide_a_migration_and_its_return(engine: Engine) -> None:
     """However far apart they are: that would depend on how long the wait is."""
     facts = """
          0 cpu0: idle -> A
@@ -154,7 +154,7 @@ def test_each_of_two_short_holes_is_too_short_for_both_ways(engine: Engine) -> N
     )
 
 
-def test_who_waits_where_events_are_lost_may_have_run(engine: Engine) -> None:
+def test_thread_waiting_during_a_loss_on_its_cpu_may_have_run(engine: Engine) -> None:
     """It certainly waited for 10; that it then ran 40 later is no wait of 50."""
     assert answer(
         engine,
@@ -179,7 +179,7 @@ def test_who_waits_where_events_are_lost_may_have_run(engine: Engine) -> None:
     )
 
 
-def test_a_wait_inside_a_hole_that_it_may_not_enter_is_whole(engine: Engine) -> None:
+def test_wait_survives_a_loss_on_a_cpu_outside_its_mask(engine: Engine) -> None:
     """By its recorded affinity it may use CPU 0 only; seen on CPU 1, that is out of date."""
     facts = """
          0 cpu0: idle -> A
@@ -219,7 +219,7 @@ def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) 
     assert "A sleeping 10..20 lost" in said
 
 
-def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> None:
+def test_enqueue_of_a_later_wakeup_does_not_match_the_first(engine: Engine) -> None:
     """The waking named CPU 1 and no migration left it: an enqueue on CPU 0 belongs to another."""
     assert answer(
         engine,
@@ -241,7 +241,7 @@ def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> 
     )
 
 
-def test_the_way_to_another_queue_that_was_seen_is_followed(engine: Engine) -> None:
+def test_recorded_migration_of_a_waiting_thread_is_followed(engine: Engine) -> None:
     """Placed by a migration between the two steps, and moved once more while it waits."""
     assert (
         answer(
@@ -263,7 +263,7 @@ def test_the_way_to_another_queue_that_was_seen_is_followed(engine: Engine) -> N
     )
 
 
-def test_a_broken_chain_hides_a_run_of_those_on_its_queue(engine: Engine) -> None:
+def test_mismatch_may_hide_a_run_of_queued_threads(engine: Engine) -> None:
     """B left CPU 0 unseen after 10, C was there at 40: A may have run between, D on CPU 1 not."""
     facts = """
          0 cpu1: idle -> E
@@ -292,7 +292,7 @@ def test_a_broken_chain_hides_a_run_of_those_on_its_queue(engine: Engine) -> Non
 @pytest.mark.parametrize(
     "shown_by", ["cpu1: A S -> D", "cpu0: waking A on 0", "cpu0: waking A on 1"]
 )
-def test_who_ran_unseen_waited_for_certain_until_its_last_event(
+def test_thread_with_an_unrecorded_run_waited_until_its_last_event(
     engine: Engine, shown_by: str, loss: bool
 ) -> None:
     """CPU 1's chain broke at 10, but A may have run before, as other switches are missing, too.
@@ -312,7 +312,7 @@ def test_who_ran_unseen_waited_for_certain_until_its_last_event(
     assert queued in answer(engine, facts, "A")
 
 
-def test_a_chain_that_breaks_is_known_to_be_broken_before_who_is_found(engine: Engine) -> None:
+def test_mismatch_is_applied_before_its_thread_is_located(engine: Engine) -> None:
     """A is found at 30 where B was last seen at 5: it may have got there before CPU 1's hole."""
     facts = """
          0 cpu0: idle -> B
@@ -351,9 +351,7 @@ def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("preempted", [False, True])
-def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
-    engine: Engine, preempted: bool
-) -> None:
+def test_second_enqueue_ends_the_wait_of_a_woken_thread(engine: Engine, preempted: bool) -> None:
     """One that was preempted may have been about to sleep, or it ran and slept: nobody knows."""
     begin = "10 cpu0: A R -> B" if preempted else "10 cpu0: A S -> B\n20 cpu0: enqueued A on 0 by B"
     facts = f"""
@@ -379,7 +377,7 @@ def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
         )
 
 
-def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine: Engine) -> None:
+def test_thread_preempted_before_its_sleep_may_have_slept(engine: Engine) -> None:
     """R+ hides the state that it had set, so a waking tells nothing of what it did before."""
     facts = """
          0 cpu0: idle -> A
@@ -401,7 +399,7 @@ def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine
     )
 
 
-def test_who_left_on_its_way_to_sleep_may_be_awake_after_a_hole(engine: Engine) -> None:
+def test_thread_preempted_before_its_sleep_is_unknown_after_a_loss(engine: Engine) -> None:
     """As above, in doubt since 15: whether it slept is not known, nor since when it waits."""
     facts = """
          0 cpu0: idle -> A
@@ -421,7 +419,7 @@ def test_who_left_on_its_way_to_sleep_may_be_awake_after_a_hole(engine: Engine) 
     assert answer(engine, asleep, "A")[-1].startswith("A wake waking=20 ready=20 run=90")
 
 
-def test_a_waking_that_names_another_cpu_tells_of_a_run_there(engine: Engine) -> None:
+def test_waking_on_another_cpu_implies_a_run_there(engine: Engine) -> None:
     """A slept on CPU 0, and its waking says that it is on CPU 1: it came there and ran."""
     moved = """
          0 cpu1: migrate D 0 -> 1
@@ -442,7 +440,7 @@ def test_a_waking_that_names_another_cpu_tells_of_a_run_there(engine: Engine) ->
     ]
 
 
-def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:
+def test_wait_with_only_an_enqueue_started_earlier(engine: Engine) -> None:
     """The trace has wakings, so A's was missed: only its time on the queue is known."""
     facts = """
          0 cpu0: idle -> B
@@ -461,7 +459,7 @@ def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:
     )
 
 
-def test_a_wait_that_is_open_at_the_end_counts_up_to_the_hole(engine: Engine) -> None:
+def test_unfinished_wait_counts_up_to_the_loss(engine: Engine) -> None:
     """Nothing after the hole shows that A still waits."""
     assert (
         answer(
@@ -481,7 +479,7 @@ def test_a_wait_that_is_open_at_the_end_counts_up_to_the_hole(engine: Engine) ->
 # -- a migration that is missing ------------------------------------------------------------
 
 
-def test_who_runs_from_another_queue_was_moved_and_nobody_knows_when(engine: Engine) -> None:
+def test_switch_in_from_another_queue_implies_an_unrecorded_migration(engine: Engine) -> None:
     """The wait stands: it was not on a CPU. Which CPU it waited for is not known."""
     assert answer(
         engine,
@@ -505,7 +503,9 @@ def test_who_runs_from_another_queue_was_moved_and_nobody_knows_when(engine: Eng
     )
 
 
-def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: Engine) -> None:
+def test_switch_in_from_another_queue_is_doubtful_where_migrations_are_recorded(
+    engine: Engine,
+) -> None:
     """It was put on CPU 0, ran there, slept and was moved: all of that is missing."""
     assert answer(
         engine,
@@ -533,7 +533,7 @@ def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: En
 
 
 @pytest.mark.parametrize("uncounted", [False, True])
-def test_a_migration_from_another_queue_tells_of_one_that_is_missing(
+def test_migration_from_another_queue_implies_a_missing_one(
     engine: Engine, uncounted: bool
 ) -> None:
     rows = answer(
@@ -571,7 +571,7 @@ def test_a_migration_from_another_queue_tells_of_one_that_is_missing(
 
 
 @pytest.mark.parametrize("until", [20_000_100, 20_000_101])
-def test_who_was_woken_by_one_step_of_two_is_not_known_to_wait_to_the_end(
+def test_thread_with_one_of_two_wakeup_steps_is_unknown_at_the_end(
     engine: Engine, until: int
 ) -> None:
     """Its `enqueued` is missing, and with it whatever came after: or nobody has that number."""
@@ -598,7 +598,7 @@ def test_who_was_woken_by_one_step_of_two_is_not_known_to_wait_to_the_end(
         assert rows[1].endswith("=20000000 right")
 
 
-def test_who_was_enqueued_without_a_waking_is_not_known_to_wait_to_the_end(
+def test_thread_enqueued_without_a_waking_is_unknown_at_the_end(
     engine: Engine,
 ) -> None:
     rows = answer(
@@ -618,7 +618,7 @@ def test_who_was_enqueued_without_a_waking_is_not_known_to_wait_to_the_end(
 # -- wakeups without their first step ---------------------------------------------------------
 
 
-def test_who_is_enqueued_without_a_waking_may_have_been_awake_before(engine: Engine) -> None:
+def test_sleep_ended_by_an_enqueue_alone_is_unknown(engine: Engine) -> None:
     """Others have theirs: so this one's is missing, and the sleep ended nobody knows when."""
     rows = answer(
         engine,
@@ -653,7 +653,7 @@ def test_a_number_beyond_its_column_is_refused_whatever_its_type(
 
 
 @pytest.mark.parametrize("times", [7, 8])
-def test_a_hole_that_shows_explains_the_run_that_nobody_saw(engine: Engine, times: int) -> None:
+def test_known_loss_explains_an_unrecorded_run(engine: Engine, times: int) -> None:
     """A ran in the hole of CPU 0 in which B left, whose leaving is told as a rule; so CPU 1, of
     which events might be missing as well, has no hole, and D's wait there stands."""
     turns = "".join(

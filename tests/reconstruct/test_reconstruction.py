@@ -53,7 +53,7 @@ def lines(text: str) -> list[str]:
 # -- the plain course of things ------------------------------------------------------
 
 
-def test_a_wakeup_with_both_steps(engine: Engine) -> None:
+def test_wakeup_has_both_steps(engine: Engine) -> None:
     """waking starts the wait, enqueued splits it, the switch-in ends it."""
     assert answer(
         engine,
@@ -81,7 +81,7 @@ def test_a_wakeup_with_both_steps(engine: Engine) -> None:
     )
 
 
-def test_a_source_with_waking_only(engine: Engine) -> None:
+def test_source_with_waking_only_has_no_placement(engine: Engine) -> None:
     assert answer(
         engine,
         """
@@ -103,7 +103,7 @@ def test_a_source_with_waking_only(engine: Engine) -> None:
     )
 
 
-def test_a_source_with_enqueued_only(engine: Engine) -> None:
+def test_source_with_enqueued_only_has_no_placement(engine: Engine) -> None:
     assert answer(
         engine,
         """
@@ -214,7 +214,7 @@ def test_a_waking_before_the_switch_out_is_real_if_the_thread_runs_again(engine:
     )
 
 
-def test_the_enqueue_of_such_a_wake_confirms_it(engine: Engine) -> None:
+def test_enqueue_confirms_a_waking_before_the_switch_out(engine: Engine) -> None:
     assert answer(
         engine,
         """
@@ -384,7 +384,7 @@ def test_a_missing_wakeup_is_counted_and_not_measured(engine: Engine) -> None:
     )
 
 
-def test_whoever_sleeps_at_the_end_may_have_been_woken_where_wakeups_are_missing(
+def test_sleep_at_the_end_is_unknown_where_wakeups_are_missing(
     engine: Engine,
 ) -> None:
     """Of A, one is missing; of B, none is, but C alone was ever woken."""
@@ -422,7 +422,7 @@ def test_nothing_is_known_before_the_first_event(engine: Engine) -> None:
     )
 
 
-def test_a_chain_break_takes_the_running_time_back(engine: Engine) -> None:
+def test_mismatch_removes_the_running_time_before_it(engine: Engine) -> None:
     """B came in at 10, C left at 40: B's time is not known, nor who ran when."""
     assert answer(
         engine,
@@ -451,7 +451,7 @@ def test_a_chain_break_takes_the_running_time_back(engine: Engine) -> None:
     )
 
 
-def test_a_loss_ends_what_it_concerns_and_nothing_else(engine: Engine) -> None:
+def test_loss_ends_only_the_intervals_it_affects(engine: Engine) -> None:
     """CPU 0 loses [50, 70): A ran there, B waited there, C sleeps there; D ran elsewhere."""
     assert answer(
         engine,
@@ -509,7 +509,7 @@ def test_a_loss_of_any_cpu_ends_everything(engine: Engine) -> None:
     )
 
 
-def test_a_loss_comes_after_the_events_of_its_first_instant(engine: Engine) -> None:
+def test_loss_is_ordered_after_events_at_its_start(engine: Engine) -> None:
     """ts_begin is the time of the last event before the gap: that event counts."""
     assert "A running@0 0..50 switched" in answer(
         engine,
@@ -549,7 +549,7 @@ def test_a_waiting_thread_that_leaves_a_cpu_was_not_waiting(engine: Engine) -> N
     )
 
 
-def test_evidence_dates_the_end_of_what_was_believed(engine: Engine) -> None:
+def test_evidence_ends_a_contradicted_state(engine: Engine) -> None:
     """idle -> A is missing: idle is certain until it was last seen, A from its first sight."""
     assert answer(
         engine,
@@ -578,7 +578,7 @@ def test_evidence_dates_the_end_of_what_was_believed(engine: Engine) -> None:
     )
 
 
-def test_evidence_tells_who_runs_where_nobody_was_known(engine: Engine) -> None:
+def test_evidence_shows_the_running_thread_of_an_unknown_cpu(engine: Engine) -> None:
     """A long-running thread is seen as soon as anything happens on its CPU."""
     assert answer(
         engine,
@@ -620,7 +620,7 @@ def test_a_running_thread_that_comes_in_elsewhere_was_not_running(engine: Engine
     )
 
 
-def test_a_cpu_that_is_not_heard_of_again_ended_early(engine: Engine) -> None:
+def test_cpu_without_further_events_ended_early(engine: Engine) -> None:
     """perf stops recording CPU 0, and its thread A goes on to CPU 1: B may have run since."""
     assert answer(
         engine,
@@ -707,5 +707,5 @@ def test_idle_threads_only_run(engine: Engine) -> None:
     )
 
 
-def test_no_events_make_no_rows(engine: Engine) -> None:
+def test_trace_without_events_has_no_rows(engine: Engine) -> None:
     assert answer(engine, "") == []

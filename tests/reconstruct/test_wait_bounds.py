@@ -20,7 +20,7 @@ def waits_of(engine: Engine, text: str, who: str = "A") -> list[str]:
     return wait_lines(played, waits, bounds=True)
 
 
-def test_a_wait_that_a_hole_cuts_had_ended_when_the_thread_is_seen_again(engine: Engine) -> None:
+def test_wait_cut_by_a_loss_ends_by_the_threads_next_event(engine: Engine) -> None:
     """It waits from 10; from 30 it may have run; at 80 it does. The second row may be its rest."""
     assert waits_of(
         engine,
@@ -36,7 +36,7 @@ def test_a_wait_that_a_hole_cuts_had_ended_when_the_thread_is_seen_again(engine:
     ]
 
 
-def test_a_move_of_a_thread_in_doubt_is_not_the_end_of_its_wait(engine: Engine) -> None:
+def test_migration_of_an_unknown_thread_does_not_end_its_wait(engine: Engine) -> None:
     assert (
         waits_of(
             engine,
@@ -99,7 +99,7 @@ def test_a_cpu_that_was_not_recorded_leaves_waits_on_the_others_measured(engine:
 
 
 @pytest.mark.parametrize("hole", [49_999, 50_000])
-def test_the_length_of_a_hole_counts_and_not_that_of_the_wait(engine: Engine, hole: int) -> None:
+def test_doubt_depends_on_the_length_of_the_loss(engine: Engine, hole: int) -> None:
     """CPU 1 is not seen for so long: it may have pulled A, run it and put it back. Most of the
     hole lies before the wait, which lasts 20."""
     played = world(

@@ -28,7 +28,7 @@ def rows() -> pl.DataFrame:
     return closeness.compared("one", "make", [replay(trace) for trace in traces], mine)
 
 
-def test_the_right_model_is_inside_and_the_others_are_counted_beside_it(
+def test_right_model_is_inside_and_others_are_counted(
     rows: pl.DataFrame,
 ) -> None:
     own = rows.filter(model="own")
@@ -52,7 +52,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_null_model_that_is_nearer_is_not_twice_as_far(rows: pl.DataFrame) -> None:
+def test_nearer_null_model_is_not_counted_as_twice_as_far(rows: pl.DataFrame) -> None:
     """Of the own model's distance, which is made large here, no null model has twice as much."""
     far = (pl.col("model") == "own") & (pl.col("measure") == "wait_distance")
     changed = rows.with_columns(replay=pl.when(far).then(pl.lit(1e12)).otherwise("replay"))

@@ -87,9 +87,7 @@ def test_figures_are_by_kind_and_nice_level() -> None:
         ("migrations", 0, 4, 5.0),
     ],
 )
-def test_a_factor_is_the_same_for_too_much_and_too_little(
-    figure: str, value: float, real: float, expected: float
-) -> None:
+def test_factor_is_symmetric(figure: str, value: float, real: float, expected: float) -> None:
     assert factors.factor(figure, value, real) == pytest.approx(expected)
 
 
@@ -99,7 +97,7 @@ def compared(*, same: bool) -> pl.DataFrame:
     return factors.compare(before, after, "fifo", target=target)
 
 
-def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
+def test_factor_of_a_perfect_model_is_at_most_that_of_repeats() -> None:
     """rr was recorded, fifo is real, and asked for: the replay of fifo is what happened."""
     rows = compared(same=False)
     of = {
@@ -126,7 +124,7 @@ def test_roles_that_hardly_waited_are_left_out() -> None:
     assert kept.height == rows.filter(role="hog").height
 
 
-def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
+def test_change_is_that_of_whatif_and_roles_are_thread_kinds() -> None:
     """hog2 was recorded at nice 5 under rr, and is asked for at nice 0."""
     before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo")]
     rows = factors.compare(before, after, whatif={"policy": "fifo", "set_nice": {"hog2": 0}})
@@ -136,7 +134,7 @@ def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
     assert of["no change"]["value"] > 150e6
 
 
-def test_scx_local_takes_turns_of_its_slice_and_gives_a_lone_thread_more() -> None:
+def test_scx_local_alternates_by_slice_and_extends_a_lone_thread() -> None:
     """Ticks of 4 ms: 5 ms are over at the second. s wakes at 6 and waits for the tick at 8.
 
     h 0-8 s 8-9 h 9-...; alone, h is seen to have used up 5 ms at 20 (a tick after 9 + 5 = 14 is
@@ -153,7 +151,7 @@ def test_scx_local_takes_turns_of_its_slice_and_gives_a_lone_thread_more() -> No
     assert came == [(0, "h"), (8, "s"), (9, "h"), (36, "u"), (37, "h")]
 
 
-def test_a_prediction_is_the_replay_that_simulate_makes() -> None:
+def test_prediction_equals_the_replay_of_simulate() -> None:
     """Of a recording that is cut while both want the CPU: they go on wanting it to its end."""
     build = Builder()
     build.threads("hog", 2).run("200ms")
@@ -206,7 +204,7 @@ def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) ->
     assert f"| all |  |  | {expected} |  | 2026-01-03 |" in text
 
 
-def test_rows_of_other_cases_stay_when_some_are_predicted_anew(tmp_path: Path) -> None:
+def test_new_predictions_keep_rows_of_other_cases(tmp_path: Path) -> None:
     questions = [q for q in predict.plan().questions if q.case == "6.12 to 6.12" and q.cpus == 1]
     schema = {"case": pl.String, "cpus": pl.Int32, "work": pl.String, "recorded_on": pl.String}
     schema |= dict(factors.SCHEMA)

@@ -38,7 +38,7 @@ def waiting(trace: Trace, name: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("capacity", [1, 16])
-def test_a_pipe_of_unknown_capacity_is_answered_for_any(capacity: int) -> None:
+def test_unknown_pipe_capacity_gives_bounds_over_capacities(capacity: int) -> None:
     """Under EEVDF a reader that wakes preempts its writer: nothing shows how much a pipe holds."""
     load = compiler(capacity)
     real = simulate(load, policy="eevdf-7.2", cpus=1)
@@ -60,7 +60,7 @@ def test_a_pipe_of_unknown_capacity_is_answered_for_any(capacity: int) -> None:
     assert same.filter(configuration="changed")["verdict"].to_list() == ["good", "good"]
 
 
-def test_sleeps_that_no_thread_ended_have_a_length_or_an_end() -> None:
+def test_sleeps_without_a_waker_are_replayed_by_length_or_by_end() -> None:
     """A thread that sleeps until given instants, of which the recording shows only the lengths."""
     b = Builder()
     clock = b.thread("clock")
@@ -75,7 +75,7 @@ def test_sleeps_that_no_thread_ended_have_a_length_or_an_end() -> None:
     assert one.wanted.machine.ncpu == 1
 
 
-def test_threads_left_out_are_replayed_both_ways_unless_one_is_asked_for() -> None:
+def test_unselected_threads_are_replayed_both_ways_by_default() -> None:
     b = Builder()
     for name in ("mine", "other"):
         b.thread(name).run("50ms")
@@ -87,6 +87,6 @@ def test_threads_left_out_are_replayed_both_ways_unless_one_is_asked_for() -> No
     assert alternatives(way, {"set_nice": {"mine": -5}}, others="occupy") == []
 
 
-def test_a_recording_that_shows_all_has_no_alternative() -> None:
+def test_complete_recording_has_no_alternatives() -> None:
     real = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1)
     assert alternatives(replay(real), {"cpus": 2}) == []

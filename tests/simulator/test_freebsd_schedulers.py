@@ -18,19 +18,19 @@ CASES = freebsd.read_cases(FOLDER)
 
 
 @pytest.mark.parametrize("policy", list(freebsd.RUNS))
-def test_the_runs_are_the_kernels(policy: str) -> None:
+def test_runs_equal_the_kernels(policy: str) -> None:
     """Who runs where and when, to the nanosecond, with chance taken out of both."""
     result = freebsd.compare(CASES, policy)
     assert result.filter(~pl.col("equal")).is_empty(), freebsd.headline(result)
 
 
-def test_with_chance_waits_are_as_long_as_the_kernels() -> None:
+def test_randomised_waits_are_as_long_as_the_kernels() -> None:
     """Mean, p90 and p99 of the waits lie in the span over the kernel's seeds."""
     spans = freebsd.chance_spans(CASES, 7)
     assert spans["inside"].all(), spans.filter(~pl.col("inside"))
 
 
-def test_runs_that_touch_are_one_and_a_nanosecond_counts() -> None:
+def test_adjacent_runs_are_joined_and_gaps_of_a_nanosecond_are_kept() -> None:
     """The comparison itself: a run is equal in start, end, CPU and thread, or it is not."""
     runs = [(0, 5, 0, 1), (5, 9, 0, 2)]
     assert freebsd.equal_prefix(runs, runs) == 2

@@ -230,7 +230,7 @@ def loads(both: Both) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("load", GENERATED, ids=lambda load: load.partition(":")[0])
-def test_known_loads_come_back_from_their_lines(policy: str, machine: str, load: str) -> None:
+def test_known_loads_are_read_back_from_their_lines(policy: str, machine: str, load: str) -> None:
     trace = ss.simulate(ss.workload.generate(load), policy=policy, machine=machine)
     assert trace.switches.collect().height > 10
     check(trace, POLICIES[policy])
@@ -244,14 +244,14 @@ def test_known_loads_come_back_from_their_lines(policy: str, machine: str, load:
     st.integers(0, 1000),
     st.sampled_from([{}, {"ipi": 2_000, "idle_exit": 1_000, "switch": 1_500}]),
 )
-def test_whatever_the_load_the_lines_tell_the_run(
+def test_random_loads_are_read_back_from_their_lines(
     load: Workload, policy: str, machine: str, seed: int, costs: dict[str, int]
 ) -> None:
     trace = ss.simulate(load, policy=policy, machine=machine, seed=seed, costs=costs)
     check(trace, POLICIES[policy])
 
 
-def test_a_load_that_was_not_told_is_noticed() -> None:
+def test_changed_row_is_detected() -> None:
     """The comparison itself: one line changed, and it fails."""
     load = ss.workload.generate("periodic:6,run=2ms,sleep=3ms,times=4")
     trace = ss.simulate(load, policy="ule-14", machine="2")

@@ -41,7 +41,7 @@ def test_ule_saw_tooth() -> None:
     assert f"in `ule-14` it is {later:.2f}" in page("ule")
 
 
-def test_a_child_of_ule_learns_quickly() -> None:
+def test_child_under_ule_becomes_interactive_quickly() -> None:
     """Its first run is one statistics tick in the form of 2011, and two of 12 in that of 14."""
     build = Builder()
     build.thread("parent").run(1_000_000_000).fork(1).run(1_000_000_000)
@@ -109,7 +109,7 @@ def test_staircase_nice() -> None:
         ("eevdf-6.17", "eevdf", "a slice of 3 ms, {:.0f} ms"),
     ],
 )
-def test_turns(policy: str, page_of: str, words: str) -> None:
+def test_policies_alternate_at_their_slices(policy: str, page_of: str, words: str) -> None:
     """Equal hogs on one CPU; EEVDF's on the 8 that its 3 ms are for."""
     cpus = 8 if page_of == "eevdf" else 1
     assert words.format(turn_ms(policy, 2 * cpus, cpus)) in page(page_of)

@@ -64,7 +64,7 @@ def simulated(jobs: list[Job], cpus: int) -> list[int]:
 
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 @pytest.mark.parametrize("nices", [[0], [-10, 0, 10]])
-def test_jobs_take_as_long_as_in_the_fluid_model(nices: list[int], cpus: int) -> None:
+def test_jobs_take_the_time_of_the_fluid_model(nices: list[int], cpus: int) -> None:
     """Within some quanta of 100 us of the threads beside them, which take 1 ms at nice 10."""
     rng = random.Random(cpus)
     now, jobs = 0, []
@@ -76,7 +76,7 @@ def test_jobs_take_as_long_as_in_the_fluid_model(nices: list[int], cpus: int) ->
         assert abs(ours - theirs) < bound
 
 
-def test_a_thread_that_was_alone_shares_with_those_that_come() -> None:
+def test_lone_thread_shares_with_later_ones() -> None:
     """It had both CPUs' worth of nobody's time: none of it is held against it."""
     b = Builder()
     b.thread("old").run("10s")

@@ -105,15 +105,15 @@ def changes(trace: Trace) -> list[tuple[int, int, str]]:
     return found.filter(~pl.col("first")).select("ts", "utid", "cpus").rows()
 
 
-def test_who_wakes_the_stopper_of_its_cpu_and_leaves_it_changed_its_mask() -> None:
+def test_wakeup_of_the_stopper_before_leaving_the_cpu_is_a_mask_change() -> None:
     assert changes(moved()) == [(1 * MS, SETTER, "1")]
 
 
-def test_who_comes_back_only_changed_its_place() -> None:
+def test_return_to_the_cpu_is_not_a_mask_change() -> None:
     assert changes(moved(back=True)) == []
 
 
-def test_a_new_program_is_placed_anew() -> None:
+def test_exec_is_not_a_mask_change() -> None:
     new = moved(renamed=MS)
     assert changes(new) == []
     # Or `taskset` bound it, if it waits for that CPU while another one idles.
@@ -121,11 +121,11 @@ def test_a_new_program_is_placed_anew() -> None:
     assert masks(moved())[1] == masks(moved(renamed=MS, back=True))[1] == {}
 
 
-def test_another_threads_request_balances_loads() -> None:
+def test_stopper_woken_by_another_thread_is_not_a_mask_change() -> None:
     assert changes(moved(waker=1)) == []
 
 
-def test_a_replay_changes_the_mask_then_and_a_child_has_it() -> None:
+def test_replay_changes_the_mask_at_that_time_and_a_child_inherits_it() -> None:
     load = extract(moved())
     rows = load.threads.join(load.steps, on="program", maintain_order="left")
     own = rows.filter(pl.col("name") == "setter").select(pl.col("op").cast(pl.String), "ns")

@@ -39,7 +39,7 @@ CFS = {
 }
 
 
-def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
+def test_recorded_slice_is_the_unscaled_one() -> None:
     assert recorded_tunables(told(2, 250, **EEVDF), "eevdf-6.12") == {
         "scaling": "on",
         "base_slice": 700_000,
@@ -85,7 +85,7 @@ def test_the_kernel_scales_by_the_logarithm_of_the_cpus(
     assert (found["scaling"], found["base_slice"]) == expected
 
 
-def test_a_policy_is_told_only_what_it_has() -> None:
+def test_policy_gets_only_its_own_tunables() -> None:
     assert recorded_tunables(told(2, 250, **CFS), "fifo") == {}
     assert "sched_latency" not in recorded_tunables(told(2, 250, **CFS), "eevdf-6.12")
 
@@ -131,7 +131,7 @@ def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
         (None, None),
     ],
 )
-def test_preemption_is_lazy_where_the_kernel_says_so(
+def test_lazy_preemption_follows_the_recorded_model(
     model: str | None, expected: str | None
 ) -> None:
     trace = told(2)
@@ -141,11 +141,11 @@ def test_preemption_is_lazy_where_the_kernel_says_so(
 
 
 @pytest.mark.parametrize("text", ["", "(null)", "fast", "-1"])
-def test_what_is_no_number_is_left_out(text: str) -> None:
+def test_non_numeric_tunable_is_ignored(text: str) -> None:
     assert recorded_tunables(told(2, base_slice_ns=text), "eevdf-6.12") == {}
 
 
-def test_what_was_recorded_can_be_simulated() -> None:
+def test_recorded_tunables_can_be_simulated() -> None:
     for policy, files in {"eevdf-6.12": EEVDF, "cfs-6.1": CFS}.items():
         trace = told(2, 1000, **files)
         found: dict[str, Any] = recorded_tunables(trace, policy)

@@ -42,7 +42,7 @@ def recording() -> Trace:
     return Trace.from_tables(tables, real.info)
 
 
-def test_a_recording_is_exported_without_the_kernels_threads() -> None:
+def test_export_leaves_out_kernel_threads() -> None:
     document, lost = to_rtapp(exported(replay(recording())), duration=1)
     assert lost == {}
     tasks = document["tasks"]
@@ -57,7 +57,7 @@ def test_a_recording_is_exported_without_the_kernels_threads() -> None:
     ]
 
 
-def test_of_selected_threads_only_these_are_exported(tmp_path: Path) -> None:
+def test_export_has_only_the_selected_threads(tmp_path: Path) -> None:
     recording().to_sched(tmp_path / "r.sched")
     target = tmp_path / "log.json"
     asked = ["simulate", str(tmp_path / "r.sched"), "--save-rtapp", str(target)]

@@ -85,7 +85,7 @@ def stream() -> Trace:
     )
 
 
-def test_a_wake_on_the_way_to_sleep_ends_a_wait_that_had_begun() -> None:
+def test_wake_before_the_switch_out_ends_a_wait_already_started() -> None:
     """Only who has decided to sleep is woken: the wait stands before the wake, the rest is cost."""
     load = extract(stream())
     assert program(load, "t3")[:4] == [("run", 10), ("wait_for", 2), ("run", 10), ("wait_for", 2)]
@@ -104,7 +104,7 @@ def test_a_wake_on_the_way_to_sleep_ends_a_wait_that_had_begun() -> None:
     assert load.cpu_time == counted["cpu_time"] == 40 + 12 + 12 + 4
 
 
-def test_wakes_and_sleeps_that_are_not_needed_cost_nothing() -> None:
+def test_unneeded_wakes_and_sleeps_take_no_time() -> None:
     b = w.Builder()
     reader = b.thread("reader")
     writer = b.thread("writer").run(10 * MS).signal(reader).run(1 * MS)
@@ -138,7 +138,7 @@ def test_wakes_and_sleeps_that_are_not_needed_cost_nothing() -> None:
     assert ran(w.Workload(late, costly.steps), 1) == {"reader": 1 * MS, "writer": 11 * MS}
 
 
-def test_whoever_ends_first_is_waited_for() -> None:
+def test_parent_waits_for_whichever_child_ends_first() -> None:
     """A parent of three children: which of them ends first is the scheduler's doing."""
     b = w.Builder()
     parent = b.thread("parent")
@@ -168,7 +168,7 @@ def test_whoever_ends_first_is_waited_for() -> None:
     assert wakes(simulate(load, policy="fifo", cpus=2))[0] == (20, "child-1")
 
 
-def test_bystanders_take_their_time_again() -> None:
+def test_background_load_takes_its_recorded_time() -> None:
     """t2 shares the CPU with t3, which is left out: 2 ran 0-10 and 14-30, 3 ran 10-14 and 30-33."""
     trace = trace_of(
         [
@@ -205,7 +205,7 @@ def test_bystanders_take_their_time_again() -> None:
         extract(trace, others="watch")
 
 
-def test_a_clock_shows_in_preemptions() -> None:
+def test_tick_phase_is_found_from_preemptions() -> None:
     """Two hogs on one CPU of a host at 250 Hz whose ticks fall at 1.7 ms: they alternate there."""
     shape = machine(1)
     ticking = type(shape)(shape.cpus, shape.costs, tick_phase=1_700_000)
@@ -220,14 +220,14 @@ def test_a_clock_shows_in_preemptions() -> None:
     assert measured_clock(simulate(w.hogs(2), policy="fifo", cpus=1)) is None
 
 
-def test_the_clock_of_a_real_host() -> None:
+def test_tick_phase_of_a_recorded_host_is_found() -> None:
     for name in ("linux-ftrace-mixed", "linux-ftrace-starved", "linux-slice-default-1"):
         clock = measured_clock(open_trace(FIXTURES / f"{name}.capture"))
         assert clock is not None
         assert clock.hz == 250
 
 
-def test_a_clock_shows_in_timers_of_kernel_threads() -> None:
+def test_tick_phase_is_found_from_timers_of_kernel_threads() -> None:
     """Ticks at 1.2 ms modulo 4 ms: one wakes a kernel thread, and another thread 0.7 ms later.
 
     Nobody is preempted. Timers of user threads do not count ticks.
@@ -286,7 +286,7 @@ def test_timers_of_kernel_threads_count_ticks() -> None:
     assert woken("fifo")[-2:] == [10_010 * US, 22_020 * US]
 
 
-def test_nobody_takes_the_cpu_from_a_thread_that_wakes_its_parent_as_it_ends() -> None:
+def test_woken_parent_does_not_preempt_its_exiting_child() -> None:
     """A child wakes its parent at 10, which has it enqueued at 13, and ends at 20.
 
     cpu0 | parent 0 . 4 | child 4 ...... 20 | parent 20 . 30
@@ -308,7 +308,7 @@ def test_nobody_takes_the_cpu_from_a_thread_that_wakes_its_parent_as_it_ends() -
     assert left.rows() == [(4, "sleeping"), (20, "dead"), (30, "dead")]
 
 
-def test_who_waits_beside_an_idle_cpu_is_bound() -> None:
+def test_thread_waiting_beside_an_idle_cpu_is_pinned() -> None:
     """Recorded masks are those at fork: two hogs were bound to CPU 1 later, and CPU 0 idled."""
     trace = open_trace(FIXTURES / "linux-slice-default-1.capture")
     load = extract(trace)
@@ -320,7 +320,7 @@ def test_who_waits_beside_an_idle_cpu_is_bound() -> None:
     assert report(shared)["bound_by_waiting"] == 0
 
 
-def test_rtapp_says_costs_and_waits_for_anyone() -> None:
+def test_rtapp_export_has_costs_and_waits_for_any_thread() -> None:
     load = extract(stream())
     document, lost = w.to_rtapp(load)
     assert lost == {}
@@ -340,7 +340,7 @@ def test_rtapp_says_costs_and_waits_for_anyone() -> None:
 
 
 @pytest.mark.parametrize("name", ["linux-slice-default-1", "linux-ftrace-starved"])
-def test_rtapp_out_and_in_and_out_again_is_the_same(name: str) -> None:
+def test_rtapp_round_trip_is_stable(name: str) -> None:
     load = extract(open_trace(FIXTURES / f"{name}.capture"))
     document, lost = w.to_rtapp(load)
     assert set(lost) <= {"set_priority", "set_affinity"}
@@ -355,7 +355,7 @@ def test_rtapp_out_and_in_and_out_again_is_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
-def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
+def test_classes_and_nice_are_recovered_from_any_policy(policy: str) -> None:
     """Also from those whose priorities are computed, and differ from nice."""
     b = Builder()
     for nice in (0, 5, 19, -10):
@@ -375,7 +375,7 @@ def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
     assert again.info["extraction"]["priority_changes"] == 0
 
 
-def test_a_trace_that_is_too_long_is_refused_and_a_part_of_it_is_not(
+def test_trace_above_the_limit_is_refused_and_its_part_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = open_trace(FIXTURES / "linux-ftrace-mixed.capture")
@@ -407,7 +407,7 @@ def late_rounds() -> Trace:
     return trace_of(switches, sorted(wakeups), 105 * MS)
 
 
-def test_an_instant_that_had_passed_is_slept_until_where_there_is_time() -> None:
+def test_missed_wakeup_instant_is_slept_until_where_possible() -> None:
     load = extract(late_rounds())
     assert report(load)["instants_missed"] == 2
     steps = [(op, ns // MS) for op, ns in program(load, "t1") if ns]
@@ -423,7 +423,7 @@ def test_an_instant_that_had_passed_is_slept_until_where_there_is_time() -> None
     assert load.cpu_time == sum(until - since for since, until in RUNS) * MS
 
 
-def test_a_wake_of_who_runs_does_not_end_its_next_sleep() -> None:
+def test_wake_of_a_running_thread_does_not_end_its_next_sleep() -> None:
     """Woken at 2 by an interrupt on its CPU, it sleeps from 5 to 9 all the same."""
     trace = trace_of(
         [(0, 0, 0, "runnable", 1), (5, 0, 1, "sleeping", 0), (9, 0, 0, "runnable", 1)],

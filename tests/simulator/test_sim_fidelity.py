@@ -22,7 +22,7 @@ from schedscope.simulator.run import simulate
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def test_a_replay_under_the_same_policy_is_perfect() -> None:
+def test_replay_under_the_same_policy_is_exact() -> None:
     real = simulate(hogs(5, time="30ms"), policy="rr", cpus=2)
     frame = fidelity(real, policies=["rr", "fifo"], costs=Costs(), cut="park")
     rows = {row["against"]: row for row in frame.to_dicts()}
@@ -47,7 +47,7 @@ def test_a_second_capture_is_compared_by_name() -> None:
     assert same.row(1, named=True)["shift"] == 0
 
 
-def test_what_two_captures_do_not_keep_has_no_order() -> None:
+def test_order_that_captures_disagree_on_is_not_compared() -> None:
     """Hogs that end within a millisecond of each other may end in any order."""
     a = simulate(hogs(4, time="30ms"), policy="rr", cpus=4)
     b = Builder()
@@ -93,7 +93,7 @@ def test_kendall_against_counting_pairs() -> None:
 @pytest.mark.parametrize(
     "question", ["simulate {} --policy fifo", "fidelity {} --policy fifo", "whatif {} --cpus 1"]
 )
-def test_what_a_trace_lacks_is_said_of_its_replay_too(
+def test_replay_reports_the_data_quality_of_its_trace(
     question: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lossy = str(FIXTURES / "linux-ftrace-lossy.capture")
@@ -144,7 +144,7 @@ def test_the_commands(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
         ["fidelity", "/nonexistent.capture"],
     ],
 )
-def test_wrong_commands_end_with_one_sentence(arguments: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_commands_end_with_one_sentence(arguments: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
     assert main(arguments) in (1, 2)
     err = capsys.readouterr().err
     assert err.count("\n") == 1
@@ -190,7 +190,7 @@ def test_real_captures_are_replayed_as_closely_as_before(name: str) -> None:
         assert abs(found[null]["waits_ratio"] - 1) > bounds["waits"]
 
 
-def test_a_replay_comes_within_the_noise_of_two_captures() -> None:
+def test_replay_is_within_the_noise_of_two_captures() -> None:
     """Two hogs and a periodic thread on one CPU: as like as the next recording of them is."""
     first, second = (open_trace(FIXTURES / f"linux-slice-default-{i}.capture") for i in (1, 2))
     frame = fidelity(
@@ -206,7 +206,7 @@ def test_a_replay_comes_within_the_noise_of_two_captures() -> None:
 
 
 @pytest.mark.parametrize("cut", [("10%", None), (None, "90%"), ("5%", "95%")])
-def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
+def test_shortening_a_capture_by_a_tenth_keeps_the_verdict(
     cut: tuple[str | None, str | None],
 ) -> None:
     """How far the replay is from real, and which policy makes threads wait, stay as they were.

@@ -37,7 +37,7 @@ def test_few_policies_are_curves_and_many_are_rows() -> None:
     assert list(p99.values()) == sorted(p99.values(), reverse=True)
 
 
-def test_no_wait_is_said() -> None:
+def test_figure_without_waits_says_so() -> None:
     ax = figures.policies({"fifo": simulate(w.hogs(1), policy="fifo", cpus=1)})
     assert "no wait" in ax.texts[0].get_text()
 
@@ -51,7 +51,7 @@ def test_no_wait_is_said() -> None:
         ("o1", ["sleep_avg", "bonus", "priority"]),
     ],
 )
-def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[str]) -> None:
+def test_policy_series_is_drawn_below_its_timeline(policy: str, series: list[str]) -> None:
     trace = simulate(w.nice_hogs(), policy=policy, cpus=2, record=True, until="400ms")
     lanes = figures.policy_series(trace)
     panels = lanes.get_figure(root=True).axes  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[
         figures.policy_series(trace, series[0], threads=["nobody"])
 
 
-def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn() -> None:
+def test_threads_of_one_name_have_separate_curves() -> None:
     b = w.Builder()
     for i in range(9):
         b.thread("worker", tid=100 + i).run(f"{10 + i}ms")
@@ -96,7 +96,7 @@ def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn()
     assert len(some.get_figure(root=True).axes[1].lines) == 2  # type: ignore[union-attr]
 
 
-def test_waits_of_nothing_are_not_drawn_as_a_microsecond() -> None:
+def test_zero_waits_are_not_drawn_as_a_microsecond() -> None:
     load = mixed_classes()
     names = ["fifo", "rr", "srtf", "ule-14", "4bsd", "o1", "bfs", "eevdf-6.17"]
     ax = figures.policies({name: simulate(load, policy=name, cpus=2) for name in names})

@@ -24,7 +24,7 @@ CONTENDED = 2
 CONDITION = 640  # From this address on no word is a mutex.
 
 
-def test_who_finds_a_mutex_held_sleeps_until_it_is_released() -> None:
+def test_thread_sleeps_until_a_held_mutex_is_released() -> None:
     b = Builder()
     m = b.mutex()
     b.thread("first").lock(m).run("3ms").unlock(m).run("1ms")
@@ -36,7 +36,7 @@ def test_who_finds_a_mutex_held_sleeps_until_it_is_released() -> None:
     ]
 
 
-def test_a_mutex_goes_to_whoever_comes_first_while_the_woken_one_is_on_its_way() -> None:
+def test_running_thread_takes_a_free_mutex_before_the_woken_one() -> None:
     """The thread that releases it takes it again before the one that it woke gets the CPU."""
     b = Builder()
     m = b.mutex()
@@ -52,7 +52,7 @@ def test_a_mutex_goes_to_whoever_comes_first_while_the_woken_one_is_on_its_way()
     assert (waiter.collect()["ts"].sort() / MS).to_list() == [4, 8]
 
 
-def test_a_condition_wakes_one_or_all_and_each_takes_the_mutex_again() -> None:
+def test_condition_wakes_one_or_all_and_each_retakes_the_mutex() -> None:
     def ended(signal: str) -> dict[str, float]:
         b = Builder()
         m, c = b.mutex(), b.condition()
@@ -75,7 +75,7 @@ def test_a_signal_without_a_waiter_is_lost() -> None:
         simulate(b.workload(), policy="fifo")
 
 
-def test_a_barrier_lets_all_go_when_the_last_has_come() -> None:
+def test_barrier_releases_all_when_the_last_arrives() -> None:
     b = Builder()
     gate = b.barrier()
     for i in range(3):
@@ -85,7 +85,7 @@ def test_a_barrier_lets_all_go_when_the_last_has_come() -> None:
     assert {who: end for who, _, end in runs(trace)} == {"t0": 8, "t1": 8, "t2": 8}
 
 
-def test_a_deadlock_names_who_holds_what_and_a_wrong_release_is_one_sentence() -> None:
+def test_deadlock_names_holders_and_wrong_unlock_is_refused() -> None:
     b = Builder()
     one, two = b.mutex(), b.mutex()
     b.thread("a").lock(one).run("1ms").lock(two)
@@ -115,7 +115,7 @@ def pool(jobs: list[str], workers: int = 2) -> w.Workload:
     return b.workload()
 
 
-def test_whoever_is_free_does_the_next_job() -> None:
+def test_next_job_goes_to_a_free_worker() -> None:
     trace = simulate(pool(["5ms", "1ms", "2ms", "1ms"]), policy="fifo", cpus=3)
     # The second worker does all the short ones: it is free at 2 and at 4 ms.
     assert {(who, a, b) for who, a, b in runs(trace) if b > a} == {
@@ -124,7 +124,7 @@ def test_whoever_is_free_does_the_next_job() -> None:
     }
 
 
-def test_a_job_goes_to_who_is_awake_before_the_woken_one_has_a_cpu() -> None:
+def test_job_goes_to_an_awake_worker_before_the_woken_one() -> None:
     b = Builder()
     queue = b.queue()
     short, long = b.job().run("1ms"), b.job().run("4ms")
@@ -135,7 +135,7 @@ def test_a_job_goes_to_who_is_awake_before_the_woken_one_has_a_cpu() -> None:
     assert [row for row in runs(trace) if row[2] > row[1]] == [("busy", 0, 10), ("idle", 10, 11)]
 
 
-def test_a_job_may_not_depend_on_who_does_it() -> None:
+def test_job_must_not_depend_on_its_worker() -> None:
     b = Builder()
     queue = b.queue()
     other = b.thread("other").run("1ms")
@@ -218,7 +218,7 @@ def steps(load: w.Workload, name: str) -> list[tuple[str, int]]:
     return [(op, ns or 0) for op, ns in rows.select(pl.col("op").cast(pl.String), "ns").rows()]
 
 
-def test_a_contended_mutex_is_found_in_futex_calls() -> None:
+def test_contended_mutex_is_inferred_from_futex_calls() -> None:
     load = extract(contended())
     found = load.info["extraction"]
     names = ("mutexes", "mutexes_left_out", "holds", "holds_waited_for", "wakes_by_threads")
@@ -239,7 +239,7 @@ def test_a_contended_mutex_is_found_in_futex_calls() -> None:
     assert one.wakeups.filter(pl.col("kind") == "waking").collect().is_empty()
 
 
-def test_a_mutex_whose_holder_waits_for_a_thread_is_left_out() -> None:
+def test_mutex_held_while_waiting_for_a_thread_is_left_out() -> None:
     """It could be waiting for one that wants the mutex: then it was not a mutex that it had."""
     load = extract(contended(woken_by_thread=True))
     found = load.info["extraction"]
@@ -248,7 +248,7 @@ def test_a_mutex_whose_holder_waits_for_a_thread_is_left_out() -> None:
     assert not {"lock", "unlock"} & set(load.steps["op"].cast(pl.String))
 
 
-def test_who_signals_a_condition_with_its_mutex_may_wait_for_those_who_leave_it() -> None:
+def test_holder_signalling_a_condition_may_wait_for_its_waiters() -> None:
     """As pthread_cond_signal does. A replay has nobody wait for that, with the mutex or without."""
     load = extract(contended(woken_by_thread=True, of_condition=True))
     found = load.info["extraction"]
@@ -324,9 +324,7 @@ def waits_of(trace: Trace) -> list[int]:
 
 
 @pytest.mark.parametrize(("policy", "cpus"), [("fifo", 4), ("fifo", 2), ("eevdf", 2), ("rr", 1)])
-def test_whichever_worker_is_free_takes_the_next_request_of_a_recorded_pool(
-    policy: str, cpus: int
-) -> None:
+def test_replayed_pool_gives_requests_to_any_free_worker(policy: str, cpus: int) -> None:
     load = extract(with_calls(simulate(timed_pool(), policy="fifo", cpus=4), "worker"))
     found = load.info["extraction"]
     assert (found["queues"], found["jobs"], found["queues_left_out"]) == (1, 12, 0)
@@ -373,7 +371,7 @@ def busy_pool() -> w.Workload:
     return b.workload()
 
 
-def test_jobs_that_are_put_while_all_are_busy_are_told_apart() -> None:
+def test_jobs_queued_while_all_workers_are_busy_are_separated() -> None:
     """No call tells of them: the recording shows turns of 9 and 12 ms."""
     load = extracted(busy_pool(), 3)
     found = load.info["extraction"]
@@ -396,7 +394,7 @@ def overtaken_pool() -> w.Workload:
     return b.workload()
 
 
-def test_the_job_of_a_wake_in_vain_is_found_where_it_was_done() -> None:
+def test_job_of_a_futile_wake_is_found_on_its_real_worker() -> None:
     load = extracted(overtaken_pool(), 2)
     found = load.info["extraction"]
     assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (12, 0, 6)
@@ -492,7 +490,7 @@ def in_each_others_way(rounds: int) -> Trace:
     return Trace.from_tables(tables, about)
 
 
-def test_signals_of_who_was_woken_in_vain_are_left_out_at_both_ends() -> None:
+def test_signals_from_a_futilely_woken_worker_are_removed() -> None:
     """Its turn is left out; who waited for a signal from it would wait for ever."""
     rounds = 5
     load = extract(in_each_others_way(rounds))
@@ -512,7 +510,7 @@ def test_signals_of_who_was_woken_in_vain_are_left_out_at_both_ends() -> None:
         assert sum(ms for _, ms in ran) == pytest.approx(rounds * 3.9, rel=0.02)
 
 
-def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:
+def test_pool_with_unlike_members_is_left_out() -> None:
     """What one does another must not do in its place: the waits stay those of named threads."""
     b = Builder()
     queue = b.queue()
@@ -539,7 +537,7 @@ def rounds(slow: int) -> w.Workload:
     return b.workload()
 
 
-def test_threads_that_meet_are_found_to_meet_at_a_barrier() -> None:
+def test_barrier_is_inferred_from_threads_that_meet() -> None:
     load = extract(with_calls(simulate(rounds(3), policy="fifo", cpus=4), "part"))
     found = load.info["extraction"]
     assert (found["barriers"], found["barrier_waits"], found["queues"]) == (1, 15, 0)

@@ -29,7 +29,7 @@ def pair(capacity: int | None, low: int | None = None) -> w.Workload:
     return b.workload()
 
 
-def test_a_message_that_finds_its_reader_awake_is_a_message() -> None:
+def test_message_to_an_awake_reader_is_counted() -> None:
     # fifo on two CPUs: the writer never waits, the reader sleeps once, for the first message.
     trace = simulate(pair(None), policy="fifo", cpus=2)
     assert runs(trace) == [("writer", 0, 4), ("reader", 1, 13)]
@@ -55,7 +55,7 @@ def test_a_writer_sleeps_while_the_pipe_is_full() -> None:
     ]
 
 
-def test_whichever_reader_comes_takes_it() -> None:
+def test_message_goes_to_the_first_reader() -> None:
     b = Builder()
     pipe = b.pipe()
     b.threads("worker", 2).take(pipe).run("2ms").repeat(3)
@@ -70,7 +70,7 @@ def test_whichever_reader_comes_takes_it() -> None:
     assert trace.waits.filter(pl.col("wait") > 0).collect().is_empty()
 
 
-def test_a_large_message_is_taken_as_it_comes() -> None:
+def test_large_message_is_read_in_pieces() -> None:
     b = Builder()
     pipe = b.pipe()
     b.thread("writer").run("1ms").put(pipe, 100).repeat(3)
@@ -79,7 +79,7 @@ def test_a_large_message_is_taken_as_it_comes() -> None:
     assert runs(trace)[-1] == ("reader", 3, 4)
 
 
-def test_who_reads_for_ever_is_an_error_only_without_an_end() -> None:
+def test_unbounded_reader_is_refused_without_until() -> None:
     b = Builder()
     b.thread("reader").take(b.pipe())
     with pytest.raises(UsageError, match=r"reader.*something in pipe 0"):
@@ -94,7 +94,7 @@ def test_pipes_are_kept_with_the_workload(tmp_path: Path) -> None:
     assert again.steps.equals(load.steps)
 
 
-def test_a_pipe_that_is_not_there_is_one_sentence() -> None:
+def test_unknown_pipe_is_refused() -> None:
     b = Builder()
     b.thread("t").run("1ms").put(3)
     with pytest.raises(UsageError, match="pipe 3"):
@@ -142,7 +142,7 @@ def steps(load: w.Workload, name: str) -> list[tuple[str, int | None]]:
     ]
 
 
-def test_writes_that_woke_nobody_are_messages() -> None:
+def test_writes_without_a_wakeup_are_messages() -> None:
     load = extract(messages())
     found = load.info["extraction"]
     assert [found[k] for k in ("pipes", "messages", "messages_unnoticed")] == [1, 3, 2]
@@ -157,7 +157,7 @@ def test_writes_that_woke_nobody_are_messages() -> None:
     assert again.wakeups.filter(pl.col("kind") == "waking").collect().height == 1
 
 
-def test_without_descriptors_the_rules_without_calls_apply() -> None:
+def test_calls_without_descriptors_are_extracted_as_if_unrecorded() -> None:
     trace = messages()
     calls = trace.system_calls.collect().with_columns(arg0=pl.lit(None, pl.UInt64))
     trace._tables["system_calls"] = calls.lazy()
@@ -167,7 +167,7 @@ def test_without_descriptors_the_rules_without_calls_apply() -> None:
     assert "signal" in [op for op, _ in steps(load, "writer")]
 
 
-def test_what_was_not_seen_to_be_written_leaves_the_pipe_out() -> None:
+def test_pipe_with_unrecorded_writes_is_left_out() -> None:
     trace = messages()
     calls = trace.system_calls.collect()
     # The reader gets more than the writer wrote: somebody else writes, unseen.
@@ -187,7 +187,7 @@ def blocks(trace: Trace, name: str) -> list[float]:
     return rows.collect()["ts"].to_list()
 
 
-def test_room_in_a_pipe_comes_by_whole_pages() -> None:
+def test_space_in_a_pipe_is_freed_by_whole_pages() -> None:
     """Two pages of 10, messages of 4: two to a page, so that it holds four."""
     b = Builder()
     pipe = b.pipe(20, page=10)
@@ -200,7 +200,7 @@ def test_room_in_a_pipe_comes_by_whole_pages() -> None:
     assert runs(trace) == [("writer", 0, 5), ("reader", 10, 16), ("writer", 11, 12)]
 
 
-def test_one_writer_is_woken_for_a_page_and_all_for_a_socket() -> None:
+def test_freed_page_wakes_one_writer_and_a_socket_wakes_all() -> None:
     def sleepers(**options: Any) -> dict[str, int]:
         """How often writers slept, and by whom they were woken."""
         b = Builder()
@@ -232,9 +232,7 @@ def test_a_pipe_of_less_than_a_page_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("calls", "ends"), [(True, 124), (False, 105)])
-def test_a_thread_that_another_cpu_preempts_does_not_get_past_its_next_call(
-    calls: bool, ends: int
-) -> None:
+def test_preempted_thread_stops_before_its_next_call(calls: bool, ends: int) -> None:
     """Asked at 10.5 us, it stops at its next call, at 11 us, until 30.5 us."""
     b = Builder()
     pipe = b.pipe()

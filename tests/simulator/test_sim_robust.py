@@ -61,7 +61,7 @@ def sent_nowhere(b: Builder) -> None:
         (sent_nowhere, 'thread 0 ("mover"), step 1: it sets a mask without any CPU'),
     ],
 )
-def test_what_cannot_end_is_said_in_a_sentence(
+def test_endless_workload_is_refused_in_one_sentence(
     build: Callable[[Builder], None], words: str, policy: str, tmp_path: Path
 ) -> None:
     """Exit 2, the thread by name, nothing left behind."""
@@ -84,14 +84,14 @@ def test_what_cannot_end_is_said_in_a_sentence(
     ("words", "ended"),
     [(("--stop-at", "3s"), "time limit"), (("--max-events", "100"), "event limit")],
 )
-def test_a_limit_ends_the_run_and_says_so(words: tuple[str, str], ended: str) -> None:
+def test_limit_ends_the_run_and_is_reported(words: tuple[str, str], ended: str) -> None:
     ran = simulate("hogs:4,time=10s", "--policy", "rr", "--cpus", "2", *words)
     assert ran.returncode == 0, ran.stderr
     assert f"the simulation ended at its {ended}, not with its workload" in ran.stdout
 
 
 @pytest.mark.release
-def test_a_million_threads_end() -> None:
+def test_simulation_of_a_million_threads_ends() -> None:
     ran = simulate("hogs:1000000,time=1us", "--policy", "rr", "--cpus", "64")
     assert ran.returncode == 0, ran.stderr
     assert "Workload of 1,000,000 threads" in ran.stdout
@@ -127,7 +127,7 @@ def in_a_pipe(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_simulation_and_leaves_nothing(tmp_path: Path) -> None:
     """Interrupted in the middle: one word, exit 130, no output folder and no rest of one."""
     process = in_a_pipe(tmp_path)
     process.send_signal(signal.SIGINT)
@@ -205,7 +205,7 @@ def test_a_long_simulation_shows_progress_on_a_terminal(tmp_path: Path) -> None:
     assert terminal.end() == (130, "")
 
 
-def test_with_a_known_end_the_progress_is_a_bar(tmp_path: Path) -> None:
+def test_progress_is_a_bar_with_a_known_end(tmp_path: Path) -> None:
     terminal = Terminal(*LONG, "--stop-at", "1000000s", cwd=tmp_path)
     terminal.read_until(" events")
     assert re.search(r"simulating rr \[#*\.*\] +\d+ %  [\d.,]+ m?s, [\d,]+ events", terminal.shown)
@@ -213,7 +213,7 @@ def test_with_a_known_end_the_progress_is_a_bar(tmp_path: Path) -> None:
     assert terminal.end() == (130, "")
 
 
-def test_no_progress_in_a_pipe(tmp_path: Path) -> None:
+def test_progress_is_not_written_to_a_pipe(tmp_path: Path) -> None:
     """A run as long, nobody watching: nothing on stderr but that it was interrupted."""
     process = in_a_pipe(tmp_path)
     time.sleep(2)
@@ -222,7 +222,7 @@ def test_no_progress_in_a_pipe(tmp_path: Path) -> None:
     assert err == "schedscope: interrupted\n"
 
 
-def test_ctrl_c_on_the_terminal_ends_it(tmp_path: Path) -> None:
+def test_ctrl_c_on_the_terminal_ends_a_simulation(tmp_path: Path) -> None:
     """The key itself, while progress is shown: the line wiped, one word, 130, nothing left."""
     terminal = Terminal(*LONG, "-o", "out.sched", cwd=tmp_path)
     terminal.read_until("simulating rr")

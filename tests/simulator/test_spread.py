@@ -39,11 +39,11 @@ def recording(ran: list[int], waited: list[list[int]] | None = None) -> dict[str
     return own_spreads(trace, named)
 
 
-def test_what_is_the_same_in_every_part_has_no_spread() -> None:
+def test_equal_parts_have_no_spread() -> None:
     assert recording([2] * PARTS)["web"]["cpu_time"] == pytest.approx(0, abs=1e-5)
 
 
-def test_a_sum_of_parts_that_differ_by_chance_has_that_of_its_parts() -> None:
+def test_spread_of_a_sum_follows_from_its_parts() -> None:
     """Parts of 1 and 3 ms by turns: two neighbours differ by 2, so that a part is off by sqrt(2),
     and the sum of 16, which is 32 ms, by 4 sqrt(2)."""
     found = recording([1, 3] * (PARTS // 2))["web"]["cpu_time"]
@@ -53,7 +53,7 @@ def test_a_sum_of_parts_that_differ_by_chance_has_that_of_its_parts() -> None:
     assert phases < found / 3
 
 
-def test_the_tail_of_few_parts_has_a_wider_spread() -> None:
+def test_tail_seen_in_few_parts_has_a_wider_spread() -> None:
     same = recording([2] * PARTS, [[100, 200, 900]] * PARTS)
     assert same["web"]["wait_p99"] == pytest.approx(0, abs=1e-9)
     once = recording([2] * PARTS, [[100, 200, 900_000 if i == 3 else 900] for i in range(PARTS)])
@@ -92,13 +92,13 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     assert "others took 25.0 % of the CPU time" in said[0]
 
 
-def test_a_simulated_trace_would_be_the_same_again() -> None:
+def test_simulated_trace_has_no_spread() -> None:
     real = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1)
     named = pl.DataFrame({"utid": [1], "service": ["hog"]}, schema_overrides={"utid": pl.UInt32})
     assert spreads(replay(real), named) == {}
 
 
-def test_what_one_capture_shows_is_added_to_what_is_usual() -> None:
+def test_spread_of_one_capture_adds_to_the_usual_spread() -> None:
     run = {"cpu_time": 100 * MS, "waiting": 100 * MS, "wait_p99": 5 * MS}
     captures = [{"recorded": run, "changes": [run]}]
     found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"waiting": 0.5})

@@ -221,7 +221,9 @@ def campaign(
 
 
 @pytest.mark.parametrize("name", ["one.sched", "own.sched"])
-def test_damaged_traces(name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_traces_are_refused_or_answered(
+    name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     normal = signed(worker, [words for words in ASKED if "simulate" not in words], sound[name])
 
     def ask(rng: random.Random, folder: Path) -> list[list[str]]:
@@ -248,7 +250,9 @@ def test_damaged_traces(name: str, worker: Worker, sound: dict[str, Path], tmp_p
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
-def test_damaged_tables(name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_tables_are_refused_or_answered(
+    name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     def ask(rng: random.Random, folder: Path) -> list[list[str]]:
         command = rng.choice(["latency", "check", "fairness"])
         return [
@@ -267,7 +271,9 @@ def test_damaged_tables(name: str, worker: Worker, sound: dict[str, Path], tmp_p
     )
 
 
-def test_damaged_workloads(worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_workloads_are_refused_or_answered(
+    worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     def ask(rng: random.Random, folder: Path) -> list[list[str]]:
         policy = rng.choice(["eevdf-6.12", "ule-14", "rr"])
         limits = ["--stop-at", "20ms", "--max-events", "100000"]
@@ -276,7 +282,9 @@ def test_damaged_workloads(worker: Worker, sound: dict[str, Path], tmp_path: Pat
     campaign(worker, sound["web.workload"], tmp_path, CASES // 8, mutate.workload, ask, {})
 
 
-def test_damaged_rt_app_files(worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_rt_app_files_are_refused_or_answered(
+    worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     def ask(rng: random.Random, path: Path) -> list[list[str]]:
         limits = rng.choice([["--stop-at", "20ms", "--max-events", "100000"], []])
         return [["simulate", str(path), "--policy", "rr", *limits, "--format", "json"]]

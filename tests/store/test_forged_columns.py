@@ -112,7 +112,7 @@ def wrong(words: list[str], folder: Path, usual: set[str], capsys: Any) -> str:
 
 
 @pytest.mark.parametrize("table", sorted({table for table, _ in columns()} - NOWHERE))
-def test_no_forged_integer_crashes_a_command_or_gives_less_than_nothing(
+def test_forged_integers_cause_no_crash_or_negative_number(
     table: str, sound: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(table)

@@ -52,7 +52,7 @@ def groups(trace: ss.Trace, name: str) -> tuple[list[tuple[int, ...]], int]:
 @pytest.mark.parametrize("name", [*RECORDED, *GENERATED])
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=SHARE, other=SHARE)
-def test_a_part_is_the_same_as_of_the_whole_table(
+def test_part_read_from_disk_equals_the_part_in_memory(
     name: str, one: float, other: float, traces: dict[str, ss.Trace]
 ) -> None:
     trace = traces[name]
@@ -69,7 +69,7 @@ def test_a_part_is_the_same_as_of_the_whole_table(
         assert part._table(table).collect().equals(held._table(table).collect()), table
 
 
-def test_rows_across_many_groups_are_beside_and_few(traces: dict[str, ss.Trace]) -> None:
+def test_long_rows_are_stored_separately_and_are_few(traces: dict[str, ss.Trace]) -> None:
     many, few = (groups(traces[name], "states") for name in ("many", "few"))
     rows = sum(group[0] for group in many[0])
     assert 0 < many[1] < rows / 8
@@ -86,7 +86,9 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def test_what_a_part_does_not_need_is_not_read(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
+def test_part_reads_only_the_row_groups_it_needs(
+    traces: dict[str, ss.Trace], tmp_path: Path
+) -> None:
     """Damage there says nothing, damage in what it needs is one sentence."""
     trace = traces["few"]
     assert trace.path is not None
@@ -116,7 +118,7 @@ def test_what_a_part_does_not_need_is_not_read(traces: dict[str, ss.Trace], tmp_
         (lambda path: flip(path.with_name("long_states.parquet"), 99), "long_states.*checksum"),
     ],
 )
-def test_a_damaged_table_is_one_sentence(
+def test_damaged_table_is_reported_in_one_sentence(
     damage: Callable[[Path], object], said: str, traces: dict[str, ss.Trace], tmp_path: Path
 ) -> None:
     trace = traces["many"]
@@ -127,7 +129,7 @@ def test_a_damaged_table_is_one_sentence(
         ss.Trace.read(copy).between("1us", "2us")
 
 
-def test_a_second_reading_leaves_no_long_rows_of_the_first(tmp_path: Path) -> None:
+def test_second_read_keeps_no_long_rows_of_the_first(tmp_path: Path) -> None:
     for threads in (3000, 40):
         source = tmp_path / f"{threads}.dat"
         _native.synthesize_trace_dat(source, 60_000, 4, threads)
@@ -136,7 +138,7 @@ def test_a_second_reading_leaves_no_long_rows_of_the_first(tmp_path: Path) -> No
         assert there == (threads == 3000)
 
 
-def test_a_folder_of_another_writer_is_cut_too(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
+def test_folder_of_another_writer_is_cut(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
     """`to_sched` does not say what its row groups hold: its tables are read as a whole."""
     trace = traces["linux-requests.capture"]
     copy = trace.to_sched(tmp_path / "copy.sched")
@@ -150,7 +152,7 @@ def test_a_folder_of_another_writer_is_cut_too(traces: dict[str, ss.Trace], tmp_
 
 
 @pytest.mark.parametrize("cut", [None, (0.2, 0.7)])
-def test_a_copy_holds_the_same_rows_and_streams_what_is_on_disk(
+def test_copy_has_the_same_rows_and_streams_tables_on_disk(
     cut: tuple[float, float] | None,
     traces: dict[str, ss.Trace],
     tmp_path: Path,

@@ -56,7 +56,7 @@ EXACT = ((100 * S, NOON), (700 * S, NOON + 600 * S))
         ("2026-11-29 13:00", 86400),
     ],
 )
-def test_times_of_day_as_people_write_them(text: str, seconds: float) -> None:
+def test_common_forms_of_a_time_of_day_are_read(text: str, seconds: float) -> None:
     trace = recorded(*EXACT)
     assert trace.instant(text) == trace.origin + round(seconds * S)
 
@@ -71,7 +71,7 @@ def test_a_part_is_cut_by_times_of_day() -> None:
         recorded(*EXACT).between("14:00", "14:05")
 
 
-def test_over_midnight_a_time_without_a_date_is_the_one_in_the_recording() -> None:
+def test_time_without_a_date_is_found_across_midnight() -> None:
     # From 23:55 to 0:05 of this machine's zone.
     late = NOON + (10 * 60 + 55) * 60 * S
     trace = recorded((100 * S, late), (700 * S, late + 600 * S))
@@ -79,7 +79,7 @@ def test_over_midnight_a_time_without_a_date_is_the_one_in_the_recording() -> No
     assert trace.seconds(trace.instant("0:01")) == 360
 
 
-def test_between_two_pairs_time_is_interpolated() -> None:
+def test_time_is_interpolated_between_two_pairs() -> None:
     """The host's clock gained 100 parts in a million, which is how it is steered."""
     trace = recorded((100 * S, NOON), (700 * S, NOON + 600 * S + 60_000_000))
     assert trace.instant("13:05:00.03") == 400 * S
@@ -88,7 +88,7 @@ def test_between_two_pairs_time_is_interpolated() -> None:
     assert there.isoformat() == "2026-11-28T13:05:00.030000+01:00"
 
 
-def test_pairs_close_together_say_nothing_about_the_rate() -> None:
+def test_close_pairs_do_not_set_the_clock_rate() -> None:
     """Perfetto reads its clocks twice within 86 us, and 0.1 us between them."""
     trace = recorded((100 * S, NOON), (100 * S + 86_000, NOON + 85_900))
     assert trace.instant("13:05") == 400 * S
@@ -114,12 +114,12 @@ def test_a_clock_that_was_set_is_refused() -> None:
         (":", "not a time of day"),
     ],
 )
-def test_what_is_no_time_of_day(text: str, message: str) -> None:
+def test_invalid_time_of_day_is_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         recorded(*EXACT).instant(text)
 
 
-def test_a_trace_that_does_not_say_when_it_was_recorded() -> None:
+def test_trace_without_a_wall_clock_refuses_times_of_day() -> None:
     trace = ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, S]})
     assert trace.time_of_day(0) is None
     with pytest.raises(UsageError, match=r"does not say what time of day.*as in 2\.5"):
