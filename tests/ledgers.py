@@ -81,5 +81,5 @@ def played(text: str, *, ncpu: int = 2, window: tuple[int, int], **info: Any) ->
 
 
 def utid(trace: Trace, comm: str) -> int:
-    """The first thread of that name."""
+    """The first thread with that name."""
     return int(trace.threads.filter(comm=comm).collect()["utid"][0])

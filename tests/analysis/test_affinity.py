@@ -27,8 +27,8 @@ RECORDINGS = [
     *("freebsd-ule-synthetic.capture", "freebsd-4bsd-synthetic.capture", "perf-sched.data"),
 ]
 
-# a runs 10 on CPU 0, and after 20 of sleep 30 on CPU 1; after 5 more 40 there.
-# b runs the rest of CPU 0.
+# a runs 10 on CPU 0, sleeps 20, then runs 30 on CPU 1 and, after 5 more, 40 there. b runs the rest
+# of CPU 0.
 WORLD = """
     0   cpu0: idle -> a
     0   cpu1: idle -> c
@@ -120,7 +120,9 @@ def test_effective_cpus_is_exp_of_entropy(trace: ss.Trace) -> None:
 
 
 def test_returns(trace: ss.Trace) -> None:
-    """a came back twice: to another CPU at 30, to the same at 65; its first run has no last."""
+    """a came back twice: to another CPU at 30, to the same at 65; its first run has no previous
+    CPU.
+    """
     a = of(ss.affinity(trace), "a")
     counts = ("n", "same_cpu_frac", "same_llc_frac", "n_excluded", "n_censored")
     assert [a[name] for name in counts] == [2, 0.5, None, 1, 0]
@@ -144,7 +146,7 @@ def test_returns_by_the_time_since_the_last_run(trace: ss.Trace) -> None:
 
 
 def test_order_of_the_waits_makes_no_difference(tmp_path: Path) -> None:
-    """Read as it comes, some rows at a time, or held where it is not in order of time."""
+    """Waits are read from a file, in batches, or from memory, where they are not in order of time."""
     trace = ss.open(FIXTURES / RECORDINGS[0], cache=tmp_path)
     tables = {name: getattr(trace, name) for name in TABLES}
     turned = ss.Trace.from_tables(tables | {"waits": trace.waits.reverse()}, trace.info)
@@ -159,7 +161,7 @@ def test_cache_time_bounds_must_increase(trace: ss.Trace, bounds: list[str | int
 
 
 def test_sleep_at_the_cut_has_no_known_start(trace: ss.Trace) -> None:
-    """From 20 on, a is seen asleep, and nobody knows since when."""
+    """From 20 on, a is asleep, but when the sleep started is unknown."""
     part = trace.between("20ns", "105ns")
     assert ss.migrations(part).select("comm", "since").rows() == [("a", None)]
     assert ss.migrations(trace).select("comm", "since").rows() == [("a", 20)]
@@ -195,7 +197,9 @@ def test_runs_outside_are_named(trace: ss.Trace) -> None:
 
 
 def test_isolation_leaks_exclude_threads_bound_to_the_cpu(trace: ss.Trace) -> None:
-    """CPU 1 is meant for c, which is bound to it; a might go elsewhere; of d nobody knows."""
+    """CPU 1 is reserved for c, which is pinned to it; a may run elsewhere; for d the mask is
+    unknown.
+    """
     frame = ss.isolation_leaks(knowing(trace, a="0-1", c="1"), "1")
     columns = ("cpu", "comm", "leak", "running", "runs", "ts_first", "ts_last")
     assert frame.select(columns).rows() == [
@@ -205,7 +209,8 @@ def test_isolation_leaks_exclude_threads_bound_to_the_cpu(trace: ss.Trace) -> No
     ]
     assert frame["cpu_frac"].to_list() == pytest.approx([70 / 105, 30 / 105, 5 / 105])
     assert ss.isolation_leaks(trace, [0])["comm"].to_list() == ["b", "a"]
-    # A mask that excludes the CPU was changed: whether a might go elsewhere, nobody knows.
+    # The mask excludes the CPU, so it has been changed since: whether a may run elsewhere is
+    # unknown.
     moved = ss.isolation_leaks(knowing(trace, a="0", c="1"), "1")
     assert dict(moved.select("comm", "leak").iter_rows()) == {"a": None, "c": False, "d": None}
 
@@ -349,7 +354,7 @@ def test_shares_equal_a_naive_count_of_runs(runs: list[tuple[int, int, int, int]
 
 
 def test_the_recording_of_moving_threads(tmp_path: Path) -> None:
-    """`stay-N` keep to CPU 0, `roam-N` do not; CPU 1 was meant for `reserved` alone."""
+    """`stay-N` keep to CPU 0, `roam-N` do not; CPU 1 is reserved for `reserved`."""
     trace = ss.open(FIXTURES / "linux-ftrace-placement.capture", cache=tmp_path)
     frame = ss.affinity(trace)
     for name in ("stay-1", "stay-2"):
@@ -445,7 +450,7 @@ def test_bar_spans_all_of_the_time(trace: ss.Trace) -> None:
 
 
 def test_largest_parts_are_coloured_with_many_cpus(tmp_path: Path) -> None:
-    """And a bar is all of the time again: one grey part is the rest."""
+    """A bar still spans all of the time: one grey part stands for the rest."""
     _native.synthesize_trace_dat(tmp_path / "t.dat", 20_000, 300, 40)
     axes = ss.plot.residency(ss.residency(ss.open(tmp_path / "t.dat", cache=tmp_path), []))
     parts = [(bar.get_width(), to_hex(bar.get_facecolor())) for bar in axes.patches]  # type: ignore[attr-defined]

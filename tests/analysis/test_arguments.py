@@ -1,4 +1,4 @@
-"""What a question is asked with: slips are named, and none selects by chance."""
+"""Arguments of questions: mistakes are named, and none is silently accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where it is unknown what somebody did, answers are bounds; a world in round numbers for each."""
+"""Where it is unknown what a thread did, answers are bounds: small traces in round numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from schedscope.analysis.comparison.run_digest import digest
 from schedscope.analysis.comparison.setting_values import Side
 from schedscope.analysis.starvation.possible import possible_episodes
 
-# hog has CPU 0 and then CPU 1 for itself; v waits for it, runs, and is lost sight of for 20 ms.
-# From 60 to 80 nobody knows what CPU 0 does, for which w waits.
+# hog has CPU 0 and then CPU 1 for itself; v waits for it, runs, and is unknown for 20 ms. From 60
+# to 80 it is unknown what CPU 0 does, and w waits for it.
 WORLD = """
     hog   running@0  0..40
     v     runnable@0 0..40
@@ -49,7 +49,7 @@ def row_of(frame: pl.DataFrame, **where: Any) -> dict[str, Any]:
 def test_interference_is_bounded_by_possible_overlap_of_wait_and_run(
     trace: ss.Trace,
 ) -> None:
-    """hog ran for 55 ms, so it was in v's way for 40 to 55 ms of 40 to 60 ms of waiting."""
+    """hog ran for 55 ms, so it delayed v for 40 to 55 of its 40 to 60 ms of waiting."""
     frame = ss.interference(trace, by="comm")
     row = row_of(frame, victim_comm="v", comm="hog")
     assert bounds(row, "wait", "time") == [(40, 60), (40, 55)]
@@ -86,8 +86,9 @@ def test_unknown_time_may_belong_to_each_part_of_a_wait(trace: ss.Trace) -> None
 
 
 def test_service_due_is_bounded_by_possible_competitors(trace: ss.Trace) -> None:
-    """While v is lost sight of, hog may have had to share CPU 1; what CPU 0 did from 60 to 80 may
-    have been service to others of w's class."""
+    """While v is unknown, hog may share CPU 1 with it; from 60 to 80 CPU 0 may serve others of w's
+    class.
+    """
     frame = ss.fairness(trace, per="cpu")
     v, hog, w = (row_of(frame, comm=name) for name in ("v", "hog", "w"))
     assert bounds(v, "running", "waiting", "due", "lag", "served") == [
@@ -115,8 +116,7 @@ def test_jains_index_lies_between_the_extremes_of_its_ratios(trace: ss.Trace) ->
 
 
 def test_depth_has_an_upper_bound_while_a_thread_is_unknown(trace: ss.Trace) -> None:
-    """CPU 0 is known for 80 ms: two threads for 40, one for 30, none for 10; v may be there too,
-    for 20 ms."""
+    """CPU 0 is known for 80 ms: depth 2 for 40, 1 for 30, 0 for 10; v may add one for 20 ms."""
     row = ss.queue_depth_summary(trace).row(0, named=True)
     assert bounds(row, "mean", "p50", "p90", "max", unit=1) == [
         (110 / 80, 130 / 80), (1, 2), (2, 3), (2, 3),
@@ -127,7 +127,7 @@ def test_depth_has_an_upper_bound_while_a_thread_is_unknown(trace: ss.Trace) -> 
 
 
 def test_unknown_time_may_contain_waits(trace: ss.Trace) -> None:
-    """v waited for 40 ms, and once more for up to 20, if at all."""
+    """v waited for 40 ms, and may have waited once more, for up to 20."""
     row = ss.latency(trace, where=pl.col("comm") == "v").row(0, named=True)
     assert bounds(row, "total", "mean", "p50", "max") == [(40, 60), (20, 60), (0, 40), (40, 40)]
     long = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
@@ -155,7 +155,9 @@ def test_bounds_are_equal_in_a_complete_trace() -> None:
 
 
 def test_unknown_time_may_contain_more_waits_than_recorded() -> None:
-    """80 ms of it have room for two waits of 30 ms; one of 10 ms was seen."""
+    """The 80 unknown ms have room for two waits of 30 ms, or eight of 10; one of 10 ms was
+    recorded.
+    """
     trace = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
     found = [possible_episodes(trace, limit * MS) for limit in (10, 30, 90)]
     assert found == [8, 2, 0]

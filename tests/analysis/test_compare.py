@@ -1,4 +1,4 @@
-"""`compare`: values a person can work out, no winner inside the noise, and the command."""
+"""`compare`: hand-computed values, no winner within the noise, and the command."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_measures_equal_hand_computed_values() -> None:
     }
     assert row(frame, "wait_mean")["a"] == 25  # (10 + 20 + 30 + 40) / 4
     assert row(frame, "running")["b"] == pytest.approx(0.52)
-    # No idle time was recorded: of the known CPU time all was used.
+    # No idle time was recorded, so all of the known CPU time was used.
     assert row(frame, "utilisation_frac")["a"] == 1
     mean = row(frame, "wait_mean", "beat")
     assert (mean["difference"], mean["difference_frac"]) == (5, 0.25)
@@ -105,7 +105,7 @@ def test_means_over_runs() -> None:
 
 
 def test_group_missing_from_a_run_has_no_waits() -> None:
-    """It ran and switched there 0 times; of its waits nothing is known, not even 0."""
+    """It ran and switched 0 times there; its waits are unknown, which is not 0."""
     frame = ss.compare([run(A), run(A)], [run("beat 0 10 on 0"), run("beat 0 20 on 0")])
     running, wait = row(frame, "running", "hog"), row(frame, "wait_mean", "hog")
     assert (running["b"], running["runs_b"], running["threads_b"]) == (0, 2, 0)
@@ -113,7 +113,7 @@ def test_group_missing_from_a_run_has_no_waits() -> None:
 
 
 def test_censored_waits_count_with_their_observed_length(slices: list[ss.Trace]) -> None:
-    """They are in `waiting`, not in the quantiles; the counts are the ledger's."""
+    """They are in `waiting`, not in the quantiles; the counts are those of `latency`."""
     frame = ss.compare(slices[0], slices[1], top=0)
     for side, trace in zip("ab", slices, strict=False):
         counts = ss.latency(trace).row(0, named=True)
@@ -125,9 +125,10 @@ def test_censored_waits_count_with_their_observed_length(slices: list[ss.Trace])
 
 
 def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None:
-    """The mean over runs of what `schedscope latency` says of each.
+    """The mean over runs of what `schedscope latency` reports for each.
 
-    But for what may be the rest of another wait: latency also counts it as a part of that one.
+    The exception is a wait that may be the rest of another one: latency also counts it as part of
+    that one.
     """
     frame = ss.compare(*slices)
     complete = (pl.col("censored") == "none") | pl.col("wait_high").is_not_null()
@@ -139,19 +140,19 @@ def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None
                 )[column].item()
                 for trace in runs
             ]  # fmt: skip
-            # Of the waits that unknown time may hide, compare counts those of this thread alone.
+            # Of the waits that unknown time may contain, compare counts only those of this thread.
             assert row(frame, measure, "beat")[side] == pytest.approx(sum(each) / 4, rel=1e-2)
 
 
 def test_a_short_slice_shortens_the_tail(slices: list[ss.Trace]) -> None:
-    """The experiment of the fixtures: the thread that asked for it waits less at its worst."""
+    """The experiment of the fixtures: a shorter slice gives the thread shorter longest waits."""
     frame = ss.compare(*slices, labels=["default", "short"])
     tail = row(frame, "wait_p95", "beat")
     assert (tail["verdict"], tail["better"], tail["setting"]) == ("less", "short", "short")
-    # It works as much as before: that is no effect, and the hogs wait no longer for it.
+    # It does as much work as before, which is no effect, and the hogs wait no longer for it.
     assert row(frame, "running", "beat")["verdict"] == "within noise"
     assert not frame.filter(pl.col("better") == "default").height
-    # Switches became more, which is neither better nor worse.
+    # There are more switches, which is neither better nor worse.
     assert row(frame, "switches_hz", "beat")["better"] is None
 
 
@@ -187,7 +188,7 @@ def test_welch_and_mann_whitney_are_scipys() -> None:
 
 
 def test_mann_whitney_of_equal_values_is_exact() -> None:
-    """Counted over all divisions of the runs: never below 0.1 with three each, as the page says."""
+    """Counted over all divisions of the runs: at least 0.1 with three each, as the page states."""
     assert mann_whitney(np.array([1.0, 1, 1]), np.array([2.0, 2, 3])) == 0.1
     assert mann_whitney(np.array([1.0, 1, 1, 1]), np.array([2.0, 2, 2, 2])) == 2 / 70
     assert mann_whitney(np.array([1.0, 2, 2]), np.array([2.0, 2, 1])) == 1
@@ -226,7 +227,7 @@ def test_students_t_is_scipys(df: float) -> None:
 
 
 def test_runs_without_spread_are_not_tested() -> None:
-    """5, 5 against 6, 6: of discrete numbers that happens by chance, so it is not tested."""
+    """5, 5 against 6, 6: with discrete numbers that happens by chance, so it is not tested."""
     assert between_runs(np.array([5.0, 5]), np.array([6.0, 6])) is None
     assert between_blocks(5, 6, np.array([5.0] * 9), np.array([6.0] * 9), 32) is None
     same = between_runs(np.array([0.1] * 3), np.array([0.1] * 3))
@@ -283,7 +284,7 @@ spells = st.lists(
 
 @given(spells, st.sampled_from([1, 8, 13]))
 def test_blocks_cut_time_exactly(given_spells: list[tuple[int, int, int]], blocks: int) -> None:
-    """Running and waiting time of each block, against one nanosecond after the other."""
+    """Running and waiting time of each block equal a count over every nanosecond."""
     trace = of_spells(
         [("t", at, at + wait, 0, min(length, 1000 - at - wait) or 1)
          for at, wait, length in given_spells if at + wait < 1000]
@@ -305,7 +306,7 @@ def test_blocks_cut_time_exactly(given_spells: list[tuple[int, int, int]], block
 
 
 def test_the_order_of_settings_and_runs() -> None:
-    """Swapped settings turn signs and sides; the order of runs tells nothing."""
+    """Swapped settings swap signs and sides; the order of runs makes no difference."""
     a, b = [noisy(i) for i in range(3)], [noisy(10 + i, factor=3) for i in range(3)]
     keys = ["thread", "measure"]
     there, back = ss.compare(a, b).sort(keys), ss.compare(b, a).sort(keys)
@@ -355,7 +356,7 @@ def test_time_may_be_in_any_unit() -> None:
 
 
 def test_a_trace_against_itself_never_differs() -> None:
-    """Not by one bit, in either way of comparing."""
+    """The result is exactly equal, with either way of comparing."""
     a = noisy(1)
     for frame in (ss.compare(a, a), ss.compare([a, noisy(2)], [noisy(2), a])):
         assert set(frame["verdict"]) <= {"within noise", "untested"}
@@ -378,7 +379,7 @@ def test_equal_settings_rarely_have_a_winner() -> None:
 
 
 def test_false_positive_rate_of_one_test_is_the_stated_level() -> None:
-    """Of Welch's tests of 4 skewed runs against 4, near 5 % reach 5 %, and not more."""
+    """Of Welch's tests of 4 skewed runs against 4, close to 5 % reach 5 %, and not more."""
     chance = np.random.default_rng(5)
     trials = 1500
     p = []
@@ -423,7 +424,9 @@ def test_a_real_difference_is_found() -> None:
 
 
 def test_more_measures_widen_the_intervals() -> None:
-    """Fewer measures: the same p, less noise, since fewer intervals must hold together."""
+    """Fewer measures give the same p and less noise, since fewer intervals must hold
+    simultaneously.
+    """
     runs = [noisy(i) for i in range(6)]
     all_of_them, one = ss.compare(*runs), ss.compare(*runs, measures=["wait_mean"])
     many, alone = row(all_of_them, "wait_mean"), row(one, "wait_mean")
@@ -449,7 +452,7 @@ def test_selection_excludes_other_threads(slices: list[ss.Trace]) -> None:
 
 
 def test_compare_is_restricted_to_one_cause(slices: list[ss.Trace]) -> None:
-    """What the short slice does: wakeups are served at once, and preemption pays for it."""
+    """Effect of the short slice: wakeups are served at once, at the cost of preemptions."""
     beat = pl.col("comm") == "beat"
     wake, preempt = (
         ss.compare(*slices, where=beat, cause=cause, measures=["wait_mean", "switches_hz"])
@@ -533,7 +536,7 @@ def test_long_distribution_is_thinned_without_changing_values() -> None:
 
 
 def test_forest_plot_shows_recorded_runs(slices: list[ss.Trace]) -> None:
-    """Rows are named, blue where proven less; what reaches beyond the axis ends in an arrow."""
+    """Rows are named, blue where proven less; an interval beyond the axis ends in an arrow."""
     frame = ss.compare(*slices, labels=["default", "short"])
     axes = ss.plot.compare(frame, top=20)
     labels = [text.get_text() for text in axes.get_yticklabels()]

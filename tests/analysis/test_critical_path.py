@@ -1,4 +1,4 @@
-"""`critical_path`: back through wakeups in round numbers; every nanosecond is in one step."""
+"""`critical_path`: backwards through wakeups in round numbers; every nanosecond is in one step."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def trace() -> ss.Trace:
 
 
 def test_wakeup_without_a_wait_is_a_step() -> None:
-    """In no time: a timer wakes `work`, which makes `child`; a simulation may have that."""
+    """A timer wakes `work`, which makes `child`, all at one instant, as in a simulation."""
     trace = played(
         """
         0   cpu0: work S -> idle
@@ -113,7 +113,7 @@ def test_back_through_the_wakeups(trace: ss.Trace) -> None:
 
 
 def test_path_may_end_in_any_state(trace: ss.Trace) -> None:
-    """In a sleep, on the way to a queue, in a wait, in a run."""
+    """The path may end in a sleep, before an enqueue, in a wait or in a run."""
     assert steps(trace, 400, 450, "client") == [
         "400..420 run client@0 slept", "420..450 sleep client end",
     ]  # fmt: skip
@@ -127,7 +127,7 @@ def test_path_may_end_in_any_state(trace: ss.Trace) -> None:
 
 
 def test_path_stops_at_an_unrecorded_wakeup() -> None:
-    """Its wakeup was not recorded: what it waited for, nobody knows."""
+    """Its wakeup was not recorded, so what it waited for is unknown."""
     trace = played(
         """
         0   cpu0: x S -> a
@@ -137,7 +137,7 @@ def test_path_stops_at_an_unrecorded_wakeup() -> None:
         ncpu=1, window=(0, 100),
     )  # fmt: skip
     assert steps(trace, None, None, "a") == ["0..90 unknown a unknown", "90..100 run a@0 end"]
-    # Nor when that sleep ended.
+    # When that sleep ended is unknown, too.
     assert steps(trace, 0, 60, "a") == ["0..60 unknown a unknown"]
     assert steps(trace, 0, 50, "a") == ["0..50 run a@0 end"]
 
@@ -186,7 +186,7 @@ def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
 
 
 def check(trace: ss.Trace, begin: int, end: int, who: int) -> pl.DataFrame:
-    """Steps adjoin from begin to end; a run is a run of `states`, on one CPU."""
+    """Steps adjoin from start to end; a run step is a run of `states` on one CPU."""
     frame = between(trace, begin, end, who)
     assert frame["ts"][0] == begin
     assert frame["dur"].sum() == end - begin
@@ -209,7 +209,7 @@ def check(trace: ss.Trace, begin: int, end: int, who: int) -> pl.DataFrame:
      "freebsd-4bsd-synthetic.capture", "perfetto-compact.pftrace"],
 )  # fmt: skip
 def test_durations_of_steps_add_up_to_the_interval(name: str, tmp_path: Path) -> None:
-    """For every thread of a recording, to the end of its life and to the middle of the window."""
+    """For every thread of a recording, up to its exit and up to the middle of the window."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     begin, end = trace.window
     alive = trace.states.filter(pl.col("utid") >= trace.ncpu).select("utid").unique().collect()
@@ -224,7 +224,7 @@ def test_durations_of_steps_add_up_to_the_interval(name: str, tmp_path: Path) ->
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 50), st.sampled_from(["fifo", "eevdf-6.12", "ule-14"]))
 def test_path_of_a_simulated_trace_has_no_unknown_step(ncpu: int, seed: int, policy: str) -> None:
-    """Everything is known there; instants at which much happens at once are no trap."""
+    """A simulation is complete, and several events may share an instant."""
     trace = ss.simulate(make(3, tasks=5, run="5ms", seed=seed), policy=policy, cpus=ncpu)
     begin, end = trace.window
     for who in (ncpu, ncpu + 2):
@@ -319,7 +319,7 @@ def test_long_path_is_cut_in_text_output_only(
 def test_path_does_not_depend_on_the_size_of_batches(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the whole and of an interval."""
+    """The same for the whole trace and for an interval."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).collect()["utid"]
     seen = trace.states.select("utid").unique().collect()["utid"]

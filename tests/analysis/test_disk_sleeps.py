@@ -1,4 +1,4 @@
-"""Which sleeps are for the disk: one sleep from 100 to 200, and what else was seen around it."""
+"""Which sleeps wait for the disk: one sleep from 100 to 200 and the requests recorded around it."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def cause(trace: ss.Trace) -> tuple[object, ...]:
     [
         [START, ISSUE, DONE],
         [ISSUE, DONE],
-        # A worker of the kernel gave the thread's request to the disk.
+        # A kernel worker issued the thread's request to the disk.
         [START, (95, 1, OTHER, "issue", 1, 8), DONE],
-        # It was asked for once more, and what was done before was another's.
+        # The request was started once more, and the earlier completion was for another one.
         [(10, 1, OTHER, "start", 1, 8), (20, 0, None, "complete", 1, 8), START, DONE],
         [START, DONE, (198, 0, None, "complete", 1, 64)],
     ],
@@ -99,7 +99,7 @@ def test_sleep_ended_by_its_own_request_has_cause_disk(requests: list[Row]) -> N
         [START, (199, 1, None, "complete", 1, 8)],
         [START, (95, 0, None, "complete", 1, 8)],
         [START, (201, 0, None, "complete", 1, 8)],
-        # Another's request was done after its own, and then somebody was woken.
+        # Another request was completed after its own, and then a thread was woken.
         [START, (198, 0, None, "complete", 1, 8), (199, 0, None, "complete", 1, 64)],
         [START, DONE, (199, 0, None, "complete", 2, 8)],
         [DONE],
@@ -127,13 +127,13 @@ def test_cause_disk_needs_the_completing_waker_and_no_loss_between() -> None:
             [START, ISSUE, DONE],
             "0.92 % of their total time was spent in the kernel's queue, the rest in the disk.",
         ),
-        # Made at 90, given to the disk at 190: of 109 ns 9 are the disk's.
+        # Started at 90, issued to the disk at 190: of 109 ns 9 are the disk's.
         (
             [START, (190, 1, OTHER, "issue", 1, 8), DONE],
             "91.7 % of their total time was spent in the kernel's queue",
         ),
         ([ISSUE, DONE], "The trace does not show how long requests waited in the kernel's queue."),
-        # A beginning before the last request to that sector was done is that one's.
+        # A start before the last completion of that sector belongs to that request.
         (
             [(80, 1, S, "start", 1, 8), (85, 0, None, "complete", 1, 8), ISSUE, DONE],
             "The trace does not show how long requests waited in the kernel's queue.",

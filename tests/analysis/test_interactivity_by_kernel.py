@@ -1,4 +1,4 @@
-"""FreeBSD's own scores (`capture --with inter`), on values that a genuine 13.2 kernel had."""
+"""FreeBSD's own scores (`capture --with inter`), on values recorded from a 13.2 kernel."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_score_under_another_rule_is_an_estimate(tmp_path: Path) -> None:
 
 
 def test_estimate_for_a_young_thread_is_within_the_documented_error(tmp_path: Path) -> None:
-    """The threads inherited what their parent ran; none is more interactive than was thought."""
+    """The threads inherited their parent's running time, so none is more interactive than
+    estimated.
+    """
     trace, _ = with_inter(tmp_path)
     own = ss.interactivity(trace).filter("by_kernel").select("tid", kernel="score")
     guess = ss.interactivity(trace, set={"interact": 30}).join(own, on="tid")

@@ -1,4 +1,4 @@
-"""`interference`: every nanosecond of a wait is somebody's, the CPU's idling, or not known."""
+"""`interference`: every nanosecond of a wait is a thread's, the CPU's idle time, or unknown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from schedscope.simulator.generators import make
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# v waits on CPU 0 from 100: a runs until 200, b until 300, the CPU idles until 310. It is
-# preempted at 400 by a, which runs until 450.
+# v waits on CPU 0 from 100: a runs until 200, b until 300, then the CPU is idle until 310. At 400 v
+# is preempted by a, which runs until 450.
 WORLD = """
     0   cpu0: idle -> a
     100 cpu0: waking v on 0 by a
@@ -58,7 +58,7 @@ def test_the_wait_is_divided(trace: ss.Trace) -> None:
 def test_smallest_contributors_are_summed_as_others(
     trace: ss.Trace, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a and b the one of more time has a row; the idling of the CPU always has one."""
+    """Of a and b the one with more time has a row; idle time of the CPU always has one."""
     only = pl.col("comm") == "v"
     if not asked:
         monkeypatch.setattr(module, "MOST_ROWS", 1)
@@ -108,7 +108,7 @@ def test_unknown_time_and_no_queue() -> None:
 
 @pytest.mark.parametrize("others", [0, 100])
 def test_wait_in_two_intervals_is_counted_once(others: int) -> None:
-    """One row of the ledger, two stretches: the hog ran in one wait; few threads or many."""
+    """One wait in two intervals: the hog ran in one wait, with few or with many threads."""
     states = pl.DataFrame({
         "ts": [0, 0, 20, 30, 30],
         "dur": [20, 20, 10, 20, 20],
@@ -129,7 +129,7 @@ def test_wait_in_two_intervals_is_counted_once(others: int) -> None:
 
 
 def test_where_selects_victims(trace: ss.Trace) -> None:
-    """`where` and `victims` say whose waits, never who ran."""
+    """`where` and `victims` select the waits, not the threads that ran."""
     everybody = ss.interference(trace)
     assert set(everybody["victim_comm"]) == {"v", "a"}
     assert set(ss.interference(trace, victims=1)["victim_comm"]) == {"v"}
@@ -170,14 +170,14 @@ def test_the_longest_wait_and_the_longest_time_come_first(
     order = ["wait", "victim_utid", "time", "kind", "utid"]
     falling = [True, False, True, False, False]
     assert frame.equals(frame.sort(order, descending=falling))
-    # Some of them alone are the same, and those of some queues only.
+    # Some threads alone, or some queues alone, give the same rows.
     for where in (None, pl.col("cpu").is_null() | (pl.col("cpu") == 0)):
         everybody = ss.interference(trace, where=where)
         first = everybody["victim_utid"].unique(maintain_order=True)
         for few in (1, 9):
             worst = everybody.filter(pl.col("victim_utid").is_in(first[:few].to_list()))
             chosen = ss.interference(trace, where=where, victims=few)
-            # Polars divides by a constant column in another way: the last bit differs.
+            # Polars divides by a constant column differently: the last bit differs.
             shares = ("share", "share_high", "coverage")
             assert chosen.drop(shares).equals(worst.drop(shares))
             assert_frame_equal(chosen, worst)
@@ -188,7 +188,7 @@ def test_the_longest_wait_and_the_longest_time_come_first(
 def test_interference_equals_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]], by: str
 ) -> None:
-    """Who ran, at each instant of each wait; and the sums are exact."""
+    """The running thread at each instant of each wait; the sums are exact."""
     rows, _ = world
     trace = of_states(rows, (1, 20))
     want: dict[tuple[int, str, int | None], int] = {}
@@ -203,7 +203,7 @@ def test_interference_equals_a_naive_computation(
             if who is not None and who < 3:
                 kind, who = "idle", None
             want[row[2], kind, who] = want.get((row[2], kind, who), 0) + 1
-    # Who may have waited has a row that says so.
+    # A thread that may have waited has a row with bounds.
     for begin, end, utid, state, _ in rows:
         if state == "unknown" and max(begin, 1) < min(end, 20):
             want.setdefault((utid, "unknown", None), 0)
@@ -215,7 +215,7 @@ def test_interference_equals_a_naive_computation(
         ).iter_rows()
     }
     assert got == want
-    # Without a ledger every stretch is a wait of its own.
+    # Without the table of waits every interval is a wait of its own.
     seen = {
         (victim, kind, who): sum(
             any(
@@ -246,7 +246,7 @@ def test_interference_equals_a_naive_computation(
 )
 @pytest.mark.parametrize("by", BY)
 def test_times_of_a_victim_add_up_to_its_wait(name: str, by: str, tmp_path: Path) -> None:
-    """Exactly, for every victim of a recording, by every grouping."""
+    """Exactly, for every victim of a recording and every grouping."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.interference(trace, by=by)  # type: ignore[arg-type]
     keys = [column for column in frame.columns if column.startswith("victim_")]
@@ -260,7 +260,7 @@ def test_times_of_a_victim_add_up_to_its_wait(name: str, by: str, tmp_path: Path
 
 
 def test_a_simulated_run(tmp_path: Path) -> None:
-    """Under fifo on one CPU nobody waits for an idle CPU or an unknown one."""
+    """Under fifo on one CPU no thread waits for an idle or unknown CPU."""
     frame = ss.interference(ss.simulate(make(4, tasks=8, run="20ms"), policy="fifo", cpus=1))
     assert set(frame["kind"].cast(pl.String)) == {"thread"}
     own = frame.filter(pl.col("victim_utid") == pl.col("utid"))

@@ -1,4 +1,4 @@
-"""`latency`: hand-made ledgers in round numbers, and a naive twin on random ones."""
+"""`latency`: hand-made waits in round numbers, and a naive implementation on random ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ WORLD = """
 
 
 def test_all_waits_in_one_row() -> None:
-    """n, censored and excluded add up to the ledger. The open wait is the longest: it lasted for
-    400 in the window, and nobody knows for how long beyond it."""
+    """n, censored and excluded add up to all waits. The unfinished wait is the longest: it lasted
+    for 400 within the window, and how long it went on is unknown.
+    """
     row = ss.latency(ledger(WORLD)).row(0, named=True)
     assert row == {
         "n": 4,
@@ -72,13 +73,13 @@ def test_by_several_columns() -> None:
 
 
 def test_a_wait_that_never_ran_belongs_to_the_queue_it_waited_on() -> None:
-    """By CPU, an open wait counts for the CPU whose queue it is on."""
+    """By CPU, an unfinished wait counts for the CPU whose queue it is on."""
     frame = ss.latency(ledger(WORLD), by="cpu").sort("cpu")
     assert frame.select("cpu", "n", "n_censored").rows() == [(0, 2, 0), (1, 2, 1)]
 
 
 def test_group_of_unfinished_waits_has_no_upper_bounds() -> None:
-    """It has waited for 900, and for how long it will is not known."""
+    """It has waited for 900 so far; its final length is unknown."""
     trace = ledger("hog wake 100 -> open cpu0")
     row = ss.latency(trace, by="comm").row(0, named=True)
     assert (row["n"], row["n_censored"], row["max_censored"]) == (0, 1, 900)
@@ -87,7 +88,7 @@ def test_group_of_unfinished_waits_has_no_upper_bounds() -> None:
 
 
 def bounded(*rows: dict[str, object], unknown: tuple[int, int] | None = None) -> ss.Trace:
-    """Waits of thread 1 in a window of 0..1000, as `ledger` does not write them."""
+    """Waits of thread 1 in a window of 0..1000 that `ledger` cannot write."""
     given = {"utid": 1, "cause": "wake", "censored": "none"}
     waits = pl.DataFrame([given | row for row in rows], schema=TABLES["waits"].schema)
     tables = {"waits": waits, "threads": pl.DataFrame({"utid": [0, 1], "comm": ["idle", "a"]})}
@@ -103,7 +104,7 @@ REST = {"ts_run": 300, "wait_high": 70, "censored": "left"}
 
 
 def test_bounded_wait_gives_bounded_figures() -> None:
-    """One of 10, and one of 30 to 100 that a hole cuts; the thread is unknown from 230 to 300."""
+    """One wait of 10, and one of 30 to 100, cut by a loss; unknown from 230 to 300."""
     measured = {"ts_ready": 100, "ts_run": 110, "wait": 10, "wait_high": 10}
     row = ss.latency(bounded(measured, CUT, unknown=(230, 300)), by="comm").row(0, named=True)
     figures = {name: (row[name], row[f"{name}_high"]) for name in ("total", "mean", "p50", "max")}
@@ -119,7 +120,7 @@ def test_remainder_of_a_cut_wait_may_be_a_second_wait() -> None:
 
 
 def test_unknown_time_may_belong_to_any_group_not_of_threads() -> None:
-    """The ledger has no wait in it, but there may have been one, of whatever cause."""
+    """No wait is recorded there, but there may have been one, of any cause."""
     measured = {"ts_ready": 100, "ts_run": 110, "wait": 10, "wait_high": 10}
     other = {"ts_ready": 120, "ts_run": 125, "wait": 5, "wait_high": 5, "cause": "new"}
     frame = ss.latency(bounded(measured, other, unknown=(500, 600)), by="cause")
@@ -136,14 +137,14 @@ def test_left_censored_wait_is_at_least_its_queued_time() -> None:
 
 
 def test_time_buckets_count_a_wait_at_its_start() -> None:
-    """Buckets start at the window's begin and come in order of time."""
+    """Buckets start at the start of the window and are in order of time."""
     trace = ledger("a wake 150 -> 390 cpu0\na wake 360 -> 370 cpu0", window=(100, 500))
     frame = ss.latency(trace, every=100)
     assert frame.select("ts", "n", "max").rows() == [(100, 1, 240), (300, 1, 10)]
 
 
 def test_where_selects_waits_by_any_column_of_wait_or_thread() -> None:
-    """`where` may mix columns of both tables."""
+    """`where` may combine columns of both tables."""
     frame = ss.latency(ledger(WORLD), where=(pl.col("comm") == "web") & (pl.col("cause") == "wake"))
     assert frame["n"].item() == 2
 
@@ -169,7 +170,7 @@ def test_trace_without_waits_has_zero_counts() -> None:
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
-    """The error says what was asked and what is possible."""
+    """The error names the argument and what is possible."""
     with pytest.raises(ss.UsageError, match=message) as caught:
         ss.latency(ledger(WORLD), **arguments)  # type: ignore[arg-type]
     assert caught.value.expected
@@ -191,7 +192,7 @@ WAITS = st.lists(
 def test_latency_equals_a_naive_implementation(
     waits: list[tuple[str, str, int | None, int | None, int]], by: list[str]
 ) -> None:
-    """Against a loop over the rows that sorts each group and takes the ranked element."""
+    """Compared with a loop over the rows that sorts each group and takes the ranked element."""
     lines = [
         f"{comm} {cause} {'?' if begin is None else begin} -> "
         f"{'open' if length is None else (begin or 0) + length} cpu{cpu}"
@@ -210,7 +211,7 @@ def test_latency_equals_a_naive_implementation(
     for key_, rows in groups.items():
         ended = [length for begin, length in rows if begin is not None and length is not None]
         cut = [1000 - begin for begin, length in rows if begin is not None and length is None]
-        # Of equal ones, those that went on are the longer.
+        # Among equal ones, unfinished waits rank as longer.
         every = sorted(
             [*((length, False) for length in ended), *((length, True) for length in cut)]
         )
@@ -239,7 +240,7 @@ def test_latency_equals_a_naive_implementation(
 
 
 def test_a_wait_of_a_thread_without_a_row_is_still_counted() -> None:
-    """In a group of its own, under the name null."""
+    """It is a group of its own, with a null name."""
     trace = ledger(WORLD)
     half = ss.Trace.from_tables(
         {"waits": trace.waits, "threads": trace.threads.filter(pl.col("comm") != "db")}, trace.info

@@ -77,7 +77,7 @@ def test_both_forms_of_the_margin_agree() -> None:
 
 
 def test_the_table_is_students_t() -> None:
-    """Five levels are what they say; the one called 99.5 % is the quantile of 99.8 %."""
+    """Five levels are exact; the one called 99.5 % is the quantile of 99.8 %."""
     stats = pytest.importorskip("scipy.stats")
     actual = {"80": 0.8, "90": 0.9, "95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.998}
     assert list(STUDENT_T) == list(actual)
@@ -134,13 +134,13 @@ SPREAD, MIDDLE = [0, 0, 5, 10, 10], [0, 5, 5, 5, 10]
 
 
 def test_overlapping_points_share_a_symbol() -> None:
-    """x and + make *; a pile is as high as the points in it."""
+    """x and + make *; a pile is as high as the number of points in it."""
     lines = ministat_text({"a": SPREAD, "b": MIDDLE}, width=11).splitlines()
     assert lines[3:6] == ["|     +     |", "|x    +    x|", "|*    *    *|"]
 
 
 def test_height_of_the_plot_is_that_of_the_last_set() -> None:
-    """As in ministat: what an earlier set piles higher is not drawn."""
+    """As in ministat, points of an earlier set above that height are not drawn."""
     lines = ministat_text({"b": MIDDLE, "a": SPREAD}, width=11).splitlines()
     assert lines[2:5] == ["+-----------+", "|+    x    +|", "|*    *    *|"]
 
@@ -152,13 +152,13 @@ def test_numbers_without_spread_have_no_plot() -> None:
 
 
 def test_identical_numbers_show_no_difference() -> None:
-    """Of a difference of 0 with a margin of 0 nothing is proven."""
+    """A difference of 0 with a margin of 0 proves nothing."""
     assert ss.ministat({"a": [5, 5, 5], "b": [5, 5, 5]})["different"].to_list() == [None, False]
 
 
 @given(numbers, numbers)
 def test_order_and_roles(a: list[float], b: list[float]) -> None:
-    """Order within a set tells nothing; swapping the sets turns only the sign."""
+    """Order within a set makes no difference; swapping the sets only changes the sign."""
     there = difference(*map(_summary, (a, b)))
     back = difference(*map(_summary, (b, a)))
     shuffled = difference(_summary(a[::-1]), _summary(sorted(b)))
@@ -245,7 +245,7 @@ def _sets(seed: int) -> list[list[float]]:
 @pytest.mark.needs("ministat")
 @pytest.mark.parametrize("seed", range(60))
 def test_the_page_is_what_ministat_prints(seed: int, tmp_path: Path) -> None:
-    """To the character, in whichever of its two forms it prints the relative margin."""
+    """Equal to the character, with either of its two forms of the relative margin."""
     words = tool("ministat")
     assert words
     sets = _sets(seed)
@@ -307,14 +307,14 @@ def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_columns(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines without the column and comments are passed over."""
+    """Lines without the column, and comments, are skipped."""
     assert cli.main(["ministat", "-n", "-d", ",", "-C", "2", "table"]) == 0
     row = capsys.readouterr().out.splitlines()[-1].split()
     assert row == ["x", "3", "10", "30", "20", "20", "10"]
 
 
 def test_standard_input(files: Path) -> None:
-    """Without a file, or as -, beside a file."""
+    """Standard input is read without a file, or as - beside a file."""
     alone = run("-n", text="1\n2\n3\n")
     assert alone.stdout.splitlines()[0] == "x <stdin>"
     both = run("-A", "-", "iguana", text="1e2\n0x64\n+100.5\n")

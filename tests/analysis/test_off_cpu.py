@@ -88,7 +88,7 @@ def test_unknown_columns_and_quantiles_are_refused(trace: ss.Trace) -> None:
 
 @pytest.mark.parametrize("scheduler", ["ule", "4bsd"])
 def test_off_cpu_has_every_freebsd_sleep_reason(tmp_path: Path, scheduler: str) -> None:
-    """Every row of `sleeps` names one time off the CPU, and they add up to the states."""
+    """Every row of `sleeps` names one off-CPU interval, and they add up to the states."""
     trace = ss.open(FIXTURES / f"freebsd-{scheduler}-synthetic.capture", cache=tmp_path)
     frame = ss.off_cpu(trace)
     sleeps = trace.sleeps.collect()

@@ -1,4 +1,4 @@
-"""Parts that stand out: a queue simulated in numpy, quiet, and with one bad minute planted."""
+"""Parts that stand out: a queue simulated in numpy, without and with one bad minute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ POOL = 5_000
 def queue(
     minutes: int, *, seed: int, bad: int | None = None, slower: float = 1.8, begin: int = 0
 ) -> ss.Trace:
-    """One CPU, threads that come at random and need 5 ms on average: it is busy for half the time.
+    """One CPU, threads that arrive at random and need 5 ms on average: it is busy for half of the
+    time.
 
     In the minute `bad` they need `slower` times as much.
     """
@@ -34,7 +35,7 @@ def queue(
     if bad is not None:
         need[come // MINUTE == bad] *= slower
     need = np.maximum(need.astype(np.int64), 1)
-    # First come, first served: each begins when all before it are done (Lindley).
+    # First come, first served: each starts when all before it are done (Lindley).
     done = np.cumsum(need)
     start = np.maximum.accumulate(come - (done - need)) + done - need
     come, start = come + begin, start + begin
@@ -91,7 +92,7 @@ def test_the_bad_minute_of_two_hours_comes_first() -> None:
     assert worst["select"] == "--since 5040 --until 5100"
     assert worst["measure"] in ("waiting", "wait_p99", "busy_frac")
     assert "threads waiting for a CPU" in worst["story"]
-    # What is left of its queue may reach into the next minute, and nothing else stands out.
+    # The rest of its queue may reach into the next minute; nothing else stands out.
     others = frame.filter("outlier")["ts"].to_list()
     assert set(others) <= {7 * S + minute * MINUTE for minute in (84, 85)}
 
@@ -104,7 +105,7 @@ def test_steady_trace_has_no_outlier() -> None:
 
 
 def test_measures_of_a_part_equal_those_of_the_cut_trace() -> None:
-    """Cut out, the part has the same waits, queue, and busy CPU by the other questions."""
+    """The cut part has the same waits, queue depth and busy time in the other questions."""
     trace = queue(30, seed=5, bad=10)
     row = ss.outliers(trace, every="1m").sort("ts").row(10, named=True)
     begin, end = row["ts"], row["ts"] + row["dur"]
@@ -129,8 +130,9 @@ def test_selecting_all_threads_equals_selecting_none() -> None:
 
 
 def test_slow_minute_of_one_service_is_found_by_selection() -> None:
-    """Every tenth thread is `mine`: in minute 84 its needs are four times as large, which the
-    machine as a whole does not show."""
+    """Every tenth thread is `mine`: in minute 84 it needs four times as much, which does not show
+    for the machine as a whole.
+    """
     trace = queue(120, seed=1)
     mine = pl.col("utid") % 10 == 0
     named = trace.threads.with_columns(comm=pl.when(mine).then(pl.lit("mine")).otherwise("comm"))
@@ -174,10 +176,10 @@ def test_blocked_throttled_and_interrupt_time_is_cut_to_each_part() -> None:
     window, step = (100, 350), 100
     spans = pl.DataFrame({"ts": [100, 150, 290, 310], "dur": [10, 100, 30, 40]})
     assert _native.time_in_parts(spans, window, step) == [60, 60, 60]
-    # What began before the window, or ends behind it, counts as far as it is inside.
+    # An interval across an edge of the window counts with its part inside.
     spans = pl.DataFrame({"ts": [50, 340], "dur": [100, 100]})
     assert _native.time_in_parts(spans, window, step) == [50, 0, 10]
-    # Of states only those of one kind, and of no idle thread.
+    # States of one kind only, without idle threads.
     states = pl.DataFrame(
         {"ts": [110, 120, 130], "dur": [50] * 3, "utid": [4, 1, 4], "state": [3, 3, 2]},
         schema_overrides={"utid": pl.UInt32, "state": pl.UInt8},
@@ -205,7 +207,7 @@ def test_command_names_the_next_command(
     assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
     said = capsys.readouterr().out
     assert f"go on with: schedscope findings {folder}/bad.sched --since 12" in said
-    # On a narrow terminal, too, it says what happened: `at` and the note have the rest.
+    # On a narrow terminal it still shows what happened: `at` and the note have the rest.
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
     narrow = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`queue_depth`: worlds in round numbers, sums that must hold, and a naive twin."""
+"""`queue_depth`: small traces in round numbers, sums that must hold, and a naive implementation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def of_states(
 
 
 def test_the_step_function(trace: ss.Trace) -> None:
-    """Each change has its row; what stays the same (a leaves, b comes) has none."""
+    """Each change has a row; no change (a leaves, b comes) has none."""
     frame = ss.queue_depth(trace)
     assert frame.select("cpu", "ts", "dur", "waiting", "running", "depth").rows() == [
         (0, 100, 100, 0, 1, 1),
@@ -85,7 +85,7 @@ def test_steps_of_some_cpus(trace: ss.Trace) -> None:
 def test_steps_that_would_be_too_many_are_refused(
     trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of both CPUs, but not of one of them."""
+    """The sum over both CPUs, and one of them alone."""
     every = ss.queue_depth(trace)
     both = trace.states.filter(pl.col("state").is_in(["running", "runnable"])).collect()
     monkeypatch.setattr(module, "MOST_INTERVALS", len(both) - 1)
@@ -126,7 +126,7 @@ def test_a_quantile_holds_for_at_least_its_share() -> None:
 
 
 def test_depth_without_the_running_thread_is_one_less(trace: ss.Trace) -> None:
-    """The depth is one less while it runs; the overload is a fact about both."""
+    """The depth is one less while it runs; overload does not depend on the option."""
     row = ss.queue_depth_summary(trace, running=False).row(0, named=True)
     assert (row["mean"], row["p50"], row["max"], row["overload"]) == (1.0, 1, 2, 800)
 
@@ -138,7 +138,7 @@ def test_wait_for_an_idle_cpu_is_not_overload() -> None:
 
 
 def test_unknown_time_is_excluded_from_statistics() -> None:
-    """The CPU is known from 40 on only; the waiting before that is kept apart."""
+    """The CPU is known only from 40 on; waiting before that is reported separately."""
     trace = of_states([(40, 100, 2, "running", 0), (10, 70, 3, "runnable", 0)], (0, 100))
     frame = ss.queue_depth(trace).filter(cpu=0)
     assert frame.select("ts", "dur", "waiting", "running", "depth").rows() == [
@@ -155,7 +155,7 @@ def test_unknown_time_is_excluded_from_statistics() -> None:
 
 
 def test_thread_on_an_unknown_queue_is_counted() -> None:
-    """It has rows of its own, and counts for the machine."""
+    """It has rows of its own and counts for the machine."""
     rows = [(0, 100, 2, "running", 0), (0, 100, 1, "running", 1), (20, 60, 3, "runnable", None)]
     trace = of_states(rows, (0, 100))
     nowhere = ss.queue_depth(trace).filter(pl.col("cpu").is_null())
@@ -226,7 +226,7 @@ def test_depth_equals_a_naive_count_at_every_nanosecond(
     runs: list[tuple[int, int, bool]],
     window: tuple[int, int],
 ) -> None:
-    """Against a count at each instant; and depth integrates to the waiting time exactly."""
+    """Equal to a count at each instant; and depth integrates to the waiting time exactly."""
     begin, end = window[0], window[0] + window[1]
     rows = [(ts, ts + dur, 10 + i, state, cpu) for i, (ts, dur, state, cpu) in enumerate(intervals)]
     ts = 0
@@ -285,7 +285,7 @@ def test_depth_equals_a_naive_count_at_every_nanosecond(
     ],
 )
 def test_depth_integrates_to_the_waiting_time(name: str, tmp_path: Path) -> None:
-    """On recordings, lossy ones too; and to the ledger's sum where no switch was missed."""
+    """On recordings, lossy ones too; equal to the sum of waits where no switch is missing."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.queue_depth(trace)
     assert waiting_time(frame) == runnable_time(trace) > 0
@@ -295,7 +295,7 @@ def test_depth_integrates_to_the_waiting_time(name: str, tmp_path: Path) -> None
         assert runnable_time(trace) <= ledger
     else:
         assert runnable_time(trace) == ledger
-    # Observed time is what the reconstruction itself counted, CPU by CPU.
+    # Observed time is what the reconstruction counted, CPU by CPU.
     summary = ss.queue_depth_summary(trace).drop_nulls("cpu")
     unknown = {cpu["cpu"]: cpu["unknown"] for cpu in trace.info["per_cpu"]}
     assert dict(summary.select("cpu", "unknown").iter_rows()) == unknown
@@ -408,7 +408,7 @@ def test_figure_has_a_lane_for_each_cpu(trace: ss.Trace) -> None:
 
 
 def test_many_steps_are_drawn_as_exact_means() -> None:
-    """Depth 1 and 2 in turn, 5 ns each: every pixel's mean is between, the whole's is 1.5."""
+    """Depth 1 and 2 in turn, 5 ns each: every pixel's mean lies between, and the total's is 1.5."""
     rows: list[tuple[int, int, int, str, int | None]] = [(0, 24000, 2, "running", 0)]
     rows += [(ts, ts + 5, 3, "runnable", 0) for ts in range(0, 24000, 10)]
     axes = ss.plot.queue_depth(ss.queue_depth(of_states(rows, (0, 24000))).filter(cpu=0))
@@ -419,7 +419,7 @@ def test_many_steps_are_drawn_as_exact_means() -> None:
 
 
 def test_parts_and_steps_are_one_figure() -> None:
-    """Of a trace with more steps than pixels the two draw the same."""
+    """For a trace with more steps than pixels both draw the same."""
     rows: list[tuple[int, int, int, str, int | None]] = [(0, 24000, 2, "running", 0)]
     rows += [(ts, ts + 7, 3, "runnable", 0) for ts in range(0, 24000, 10)]
     rows += [(ts, ts + 3, 4, "runnable", 0) for ts in range(600, 12000, 11)]

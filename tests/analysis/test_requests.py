@@ -1,4 +1,4 @@
-"""Requests: two threads of a server, every time of which a person can work out."""
+"""Requests: two threads of a server, with all times worked out by hand."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ COLUMNS = ["ts", "fd", "dur", "running", "waiting", "timer", "at_least"]
 
 
 def test_each_request_is_divided_into_its_parts() -> None:
-    """The first sleeps 10 for a timer; the second is handed to `w`; the third's data was there."""
+    """The first sleeps 10 for a timer; the second is handed to `w`; the third's data was already
+    there.
+    """
     frame = singles(traced())
     assert frame.select(COLUMNS).rows() == WORLD_PARTS
     assert frame["by_comm"].to_list() == ["s", "w", "s"]
@@ -131,7 +133,7 @@ def test_requests_are_grouped_by_process_or_listed_slowest_first() -> None:
 
 
 def test_interrupt_time_is_not_running_time() -> None:
-    """One nested in another counts once; one at the end of a run is cut with it."""
+    """One nested in another counts once; one across the end of a run is cut there."""
     frame = singles(traced(irqs=[(26, 0, 2), (27, 0, 1), (47, 0, 2), (21, 0, 1)]))
     assert frame.select("running", "waiting", "interrupted").row(0) == (7, 7, 4)
 
@@ -142,7 +144,7 @@ def test_request_across_a_loss_is_excluded() -> None:
 
 
 def test_unrecorded_hand_over_is_unknown_time() -> None:
-    """`w` was woken by another: what lies between the read and the write is not known."""
+    """`w` was woken by another thread, so the time between the read and the write is unknown."""
     world = WORLD.replace("cpu0: waking w on 1 by s", "cpu0: waking w on 1 by o").replace(
         "cpu0: enqueued w on 1 by s", "cpu0: enqueued w on 1 by o"
     )
@@ -160,7 +162,7 @@ BUSY: list[Call] = [
 
 
 def test_backlog_of_a_busy_thread_is_a_part_of_the_request() -> None:
-    """Handed over at 65 the one, read at 64 the other: `w` turns to that once it is free at 75."""
+    """One is handed over at 65, the other read at 64: `w` starts on it once it is free at 75."""
     frame = singles(traced(BUSY)).sort("fd")
     assert frame.select("fd", "dur", "backlog", "running", "waiting").rows() == [
         (6, 15, 0, 3 + 5, 2 + 5),
@@ -170,7 +172,7 @@ def test_backlog_of_a_busy_thread_is_a_part_of_the_request() -> None:
 
 
 def test_reader_that_sleeps_for_more_data_ends_the_writers_request() -> None:
-    """Read at 27, and woken for something else at 60; what it then wakes `w` for is no answer."""
+    """Read at 27, woken for something else at 60: waking `w` after that is not an answer."""
     calls: list[Call] = [
         (W, SEND, 1, 2, 9, 1),
         (S, RECV, 9, 27, 6, 1),
@@ -198,7 +200,7 @@ def test_wakeup_in_poll_starts_a_request_unless_another_read_came_first() -> Non
 
 
 def test_a_closed_descriptor_is_another_connection() -> None:
-    """Its number comes again; what was read and not answered is forgotten."""
+    """The descriptor's number is reused; a request read but not answered is dropped."""
     calls = [
         (S, RECV, 0, 1, 5, 1),
         (S, SEND, 1, 2, 5, 1),
@@ -214,7 +216,7 @@ def test_a_closed_descriptor_is_another_connection() -> None:
 
 CONNECT, ACCEPT = 42, 43
 ASKED: list[Call] = [
-    # An answer read, and the next question asked; then the number is that of a connection to it.
+    # It reads an answer and asks again; then the number belongs to a connection to it.
     (S, RECV, 9, 27, 5, 3),
     (S, SEND, 46, 48, 5, 3),
     (S, ACCEPT, 76, 79, 4, 5),
@@ -226,10 +228,10 @@ ASKED: list[Call] = [
 @pytest.mark.parametrize("value", [0, -4, -115])
 def test_client_connection_carries_no_requests(value: int) -> None:
     opened: list[Call] = [(S, CONNECT, 2, 4, 5, value), *ASKED]
-    # An accept that returns the number ends that, though no close was seen.
+    # An accept that returns the number ends that, even without a recorded close.
     assert singles(traced(opened)).select("ts", "fd").rows() == [(80, 5)]
     assert singles(traced(ASKED)).select("ts", "fd").rows() == [(20, 5), (80, 5)]
-    # Consumers of a queue read their work from a connection that they open.
+    # Consumers of a queue read their work from a connection that they opened.
     assert singles(traced(opened), reply="any")["ts"].to_list() == [20, 80]
 
 
@@ -242,7 +244,7 @@ def test_reply_to_another_descriptor_needs_reply_any() -> None:
     calls = [(S, READ, 9, 27, 0, 3), (S, WRITE, 46, 48, 1, 3)]
     assert ss.requests(traced(calls)).is_empty()
     assert singles(traced(calls), reply="any").select("ts", "fd", "dur").rows() == [(20, 0, 28)]
-    # What failed, or returned nothing, is no request.
+    # A call that failed or returned nothing is no request.
     failed = [(S, READ, 9, 27, 5, 0), (S, WRITE, 46, 48, 5, -11)]
     assert ss.requests(traced(failed)).is_empty()
 
@@ -270,7 +272,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["requests", path, "--by", "request", "--reply", "any", "--top", "3"]
     assert cli.main(words) == 0
     rows, _, views = capsys.readouterr().out.partition("\nin the viewer:\n")
-    # The instant of each row, and the command that leads there.
+    # The instant of each row, and the command that shows it.
     begins = re.findall(r"^ *(\d+\.\d+ s)  ", rows, re.MULTILINE)
     led = re.findall(
         r"^  (\S+ s)  schedscope view (\S+) --at 'view=(\d+)-(\d+)&select=u\d+@(\d+)'$",

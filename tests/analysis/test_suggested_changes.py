@@ -1,4 +1,4 @@
-"""What findings suggest to test is what `whatif` takes, on every recording that is kept."""
+"""Every change that a finding suggests is accepted by `whatif`, on every kept recording."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def suggested(trace: ss.Trace) -> Iterator[tuple[str, str]]:
 
 
 def taken(trace: ss.Trace) -> set[str]:
-    """The topics whose suggestions were tried."""
+    """The topics whose suggestions were accepted."""
     topics = set()
     way = None
     for topic, words in suggested(trace):

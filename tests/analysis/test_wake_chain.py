@@ -1,4 +1,4 @@
-"""`wake_chain`: forwards through wakeups, in a world that a person can follow."""
+"""`wake_chain`: forwards through wakeups, in a trace worked out by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:
 
 
 def test_chain_equals_a_hand_computed_one() -> None:
-    """`hog` wakes `server` at 500: what that does then no longer follows from `client`."""
+    """`hog` wakes `server` at 500, so what it does then does not follow from `client`."""
     world = played(WORLD, ncpu=2, window=(0, 1000))
     assert rows(ss.wake_chain(world, utid=utid(world, "client"))) == [
         (100, 1, "client", "server", 100, 100),
@@ -56,7 +56,9 @@ def test_chain_equals_a_hand_computed_one() -> None:
 
 
 def test_chain_starts_and_ends_within_the_interval() -> None:
-    """The first thread belongs to the chain whoever wakes it; what is woken at the end does not."""
+    """The first thread belongs to the chain whichever thread woke it; one woken at the end does
+    not.
+    """
     world = played(WORLD, ncpu=2, window=(0, 1000))
     server = utid(world, "server")
     for since in ("330ns", "500ns", "501ns"):

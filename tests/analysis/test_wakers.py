@@ -1,4 +1,4 @@
-"""`wakers`: edges in round numbers, interrupts by name, and the ledger's own sums."""
+"""`wakers`: edges in round numbers, interrupts by name, and equality with the waits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_wakers_counts_each_edge(trace: ss.Trace) -> None:
 
 
 def test_an_interrupt_is_named_by_its_handler(trace: ss.Trace) -> None:
-    """The innermost on that CPU at that instant; another CPU's does not matter."""
+    """The innermost handler on that CPU at that instant; those of other CPUs do not count."""
     handlers = [
         (290, 1, "hard", 24, 100),
         (295, 1, "soft", 1, 20),
@@ -107,7 +107,7 @@ def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("by", ["comm", "thread", "process"])
 def test_edges_equal_a_count_of_waits(name: str, by: str, tmp_path: Path) -> None:
-    """Every wait that a wakeup began is on one edge; quantiles against a plain sort."""
+    """Every wait that a wakeup started is on one edge; quantiles equal those of a plain sort."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.wakers(trace, by=by)  # type: ignore[arg-type]
     woken = trace.waits.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])).collect()

@@ -1,4 +1,4 @@
-"""What is inferred of a recording holds in its parts: their sums are those of the whole."""
+"""Sums over the parts of a recording equal those of the whole, inferred values included."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ss.Trace
 
 
 def cuts(trace: ss.Trace) -> list[int]:
-    """Where to cut, in ns from the start: in sevenths, at an event, and just behind it."""
+    """Cut points in ns from the start: at sevenths, at an event, and just after it."""
     length = trace.duration
     switches = trace.switches.select(pl.col("ts") - trace.origin).collect()["ts"]
     event = int(switches[len(switches) // 3])
@@ -148,7 +148,7 @@ def test_sums_over_parts_equal_the_whole(
 
 @pytest.mark.parametrize("name", TRACES)
 def test_each_event_is_in_exactly_one_part(name: str, opened: Callable[[str], ss.Trace]) -> None:
-    """What happened at the recording's last instant is in its last part."""
+    """An event at the recording's last instant is in its last part."""
     trace = opened(name)
     cut = parts(trace, cuts(trace))
     assert sum(part.duration for part in cut) == trace.duration
@@ -190,7 +190,7 @@ def test_a_part_of_a_part_is_cut_from_the_whole(opened: Callable[[str], ss.Trace
 def test_quota_finding_of_a_part_has_the_cost_within_the_part(
     opened: Callable[[str], ss.Trace],
 ) -> None:
-    """The kernel's count is of the whole recording, and said to be."""
+    """The finding states that the kernel's count is for the whole recording."""
     part = opened(LAB).between("2s", "3s")
     groups = ss.wait_breakdown(part, by="cgroup").filter(pl.col("cgroup") == "/limited")
     found = ss.findings(part).filter(pl.col("topic") == "quota").row(0, named=True)

@@ -56,7 +56,7 @@ def test_recorder_messages_must_be_a_regular_file(tmp_path: Path, to: str) -> No
 
 
 def test_the_engine_opens_files_of_traces_in_one_place() -> None:
-    """Elsewhere a pipe would be waited for, where no signal ends the wait."""
+    """A pipe elsewhere would block the reader, and no signal would end it."""
     engine = FIXTURES.parent / "native"
     opens = re.compile(r"\bFile::open\(|\bfs::read(_to_string)?\(")
     found = {

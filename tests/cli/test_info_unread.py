@@ -1,4 +1,4 @@
-"""`schedscope info` names the events of another tracer from which no answer is read."""
+"""`schedscope info` names the other tracers' events that no question uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder and the commands agree about who the user behind root is."""
+"""The recorder and the commands find the same invoking user behind root."""
 
 from __future__ import annotations
 

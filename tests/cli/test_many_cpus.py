@@ -1,4 +1,4 @@
-"""A machine of hundreds of CPUs: a table shows the worst and says so, programs get every row."""
+"""On a machine of hundreds of CPUs a text table shows the worst and says so; CSV has every row."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_steps_over_time_refuse_top(folder: str, capsys: pytest.CaptureFixture[s
 
 
 def test_timeline_starts_with_the_worst_cpus(tmp_path: Path) -> None:
-    """More lanes than one question takes are no error."""
+    """More lanes than one request may ask for are no error."""
     _native.synthesize_trace_dat(tmp_path / "t.dat", 20_000, 1100, 2000)
     trace = ss.open(tmp_path / "t.dat", cache=tmp_path)
     from schedscope.timelines.answer import Timeline

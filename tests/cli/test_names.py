@@ -1,4 +1,4 @@
-"""Names are names: no folder's or file's name is read as a pattern, an address or a partition."""
+"""No name of a folder or file is read as a pattern, an address or a partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_folder_name_with_wildcards_matches_only_itself(
     name: str, answers: dict[str, Path]
 ) -> None:
-    """Two threads and one more for each name before it: no others', and none less."""
+    """Two threads and one more for each name before it: exactly those of this folder."""
     trace = ss.open(answers[name])
     expected = 2 + NAMES.index(name)
     assert trace.threads.collect().height == expected + 1
@@ -62,7 +62,7 @@ def test_table_folder_name_with_wildcards_matches_only_itself(
 def test_relative_name_with_wildcards_matches_only_itself(
     answers: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`~` is no home, `s3:` no address, and `*` nobody else."""
+    """`~` is not the home folder, `s3:` not an address, and `*` matches no other folder."""
     monkeypatch.chdir(answers["~"].parent.parent)
     for name in ("~", "s3:x", "a*b", "a=b"):
         assert cli.main(["latency", f"{name}/web.sched", "--by", "tid", "--format", "csv"]) == 0
@@ -70,7 +70,7 @@ def test_relative_name_with_wildcards_matches_only_itself(
 
 
 def test_name_that_is_not_utf_8_is_opened(answers: dict[str, Path], tmp_path: Path) -> None:
-    """Bytes that are no characters, as old archives have them."""
+    """Bytes that are not UTF-8, as in old archives."""
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.sched"))
     shutil.copytree(answers["c["], folder)
     trace = ss.open(folder)
@@ -79,7 +79,7 @@ def test_name_that_is_not_utf_8_is_opened(answers: dict[str, Path], tmp_path: Pa
 
 
 def test_capture_name_is_not_a_pattern_when_leftovers_are_removed(tmp_path: Path) -> None:
-    """`c[ab]` clears away what its own conversions left, and nobody else's."""
+    """`c[ab]` removes the leftovers of its own conversions and of no other."""
     kept = tmp_path / ".ca.11111111.sched.partial"
     kept.mkdir()
     gone = tmp_path / ".c[ab].22222222.sched.partial"
@@ -91,7 +91,7 @@ def test_capture_name_is_not_a_pattern_when_leftovers_are_removed(tmp_path: Path
 
 
 def test_polars_opens_files_in_one_place_only() -> None:
-    """There it is told that a name is a name: everywhere else it would take it for a pattern."""
+    """That module turns off Polars' patterns: everywhere else a name would be taken for one."""
     readers = {name for name in dir(pl) if name.startswith(("read_", "scan_"))}
     allowed = ROOT / "parsers" / "files.py"
     for path in sorted(ROOT.rglob("*.py")):
@@ -106,7 +106,7 @@ def test_polars_opens_files_in_one_place_only() -> None:
             if node.attr in readers and isinstance(node.value, ast.Name) and node.value.id == "pl"
         }
         if path == ROOT / "timelines" / "sql.py":
-            found.discard("read_ipc")  # of the bytes that the query's process answers with
+            found.discard("read_ipc")  # bytes that the query's process returns
         assert not found or path == allowed, f"{path.relative_to(ROOT)} calls {found}"
     tree = ast.parse(allowed.read_text())
     for node in ast.walk(tree):

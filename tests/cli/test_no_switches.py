@@ -1,4 +1,4 @@
-"""A file without switches says nothing of who ran or waited, and is refused in one sentence."""
+"""A file without switches cannot answer who ran or waited, and is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_trace_without_switches_is_refused(file: Path) -> None:
 def test_every_command_refuses_a_trace_without_switches_in_one_sentence(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And nothing of a window, of a time of day, or of the quality of what is not there."""
+    """The error does not mention windows, times of day or data quality."""
     path = tmp_path / "frequencies.pftrace"
     path.write_bytes(FILES[path.name])
     err = said(path, command, capsys)

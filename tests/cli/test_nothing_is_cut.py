@@ -24,12 +24,12 @@ from schedscope.present.html_table import html_table
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MANY = 1_000_000
-# Commands that ask nothing of a trace, or make something of it that is no table of rows.
+# Commands that do not ask about a trace, or whose output is not a table of rows.
 OTHERS = {
     "capture", "collectors", "convert", "doctor", "export", "fleet", "ministat", "report",
     "simulate", "timeline", "top", "validate", "view", "info", "check", "fidelity", "whatif",
 }  # fmt: skip
-# Of what these must be given; of those with several kinds of rows, the most numerous.
+# Arguments that these require; of several kinds of rows, the most numerous.
 GIVEN = {
     "compare": [""],
     "critical-path": ["--worst 1", "--worst 1 --by thread"],
@@ -111,7 +111,7 @@ def limited() -> list[str]:
 
 
 LIMITS = {"top", "victims", "most", "limit", "rows"}
-# Rows of these are tests of significance: of more groups, each single one shows less.
+# Their rows are tests of significance: with more groups each test shows less.
 TESTS = {"compare"}
 
 

@@ -1,4 +1,4 @@
-"""Without extras every command works, or says in one sentence which extra it needs."""
+"""Without extras every command works, or names the extra that it needs in one sentence."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PACKAGES = sorted(
     }
 )
 ABSENT = (*PACKAGES, "scipy", "traitlets", "IPython")
-# What cannot do without, and the extra that it names.
+# Command lines that need an extra, and its name.
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
          "fleet IN -o OUT": "fleet"}  # fmt: skip
-# Commands that need more than a trace; each of the others is asked about one.
+# Commands that need more than a trace; each of the others is tested with one.
 WITH_ARGUMENTS = [
     "compare IN IN", "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",
     "export IN --to perfetto -o OUT.pftrace", "fidelity IN --policy rr", "ministat NUMBERS",
     "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "wake-chain IN --tid TID",
     "whatif IN --policy rr",
 ]  # fmt: skip
-# Tried by tests of their own: they record, write one shell script, read a folder of tables, and
-# serve until they are ended.
+# Tested elsewhere: they record, write a shell script, read a folder of tables, or serve until they
+# are ended.
 ELSEWHERE = {"capture", "collectors", "top", "validate", "view"}
 
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def program(words: list[str]) -> str:
-    """One command in an interpreter that does not find the packages of any extra."""
+    """One command in an interpreter that cannot import the packages of any extra."""
     return (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({ABSENT!r}))\n"
@@ -156,7 +156,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_no_text_suggests_installing_schedscope_from_a_registry() -> None:
-    """The name is not ours there."""
+    """The name on the registry is not ours."""
     folders = ("src/schedscope", "analysis", "parsers", "simulator", "collectors", "docs")
     files = [ROOT / "README.md", *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
     texts = [path for path in files if path.suffix in (".py", ".md", ".sh", ".js")]

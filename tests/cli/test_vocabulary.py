@@ -1,4 +1,4 @@
-"""One word has one meaning in all commands, and a duration or a size has its unit everywhere."""
+"""Each option has one meaning in all commands, and durations and sizes have units everywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schedscope.cli import _quantities
 # Options that are those of ministat(1), which has one letter for each.
 AS_MINISTAT = {"ministat"}
 
-# What was called otherwise before: command, old words, and the new ones that they mean.
+# Renamed options: command, old words, and the new ones that they stand for.
 OLDER = [
     ("capture", "--until 'wait > 50ms'", "--trigger 'wait > 50ms'"),
     ("capture", "--service", "--systemd-unit"),
@@ -112,7 +112,7 @@ def test_older_spelling_is_accepted_with_one_warning(
     found = vars(parser.parse_args(shlex.split(before)))
     said = capsys.readouterr().err.splitlines()
     wanted = vars(parser.parse_args(shlex.split(now)))
-    if command == "capture" and before.startswith("-b"):  # the recorder says it
+    if command == "capture" and before.startswith("-b"):  # the recorder prints it
         assert (found["buffer"], said) == ("8192", [])
         return
     assert found == wanted
@@ -154,7 +154,7 @@ def test_the_recorder_knows_the_options_of_capture() -> None:
 
 
 def recorder(*words: str) -> str:
-    """What the recorder says of them; it never begins, since nothing may be written there."""
+    """The recorder's message; it never starts recording, since it may not write there."""
     done = subprocess.run(
         ["sh", str(collectors.path()), *words, "-o", "-never"], capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""What the caller of `capture` exported goes to COMMAND as it is, and sets nothing else."""
+"""Exported variables of the caller reach COMMAND unchanged and set nothing in the recorder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collector_runs import ROOT
 COMMAND = ROOT / "collectors" / "command.sh"
 PROGRAMS = [ROOT / "collectors" / "capture", *(ROOT / "collectors").glob("**/*.sh")]
 ASSIGNED = re.compile(r"(?:^|[\s;({])([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
-# What tools and the recorder's own children read; every one is set or unset before its use.
+# Variables that tools and the recorder's children read; each is set or unset before its use.
 TAKEN = {
     "PATH", "LC_ALL", "IFS", "OFS", "FS", "RS", "CONVFMT", "OFMT", "RSTART", "RLENGTH", "NR", "NF",
     "SCHEDSCOPE_RECORDER", "SCHEDSCOPE_MARKER", "BPFTRACE_PERF_RB_PAGES", "BPFTRACE_MAP_KEYS_MAX",
@@ -56,7 +56,7 @@ def test_command_gets_every_variable_unchanged(
 
 
 def test_recorder_variables_are_lower_case() -> None:
-    """So what the caller exported by such a name can be unset without knowing them all."""
+    """So exported lower-case names can be unset without a list of them."""
     for path in PROGRAMS:
         text = re.sub(r"(?m)^\s*#.*", "", path.read_text())
         names = {name for name in ASSIGNED.findall(text) if name.upper() == name}

@@ -35,7 +35,7 @@ def capture(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_capture_records_summarises_and_returns_the_exit_status(tmp_path: Path) -> None:
-    """A shell that waits for its sleeping child: both are in the table."""
+    """A shell waits for its sleeping child: both are in the table."""
     done = capture(
         "-o", "x.capture", "-t", "ftrace", "--", "sh", "-c", "sleep 0.2; exit 7", cwd=tmp_path
     )
@@ -64,7 +64,7 @@ def test_no_summary_converts_nothing(tmp_path: Path) -> None:
 
 
 def test_capture_command_has_the_options_of_the_program() -> None:
-    """All but those that `schedscope doctor` and `top` use, and `--version`."""
+    """All but `--version` and those that `schedscope doctor` and `top` use."""
     said = subprocess.run(["sh", collectors.path(), "--help"], capture_output=True, text=True)
     wanted = set(re.findall(r"--[a-z][a-z-]*", said.stdout)) - {"--clean", "--once", "--version"}
     parser = argparse.ArgumentParser()
@@ -78,7 +78,7 @@ def test_option_of_is_passed_to_the_recorder(tmp_path: Path) -> None:
     done = capture("-o", "x.capture", *words, "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     recorder = meta(tmp_path / "x.capture")["recorder"]
-    # One instance records everything: the command is not chosen.
+    # One instance records everything: the command is not singled out.
     assert "; of command" not in recorder["command"]
     assert "raw_syscalls" in recorder["command"]
     done = capture("-o", "y", "--no-summary", "--with", "syscalls", "--of", "x", cwd=tmp_path)
@@ -118,7 +118,7 @@ def test_a_table_without_rows_is_refused_before_recording(tmp_path: Path) -> Non
 def test_signal_ends_the_recording_and_keeps_the_summary(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The capture is complete, readable, and no tracing instance is left."""
+    """The capture is complete and readable, and no tracing instance is left."""
     process = subprocess.Popen(
         [sys.executable, "-m", "schedscope", "capture", "-t", "ftrace", "-o", "x.capture"],
         cwd=tmp_path,
@@ -161,7 +161,7 @@ def test_capture_failure_has_its_own_exit_status(
 
 
 def recording(tmp_path: Path, *words: str) -> subprocess.Popen[bytes]:
-    """`schedscope capture` at a terminal of its own, once it records."""
+    """`schedscope capture` at its own terminal, once it records."""
     leader, terminal = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "schedscope", "capture", "-o", "x", *words],
@@ -192,7 +192,7 @@ RECORDERS = ["ftrace"] + [
 
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_lost_connection_ends_the_recording(recorder: str, tmp_path: Path) -> None:
-    """The kernel hangs up: `ssh -t` whose network went away."""
+    """The terminal hangs up, as with `ssh -t` after a network failure."""
     process = recording(tmp_path, "-t", recorder)
     os.close(process.leader)  # type: ignore[attr-defined]
     process.wait(30)
@@ -214,7 +214,7 @@ def test_sigkill_of_the_python_parent_ends_the_recording(recorder: str, tmp_path
 
 @pytest.mark.parametrize("by", ["sudo", "doas", "pkexec"])
 def test_summary_belongs_to_the_invoking_user_under_sudo(by: str, tmp_path: Path) -> None:
-    """Root converts nothing where another user could put a link in the way."""
+    """Root converts nothing where another user could place a link."""
     folder = tmp_path / "open"
     folder.mkdir()
     for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent, folder):
@@ -248,7 +248,7 @@ def test_summary_belongs_to_the_invoking_user_under_sudo(by: str, tmp_path: Path
 
 @pytest.mark.needs("root", "tracefs", "linux", "perf")
 def test_unsupported_with_names_the_recorder_that_supports_it(tmp_path: Path) -> None:
-    """`--list` names what each recorder adds; asking the wrong one names the right one."""
+    """`--list` names what each recorder adds; asking the wrong recorder names the right one."""
     listed = capture("--list", cwd=tmp_path).stdout
     assert "; --with irq,yield,syscalls,locks,block,stacks\n" in listed
     done = capture("-t", "perf", "--with", "locks", "-d", "1", "-o", "x", cwd=tmp_path)

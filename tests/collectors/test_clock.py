@@ -1,4 +1,4 @@
-"""The recorder's clock on Linux, and the time of day: read from what nobody can make long."""
+"""The recorder's clock and the time of day on Linux come from files that users cannot enlarge."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_clock_is_that_of_a_trace_instance(shell: list[str], tmp_path: Path) -> 
 
 
 def test_clock_falls_back_to_hundredths_since_boot(shell: list[str], tmp_path: Path) -> None:
-    """Unless the host has slept since: then that is another clock, and the time is not known."""
+    """After a suspend the fallback would be another clock, so the time is unknown."""
     before = float(Path("/proc/uptime").read_text().split()[0])
     clock, step, slept = said(
         shell,
@@ -61,7 +61,7 @@ def test_clock_falls_back_to_hundredths_since_boot(shell: list[str], tmp_path: P
 
 
 def pair(shell: list[str], clocks: list[int], date: str, folder: Path) -> str:
-    """What clock_pair finds where the clock has these values, one reading after the other."""
+    """The result of clock_pair if the clock returns these values, one reading after the other."""
     return said(
         shell,
         f"""
@@ -75,7 +75,7 @@ def pair(shell: list[str], clocks: list[int], date: str, folder: Path) -> str:
 
 
 def test_the_pair_with_the_smallest_error_is_kept(shell: list[str], tmp_path: Path) -> None:
-    """The second one here: the clock was read 190 ns apart, and may have been 10 later."""
+    """The second pair: the clock was read 190 ns apart, and the true time may be 10 later."""
     date = "echo 1700000000000000005"
     clocks = [1000, 2000, 3000, 3190, 4000, 6000]
     assert pair(shell, clocks, date, tmp_path) == "[3100, 1700000000000000005] 100\n"

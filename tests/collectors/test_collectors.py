@@ -1,4 +1,4 @@
-"""What `capture` writes, in every shell it claims, from the folder and from the bundle."""
+"""What `capture` writes, in every supported shell, from the folder and from the bundle."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_sub_buffers_of_other_sizes(kilobytes: int, tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.needs("busybox")
 def test_capture_runs_with_busybox_only(tmp_path: Path, bundle: Path) -> None:
-    """Its dd cannot be told not to wait, and its awk is yet another one."""
+    """busybox's dd has no option for non-blocking reads, and its awk is yet another one."""
     tools = tmp_path / "bin"
     tools.mkdir()
     busybox = shutil.which("busybox")
@@ -319,7 +319,7 @@ def test_small_buffer_reports_lost_events(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.needs("bpftrace")
 def test_bpftrace_lines_are_complete(tmp_path: Path) -> None:
-    """Every CPU's seq runs without a gap through the window, and the command's switches show."""
+    """No CPU's sequence numbers have a gap in the window; the command's switches are there."""
     run = Run("-t", "bpftrace", "-o", "x", "--", "sleep", "0.5", cwd=tmp_path)
     assert run.wait() == 0, run.said
     x = tmp_path / "x.capture"
@@ -337,7 +337,8 @@ def test_bpftrace_lines_are_complete(tmp_path: Path) -> None:
             following[cpu] = int(seq) + 1
     pid = content["workload"]["pid"]
     switches = [line.split(" ") for line in lines if line.startswith("S ")]
-    # After bpftrace's own sleep a switch-in has no line, but the next one's `since` and prev_tid.
+    # After bpftrace's own sleep the switch-in has no line; the next one's `since` and prev_tid give
+    # it.
     assert any(
         words[9] == str(pid) or (words[4] != "0" and words[7] == str(pid)) for words in switches
     )
@@ -347,7 +348,7 @@ def test_bpftrace_lines_are_complete(tmp_path: Path) -> None:
 
 @pytest.mark.needs("bpftrace")
 def test_name_with_newlines_loses_no_bpftrace_line(tmp_path: Path) -> None:
-    """Neither the reader nor the recorder's own count takes a part of a name for a line."""
+    """Neither the decoder nor the recorder's own count takes part of a name for a line."""
     name = "a\nX 1 0 9 7 7"
     program = (
         "import sys, time; open('/proc/self/comm', 'w').write(sys.argv[1])\n"
@@ -380,7 +381,7 @@ def test_the_bundle_is_made_of_every_file() -> None:
 
 
 def test_the_bundle_hands_out_its_scripts_unchanged(bundle: Path, tmp_path: Path) -> None:
-    """What `bundle_asset` prints is the file, whatever quotes and dollars are in it."""
+    """`bundle_asset` prints the file exactly, with any quotes and dollars in it."""
     slot = bundle.read_text()
     start = slot.index("bundle_asset() {")
     function = slot[start : slot.index("\nesac\n}\n", start) + len("\nesac\n}\n")]

@@ -1,4 +1,4 @@
-"""`doctor` tells what the host can do, and what to type where it cannot."""
+"""`doctor` reports what the host can do, and the commands to enable the rest."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_instance_left_by_a_dead_capture_is_found() -> None:
         instance = INSTANCES / f"schedscope-{dead.pid}-1"
         instance.mkdir()
         found = any(instance.name in finding.text for finding in doctor.findings())
-        # A capture that others start on this host meanwhile tidies it up: then once more.
+        # A capture that another test starts meanwhile may remove it: then try once more.
         with suppress(OSError):
             instance.rmdir()
             break

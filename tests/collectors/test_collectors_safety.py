@@ -1,4 +1,4 @@
-"""The recorder as root on a host that matters: nobody else's capture, file or disk is harmed."""
+"""The recorder as root on a production host harms no other capture, file or disk."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.needs("unshare")
 def test_a_capture_in_a_container_leaves_live_captures_alone(tmp_path: Path) -> None:
-    """It has a pid name space of its own, where no other capture's owner is to be seen."""
+    """It has its own pid namespace, in which owners of other captures are not visible."""
     live = Run("-t", "ftrace", "-o", "live", cwd=tmp_path)
     live.until("Ctrl-C ends the recording")
     inside = f"exec sh {CAPTURE} -t ftrace -o inside -- true"
@@ -118,7 +118,7 @@ def test_a_size_limit_ends_a_complete_recording(recorder: str, tmp_path: Path) -
     assert run.leftovers() == []
 
 
-# Three pairs of threads that wake each other as fast as they can, for as long as is said.
+# Three pairs of threads that wake each other as fast as they can, for a given time.
 STORM = """
 import os, sys, time
 end = time.time() + float(sys.argv[1])
@@ -141,14 +141,14 @@ for _ in range(3):
 
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_path: Path) -> None:
-    """Two CPUs write 27 MB/s, and all that the buffers hold at the end comes on top."""
+    """Two CPUs write 27 MB/s, plus the contents of the buffers at the end."""
     words = ["-t", recorder, "--max-size", "4M", "-o", "x", "--"]
     run = Run(*words, sys.executable, "-c", STORM, "3", cwd=tmp_path)
     assert run.wait(120) == 0, run.said
     content = meta(tmp_path / "x.capture")
     assert content["complete"] is True
     size = sum(path.stat().st_size for path in (tmp_path / "x.capture").rglob("*"))
-    # bpftrace has no limit of its own, and is asked to end for two seconds.
+    # bpftrace has no limit of its own, and takes up to two seconds to end.
     assert size < (4 << 20) * (3 if recorder == "bpftrace" else 1) + (256 << 10)
     if recorder != "bpftrace":
         assert "reached 4 MiB (--max-size)" in run.said
@@ -157,7 +157,7 @@ def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_p
 
 
 def test_burst_after_a_quiet_time_is_limited_at_once(tmp_path: Path) -> None:
-    """Looked at every ten seconds where little was written, it would go on for eight."""
+    """With a check every ten seconds after a quiet time it would go on for eight."""
     load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
     words = ["-t", "ftrace", "-b", "512K", "--max-size", "32M", "-o", "x", "--", "sh", "-c", load]
     run = Run(*words, cwd=tmp_path)
@@ -169,7 +169,7 @@ def test_burst_after_a_quiet_time_is_limited_at_once(tmp_path: Path) -> None:
 
 
 def test_size_limit_holds_while_capture_is_suspended(tmp_path: Path) -> None:
-    """Ctrl-Z, say: the watchdog ends the tracing by itself, and the window ends there."""
+    """For example after Ctrl-Z: the watchdog ends the tracing, and the window ends there."""
     words = ["-t", "ftrace", "-b", "512K", "--max-size", "1M", "-o", "x", "--"]
     load = "while :; do true | true; done"
     run = Run(*words, "timeout", "60", "sh", "-c", load, cwd=tmp_path)
@@ -204,7 +204,7 @@ def test_too_little_free_space_ends_the_recording(small_disk: Path, tmp_path: Pa
 def test_a_storm_of_switches_leaves_the_floor_of_free_space(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    """Also what the buffers still hold is written only as far as there is room for it."""
+    """The contents of the buffers are also written only as far as there is room."""
     words = ["-t", "ftrace", "--min-free", "2M", "-o", f"{small_disk}/x"]
     run = Run(*words, "--", sys.executable, "-c", STORM, "3", cwd=tmp_path)
     assert run.wait(120) == 125, run.said
@@ -216,7 +216,7 @@ def test_a_storm_of_switches_leaves_the_floor_of_free_space(
 def test_full_disk_ends_the_tools_and_is_reported(
     recorder: str, small_disk: Path, tmp_path: Path
 ) -> None:
-    """What comes after the last event is neither idle nor running: it is not in the window."""
+    """Time after the last event is neither idle nor running: it is outside the window."""
     load = "i=0; while [ $i -lt 30000 ]; do true | true; i=$((i+1)); done"
     words = ["-t", recorder, "--min-free", "0", "-b", "512K", "-o", f"{small_disk}/x"]
     run = Run(*words, "--", "timeout", "25", "sh", "-c", load, cwd=tmp_path)
@@ -246,7 +246,7 @@ def test_full_disk_ends_the_tools_and_is_reported(
 
 
 def test_command_cannot_redirect_root_to_another_file(open_folder: Path) -> None:
-    """It replaces the folder's name by a link to root's files, again and again."""
+    """The command repeatedly replaces the folder's name by a link to root's files."""
     victim = open_folder.parent / "roots"
     victim.mkdir(mode=0o755)
     for name in ("capture.json", "threads.tsv", "cpus.tsv", "events.txt"):
@@ -289,7 +289,7 @@ def test_recording_is_readable_only_by_its_owner(open_folder: Path) -> None:
 
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_command_gets_its_environment_unchanged(recorder: str, tmp_path: Path) -> None:
-    """Its caller's directory, umask, PATH, locale and descriptors: none of the recorder's."""
+    """The caller's directory, umask, PATH, locale and descriptors, without the recorder's."""
     show = 'umask; pwd; echo "$PATH" "${LC_ALL-unset}"; ls /proc/self/fd; env | grep OLDPWD'
     show += "; env | grep -c ^watch"
     before = os.umask(0o027)
@@ -314,7 +314,7 @@ def test_command_gets_its_environment_unchanged(recorder: str, tmp_path: Path) -
 
 
 def test_tools_are_run_only_from_folders_of_root(tmp_path: Path) -> None:
-    """Neither `.` nor another user's folder in PATH provides what runs as root."""
+    """Neither `.` nor another user's folder in PATH provides programs that run as root."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     for name in ("awk", "dd", "id", "ls", "cat", "mkfifo", "setsid", "sleep", "date"):
@@ -366,7 +366,7 @@ def test_command_that_cannot_be_run_is_reported(
 
 
 def tools_with(folder: Path, *, without: tuple[str, ...] = (), **instead: str) -> str:
-    """A PATH of links to this host's tools, some left out, some replaced by scripts."""
+    """A PATH of links to this host's tools, some missing, some replaced by scripts."""
     folder.mkdir()
     for place in ("/usr/bin", "/usr/sbin", "/bin", "/sbin"):
         for tool in Path(place).iterdir():
@@ -418,7 +418,7 @@ def test_every_awk_survives_threads_that_vanish(awk: tuple[str, ...], tmp_path: 
 
 
 def test_no_awk_reads_files_that_may_vanish() -> None:
-    """mawk ends with a read error where another awk goes on: files come through a pipe."""
+    """mawk ends with a read error where another awk goes on: files are passed through a pipe."""
     for path in (ROOT / "collectors").glob("**/*.sh"):
         assert not re.search(r"getline\b.*<", path.read_text()), path
 
@@ -459,7 +459,7 @@ def test_clock_pair_of_whole_seconds_has_its_error_bound(tmp_path: Path) -> None
 
 @pytest.mark.needs("setsid")
 def test_clean_removes_and_names_leftovers(tmp_path: Path) -> None:
-    """An instance nobody holds, and a recorder whose session has lost its leader."""
+    """An instance without an owner, and a recorder whose session leader is gone."""
     instance = INSTANCES / "schedscope-1-1"
     instance.mkdir(exist_ok=True)
     orphan = "SCHEDSCOPE_RECORDER=1 setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'"
@@ -478,7 +478,7 @@ def test_clean_removes_and_names_leftovers(tmp_path: Path) -> None:
 
 
 def test_bundle_passes_the_same_safety_checks(open_folder: Path, tmp_path: Path) -> None:
-    """From one file on stdin: the watchdog needs nothing else there."""
+    """From one file on stdin: the watchdog needs no other file."""
     program = tmp_path / "bundle"
     program.write_text(collectors.bundle())
     with program.open() as text:
@@ -502,7 +502,7 @@ def test_bundle_passes_the_same_safety_checks(open_folder: Path, tmp_path: Path)
 @pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
 def test_messages_escape_names_beyond_ascii(locale: str, shell: str, tmp_path: Path) -> None:
-    """Control characters of eight bits, and marks that turn or hide text; letters stay."""
+    """8-bit control characters, and marks that reverse or hide text; letters stay."""
     if not (path := shutil.which(shell)):
         pytest.skip(f"no {shell} here")
     hostile = "\x80\x9b31m\x9d0;a\x9c\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff"
@@ -528,7 +528,7 @@ def test_messages_escape_names_for_the_terminal(words: list[str], tmp_path: Path
 
 
 def test_exported_variables_reach_only_the_command(tmp_path: Path) -> None:
-    """By any name that the recorder uses itself: none of its words or numbers is from outside."""
+    """Under any name that the recorder uses itself: none of its values comes from outside."""
     names = set()
     for path in [CAPTURE, *(ROOT / "collectors").glob("**/*.sh")]:
         names |= set(re.findall(r"(?:^|[\s;({])([a-z_][a-z0-9_]*)=", path.read_text(), re.M))

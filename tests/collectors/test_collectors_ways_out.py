@@ -83,7 +83,7 @@ def test_signal_ends_capture_without_a_command(
     os.killpg(run.process.pid, number)
     assert run.wait() == 0
     content = meta(tmp_path / "x.capture")
-    # Ctrl-C is how such a recording is meant to end.
+    # Ctrl-C is the intended end of such a recording.
     expected = None if number == signal.SIGINT else number.name.removeprefix("SIG")
     assert content["interrupted"] == expected
     assert content["complete"] is True
@@ -136,7 +136,7 @@ def test_crashing_command_returns_its_status(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recorder", RECORDERS)
 @pytest.mark.parametrize("group", [False, True], ids=["program", "group"])
 def test_sigkill_leaves_what_was_recorded(group: bool, recorder: str, tmp_path: Path) -> None:
-    """The watchdog notices, ends the recording and finishes the folder, which says so."""
+    """The watchdog notices, ends the recording and completes the folder, which records this."""
     run = Run("-t", recorder, "-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
     time.sleep(0.5)
@@ -156,7 +156,7 @@ def test_sigkill_leaves_what_was_recorded(group: bool, recorder: str, tmp_path: 
 
 @needs_ftrace
 def test_signal_before_recording_is_reported(tmp_path: Path) -> None:
-    """As long as its folder is there and it does not record: it says nothing else."""
+    """While its folder exists and it does not record yet it prints nothing else."""
     run = Run("-o", "x", "--", *FOREVER, cwd=tmp_path)
     eventually((tmp_path / "x.capture.partial").is_dir)
     run.process.send_signal(signal.SIGTERM)
@@ -170,7 +170,7 @@ def test_signal_before_recording_is_reported(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.parametrize("ring", [False, True])
 def test_signal_right_after_creating_the_folder_leaves_nothing(ring: bool, tmp_path: Path) -> None:
-    """While `capture` still looks whether the folder is the one that it made."""
+    """While `capture` still checks whether the folder is the one that it created."""
     name, options = ("x.ring", ["--ring", "1s"]) if ring else ("x.capture.partial", [])
     for _ in range(5):
         run = Run(*options, "-o", "x", "--", *FOREVER, cwd=tmp_path)
@@ -202,7 +202,7 @@ def test_sigkill_before_recording_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.needs("root", "tracefs", "linux", "bpftrace")
 @pytest.mark.parametrize("delay", [0.0, 0.4])
 def test_sigkill_while_bpftrace_prepares_leaves_nothing(delay: float, tmp_path: Path) -> None:
-    """It has no probe yet that could tell it of the end, and hears no signal."""
+    """It has no probe yet that could end it, and receives no signal."""
     run = Run("-t", "bpftrace", "-o", "x", cwd=tmp_path)
     eventually(lambda: any("bpftrace -q" in line for line in run.leftovers()), 30)
     time.sleep(delay)
@@ -227,7 +227,7 @@ def test_removed_folder_leaves_no_tool_running(tmp_path: Path) -> None:
 def test_removed_folder_is_reported_at_once(
     ring: tuple[str, ...], command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Also while a command goes on; nothing is left, nor is the folder made again."""
+    """Also while a command runs; nothing is left, and the folder is not created again."""
     (tmp_path / "log").touch()
     words = [word.format(tmp_path / "log") for word in ring]
     run = Run(*words, "-o", "x", *command, cwd=tmp_path)
@@ -263,7 +263,7 @@ def test_killed_recorder_is_reported_while_the_command_runs(tmp_path: Path) -> N
 
 @pytest.mark.needs("linux", "mksh")
 def test_a_shell_that_keeps_descriptors_is_refused(tmp_path: Path) -> None:
-    """What records could not see the end of this program."""
+    """The recorder's process could not see the end of this program."""
     run = Run("--list", cwd=tmp_path, shell=("mksh",))
     assert run.wait() == 125
     assert run.said.startswith("capture: this shell keeps its descriptors")
@@ -324,7 +324,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @needs_ftrace
 @pytest.mark.needs("hackbench")
 def test_disk_filling_up_ends_the_recording(small_disk: Path, tmp_path: Path) -> None:
-    """With no floor of free space what fits is kept, and the exit status says that it ended."""
+    """Without --min-free what fits is kept, and the exit status reports the early end."""
     words = ["--min-free", "0", "-o", f"{small_disk}/x", "--"]
     run = Run(*words, "hackbench", "-g", "8", "-l", "1000", cwd=tmp_path)
     assert run.wait() == 125, run.said
@@ -461,7 +461,7 @@ def test_top_level_tracing_is_not_touched(tmp_path: Path) -> None:
 
 @needs_ftrace
 def test_reason_of_a_tool_failure_is_its_error_line(tmp_path: Path) -> None:
-    """bpftrace shows the words of the script that it could not compile, and underlines them."""
+    """bpftrace prints the part of the script that it could not compile, and underlines it."""
     fake = tmp_path / "bpftrace"
     fake.write_text(
         "#!/bin/sh\n"

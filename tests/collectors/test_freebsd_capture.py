@@ -112,7 +112,7 @@ class Host:
             "STAND_IN_SYSCTLS": str(self.sysctls),
             "SCHEDSCOPE_DTRACE_MODULE": str(self.folder / "dtraceall.ko"),
             "SCHEDSCOPE_DMESG": str(self.folder / "dmesg"),
-            # What dtrace can print does not depend on the host of the tests.
+            # The rate at which dtrace can print does not depend on the test host.
             "SCHEDSCOPE_DTRACE_LINES_PER_SECOND": "1000000",
         }
 
@@ -195,7 +195,7 @@ def test_capture_records_the_host_and_its_threads(host: Host, shell: list[str]) 
     assert threads["100403"]["comm"] == r"worker\t\\x"
     assert (threads["100003"]["kernel"], threads["100402"]["kernel"]) == ("1", "0")
     got = Decoded(host.folder / "x.capture")
-    # Lines of both CPUs were dropped, and dtrace does not say when: its one wait is not measured.
+    # Lines of both CPUs were dropped, at unknown times: the only wait is not measured.
     waits = got.rows("waits", "utid", "wait", "queue_cpu", "censored")
     assert waits == [
         (100402, 0, None, "right"), (100402, 0, 3, "right"), (100402, None, None, "left"),
@@ -304,7 +304,7 @@ def test_hyperthreads_that_are_switched_off_leave_gaps(host: Host) -> None:
 
 
 def test_capture_without_root_is_refused(host: Host) -> None:
-    """Before anything is made or loaded."""
+    """Before anything is created or loaded."""
     plain = host.folder / "bin"
     plain.mkdir()
     (plain / "id").write_text("#!/bin/sh\necho 1001\n")
@@ -323,7 +323,7 @@ def test_capture_without_root_is_refused(host: Host) -> None:
 @pytest.mark.needs("root", "linux")
 @pytest.mark.parametrize("shell", SHELLS[:2], ids=lambda shell: shell[0])
 def test_full_disk_keeps_what_fits_and_is_reported(host: Host, shell: list[str]) -> None:
-    """dtrace's output does not fit; the metadata, for which space was set aside, does."""
+    """dtrace's output does not fit; the metadata, for which space was reserved, does."""
     disk = host.folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
@@ -341,7 +341,7 @@ def test_full_disk_keeps_what_fits_and_is_reported(host: Host, shell: list[str])
         about = json.loads((disk / "x.capture/capture.json").read_text())
         assert about["complete"] is False
         assert "space" in about["interrupted"]
-        # What came before can be analysed.
+        # The part before can be analysed.
         got = Decoded(disk / "x.capture")
         assert len(got.tables["switches"]) >= 2
         assert any("#end" in text for text in got.about["warnings"])
@@ -408,7 +408,7 @@ def test_buffer_size_follows_the_load_by_default(
 def test_buffer_size_is_what_the_kernel_grants(
     host: Host, physmem: int, fraction: int, most: int
 ) -> None:
-    """memory / kern.dtrace.bufsize_max / CPUs, of which dtrace is refused more."""
+    """memory / kern.dtrace.bufsize_max / CPUs: dtrace refuses more."""
     (host.sysctls / "hw.physmem").write_text(f"{physmem}\n")
     (host.sysctls / "kern.dtrace.bufsize_max").write_text(f"{fraction}\n")
     done = host.capture(["dash"], "-o", "x.capture", "--", "true")
@@ -422,7 +422,7 @@ def test_buffer_size_is_what_the_kernel_grants(
     allowed = re.search(r"kern.dtrace.bufsize_max=(\d+)", done.stderr)
     if fraction > 16:
         assert allowed is not None
-        # What it advises is enough, and no more than is needed.
+        # The advised size is enough, and no larger than needed.
         assert physmem // int(allowed[1]) // 4 >= (most + 1) * 1024
     host.capture(["dash"], "-b", f"{most}K", "-o", "z.capture", "--", "true")
 
@@ -439,7 +439,7 @@ def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> N
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_the_pace_of_the_host_is_measured(host: Host, shell: list[str]) -> None:
-    """In every shell `times` is read as a number; how large is the host's affair."""
+    """Every shell's `times` is parsed; how large the number is depends on the host."""
     environment = host.environment()
     del environment["SCHEDSCOPE_DTRACE_LINES_PER_SECOND"]
     subprocess.run(
@@ -451,7 +451,7 @@ def test_the_pace_of_the_host_is_measured(host: Host, shell: list[str]) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_bundle_captures_from_one_file(host: Host, shell: list[str]) -> None:
-    """The bundle has FreeBSD's side, too, and its scripts reach dtrace."""
+    """The bundle includes FreeBSD's part, and its scripts reach dtrace."""
     file = host.folder / "capture"
     assert cli.main(["collectors", "--bundle", str(file)]) == 0
     words = host.words(shell, "--with", "prio", "-o", "x.capture", "--", "true")
@@ -503,14 +503,14 @@ def test_missing_dtraceall_module_names_what_to_install(host: Host) -> None:
 
 
 def test_the_module_dtrace_alone_is_not_enough(host: Host) -> None:
-    """The probes of the scheduler are the module sdt's: dtraceall is loaded, which needs it."""
+    """The scheduler's probes are in the module sdt; dtraceall, which needs it, is loaded."""
     (host.state / "module-dtrace").touch()
     host.capture(["dash"], "-o", "x.capture", "--", "true")
     assert (host.state / "dtraceall").exists()
 
 
 def test_no_module_is_loaded_with_sdt_present(host: Host) -> None:
-    """Not even where securelevel forbids it."""
+    """Even where securelevel forbids it."""
     (host.state / "module-sdt").touch()
     (host.sysctls / "kern.securelevel").write_text("2\n")
     host.capture(["dash"], "-o", "x.capture", "--", "true")
@@ -582,7 +582,7 @@ def test_option_inter_needs_ule(host: Host) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_ring_keeps_the_last_events(host: Host, shell: list[str]) -> None:
-    """DTrace prints it at its end, the first line after all others."""
+    """DTrace prints the ring at its end, with the first line after all others."""
     host.capture(shell, "--ring", "64M", "-o", "x.capture", "--", "sleep", "0.3")
     words = (host.state / "dtrace.arguments").read_text().split()
     assert ("bufpolicy=ring" in words, "bufsize=16384k" in words) == (True, True)
@@ -639,7 +639,7 @@ def test_interrupting_keeps_what_was_recorded(host: Host, shell: list[str]) -> N
 
 
 def test_dtrace_gets_one_signal_however_long_it_prints(host: Host) -> None:
-    """At a second signal it drops what it has not printed."""
+    """At a second signal it drops what it has not printed yet."""
     (host.state / "slow").touch()
     done = host.capture(["dash"], "-o", "x.capture", "--", "true")
     assert (host.state / "signals").read_text() == "USR1\n"
@@ -649,7 +649,7 @@ def test_dtrace_gets_one_signal_however_long_it_prints(host: Host) -> None:
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "PIPE"])
 def test_signal_to_the_process_group_loses_nothing(host: Host, name: str) -> None:
-    """FreeBSD has no setsid: what a terminal or timeout(1) sends reaches dtrace, too."""
+    """FreeBSD has no setsid: a signal from a terminal or timeout(1) reaches dtrace, too."""
     (host.state / "slow").touch()
     process = subprocess.Popen(
         host.words(["dash"], "-o", "x.capture"),
@@ -694,7 +694,7 @@ def test_capture_ends_on_time_without_the_profile_provider(host: Host) -> None:
 
 
 def test_recording_ended_early_by_another_process_is_reported(host: Host) -> None:
-    """The stand-in's recording is of 1 s, and ends after 1.5 s as if that were the time asked."""
+    """The stand-in's recording has 1 s, and ends after 1.5 s as if on time."""
     done = host.capture(["dash"], "-o", "x.capture", "-d", "1.5", status=125)
     assert "dtrace was told to end by somebody else, after 1.0 s" in done.stderr
     assert host.json()["complete"] is False

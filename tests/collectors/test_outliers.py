@@ -1,4 +1,4 @@
-"""`outliers` of a real recording: the second in which many threads computed stands out most."""
+"""`outliers` of a real recording: the second in which many threads ran is the worst."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What root reads of other users: names, command lines, environments, logs. It reads no more.
+"""What root reads of other users: names, command lines, environments, logs.
 
-Each runs under every shell and awk that is installed.
+It reads no more than that. Each test runs under every installed shell and awk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("linux")
     ids=lambda pair: f"{pair[0][0]}-{pair[1][0]}",
 )
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], str]:
-    """Words that run a script, and a PATH in which awk is another one."""
+    """The words that run a script, and a PATH with another awk."""
     words, awk = request.param
     for name in (words[0], awk[0]):
         if shutil.which(name) is None:
@@ -39,7 +39,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], st
 
 
 def said(shell: tuple[list[str], str], code: str, folder: Path) -> str:
-    """What the code prints after the files of collectors/linux were read."""
+    """What the code prints after sourcing the files of collectors/linux."""
     words, path = shell
     head = f". {LINUX}/host.sh; . {LINUX}/processes.sh; . {LINUX}/clean.sh; anonymous=''\n"
     head = 'have() { command -v "$1" >/dev/null 2>&1; }\n' + head
@@ -67,7 +67,7 @@ NAMES = [
 
 
 def test_control_group_of_any_name_is_read(shell: tuple[list[str], str], tmp_path: Path) -> None:
-    """Also one that a tool would take apart, into the path of a file of root's."""
+    """Also one that a tool would split into the path of a file of root's."""
     tree = tmp_path / "tree"
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -93,7 +93,7 @@ def test_control_group_of_any_name_is_read(shell: tuple[list[str], str], tmp_pat
 def test_links_and_pipes_are_not_read_as_control_groups(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
-    """Nor a file in a folder that a link leads to; a pipe holds nobody up."""
+    """Nor a file behind a linked folder; and a pipe does not block."""
     tree = tmp_path / "tree"
     for name in ("link", "pipe", "plain"):
         (tree / name).mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_links_and_pipes_are_not_read_as_control_groups(
 def test_escaped_names_in_the_process_table_resolve_to_the_same_group(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
-    """At the end of a recording its groups are those of processes.tsv, where names are escaped."""
+    """At the end of a recording the groups come from processes.tsv, where names are escaped."""
     row = "start\t1\t0\t0\t/a\\tb\\\\t\t\t\n"
     (tmp_path / "processes.tsv").write_text("header\n" + row)
     assert said(shell, "host_group_paths", tmp_path) == "/a\tb\\t\n"
@@ -156,7 +156,7 @@ def huge() -> Iterator[int]:
 def test_huge_command_line_is_read_in_part(
     shell: tuple[list[str], str], huge: int, tmp_path: Path
 ) -> None:
-    """And what others show is all there."""
+    """Other processes are read completely."""
     forged = f"one\n==> /proc/{os.getpid()}/cmdline <==\nforged\nstart\t1\t1\t1\t1\t1\t1\t1"
     sleeper = subprocess.Popen(["sh", "-c", "read x; exit", forged], stdin=subprocess.PIPE)
     try:
@@ -175,7 +175,7 @@ def test_huge_command_line_is_read_in_part(
 
 
 def test_only_environments_of_root_are_read(tmp_path: Path) -> None:
-    """Of all processes whose session has lost its leader: others show what they please."""
+    """Of all processes whose session leader is gone: other users control their environment."""
     shell = (["sh"], os.environ["PATH"])
     orphan = "setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'"
     pid = subprocess.run(["sh", "-c", orphan], capture_output=True, text=True).stdout.strip()
@@ -189,7 +189,7 @@ def test_only_environments_of_root_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", SHELLS, ids=lambda words: words[0])
 def test_a_log_is_read_no_further_than_a_mebibyte(words: list[str], tmp_path: Path) -> None:
-    """A text that two writes made is found, one in what was there before is not."""
+    """A text split over two writes is found, one written before is not."""
     if shutil.which(words[0]) is None:
         pytest.skip(f"no {words[0]} here")
     log = tmp_path / "log"

@@ -1,4 +1,4 @@
-"""`capture --then`: what runs when the flight recorder has written a snapshot, and as whom."""
+"""`capture --then`: what runs after the flight recorder wrote a snapshot, and as which user."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_then_command_runs_as_the_invoking_user(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A folder that every user can enter, which pytest's own are not."""
+    """A folder that every user can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""How long processes waited for a CPU, beside what the kernel counted for each meanwhile."""
+"""How long processes waited for a CPU, compared with the kernel's count for each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_waits_of_each_thread_equal_the_kernels_run_delay(tmp_path: Path) -> Non
     assert rows.height >= 3
     for what, pid, kernel, ours, unknown in rows.iter_rows():
         doubt = ROUNDING + kernel // 50
-        # Where the kernel left a switch out, the time is unknown, and not guessed.
+        # Where the kernel omitted a switch the time is unknown, not guessed.
         assert ours - doubt <= kernel <= ours + unknown + doubt, (what, pid, kernel, ours, unknown)
-    # Three to a CPU: there was something to compare.
+    # Three to a CPU, so that there are waits to compare.
     assert rows["kernel"].sum() > 300_000_000
     assert rows["ours"].sum() > rows["unknown"].sum()

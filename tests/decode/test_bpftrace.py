@@ -1,4 +1,4 @@
-"""The decoder of bpftrace captures, on a real one and on what a recorder can do to its lines."""
+"""The decoder of bpftrace captures: a real one, and lines damaged as a recorder could."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def stamp(line: bytes) -> int:
 
 
 def test_bpftraces_lost_events_message_is_not_counted_again(tmp_path: Path) -> None:
-    """The gap in the numbers has its count already; before, each sentence was one more loss."""
+    """The gap in the sequence numbers has its count already; each such sentence used to be one more
+    loss.
+    """
     on = next(n for n, line in enumerate(LINES) if line.startswith(b"#on "))
     at = [n for n, line in enumerate(LINES) if n > on and line[:1].isalpha()][200]
     cut = [line for n, line in enumerate(LINES) if not at <= n < at + 7]
@@ -89,8 +91,10 @@ def test_a_file_that_was_rewritten_is_refused_with_the_cause(
 def test_cpu_without_lines_is_one_loss_from_the_start(
     tmp_path: Path,
 ) -> None:
-    """It is not taken for one of another recording, whose clock differs. What threads did on it is
-    unknown: hardly a wait is measured, and each is known between two bounds."""
+    """It is not taken for a CPU of another recording, whose clock differs.
+
+    What threads did on it is unknown: few waits are measured, and each is known between bounds.
+    """
     tables, about = decode(
         write(tmp_path, [line for line in LINES if line not in EVENTS or line.split()[2] != b"0"])
     )
@@ -112,7 +116,7 @@ def test_cpu_without_lines_is_one_loss_from_the_start(
 
 
 def missing_at_the_end() -> dict[int, tuple[int, int]]:
-    """How many of a CPU's lines did not arrive, and when the last that did was made."""
+    """How many of a CPU's lines are missing, and the time of the last one that arrived."""
     arrived = Counter(int(line.split(b" ")[2]) for line in EVENTS)
     last = {int(line.split(b" ")[2]): stamp(line) for line in EVENTS}
     made = (line[3:].split(b"]: ") for line in LINES if line.startswith(b"@n["))
@@ -138,7 +142,7 @@ def test_every_line_is_an_event() -> None:
 
 
 def test_switches_are_the_lines_field_by_field() -> None:
-    """Those that have a line, and one more for each `since` that a line tells anew."""
+    """Those with a line, and one more for each new `since` in a line."""
     tables, _ = decode(FIXTURE)
     tids = dict(tables["threads"].select("utid", "tid").iter_rows())
     switches = tables["switches"]
@@ -158,7 +162,7 @@ def test_switches_are_the_lines_field_by_field() -> None:
 
 
 def test_lines_missing_after_the_window_end_the_trace_without_a_loss() -> None:
-    """bpftrace leaves its probes one after the other, and reads no more meanwhile."""
+    """bpftrace detaches its probes one after the other, and stops reading while it does."""
     assert missing_at_the_end()
     tables, info = decode(FIXTURE)
     assert tables["losses"].filter(pl.col("reason") != "chain_break").is_empty()
@@ -167,14 +171,16 @@ def test_lines_missing_after_the_window_end_the_trace_without_a_loss() -> None:
 
 
 def test_events_before_all_probes_are_attached_are_excluded(tmp_path: Path) -> None:
-    """Loading a script takes seconds; they were time of every CPU, and their gaps losses."""
+    """Attaching a script takes seconds, which used to count as time of every CPU, with gaps as
+    losses.
+    """
     expected, about = decode(FIXTURE)
     assert about["window"][0] >= ON  # type: ignore[index]
     early = ON - 2 * 10**9
     stray = b"K %d 0 0 28220 0 120 28308\n" % early
     moved = [line for line in LINES if line not in EVENTS or stamp(line) >= ON]
     tables, told = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
-    # Lines are missing, of which some may have come after the mark.
+    # Lines are missing, of which some may have been after the mark.
     assert told["window"] == [ON, UNTIL]
     for name in ("switches", "wakeups", "migrations"):
         assert len(tables[name]) == len(expected[name]), name
@@ -183,7 +189,7 @@ def test_events_before_all_probes_are_attached_are_excluded(tmp_path: Path) -> N
 
 
 def test_damaged_mark_keeps_the_rest_of_the_recording(tmp_path: Path) -> None:
-    """`capture` waits for the mark, so that it cannot lie behind the window's begin."""
+    """`capture` waits for the mark, so it cannot be before the window's start."""
     begin = json.loads((FIXTURE / "capture.json").read_text())["window"]["begin"]
     late = [b"#on 9323533204785\n" if line.startswith(b"#on ") else line for line in LINES]
     _, about = decode(write(tmp_path, late))
@@ -192,7 +198,7 @@ def test_damaged_mark_keeps_the_rest_of_the_recording(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ahead", [10**6, 10**8, 9 * 10**18])
 def test_timestamp_in_the_future_loses_the_lines_after_it(tmp_path: Path, ahead: int) -> None:
-    """They are left out, being earlier: a hole from the line before the damaged one."""
+    """They are excluded as earlier ones: a loss from the line before the damaged one."""
     at = [n for n, line in enumerate(LINES) if line in TOLD and line.split(b" ")[2] == b"1"][1000]
     fields = LINES[at].split(b" ")
     fields[1] = b"%d" % (int(fields[1]) + ahead)
@@ -206,18 +212,18 @@ def test_timestamp_in_the_future_loses_the_lines_after_it(tmp_path: Path, ahead:
 
 
 def measured(waits: pl.DataFrame) -> list[dict[str, int]]:
-    """The waits whose begin and end are known, up to where the whole fixture is told."""
+    """The waits with a known start and end, within the complete part of the fixture."""
     return waits.filter(pl.col("censored") == "none", pl.col("ts_run") <= UNTIL).to_dicts()
 
 
 def test_lines_with_windows_line_ends_are_refused(tmp_path: Path) -> None:
-    """Every switch of them was left out, since its name did not end where the line does."""
+    """Every switch used to be excluded, since its name did not end with the line."""
     with pytest.raises(FormatError, match="its lines end with CR LF"):
         decode(write(tmp_path, [line.replace(b"\n", b"\r\n") for line in LINES]))
 
 
 def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> None:
-    """seq counts the lines that a CPU made; the footer says how many in all."""
+    """seq numbers the lines of a CPU; the footer has their total."""
     capture = write(tmp_path, LINES)
     about = json.loads((capture / "capture.json").read_text())
     about["window"]["end"] = stamp(max(EVENTS, key=stamp)) + 10**6
@@ -236,7 +242,7 @@ def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> No
 def test_missing_line_may_have_been_the_switch_from_the_recorder(
     tmp_path: Path,
 ) -> None:
-    """The recorder leaves a CPU without a line; the next switch there tells when (`since`)."""
+    """The recorder's own switch-out has no line; the next switch there gives its time (`since`)."""
     lines = {(int(f[2]), int(f[3])): f for f in (line.split(b" ") for line in EVENTS)}
     untold = []
     for (cpu, number), fields in lines.items():
@@ -256,7 +262,7 @@ def test_missing_line_may_have_been_the_switch_from_the_recorder(
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_the_order_of_cpus_does_not_matter(tmp_path: Path, seed: int) -> None:
-    """Buffers are drained CPU by CPU, in any turns; the tables come out the same."""
+    """Buffers are drained CPU by CPU, in any order; the tables are the same."""
     chance = random.Random(seed)
     queues: dict[bytes, list[bytes]] = {}
     for line in EVENTS:
@@ -301,7 +307,7 @@ def test_file_without_a_recording_is_refused(tmp_path: Path, text: bytes, messag
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=40))
 def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]]) -> None:
-    """A spoilt line is counted, or the file refused in a sentence."""
+    """A damaged line is counted, or the file is refused in a sentence."""
     data = bytearray(b"".join(LINES))
     for place, byte in flips:
         data[int(place * len(data))] = byte
@@ -310,7 +316,7 @@ def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]
 
 
 def test_wakeups_of_the_recorder_are_not_counted_as_missing(tmp_path: Path) -> None:
-    """The script leaves wakeups of its own thread out: the header's tid tells whose."""
+    """The script omits wakeups of its own thread, whose tid is in the header."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     unseen = trace.waits.filter(pl.col("censored") == "left").join(trace.threads, on="utid")
     own = LINES[0].split(b"tid=")[1].split()[0]
@@ -322,8 +328,8 @@ def test_wakeups_of_the_recorder_are_not_counted_as_missing(tmp_path: Path) -> N
 
 
 def test_second_late_line_of_a_cpu_cannot_go_back_in_time(tmp_path: Path) -> None:
-    """Two `@late` lines of one CPU, the later one about an earlier instant: it says nothing."""
-    # The fixture's last lines are beyond the end of what is told.
+    """Two `@late` lines of one CPU, the second with an earlier time: it is ignored."""
+    # The fixture's last lines are after the end of the window.
     told = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
     late = [b"@late[0]: %d\n" % (told - before) for before in (1_000, 2_000)]
     one, _ = decode(write(tmp_path, [*LINES, late[0]]))
@@ -359,7 +365,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_name_may_contain_newlines(tmp_path: Path, name: bytes) -> None:
-    """What follows one is the name's rest, whatever it looks like: no event, and none is lost."""
+    """Text after a newline is the rest of the name, whatever it looks like: no event, and none is
+    lost.
+    """
     (plain, before), (odd, about) = (
         decode(write(tmp_path, named(one, times=True))) for one in (b"plain", name)
     )

@@ -1,4 +1,4 @@
-"""A capture whose system calls have a buffer of their own: what that lost is told, too."""
+"""A capture with a separate buffer of system calls: its losses are reported, too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(folder: Path, stats: dict[int, str]) -> ss.Trace:
     [
         ({0: COUNTED.format(0), 1: COUNTED.format(0)}, []),
         ({0: COUNTED.format(0), 1: COUNTED.format(5)}, [(1, "absent", 5)]),
-        # The recorder did not come to count the second one.
+        # The recorder did not read the counts of the second buffer.
         ({0: COUNTED.format(0)}, [(1, "absent", None)]),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the kernel's counts say of a capture folder: lost, missing, read before, unknown."""
+"""The kernel's counts in a capture folder: lost, missing, read before, unknown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def restat(capture: Path, cpu: int, **changes: int) -> None:
 
 
 def test_unread_entries_in_the_file_are_not_lost(capture: Path) -> None:
-    """Counted before the buffer was saved, all events are unread; they are all there."""
+    """Counted before the buffer was saved, all events are unread, but they are all in the file."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, entries=there, read_events=0)
     tables, about = decode(capture)
@@ -46,7 +46,7 @@ def test_events_taken_by_another_reader_are_reported(capture: Path) -> None:
 
 
 def test_each_lost_event_is_counted_once(capture: Path) -> None:
-    """Sums of places and of what has none are the kernel's own."""
+    """Placed and unplaced losses add up to the kernel's counts."""
     restat(capture, 0, overrun=1630 + 25, dropped_events=3, entries=4)
     tables, about = decode(capture)
     placed = losses(tables)["count"].sum()
@@ -78,7 +78,7 @@ def test_every_cpu_ends_unknown_without_an_end_mark(capture: Path) -> None:
 
 
 def test_a_capture_that_ended_early_ends_every_cpu_unknown(capture: Path) -> None:
-    """The recorder says so, whatever window and counts it could still write."""
+    """The recorder reports this, whatever window and counts it could still write."""
     about = json.loads((capture / "capture.json").read_text())
     end = about["window"]["end"]
     loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": end}
@@ -99,13 +99,13 @@ def test_interrupted_capture_of_any_recorder_is_reported(recorder: str, tmp_path
     loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": None}
     rewrite(capture, complete=False, lost=[loss])
     told = losses(decode(capture)[0]).filter(pl.col("reason") == "early_end")
-    # A CPU whose last event is the window's end has nothing unknown behind it.
+    # A CPU whose last event is at the window's end has no unknown time after it.
     assert not told.is_empty()
     assert (told["ts_begin"] < told["ts_end"]).all()
 
 
 def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
-    """The kernel counted its events, and none of them is there."""
+    """The kernel counted its events, and none of them is in the file."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     (capture / "raw" / "cpu1").write_bytes(b"")
     tables, about = decode(capture)
@@ -119,7 +119,7 @@ def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
 def test_events_missing_inside_the_file_may_be_in_any_gap(
     capture: Path,
 ) -> None:
-    """The file ends where the kernel's last sub-buffer does: it was not cut off."""
+    """The file ends where the kernel's last sub-buffer does, so it was not truncated."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, read_events=there + 40)
     tables, about = decode(capture)
@@ -132,9 +132,9 @@ def test_events_missing_inside_the_file_may_be_in_any_gap(
 
 @pytest.mark.parametrize("early", [False, True])
 def test_truncated_file_ends_with_a_loss(capture: Path, early: bool) -> None:
-    """It ends before the kernel's last sub-buffer begins, and its loss with the last event.
+    """It ends before the kernel's last sub-buffer, and its loss starts with the last event.
 
-    Of any CPU: the window that a recorder states may end before events do.
+    This holds for any CPU: the window that a recorder states may end before its events do.
     """
     whole = records(LOSSY)
     own = [record.ts for record in whole if record.cpu == 1]
@@ -166,7 +166,7 @@ def test_more_events_than_the_kernel_counted_are_reported(capture: Path) -> None
 
 @pytest.mark.parametrize("part", ["pages", "pages and counts", "a second time"])
 def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> None:
-    """Stamps of the one are not of the other's time."""
+    """Timestamps of one are outside the time of the other."""
     one, other = (LOSSY.parent / f"linux-slice-default-{n}.capture" for n in (4, 3))
     mixed = shutil.copytree(one, tmp_path / "mixed.capture")
     pages = mixed / "raw" / "cpu1.zst"
@@ -182,7 +182,9 @@ def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> 
 def test_recording_switched_off_late_is_read_up_to_the_kernels_count(
     tmp_path: Path,
 ) -> None:
-    """On a busy host whoever switches it off waits for a CPU; without a count it is damage."""
+    """On a busy host the process that stops the tracing waits for a CPU; without a count this is
+    damage.
+    """
     late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
     begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
     rewrite(late, window={"begin": begin, "end": begin + 300_000_000})
@@ -196,7 +198,9 @@ def test_recording_switched_off_late_is_read_up_to_the_kernels_count(
 
 
 def test_overwritten_window_is_distinguished_from_mixed_recordings(tmp_path: Path) -> None:
-    """Whoever switches it off waits for a CPU, and the buffer is too small to keep so much."""
+    """The process that stops the tracing waits for a CPU, and the buffer is too small for that
+    time.
+    """
     late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
     begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
     rewrite(late, window={"begin": begin - 60_000_000_000, "end": begin - 58_000_000_000})
@@ -210,7 +214,7 @@ def test_overwritten_window_is_distinguished_from_mixed_recordings(tmp_path: Pat
 
 
 def test_overwritten_events_of_a_ring_start_a_cpu_late_without_a_loss(capture: Path) -> None:
-    """A flight recorder's snapshot: no loss, nothing outside its window, and no time invented."""
+    """A flight recorder's snapshot: no loss, nothing outside its window, no invented time."""
     there = [record for record in records(LOSSY) if record.cpu == 0]
     others = [record.ts for record in records(LOSSY) if record.cpu != 0]
     begin, first = min(others) - 5_000_000, there[0].ts

@@ -24,7 +24,7 @@ RECORDED = {
 
 
 def listed(folder: Path) -> Path:
-    """The folder with the list that a recorder makes last of all."""
+    """The folder with the list that a recorder writes last."""
     names = sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -81,7 +81,7 @@ def test_any_flipped_bit_is_detected(capture: Path) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 255, 256, 65535, 65536, (1 << 18) + 7])
 def test_the_sum_is_that_of_cksum(length: int, ftrace: Path) -> None:
-    """Of lengths whose own bytes are none, one, two and three."""
+    """Lengths whose own bytes are none, one, two and three."""
     (ftrace / "more").write_bytes(random.Random(length).randbytes(length))
     listed(ftrace)
     assert ss.read_tables(ftrace, "switches")["switches"].height
@@ -117,7 +117,7 @@ def test_a_file_that_was_cut_short_is_named_with_its_length(ftrace: Path) -> Non
 
 
 def test_a_file_may_be_compressed_since(ftrace: Path) -> None:
-    """The list is of what is inside."""
+    """The list is for the uncompressed content."""
     whole = ss.read_tables(ftrace, "switches")["switches"]
     pages = ftrace / "raw" / "cpu0"
     subprocess.run(["zstd", "-q", "--rm", str(pages)], check=True)
@@ -150,7 +150,7 @@ def test_invalid_list_of_checksums_is_an_error(line: str, ftrace: Path) -> None:
 
 
 def test_a_file_that_is_named_again_and_again_is_read_once(ftrace: Path) -> None:
-    """Otherwise a small folder keeps us busy for hours."""
+    """Otherwise a small folder would keep the reader busy for hours."""
     with (ftrace / "big").open("wb") as file:
         file.truncate(64 << 20)
     listed(ftrace)

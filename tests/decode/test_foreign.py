@@ -1,4 +1,4 @@
-"""Traces of other tools that are not read: one sentence says what the file is, and what to open."""
+"""Traces of other tools that are not read: one sentence names the format, and what to open."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_folder_of_ctf_is_named(head: bytes, tmp_path: Path) -> None:
 
 
 def test_pages_without_formats_are_named(tmp_path: Path) -> None:
-    """What `cat trace_pipe_raw` gives cannot be read alone."""
+    """Output of `cat trace_pipe_raw` cannot be read without its formats."""
     stored = FIXTURES / "linux-ftrace-mixed.capture" / "raw" / "cpu0.zst"
     path = tmp_path / "cpu0"
     path.write_bytes(

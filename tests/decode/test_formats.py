@@ -32,7 +32,7 @@ def test_an_unknown_option_is_refused_and_the_known_ones_are_listed(tmp_path: Pa
 
 
 def test_a_value_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
-    """A typo must not switch an examination off."""
+    """A mistyped option must not silently disable a check."""
     mixed = FIXTURES / "linux-ftrace-mixed.capture"
     for value in ("nonsense", "ye"):
         with pytest.raises(ss.UsageError, match=f'option clocks="{value}"; expected yes or no'):
@@ -61,7 +61,7 @@ def test_compressed_file_is_refused_with_the_command_to_expand_it(
 
 
 def test_a_byte_order_mark_before_dtrace_lines_is_named(tmp_path: Path) -> None:
-    """An editor saved the file; the capture folder and the lone file name the cause alike."""
+    """An editor saved the file; the capture folder and the single file report the same cause."""
     folder = tmp_path / "marked.capture"
     shutil.copytree(FIXTURES / "freebsd-ule-synthetic.capture", folder)
     lines = folder / "events.txt"

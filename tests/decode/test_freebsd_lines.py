@@ -50,7 +50,7 @@ def test_wakeups_of_4bsd_have_no_target_cpu(tmp_path: Path) -> None:
 
 
 def test_wakeup_without_an_enqueue_is_dropped(tmp_path: Path) -> None:
-    """The thread was on the sleep queue but still running: it never slept."""
+    """The thread was on the sleep queue but still running, so it never slept."""
     world = machine()
     world.wake(1_000_100, 0, A, target=0)
     world.switch(1_000_200, 0, A, "preempt")
@@ -62,7 +62,9 @@ def test_wakeup_without_an_enqueue_is_dropped(tmp_path: Path) -> None:
 
 
 def test_wakeup_before_the_switch_out_does_not_match_a_later_enqueue(tmp_path: Path) -> None:
-    """In vain, then suspended instead, and resumed by the same hand without a probe."""
+    """Woken without an effect, then suspended instead, and resumed by the same thread without a
+    probe.
+    """
     world = Machine(2, noload=True)
     world.thread(A, "make")
     world.thread(B, "cc")
@@ -82,7 +84,7 @@ def test_wakeup_before_the_switch_out_does_not_match_a_later_enqueue(tmp_path: P
 
 @pytest.mark.parametrize("scheduler", ["ULE", "4BSD"])
 def test_switch_reason_is_voluntary_or_involuntary(tmp_path: Path, scheduler: str) -> None:
-    """The counter that moved tells; after a remain-cpu both did, and preempt decides."""
+    """The counter that changed decides; after a remain-cpu both did, and preempt decides."""
     world = machine(scheduler)
     world.wake(1_000_010, 0, A, target=0)
     world.wake(1_000_020, 0, B, target=0)
@@ -265,7 +267,7 @@ def test_lent_priority_in_two_lines_is_one_change(tmp_path: Path) -> None:
 
 
 def test_lend_line_of_4bsd_is_ignored(tmp_path: Path) -> None:
-    """Its probe fires when the priority gets worse; the plain line has told that already."""
+    """Its probe fires when the priority gets worse, which the plain line has reported already."""
     world = machine("4BSD")
     world.wake(1_000_010, 0, A, target=0)
     for ts, lent in ((1_000_100, 0), (1_000_101, 1)):
@@ -325,7 +327,7 @@ def test_missing_lines_are_detected_by_the_counts(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_in_the_file_twice_are_read_once(tmp_path: Path) -> None:
-    """DTrace writes none a second time: read again, each would be another switch or wakeup."""
+    """DTrace never writes a line twice: read again, each would be another switch or wakeup."""
     lines = busy().text(END).splitlines(True)
     whole = decode(tmp_path, "".join(lines))
     got = decode(tmp_path, "".join([*lines[:310], *lines[300:310], *lines[310:]]))
@@ -335,7 +337,7 @@ def test_lines_that_are_in_the_file_twice_are_read_once(tmp_path: Path) -> None:
 
 
 def test_each_cpu_of_a_ring_starts_at_its_own_first_line(tmp_path: Path) -> None:
-    """Nothing is said of a CPU before its first line, and nothing measured that hangs on it."""
+    """A CPU is unknown before its first line, and nothing that depends on it is measured."""
     text = busy().text(END)
     whole = decode(tmp_path, text)
     got = decode(tmp_path, ring(text, [1_050_150, 1_020_450], END))
@@ -350,7 +352,7 @@ def test_each_cpu_of_a_ring_starts_at_its_own_first_line(tmp_path: Path) -> None
     true = {row for row in whole.rows("waits", *columns) if row[3] == "none"}
     measured = {row for row in got.rows("waits", *columns) if row[3] == "none"}
     assert measured <= true
-    # Whoever was woken after the last CPU began is measured as in the whole recording.
+    # A wakeup after the start of the last CPU is measured as in the whole recording.
     assert {row for row in true if row[1] > 1_051_000} <= measured
     running = [
         row for row in got.rows("states", "utid", "state", "ts", "cpu") if row[1] == "running"
@@ -359,7 +361,7 @@ def test_each_cpu_of_a_ring_starts_at_its_own_first_line(tmp_path: Path) -> None
 
 
 def test_ring_that_never_wrapped_is_complete(tmp_path: Path) -> None:
-    """Then the line printed at the beginning is there, too, and nothing is missing."""
+    """Then the line printed at the start is there, too, and nothing is missing."""
     text = busy().text(END)
     head = text.splitlines(True)[0]
     again = ring(text, [0, 0], END).splitlines(True)[0]
@@ -378,7 +380,7 @@ def test_killed_dtrace_and_truncated_file_are_reported(tmp_path: Path) -> None:
 
 
 def test_drops_are_placed_at_prev_next_mismatches(tmp_path: Path) -> None:
-    """dtrace says how many a CPU dropped, not when; a broken chain says when."""
+    """dtrace reports how many lines a CPU dropped; a prev/next mismatch shows when."""
     lines = busy().text(END).splitlines(True)
     gone = {n for n, line in enumerate(lines) if line[:2] == "S\t" and "\tcc\t" in line}
     gone = set(sorted(gone)[60:61])
@@ -416,7 +418,7 @@ def test_unknown_first_line_is_an_error_with_a_hint(
 
 
 def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path) -> None:
-    """Events know better; a kernel process's timeshare is the kernel's class, as in events."""
+    """Events take precedence; timeshare of a kernel process is its kernel class, as in events."""
     folder = tmp_path / "x.capture"
     shutil.copytree(FIXTURES / "freebsd-ule-synthetic.capture", folder)
     rows = [
@@ -430,7 +432,7 @@ def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path)
     with (folder / "threads.tsv").open("a") as table:
         for tid, policy, kernel, comm in rows:
             table.write(f"{tid}\t1\t1\t{policy}\t100\t0\t\t{kernel}\t{comm}\n")
-    # A hog, timeshare in every event, was said to be something else.
+    # A hog, timeshare in every event, was reported in another class.
     text = (folder / "threads.tsv").read_text().replace("timeshare\t200", "realtime\t200")
     (folder / "threads.tsv").write_text(text)
     classes = dict(Decoded(folder).rows("threads", "tid", "sched_class"))
@@ -441,7 +443,7 @@ def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path)
 
 
 def test_recorded_policy_distinguishes_batch_and_idle_on_linux(tmp_path: Path) -> None:
-    """ftrace's events have priorities only; where these say another class, they are right."""
+    """ftrace's events have priorities only; where they show another class, they take precedence."""
     folder = tmp_path / "x.capture"
     shutil.copytree(FIXTURES / "linux-ftrace-mixed.capture", folder)
     header = (folder / "threads.tsv").read_text().splitlines(keepends=True)[0]

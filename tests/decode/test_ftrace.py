@@ -1,4 +1,4 @@
-"""Raw sub-buffers of a capture folder: against a naive reader, and damaged in every way."""
+"""Raw sub-buffers of a capture folder: compared with a naive reader, and damaged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def capture(tmp_path: Path) -> Path:
 
 
 def losses(tables: Tables) -> pl.DataFrame:
-    """What the recorder and the file told, without what was inferred."""
+    """What the recorder and the file recorded, without inferred values."""
     return tables["losses"].filter(pl.col("reason") != "chain_break")
 
 
@@ -77,7 +77,7 @@ def test_every_record_is_where_a_naive_reader_finds_it() -> None:
 
 
 def test_a_wakeup_from_an_interrupt_has_no_waker() -> None:
-    """common_flags says hard or soft interrupt: whoever ran then woke nobody."""
+    """common_flags has hard or soft interrupt: then the running thread is not the waker."""
     expected = [r for r in records(LOSSY) if r.event == "sched_waking"]
     tables, _ = decode(LOSSY)
     wakings = tables["wakeups"].filter(pl.col("kind") == "waking")
@@ -87,7 +87,7 @@ def test_a_wakeup_from_an_interrupt_has_no_waker() -> None:
 
 
 def test_overruns_are_placed_by_the_sub_buffers() -> None:
-    """Their counts add up to the kernel's own, and each lies between two events."""
+    """Their counts add up to the kernel's, and each lies between two events."""
     tables, about = decode(LOSSY)
     told = losses(tables).filter(pl.col("cpu") == 0)
     assert told["count"].sum() == 1630
@@ -100,9 +100,9 @@ def test_overruns_are_placed_by_the_sub_buffers() -> None:
 
 
 def test_dropped_events_make_the_whole_window_doubtful(capture: Path) -> None:
-    """`dropped events` has no place in the trace: the CPU's whole window is doubtful.
+    """`dropped events` have no place in the trace: the CPU's whole window is doubtful.
 
-    Their number stands once, among the losses without a place.
+    They are counted once, among the losses without a place.
     """
     stats = capture / "stats" / "cpu1"
     stats.write_text(stats.read_text().replace("dropped events: 0", "dropped events: 9"))
@@ -115,7 +115,7 @@ def test_dropped_events_make_the_whole_window_doubtful(capture: Path) -> None:
 
 
 def test_events_left_in_the_kernel_are_an_early_end(capture: Path) -> None:
-    """`entries` that nobody read are missing behind the CPU's last event."""
+    """`entries` that were never read are missing after the CPU's last event."""
     stats = capture / "stats" / "cpu1"
     stats.write_text(stats.read_text().replace("entries: 0", "entries: 4"))
     tables, about = decode(capture)
@@ -127,7 +127,7 @@ def test_events_left_in_the_kernel_are_an_early_end(capture: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 100, 2000, 4095])
 def test_torn_last_sub_buffer_is_read_in_part(capture: Path, cut: int) -> None:
-    """An interrupted recorder: whole records are read, the rest is a loss."""
+    """An interrupted recorder: complete records are read, the rest is a loss."""
     raw = capture / "raw" / "cpu1"
     content = raw.read_bytes()
     # Cut inside the last sub-buffer that is nearly full.
@@ -149,7 +149,7 @@ def _used(content: bytes, at: int) -> int:
 
 
 def test_invalid_sub_buffer_is_an_error_with_its_offset(capture: Path) -> None:
-    """More bytes used than there are; with salvage, a loss in its place."""
+    """More bytes used than it has; with salvage, a loss in its place."""
     raw = capture / "raw" / "cpu1"
     content = bytearray(raw.read_bytes())
     content[2 * PAGE + 8 : 2 * PAGE + 16] = struct.pack("<Q", 5000)
@@ -162,11 +162,11 @@ def test_invalid_sub_buffer_is_an_error_with_its_offset(capture: Path) -> None:
 
 
 def test_larger_sub_buffers_are_read_at_their_recorded_size(capture: Path) -> None:
-    """`sub_buffer_bytes` counts, not what header_page says of the top instance."""
+    """`sub_buffer_bytes` is used, not the header_page of the top instance."""
     for raw in (capture / "raw").iterdir():
         content = raw.read_bytes()
         pages = [content[at : at + PAGE] + bytes(3 * PAGE) for at in range(0, len(content), PAGE)]
-        # A lost count stands behind the records wherever they end.
+        # A lost count follows the records wherever they end.
         raw.write_bytes(b"".join(pages))
     about = json.loads((capture / "capture.json").read_text())
     rewrite(capture, ftrace=about["ftrace"] | {"sub_buffer_bytes": 4 * PAGE})
@@ -214,7 +214,7 @@ def test_capture_without_sub_buffers_is_refused(capture: Path) -> None:
 
 
 def test_prev_state_follows_the_format_file(capture: Path) -> None:
-    """The bit that is S here is D in another kernel: the format file decides."""
+    """The bit that means S here means D in another kernel: the format file decides."""
     path = capture / "events/sched/sched_switch/format"
     text = path.read_text()
     swapped = text.replace('{ 0x00000001, "S" }', '{ 0x00000001, "D" }').replace(
@@ -251,8 +251,8 @@ def test_the_sub_buffers_of_a_trace_dat_are_those_of_a_capture(
     for cpu, (at, size) in enumerate(places):
         (capture / "raw" / f"cpu{cpu}").write_bytes(content[at : at + size])
         (capture / "stats" / f"cpu{cpu}").unlink()
-    # The capture's events carry the kernel's numbers, the file its own; and this
-    # kernel's sched_migrate_task is laid out otherwise than the file's.
+    # The capture's events have the kernel's numbers, the file its own; and this kernel's
+    # sched_migrate_task has another layout than the file's.
     shutil.rmtree(capture / "events/sched/sched_migrate_task")
     numbers = {300: "sched_switch", 301: "sched_waking", 302: "sched_wakeup"}
     for number, name in numbers.items():

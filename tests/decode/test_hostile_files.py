@@ -1,4 +1,4 @@
-"""Files that are made to break a reader: one sentence, bounded memory, no wrong number."""
+"""Files made to break a reader: one sentence, bounded memory, no wrong number."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_impossible_window_is_refused(tmp_path: Path, member: str) -> None:
 def test_a_damaged_capture_json_is_named_with_the_place(
     tmp_path: Path, damage: Callable[[str], str], message: str
 ) -> None:
-    """It is there: to say that the folder has none would send a person to the wrong place."""
+    """The file exists: reporting it as missing would mislead."""
     path = copy_of("linux-ftrace-mixed.capture", tmp_path)
     text = (path / "capture.json").read_text()
     assert damage(text) != text
@@ -150,7 +150,7 @@ def test_a_capture_of_8192_cpus_takes_one_descriptor_and_little_memory(tmp_path:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "_, about = _native.decode(sys.argv[1])\n"
         "use = resource.getrusage(resource.RUSAGE_SELF)\n"
-        # Not ru_maxrss, which begins at what the parent had when it forked.
+        # Not ru_maxrss, which starts at the parent's value at the fork.
         "peak = next(int(l.split()[1]) for l in open('/proc/self/status') if 'VmHWM' in l) >> 10\n"
         "print(json.loads(about)['rows']['switches'], peak, round(use.ru_utime))\n"
     )
@@ -161,7 +161,7 @@ def test_a_capture_of_8192_cpus_takes_one_descriptor_and_little_memory(tmp_path:
     rows, peak, seconds = map(int, done.stdout.split())
     assert rows == json.loads(before)["rows"]["switches"]
     assert peak < 300
-    # Of 8,192 CPUs, 8,188 have no event: nothing is looked for there.
+    # Of 8,192 CPUs, 8,188 have no event: they are skipped.
     assert seconds < 10
 
 
@@ -182,7 +182,7 @@ def test_time_going_back_at_every_line_takes_little_memory(tmp_path: Path) -> No
         "import sys; from schedscope import _native\n"
         "_native.decode(sys.argv[1])\n"
         "status = open('/proc/self/status')\n"
-        # Not ru_maxrss, which begins at what the parent had when it forked.
+        # Not ru_maxrss, which starts at the parent's value at the fork.
         "print(next(int(l.split()[1]) for l in status if l.startswith('VmHWM')) >> 10)\n"
     )
     done = subprocess.run(
@@ -247,7 +247,7 @@ def test_counts_of_lost_events_that_add_up_to_more_than_fits(tmp_path: Path) -> 
 def test_two_files_of_one_cpu_are_refused(
     tmp_path: Path, folder: str, name: str, other: str
 ) -> None:
-    """Nothing says which of them is of the recording."""
+    """Which of them belongs to the recording is unknown."""
     path = copy_of("linux-ftrace-placement.capture", tmp_path)
     shutil.copy(path / folder / name, path / folder / other)
     one, two = sorted([name, other])

@@ -1,4 +1,4 @@
-"""Any number of threads makes the same files, and ends as one thread does."""
+"""Any number of threads writes the same files, and ends as one thread does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def converted(path: Path, folder: Path, jobs: int) -> dict[str, bytes]:
-    """Every file that comes of it, and trace.json."""
+    """Every written file, and trace.json."""
     folder.mkdir()
     about = _native.convert(path, folder, jobs=jobs)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
@@ -66,7 +66,7 @@ def test_converted_bytes_of_a_long_trace_do_not_depend_on_jobs(large: Path, tmp_
 
 @pytest.mark.parametrize("at", [0.3, 0.7, 0.99])
 def test_damage_is_reported_the_same_for_any_jobs(large: Path, tmp_path: Path, at: float) -> None:
-    """The chunk of one CPU is found damaged by whichever thread comes to it."""
+    """The damaged chunk of one CPU is found by any of the threads."""
     damaged = bytearray(large.read_bytes())
     place = int(len(damaged) * at)
     damaged[place : place + 64] = bytes(64)
@@ -124,7 +124,7 @@ sys.exit(cli.main([*words, "--jobs", "{jobs}"]))
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 def test_failed_write_is_reported_in_one_sentence(large: Path, tmp_path: Path, jobs: int) -> None:
-    """The system refuses the second half of the largest table, whichever thread writes it."""
+    """The system refuses the second half of the largest table, in any of the threads."""
     sizes = [len(body) for body in converted(large, tmp_path / "whole", 1).values()]
     shutil.rmtree(tmp_path / "whole")
     done = subprocess.run(

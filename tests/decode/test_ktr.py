@@ -80,7 +80,7 @@ def test_ktrdump_with_the_frequency_given(tmp_path: Path, newest_first: bool) ->
 
 
 def test_the_lines_that_are_read_are_counted(tmp_path: Path) -> None:
-    """By what they tell and CPU, but for a point that tells a wakeup from the other side."""
+    """By event and CPU, without a point that records a wakeup from the other side."""
     path = tmp_path / "ktr.txt"
     path.write_text(ktrdump())
     trace = ss.open(path, options={"tsc_hz": str(HZ)}, cache=tmp_path / "cache")
@@ -116,7 +116,7 @@ def told(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
 
 
 def test_thread_leaves_at_its_own_running_line(tmp_path: Path) -> None:
-    """Another CPU may queue it before `running` is logged, and does so to the next one, too."""
+    """Another CPU may queue it before `running` is logged, and the same for the next one."""
     got = told(
         tmp_path,
         (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
@@ -147,7 +147,7 @@ def test_thread_leaves_at_its_own_running_line(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_spins_for_a_lock_runs(tmp_path: Path) -> None:
-    """`running` without a priority says that it has the lock; a switch says the priority."""
+    """`running` without a priority means that it has the lock; a switch has the priority."""
     got = told(
         tmp_path,
         (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),

@@ -1,4 +1,4 @@
-"""Losses that are known as a number only: wherever they may be, nothing is measured."""
+"""Losses known only by their number: nothing is measured where they may have been."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hole(case: campaign.Case) -> tuple[int, int]:
 
 
 def lossy(case: campaign.Case, folder: Path, count: int | None = None) -> Trace:
-    """Events of CPU 0 are missing in the middle, and `stats` alone tells how many."""
+    """Events of CPU 0 are missing in the middle, and only `stats` has their number."""
     made = case.recording.copy()
     lost = cut(made, 0, *hole(case))
     assert lost > 32

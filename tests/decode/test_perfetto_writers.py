@@ -1,4 +1,4 @@
-"""Perfetto traces of other writers and other sessions: what they leave out is not made up."""
+"""Perfetto traces of other writers and sessions: missing values are not invented."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERVICE = field(1, field(45, field(1, field(3, "6.18.0")) + field(4, "Perfetto v
 
 
 def compact_wakings(rows: list[tuple[int, int, int]], *, interrupts: bool = False) -> bytes:
-    """(time, tid, CPU) of each waking, in columns; the names are of another list."""
+    """(time, tid, CPU) of each waking, in columns; the names are from another list."""
     times = [row[0] for row in rows]
     steps = [b - a for a, b in zip([0, *times], times, strict=False)]
     return (
@@ -52,7 +52,7 @@ def runs(turns: list[tuple[int, int, int]], wakings: bytes = b"") -> bytes:
         for step, (_, state, tid) in zip(steps, turns, strict=True)
     ]
     whole = compact(rows, ["swapper", "x"])
-    # The columns of the wakings belong into the same message.
+    # The columns of the wakings belong to the same message.
     body = whole[whole.index(b"swapper") - 2 :]
     return field(4, body + wakings)
 
@@ -64,7 +64,7 @@ def saved(tmp_path: Path, data: bytes) -> Path:
 
 
 def two_cpus(head: bytes, *, apart: bool, interrupts: bool = False) -> bytes:
-    """11 on CPU 0 wakes nobody; 22 on CPU 1 wakes 33 there, and another CPU wakes 22."""
+    """11 on CPU 0 wakes no thread; 22 on CPU 1 wakes 33 there, and another CPU wakes 22."""
     first = [(0, 0, 11), *((n * 10 * MS, n % 2, 11 if n % 2 == 0 else 0) for n in range(1, 11))]
     second, woken = [(0, 0, 22)], []
     for n in range(10):
@@ -81,7 +81,7 @@ def two_cpus(head: bytes, *, apart: bool, interrupts: bool = False) -> bytes:
 
 
 def test_wakings_in_the_bundle_of_one_cpu_have_no_waker(tmp_path: Path) -> None:
-    """Who runs on the CPU of the bundle did not wake them; their times and threads are right."""
+    """The running thread of the bundle's CPU is not the waker; times and threads are right."""
     trace = decode(saved(tmp_path, two_cpus(RELEASE, apart=False)))
     found = wakeups(trace)
     assert found.height == 20
@@ -126,7 +126,7 @@ NEW = switch(900 * MS, A, 1, IDLE) + switch(910 * MS, IDLE, 0, B)
 
 @pytest.mark.parametrize("together", [True, False], ids=["one bundle", "two bundles"])
 def test_events_before_tracing_started_are_left_out(tmp_path: Path, together: bool) -> None:
-    """The kernel's buffer held them by chance: they are of another time."""
+    """They were left in the kernel's buffer, from another time."""
     bundles = bundle(0, OLD + NEW) if together else bundle(0, field(3, 1), OLD) + bundle(0, NEW)
     trace = decode(saved(tmp_path, RELEASE + started(800 * MS) + bundles))
     assert trace.window == (900 * MS, 910 * MS)
@@ -173,7 +173,7 @@ def snapshot(boot: int, wall: int) -> bytes:
 def test_clock_of_a_preserved_buffer_must_be_in_the_file(
     tmp_path: Path, preserve: bool, clock: bytes, known: bool
 ) -> None:
-    """Without it there is no time of day, rather than one that is wrong by days."""
+    """Without it there is no time of day, instead of one that is wrong by days."""
     head = RELEASE + snapshot(9_000 * MS, 1_700_000_000_000 * MS) + config(preserve=preserve)
     path = saved(tmp_path, head + bundle(0, NEW, clock))
     trace = decode(path)
@@ -187,7 +187,7 @@ def test_clock_of_a_preserved_buffer_must_be_in_the_file(
 
 
 def idle_first(*, woken: bool = True, taken_over: bool = False, state: int = 0) -> bytes:
-    """CPU 0 switches from the start; on CPU 1, 33 comes after 5 s, and then it idles."""
+    """CPU 0 switches from the start; on CPU 1 33 runs after 5 s, and then it is idle."""
     first = [(0, 0, 11), *((n * 10 * MS, n % 2, 11 if n % 2 == 0 else 0) for n in range(1, 800))]
     wakings = [(n * 10 * MS - 50_000, 11, 0) for n in range(2, 800, 2)]
     begin = 5_000 * MS
@@ -205,7 +205,7 @@ def idle_first(*, woken: bool = True, taken_over: bool = False, state: int = 0) 
 
 
 def test_cpu_with_a_late_first_compact_switch_was_idle(tmp_path: Path) -> None:
-    """No thread that another preempted appears: who left was the idle thread."""
+    """No preempted thread appears: prev was the idle thread."""
     trace = decode(saved(tmp_path, idle_first()))
     per_cpu = {cpu["cpu"]: cpu for cpu in trace.info["per_cpu"]}
     assert per_cpu[1]["unknown"] == 0
@@ -238,7 +238,7 @@ def test_cpu_with_an_overwritten_start_is_unknown_until_its_first_event(tmp_path
 
 
 def test_overwritten_counts_of_other_buffers_are_ignored(tmp_path: Path) -> None:
-    """The ring of another data source came round: the scheduler's events are all there."""
+    """The ring of another data source wrapped: the scheduler's events are complete."""
     empty = field(1, field(3, 0))
     ring = field(1, field(3, 7) + field(18, 5))
     stats = field(1, field(35, empty + ring))

@@ -1,4 +1,4 @@
-"""trace.dat: what is written comes back, other tools read the same, damage is told."""
+"""trace.dat: written files are read back, other tools read the same, damage is reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decode(path: Path, **options: str) -> tuple[Tables, dict[str, Any]]:
 
 
 def by_tid(tables: Tables) -> Judged:
-    """Our tables in the judge's form: threads by tid, rows sorted."""
+    """Our tables in the form of trace-cmd's: threads by tid, rows sorted."""
     tids = dict(tables["threads"].select("utid", "tid").iter_rows())
     judged = Judged()
     for row in tables["switches"].iter_rows(named=True):
@@ -94,7 +94,7 @@ def streams(draw: st.DrawFn) -> tuple[int, Tables]:
     rows: dict[str, list[Row]] = {"switches": [], "wakeups": [], "migrations": []}
     ts = draw(st.integers(0, 1 << 50))
     for _ in range(draw(st.integers(0, 60))):
-        # Ties across tables have an order of their own: see test_merge.
+        # Ties across tables have a defined order: see test_merge.
         ts += 1 + draw(pause)
         on = draw(cpu)
         match draw(st.sampled_from(["switch", "wake", "migrate"])):
@@ -195,12 +195,12 @@ def test_written_trace_dat_is_read_back_unchanged(
         return
     read, about = decode(path)
     for name in ("switches", "wakeups", "migrations"):
-        # A dead thread's tid means somebody new at its next sight, but the same tid.
+        # The tid of a dead thread is a new thread at its next event, with the same tid.
         assert renamed(read, name) == renamed(tables, name)
     assert about["ncpu"] == ncpu
     assert about["warnings"] == []
-    # A CPU that is silent while others hand it threads is a hole; nobody counted it.
-    # Nothing was lost; random switches are a leak, of which one row stands for several breaks.
+    # A silent CPU that others put threads on is an uncounted loss. Nothing was lost; but random
+    # switches look like missing ones, of which one row stands for several mismatches.
     assert (read["losses"]["count"].fill_null(6) >= 6).all()
     assert sum(counted(about).values()) == sum(
         tables[name].height for name in ("switches", "wakeups", "migrations")
@@ -235,7 +235,7 @@ def test_every_flavour_reads_like_the_plain_one(tmp_path: Path, flavour: dict[st
 
 
 def test_lost_events_come_back_as_losses_between_their_neighbours(tmp_path: Path) -> None:
-    """A counted hole, an uncounted one, and one before the first event of a CPU."""
+    """A counted loss, an uncounted one, and one before the first event of a CPU."""
     switches = pl.DataFrame(
         {
             "ts": [100, 200, 300, 400, 500],
@@ -286,7 +286,7 @@ def test_every_row_is_what_trace_cmd_reports(fixture: Path, tmp_path: Path) -> N
     ids=lambda f: "-".join(f.values()),
 )
 def test_trace_cmd_reads_what_we_write(flavour: dict[str, str], tmp_path: Path) -> None:
-    """Real trace-cmd on our files; it cannot map pages smaller than the host's."""
+    """The real trace-cmd on our files; it cannot map pages smaller than the host's."""
     command = tool("trace-cmd")
     assert command is not None
     listed = subprocess.run([*command, "list", "-c"], capture_output=True, check=False).stdout
@@ -300,7 +300,7 @@ def test_trace_cmd_reads_what_we_write(flavour: dict[str, str], tmp_path: Path) 
 def _as_reported(path: Path, tmp_path: Path) -> int:
     command = tool("trace-cmd")
     assert command is not None
-    # A tool by chroot sees only /tmp.
+    # A tool under chroot sees only /tmp.
     copy = tmp_path / "judged.dat"
     copy.write_bytes(path.read_bytes())
     tables, about = decode(path)
@@ -375,7 +375,7 @@ def test_file_from_trace_cmd_split_has_only_its_switches(version: str, tmp_path:
 
 
 def test_recorded_sched_yield_distinguishes_yield_from_preemption() -> None:
-    """Plain R after a sched_yield is of the thread's own will; R+ never is."""
+    """Plain R after a sched_yield is voluntary; R+ never is."""
     tables, _ = decode(YIELD)
     assert tables["yields"].height == 213
     left = tables["switches"].filter(pl.col("prev_state") == "runnable")
@@ -394,9 +394,9 @@ def test_softirqs_become_intervals() -> None:
 
 
 def test_an_overwritten_buffer_is_a_late_start() -> None:
-    """What was overwritten before a CPU's first event, with its count.
+    """Events overwritten before a CPU's first event, with their count.
 
-    The trace begins with CPU 1: what that lost was before the window.
+    The trace starts with CPU 1: its losses were before the window.
     """
     tables, about = decode(OVERRUN)
     told = tables["losses"].filter(pl.col("reason") == "late_start")
@@ -442,7 +442,7 @@ def attempt(path: Path, **options: str) -> str | None:
 
 @pytest.mark.parametrize("flavour", [FLAVOURS[0], FLAVOURS[4]], ids=["v7", "v6"])
 def test_a_file_cut_anywhere_is_one_clear_error(flavour: dict[str, str], tmp_path: Path) -> None:
-    """At every 1 KiB: an error that names a byte, or all events, never half of them."""
+    """At every 1 KiB: an error that names a byte, or all events, never some of them."""
     whole, cut = tmp_path / "whole.dat", tmp_path / "cut.dat"
     _native.synthesize_trace_dat(whole, 3_000, 2, 10, 1, flavour)
     expected, _ = decode(whole)
@@ -451,7 +451,7 @@ def test_a_file_cut_anywhere_is_one_clear_error(flavour: dict[str, str], tmp_pat
         cut.write_bytes(content[:size])
         sentence = attempt(cut)
         if sentence is None:
-            # Only what nobody needs is missing: descriptions of sections.
+            # Only unused parts are missing: descriptions of sections.
             assert len(content) - size < 256
             found, _ = decode(cut)
             assert all(table.equals(found[name]) for name, table in expected.items())
@@ -477,7 +477,7 @@ def test_salvage_reads_the_intact_part_of_a_truncated_file(tmp_path: Path) -> No
 
 
 def test_flipped_bit_is_an_error_or_changes_only_its_field(tmp_path: Path) -> None:
-    """Every bit of the headers, and many of the data: never a panic, never a hang."""
+    """Every bit of the headers, and many in the data: no panic and no hang."""
     whole, flipped = tmp_path / "whole.dat", tmp_path / "flipped.dat"
     _native.synthesize_trace_dat(whole, 400, 2, 10, 1, {"version": "7", "compression": "none"})
     content = whole.read_bytes()
@@ -503,7 +503,7 @@ def test_a_wrong_file_is_one_clear_error(name: str, content: bytes, tmp_path: Pa
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    """No partial file, whatever went wrong."""
+    """No partial file after any failure."""
     target = tmp_path / "no" / "such" / "folder.dat"
     with pytest.raises(SchedscopeError):
         _native.synthesize_trace_dat(target, 100, 2, 10, 1, {})
@@ -513,7 +513,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_the_kernels_statistics_count_in_ticks_is_refused(tmp_path: Path) -> None:
-    """`trace-cmd extract -B` names the clock of the top buffer: the statistics know better."""
+    """`trace-cmd extract -B` writes the top buffer's clock: the statistics have the right one."""
     data = (FIXTURES / "linux-trace-cmd-yield.dat").read_bytes()
     stamps = set(re.findall(rb"now ts: +\d+\.\d+", data))
     assert stamps

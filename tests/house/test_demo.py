@@ -1,4 +1,4 @@
-"""`make demo` and the build before it say what a person needs to know, and no more."""
+"""`make demo` and the build before it print what a user needs, and no more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def demo(tmp_path: Path, tracefs: Path) -> str:
-    """Everything but the commands of schedscope themselves, of which only the words are said."""
+    """Runs everything except schedscope's own commands, whose arguments are printed."""
     done = make("-o", "build", "demo", "SCHEDSCOPE=echo", f"DEMO={tmp_path / 'out'}",
                 f"TRACEFS={tracefs}", "MAKE=echo recording with")  # fmt: skip
     assert done.returncode == 0, done.stderr

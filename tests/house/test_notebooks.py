@@ -1,4 +1,4 @@
-"""Every chapter runs from top to bottom on the bundled captures, and prints what is stored."""
+"""Every chapter runs from top to bottom on the bundled captures, and prints its stored output."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test_chapters_exist() -> None:
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_runs_and_gives_its_stored_outputs(path: Path) -> None:
-    """Without an error, cell by cell; `python notebooks/run.py` stores them again.
+    """No error in any cell; `python notebooks/run.py` updates the stored outputs.
 
-    Figures are drawn with the fonts that there are: of them only their presence is compared.
+    Figures are drawn with the installed fonts: only their presence is compared.
     """
     notebook = notebooks.executed(path)
     for cell in notebook.cells:

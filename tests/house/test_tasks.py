@@ -1,4 +1,4 @@
-"""research/notes/tasks.md: every test that it names is there, and it has twenty tasks."""
+"""research/notes/tasks.md: every test that it names exists, and it has twenty tasks."""
 
 from __future__ import annotations
 

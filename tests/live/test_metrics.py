@@ -1,4 +1,4 @@
-"""`top --metrics`: what a Prometheus reads is what the tables say."""
+"""`top --metrics`: what Prometheus reads equals the tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITED = [(2, "runnable", 0, 2_000_000), (2, "running", 2_000_000, SECOND), *IDL
 
 
 def read(metrics: Metrics) -> dict[str, float]:
-    """What is served, as OpenMetrics, by its own reader."""
+    """The served text, read as OpenMetrics by the official parser."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.openmetrics.exposition import generate_latest
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -85,7 +85,7 @@ def test_mostly_unknown_interval_is_not_counted() -> None:
 
 
 def test_throttled_time_is_the_kernels_count_since_the_interval_before() -> None:
-    """A group that was not there before has a count from before we looked."""
+    """A new group has a count that started before our first reading."""
     metrics = Metrics()
     first, second = {"/a.service": 5 * SECOND}, {"/a.service": 7 * SECOND, "/b.service": SECOND}
     for groups in (first, second):

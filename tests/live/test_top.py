@@ -1,4 +1,4 @@
-"""`schedscope top` on this host: right, in a terminal, and gone without a trace."""
+"""`schedscope top` on this host: correct, usable in a terminal, and leaving nothing behind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def running(*words: str, columns: int = 80, **environment: str) -> Iterator[tupl
 
 
 def until(terminal: int, text: str, seconds: float = 60) -> str:
-    """What it shows until it has shown this."""
+    """Its output up to and including this text."""
     shown = ""
     end = time.monotonic() + seconds
     while text not in shown:
@@ -70,7 +70,7 @@ def until(terminal: int, text: str, seconds: float = 60) -> str:
 
 
 def ended(pid: int, terminal: int | None = None, seconds: float = 60) -> int:
-    """Its exit code; what it still writes to the terminal is read, as a terminal does."""
+    """Its exit code; its remaining output is read, as a terminal does."""
     end = time.monotonic() + seconds
     if terminal is not None:
         os.set_blocking(terminal, False)
@@ -99,7 +99,7 @@ PINNED = "import os\nos.sched_setaffinity(0, {0})\nwhile True: pass"
 
 
 def test_json_table_lists_the_waiting_threads() -> None:
-    """Two loops on one CPU: each waits, and together they do not run longer than there was time."""
+    """Two loops on one CPU: each waits, and their running time is at most the elapsed time."""
     with load(PINNED) as one, load(PINNED) as two:
         time.sleep(0.2)
         done = subprocess.run(
@@ -119,7 +119,7 @@ def test_json_table_lists_the_waiting_threads() -> None:
 
 
 def test_tables_leave_no_gap_and_sums_agree_with_the_kernel() -> None:
-    """Running time of a loop over all tables is the kernel's own count, and so is its waiting."""
+    """A loop's running time over all tables equals the kernel's count, and so does its waiting."""
 
     def kernel(pid: int) -> tuple[int, int]:
         ran, waited, _ = map(int, Path(f"/proc/{pid}/schedstat").read_text().split())
@@ -146,10 +146,10 @@ def test_tables_leave_no_gap_and_sums_agree_with_the_kernel() -> None:
             counts.append((time.monotonic_ns(), *kernel(pid)))
             if number == 4:
                 break
-    # The kernel is asked a little after each interval's end, by as much each time.
+    # The kernel is read a little after each interval's end, with the same delay each time.
     there = counts[-1][1] - counts[0][1], counts[-1][2] - counts[0][2]
     length = ends[-1] - ends[0]
-    # It always wants the CPU; what is left is not known, where switches do not match.
+    # It always wants the CPU; the rest is unknown, where switches do not match.
     unknown = length - ran - waited
     assert 0 <= unknown < 0.3 * length
     assert abs(ran - there[0]) < 0.15 * length + unknown

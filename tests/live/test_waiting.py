@@ -1,4 +1,4 @@
-"""The table of `schedscope top`, of hand-made intervals in round numbers."""
+"""The table of `schedscope top`, from hand-made intervals in round numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_selection_shows_its_threads_alone_and_carries_all_waits() -> None:
     waiting = Waiting()
     frame = waiting.table(interval(spells, (0, 100)), where=pl.col("comm") == "slow")
     assert frame.select("comm", "waiting").rows() == [("slow", 20)]
-    # A wait of which the next interval has no event, and whose thread was not selected before.
+    # A wait without an event in the next interval, of a thread that was not selected before.
     later = interval([(3, "running", 100, 200)], (100, 200))
     frame = waiting.table(later, where=pl.col("tid") == 102)
     assert frame.select("tid", "waiting", "longest").rows() == [(102, 100, 150)]
@@ -35,7 +35,7 @@ def test_a_selection_shows_its_threads_alone_and_carries_all_waits() -> None:
 
 
 def test_time_counts_within_the_interval_and_waits_at_full_length() -> None:
-    """A wait of 60 of which 40 are in the interval [100, 200): both are said."""
+    """A wait of 60 of which 40 are in the interval [100, 200): both are shown."""
     now = interval(
         [(2, "runnable", 80, 140), (2, "running", 140, 150), (3, "running", 0, 140)],
         (0, 200),
@@ -63,7 +63,7 @@ def test_unfinished_wait_counts_for_longest_but_not_for_quantiles() -> None:
 
 
 def starving(*, third: list[tuple[int, str, int, int]], **more: Any) -> dict[str, Any] | None:
-    """Ready at 50, and silent in the second interval; what the third says of it."""
+    """Ready at 50, without an event in the second interval; then the third."""
     waiting = Waiting()
     waiting.table(interval([(2, "runnable", 50, 100)], (0, 100), gap=None))
     second = waiting.table(interval([(2, "runnable", 50, 200)], (0, 200), begin=100))
@@ -73,7 +73,7 @@ def starving(*, third: list[tuple[int, str, int, int]], **more: Any) -> dict[str
 
 
 def test_a_thread_that_starves_for_longer_than_the_trace_is_not_forgotten() -> None:
-    """Neither of two snapshots on end has an event of it."""
+    """Two snapshots in a row have no event of it."""
     silent = starving(third=[])
     assert silent is not None
     assert (silent["waiting"], silent["longest"], silent["n_waits"]) == (100, 250, 0)
@@ -111,7 +111,7 @@ def test_losses_of_the_interval_are_named() -> None:
 
 
 def test_busy_idle_and_unknown_time_add_up() -> None:
-    """Of 2 x 100: 40 busy, 30 idle, of the rest nothing is known."""
+    """Of 2 x 100: 40 busy, 30 idle, the rest is unknown."""
     now = interval([(2, "running", 60, 140), (0, "running", 170, 200)], (0, 200), begin=100)
     assert busy_and_unknown(now) == (0.2, 0.65)
 
@@ -123,7 +123,7 @@ def test_the_table_fits_the_terminal_below_whatever_is_missing(
     monkeypatch.setattr(top._output, "redraws", lambda: True)
     monkeypatch.setattr(top._output, "width", lambda: 80)
     head = ["x " * 60, "missing: " + "y " * 40, "missing: z", ""]
-    # Two lines, two, one, one; headings, rows and columns (in two) that are left out, the cursor.
+    # Two lines, two, one, one; headings, rows and (in two) columns left out, the cursor.
     assert top._fitting(head) == 24 - 6 - 5
     assert top._fitting(["x " * 60] * 20) == 3
 
@@ -149,7 +149,7 @@ def test_interval_above_half_unknown_is_not_counted() -> None:
 
 
 def test_time_shown_is_the_end_of_the_interval() -> None:
-    """Noon, UTC, of a day in 2026 when the capture's clock was 0; what is printed is local."""
+    """Noon, UTC, of a day in 2026 when the capture's clock was 0; the printed time is local."""
     now = interval([(0, "running", 0, 10**9), (1, "running", 0, 10**9)], (0, 10**9))
     now.trace.info["clock"] = {"name": "mono", "pairs": [[0, 1_795_953_600 * 10**9]]}
     answer = top._answer(now, Waiting(), asked())

@@ -1,4 +1,4 @@
-"""The pages as axe-core judges them: nothing to complain of, in the light and in the dark.
+"""The pages have no violations for axe-core, in light and dark mode.
 
 axe-core is not part of the repository: SCHEDSCOPE_AXE names its `axe.min.js` (`.ci/axe DIR` fetches
 it with npm).
@@ -49,7 +49,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 
 
 def complaints(browser: Any) -> list[str]:
-    """What axe-core has against the page as it is now."""
+    """axe-core's violations on the current page."""
     assert browser.errors == []
     if not browser.run("'axe' in window"):
         browser.run(Path(os.environ["SCHEDSCOPE_AXE"]).read_text(encoding="utf-8") + ";0")
@@ -69,7 +69,7 @@ def press(browser: Any, keys: str) -> None:
 
 
 def test_checker_finds_known_violations(browser: Any, tmp_path: Path) -> None:
-    """A picture without words, and grey on grey."""
+    """An image without text, and grey on grey."""
     path = tmp_path / "bad.html"
     path.write_text("<p style='color:#aaa;background:#bbb'>faint</p><img src='data:,'>")
     browser.open(path.as_uri())

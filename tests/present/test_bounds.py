@@ -1,4 +1,4 @@
-"""Figures of which only bounds are known, in tables and as verdicts."""
+"""Figures with bounds, in tables and as verdicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_table_shows_both_bounds_only_where_they_differ() -> None:
 
 
 def test_wait_whose_upper_bound_reaches_the_limit_is_a_possible_episode() -> None:
-    """Of 50 to 150 ms; one of 150 ms is an episode, and one of 40 ms at most is none."""
+    """Bounds of 50 to 150 ms; a wait of 150 ms is an episode, one of at most 40 ms is none."""
     rows = [(50, 150, "right"), (150, 150, "none"), (30, 40, "right")]
     waits = [
         {"utid": 1, "cause": "wake", "ts_ready": 0, "wait": low * MS, "wait_high": high * MS}

@@ -1,4 +1,4 @@
-"""Answers in notebooks: shown as the terminal shows them, and Polars frames all the same."""
+"""Answers in notebooks: shown as in the terminal, and usable as Polars frames."""
 
 from __future__ import annotations
 

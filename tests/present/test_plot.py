@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what the frame says; they can be rendered; wrong frames are refused."""
+"""Figures draw the values of the frame, can be rendered, and refuse other frames."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_worst_waits_are_drawn_at_their_time() -> None:
 
 @pytest.mark.parametrize("plot", [ss.plot.latency, ss.plot.survival, ss.plot.worst_waits])
 def test_another_frame_is_refused_with_the_expected_function(plot: object) -> None:
-    """The error names the analysis whose frame it wants."""
+    """The error names the analysis whose frame is expected."""
     with pytest.raises(ss.UsageError, match="the frame that schedscope"):
         plot(pl.DataFrame({"x": [1]}))  # type: ignore[operator]
 
@@ -122,7 +122,7 @@ def test_an_empty_trace_can_be_drawn() -> None:
 
 @pytest.mark.parametrize("waits", [(12_000, 12_001), (12_000, 17_000), (12_000, 700_000)])
 def test_scale_has_distinct_labels_for_similar_waits(waits: tuple[int, int]) -> None:
-    """Between powers of ten there was none, and next to each other all said the same."""
+    """Between powers of ten there was no label, and neighbouring labels were all equal."""
     rows = "".join(
         f"    a wake {i}000000 -> {i}{wait:06} cpu0\n" for i, wait in enumerate(waits, 1)
     )
@@ -180,7 +180,7 @@ def test_matplotlib_settings_of_the_caller_are_unchanged() -> None:
 
 
 def test_small_part_of_a_stack_is_visible() -> None:
-    """0.1 % of a bar would be less than a pixel, or all of it the white of its edge."""
+    """0.1 % of a bar would be less than a pixel, or hidden by the white of its edge."""
     frame = pl.DataFrame(
         {"cpu": [0], "busy": [9990], "idle": [10], "unknown": [0], "switches": [1]}
     ).with_columns(switches_hz=1.0, involuntary_frac_min=None, involuntary_frac_max=None)

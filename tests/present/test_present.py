@@ -1,4 +1,4 @@
-"""One registry of result columns, and one room for all who show them."""
+"""One registry of result columns, and one package that renders them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from schedscope.present.text_table import text_table
 ROOT = Path(ss.__file__).parent
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# What these names mean depends on the question; each other name has one heading everywhere.
+# The meaning of these names depends on the question; each other name has one heading everywhere.
 QUESTION_DECIDES = {"n", "cpu", "ratio", "waited"}
 
 # Analyses whose columns the registry declares under the name of a related question.
@@ -47,7 +47,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]]:
     """Every function that returns a frame: the question in the registry, and a call.
 
-    Those that need nothing but a trace are found by themselves; others have a line here.
+    Those that need only a trace are found automatically; others have a line here.
     """
     utid = trace.waits.select(pl.col("utid").mode().min()).collect().item()
     starved = ss.starvation(trace, threshold="5ms", top=3)
@@ -124,7 +124,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
 def test_declared_columns_are_exactly_those_of_the_answers(
     trace: ss.Trace,
 ) -> None:
-    """Name and type agree; what no answer, no grouping and no table has is out of the registry."""
+    """Name and type agree; the registry has no column that no answer, grouping or table has."""
     seen: set[str] = set()
     for name, (question, call) in answers(trace).items():
         frame = call()
@@ -147,7 +147,7 @@ def test_declared_columns_are_exactly_those_of_the_answers(
 
 
 def test_every_public_function_returning_a_frame_is_tested(trace: ss.Trace) -> None:
-    """One that needs more than a trace has a line above; annotations say who returns a frame."""
+    """One that needs more than a trace has a line above; annotations show which return a frame."""
     asked = {name.partition(" ")[0] for name in answers(trace)}
     frames = {
         name
@@ -158,7 +158,7 @@ def test_every_public_function_returning_a_frame_is_tested(trace: ss.Trace) -> N
 
 
 def test_each_column_name_has_one_heading() -> None:
-    """Across all commands and the report; `n` says what it counts."""
+    """Across all commands and the report; `n` has what it counts in its heading."""
     headings: dict[str, set[str]] = {}
     for declared in meanings().values():
         headings.setdefault(declared.name, set()).add(declared.heading)
@@ -182,7 +182,7 @@ def test_the_list_of_columns_names_each_column_of_each_question_once() -> None:
 
 
 def test_tables_are_rendered_in_one_package_only() -> None:
-    """Elsewhere columns are chosen by name: `Column(...)` stands where a heading is data."""
+    """Elsewhere columns are chosen by name: `Column(...)` is only for headings that are data."""
     for path in sorted(ROOT.rglob("*.py")):
         if path.parent.name == "present":
             continue
@@ -209,7 +209,7 @@ def test_optional_column_without_values_is_left_out() -> None:
 
 
 def test_instant_needs_an_origin() -> None:
-    """`wait-breakdown --by wait` showed them on the recorder's clock."""
+    """`wait-breakdown --by wait` used to show them on the recorder's clock."""
     frame = pl.DataFrame({"ts": [1_500_000_000]})
     with pytest.raises(ValueError, match="'ts' has instants"):
         choose(frame, ["ts"])
@@ -233,7 +233,7 @@ def test_text_in_the_last_column_is_wrapped() -> None:
     assert all(len(line) <= 50 for line in lines)
     assert " ".join(line[7:] for line in lines[:-1]) == said
     assert [line[:7].strip() for line in lines] == ["ok", "", "note"]
-    # Where there is no room to read it, it is shortened.
+    # Without room to read it, it is shortened.
     assert text_table(frame, choose(frame, ["level", "text"]), width=20)[1].endswith("…")
 
 
@@ -259,7 +259,7 @@ PACKAGES = (
 
 
 def test_imports_have_no_cycle() -> None:
-    """Imports anywhere, also inside functions; those for type checkers alone do not count."""
+    """Imports anywhere, also inside functions; those only for type checkers do not count."""
     between: dict[str, set[str]] = {name: set() for name in PACKAGES}
     modules: dict[str, set[str]] = {}
     for package in PACKAGES:
@@ -279,7 +279,7 @@ def test_imports_have_no_cycle() -> None:
 
 
 def imported(path: Path) -> set[str]:
-    """Modules of ours, as `report.page`, that a file imports when something in it runs."""
+    """Our modules, as `report.page`, that a file imports when something in it runs."""
     found: set[str] = set()
 
     class Visitor(ast.NodeVisitor):

@@ -31,7 +31,7 @@ def test_readable_prints_like_the_command_line() -> None:
 
 
 def test_readable_escapes_names_in_html() -> None:
-    """A thread's name is its own choice, and no markup."""
+    """A thread chooses its own name, which is not markup."""
     html = ss.readable(FRAME)._repr_html_()
     assert html.count("<tr>") == 4
     assert "&lt;b&gt;" in html

@@ -1,4 +1,4 @@
-"""The HTML page: complete in itself, true to the trace, safe with hostile names."""
+"""The HTML page: self-contained, true to the trace, safe with hostile names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 class Audit(HTMLParser):
-    """Collects tags left open, and everything that would load something."""
+    """Collects unclosed tags, and everything that would load something."""
 
     VOID = frozenset({"meta", "br", "img", "link", "use", "path", "rect", "input", "hr"})
 
@@ -175,7 +175,7 @@ def test_every_finding_links_to_its_table_and_figure_and_names_its_command(name:
 
 
 def runs(command: str) -> bool:
-    """Does this command print something, called where the fixtures are?"""
+    """Whether this command prints something in the folder of the fixtures."""
     with chdir(FIXTURES), redirect_stdout(io.StringIO()) as out:
         done = cli.main([*shlex.split(command), "--format", "csv"])
     return done == 0 and out.getvalue().count("\n") > 1
@@ -273,14 +273,14 @@ def test_page_has_the_worst_parts_with_cpus_threads_and_causes(whole: str) -> No
 
 
 def test_page_states_the_source_of_weights(whole: str) -> None:
-    """On FreeBSD none are known: shares due are then of equal threads, and that is no fact."""
+    """On FreeBSD weights are unknown: shares due assume equal threads, and the page says so."""
     assert "Weights: those of Linux's nice levels" in html.unescape(whole)
     text = page(Subject(ss.open(FIXTURES / "freebsd-ule-synthetic.capture")))
     assert "Weights: none are known for FreeBSD" in text
 
 
 def test_a_hostile_name_stays_text() -> None:
-    """A thread may call itself anything; fifteen bytes of markup among it."""
+    """A thread may have any name, including fifteen bytes of markup."""
     trace = ledger("<script>x wake 100 -> 200 cpu0", window=WINDOW)
     text = page(Subject(trace), focus(Subject(trace)))
     assert "<script>x" not in text

@@ -1,4 +1,4 @@
-"""The report in a real headless Chromium: offline, in the dark, on paper, with scripts off."""
+"""The report in a real headless Chromium: offline, in dark mode, printed, without scripts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_page_without_scripts_has_all_but_the_timeline(browser: Any, report: Pat
 
 @pytest.mark.parametrize("width", [1200, 400])
 def test_page_has_no_horizontal_overflow(browser: Any, report: Path, width: int) -> None:
-    """Tables and figures that are too wide scroll by themselves, on a phone as well."""
+    """Tables and figures that are too wide scroll by themselves, also on a phone."""
     metrics = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False}
     browser._call("Emulation.setDeviceMetricsOverride", **metrics)
     browser.open(report.as_uri())

@@ -1,4 +1,4 @@
-"""Why a flight recorder's snapshot was taken is the first thing that is said of it."""
+"""The trigger of a flight recorder's snapshot is its first finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOG_WAITS = "a wait longer than 50ms: thread 12 (slow one) waited 234500 us"
 
 
 def snapshot(tmp_path: Path, trigger: str, *, hole: bool = False) -> Path:
-    """Two threads on a CPU: 12 waits for 234.6 ms, until 300 ms; perhaps that cannot be seen."""
+    """Two threads on a CPU: 12 waits for 234.6 ms, until 300 ms; with `hole` events are missing."""
     lines = [
         (0, 0, "swapper/0", "R", 11, "hog"),
         (65_400, 11, "hog", "R", 11, "hog"),
@@ -80,7 +80,7 @@ def test_wait_that_triggered_the_snapshot_is_the_first_finding(
 def test_triggering_wait_missing_from_the_trace_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The wakeup is missing: no wait of the thread is measured."""
+    """The wakeup is missing, so no wait of the thread is measured."""
     folder = snapshot(tmp_path, HOG_WAITS, hole=True)
     text = (
         "he snapshot was taken because slow one (12) waited 234 ms for a CPU; the trace does not"

@@ -105,7 +105,7 @@ def test_few_intervals_come_as_they_are() -> None:
 
 @st.composite
 def lanes(draw: st.DrawFn) -> list[tuple[int, int, str]]:
-    """Any intervals on one CPU, even some that contradict each other."""
+    """Random intervals on one CPU, even some that contradict each other."""
     interval = st.tuples(
         st.integers(0, 400), st.integers(1, 150), st.sampled_from(["idle", "running"])
     )
@@ -116,7 +116,7 @@ def lanes(draw: st.DrawFn) -> list[tuple[int, int, str]]:
 def test_sums_equal_counting_every_nanosecond(
     intervals: list[tuple[int, int, str]], first: int, count: int, scale: int
 ) -> None:
-    """The oracle looks at each ns by itself; what was said first of a ns holds."""
+    """The reference counts each ns separately; the first interval of a ns counts."""
     states = pl.DataFrame(
         {
             "ts": [ts for ts, _, _ in intervals],
@@ -192,7 +192,7 @@ def test_lanes_are_selected_by_tid_cpu_and_comm() -> None:
 
 
 def test_pixels_of_the_fixture_add_up_to_the_states(tmp_path: Path) -> None:
-    """Each lane's pixels sum to what the table says, whatever their size."""
+    """Each lane's pixels sum to the table's value, at any size."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     source = Timeline(trace)
     for lane in source.first:
@@ -207,7 +207,7 @@ def test_pixels_of_the_fixture_add_up_to_the_states(tmp_path: Path) -> None:
 
 
 def carried(page: str) -> dict[str, Any]:
-    """What a page has within itself."""
+    """The data inside a page."""
     found = re.search(r'<script type="application/json">(.*?)</script>', page)
     assert found
     data: dict[str, Any] = json.loads(found[1])
@@ -240,7 +240,7 @@ def test_a_page_that_is_too_small_carries_sums_and_the_worst_waits(tmp_path: Pat
 
 
 def test_page_of_selected_threads_starts_with_them(tmp_path: Path) -> None:
-    """With their lanes and their longest waits; the others are in it, to be searched."""
+    """With their lanes and their longest waits; the others are in the page for search."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     waited = ss.latency(trace, by=("comm", "utid"))
     comm = waited["comm"][-1]
@@ -256,7 +256,7 @@ def test_page_of_selected_threads_starts_with_them(tmp_path: Path) -> None:
 
 
 def test_page_of_one_cpu_starts_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its lane alone, and the longest waits for it; the other CPUs can be added."""
+    """With only its lane, and the longest waits for it; the other CPUs can be added."""
     target = tmp_path / "page.html"
     words = ["timeline", str(FIXTURE), "--cache", str(tmp_path), "-o", str(target)]
     assert main([*words, "--cpu", "1"]) == 0
@@ -287,7 +287,7 @@ def test_widget_of_selected_threads_starts_with_them(tmp_path: Path) -> None:
 def test_thread_name_cannot_end_the_script() -> None:
     page = ss.timeline_html(small())
     assert "</script><b>" not in page
-    # The name of a language is no address that is fetched.
+    # The namespace of a language is not an address that is fetched.
     page = page.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert "http:" not in page
     assert "https:" not in page

@@ -38,7 +38,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 
 
 def show(browser: Any, path: Path, text: str) -> None:
-    """Load a page and wait until its timeline is drawn."""
+    """Loads a page and waits until its timeline is drawn."""
     path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{text}', encoding="utf-8")
     browser.open(path.as_uri())
     browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
@@ -58,7 +58,7 @@ def state(browser: Any) -> dict[str, Any]:
 
 
 def settled(browser: Any) -> dict[str, Any]:
-    """The state after everything asked for has come and was drawn."""
+    """The state after everything requested has arrived and was drawn."""
     frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     browser.wait(f"{HANDLE}.state().frames > 0 && !{HANDLE}.state().asking")
     browser.run(frames)
@@ -67,13 +67,13 @@ def settled(browser: Any) -> dict[str, Any]:
 
 
 def pixels(browser: Any) -> str:
-    """All that is drawn, as one text."""
+    """Everything drawn, as one text."""
     text: str = browser.run(f"{HANDLE}.canvas.toDataURL()")
     return text
 
 
 def spot(browser: Any, x: float, row: int) -> tuple[float, float]:
-    """Where on the screen the lane number `row` is, `x` pixels into its time."""
+    """The screen position of lane number `row`, `x` pixels into its time."""
     now = state(browser)
     frame = browser.run(
         f"(r => [r.left, r.top])({HANDLE}.canvas.getBoundingClientRect())",
@@ -90,7 +90,7 @@ def test_the_whole_trace_is_shown_first(page: Any, trace: ss.Trace) -> None:
 
 
 def test_the_browser_sums_what_python_sums(page: Any, trace: ss.Trace) -> None:
-    """ns for ns, at several scales, on every lane."""
+    """Equal to the ns, at several scales, on every lane."""
     source = Timeline(trace)
     x, y = spot(page, 333, 0)
     for _ in range(4):
@@ -153,7 +153,7 @@ def test_n_and_p_go_to_the_worst_waits(page: Any, trace: ss.Trace) -> None:
 
 
 def test_tooltip_shows_thread_state_duration_and_waker(page: Any, trace: ss.Trace) -> None:
-    """Over a wait that a wakeup began, on the lane of who waited."""
+    """Over a wait that a wakeup started, on the lane of the waiting thread."""
     source = Timeline(trace)
     number, wait = next(
         (i, w)
@@ -232,7 +232,7 @@ def notebook(browser: Any, path: Path, widget: Any, url: str) -> None:
 def test_the_widget_asks_python_for_what_it_shows(
     browser: Any, trace: ss.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real widget, its messages over a real socket, in a real browser."""
+    """The real widget with messages over a real socket in a real browser."""
     pytest.importorskip("anywidget")
     monkeypatch.setattr("schedscope.timelines.answer.INTERVALS", 300)
     widget = ss.timeline(trace, lanes=["cpu:0", "cpu:1"])
@@ -254,7 +254,7 @@ def test_the_widget_asks_python_for_what_it_shows(
 
 
 def test_widget_works_in_a_shadow_tree(browser: Any, trace: ss.Trace, tmp_path: Path) -> None:
-    """Marimo puts each output into a shadow tree, which the page's own queries do not reach."""
+    """Marimo puts each output into a shadow tree, which queries of the page do not reach."""
     pytest.importorskip("anywidget")
     widget = ss.timeline(trace)
     canvas = (

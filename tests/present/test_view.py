@@ -1,4 +1,4 @@
-"""The viewer's server: what it answers, to whom, and nothing else; its questions, by hand."""
+"""The viewer's server: its answers, its access control, and its questions called directly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_page_is_self_contained_and_fetches_only_answers(port: int) -> None:
     assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store"
-    # The name of a language is no address that is fetched.
+    # The namespace of a language is not an address that is fetched.
     body = body.replace(b'xmlns="http://www.w3.org/2000/svg"', b"")
     assert b"http:" not in body
     assert b"https:" not in body
@@ -204,7 +204,7 @@ def test_interval_shows_its_facts(trace: ss.Trace) -> None:
     (ran,) = answer["tables"]
     shown = eval(ran["python"], {"ss": ss, "trace": trace, "pl": pl})
     assert ran["rows"][0][0] == shown["comm"][0], "the line of Python gives the same"
-    # The same interval by way of the CPU: who ran there then.
+    # The same interval through the CPU's lane: the thread that ran there.
     cpu = questions.reply({"kind": "slice", "lane": f"cpu:{worst['cpu']}", "at": begin + 1000})[0]
     assert cpu["state"] in ("running", "idle")
     assert cpu["utid"] != worst["utid"]
@@ -236,7 +236,7 @@ def test_interval_links_to_waker_woken_and_critical_path(trace: ss.Trace) -> Non
     frame = eval(path["python"], {"ss": ss, "trace": trace})
     assert len(path["rows"]) == min(200, frame.height)
     assert path["links"][0][0] == frame["ts"][-1] - begin
-    # And forwards: whom the waker woke, and whom those woke.
+    # And forwards: the threads that the waker woke, and those that they woke.
     span = {"utid": wait["waker_utid"], "begin": waker["begin"], "end": waker["end"]}
     (chain,) = questions.reply({"kind": "chain", **span})[0]["tables"]
     assert [at, wait["wait"], lane] in chain["links"]
@@ -246,7 +246,7 @@ def test_interval_links_to_waker_woken_and_critical_path(trace: ss.Trace) -> Non
 
 
 def test_run_lists_the_threads_it_delayed(trace: ss.Trace) -> None:
-    """Whoever waited on the queue of its CPU, for as long as both did."""
+    """Threads on the queue of its CPU, for the time of both."""
     states = trace.states.select("ts", "cpu", "utid", "state", until=pl.col("ts") + pl.col("dur"))
     runs = states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu).collect()
     run = runs.sort(pl.col("until") - pl.col("ts")).row(-1, named=True)
@@ -435,7 +435,7 @@ def test_a_closed_tab_ends_its_query(trace: ss.Trace) -> None:
 
 @pytest.mark.needs("linux")
 def test_query_ends_with_the_viewer() -> None:
-    """The kernel closes the pipe of a killed process, also of one that is killed by -9."""
+    """The kernel closes the pipe of a killed process, also after SIGKILL."""
     request = {"text": ENDLESS, "used": [], "info": {"window": [0, 1]}, "path": None, "folder": ""}
     request |= {"written": [], "part": None, "limits": [60, 2 << 30, 1 << 20]}
     reading, writing = os.pipe()
@@ -458,7 +458,7 @@ def test_query_ends_with_the_viewer() -> None:
 
 
 def stranger(port: int) -> socket.socket:
-    """A connection that never shows the token."""
+    """A connection that never sends the token."""
     found = socket.create_connection(("127.0.0.1", port), timeout=30)
     found.sendall(b"GET /x/ HTTP/1.1\r\n")
     return found
@@ -504,7 +504,7 @@ def test_connection_without_the_token_is_closed_soon(
 def test_browser_gets_the_address_from_a_private_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its command line is seen by every user of the machine."""
+    """Every user of the machine can see its command line."""
     from schedscope.cli import view
 
     seen: list[str] = []
@@ -522,7 +522,7 @@ def test_browser_gets_the_address_from_a_private_file(
 
 
 def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Path) -> None:
-    """The second door: whatever SQL may learn to say, the plan shows what it reads."""
+    """A second check: whatever SQL may gain, the plan shows which files it reads."""
     pl.DataFrame({"secret": [1]}).write_parquet(tmp_path / "x.parquet")
     pl.DataFrame({"secret": [1]}).write_csv(tmp_path / "x.csv")
     for lazy in (pl.scan_parquet(tmp_path / "x.parquet"), pl.scan_csv(tmp_path / "x.csv")):
@@ -537,7 +537,7 @@ def test_overtaken_request_does_not_restore_old_notes(tmp_path: Path) -> None:
     for rows, page, turn in ((new, "a", 2), (old, "a", 1)):
         found, _ = questions.reply({"kind": "notes", "rows": rows, "from": page, "turn": turn})
         assert found["rows"] == new
-    # Another page has turns of its own.
+    # Another page has its own turns.
     found, _ = questions.reply({"kind": "notes", "rows": old, "from": "b", "turn": 1})
     assert found["rows"] == old
 
@@ -562,7 +562,7 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
 
 
 def test_notes_are_not_written_through_a_link(tmp_path: Path) -> None:
-    """Somebody else put one in the place of the notes."""
+    """Another user put a link in the place of the notes."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     questions = Questions(trace)
     victim = tmp_path / "victim"
@@ -586,7 +586,7 @@ def test_trace_without_events_is_answered() -> None:
 
 @pytest.mark.parametrize("name", ["mixed", "placement", "lossy", "starved"])
 def test_every_finding_has_a_lane_and_a_range(name: str, tmp_path: Path) -> None:
-    """Its worst case; else its thread's longest wait; else the whole, as of what is missing."""
+    """Its worst case; else its thread's longest wait; else the whole, as for missing events."""
     trace = ss.open(ROOT / f"fixtures/linux-ftrace-{name}.capture", cache=tmp_path)
     begin = trace.window[0]
     rows = Questions(trace).reply({"kind": "findings"})[0]["rows"]
@@ -606,7 +606,7 @@ def test_every_finding_has_a_lane_and_a_range(name: str, tmp_path: Path) -> None
         if finding["utid"] is not None:
             assert row["lane"] == f"utid:{finding['utid']}"
             assert at - begin <= row["at"] <= until
-    # A part that is looked at keeps the numbers of the whole.
+    # A shown part keeps the numbers of the whole.
     part = trace.between(trace.duration // 2 / 1e9, None)
     inside = listed(part, ss.findings(trace))
     assert {row["n"] for row in inside} <= {row["n"] for row in rows}
@@ -714,7 +714,7 @@ def test_two_traces_are_served(tmp_path: Path) -> None:
 
 
 def about_of(address: str) -> list[dict[str, object]]:
-    """What the page at the printed address knows of each trace before it asks."""
+    """What the page at the printed address knows of each trace before its first request."""
     port, token = address[len("http://127.0.0.1:") :].split("/")[:2]
     page = http_of(int(port), "GET", f"/{token}/")[2].decode()
     texts = re.findall(r'<script type="application/json">(.*?)</script>', page)
@@ -756,7 +756,9 @@ def test_view_of_one_cpu_starts_with_it(tmp_path: Path) -> None:
 
 
 def test_selection_matching_one_of_two_traces_is_accepted(tmp_path: Path) -> None:
-    """The other one begins with its CPUs; what neither has is refused before anything is served."""
+    """The other trace starts with its CPUs; a selection that matches neither is refused before
+    serving.
+    """
     second = ROOT / "fixtures/linux-ftrace-starved.capture"
     one, two = (ss.open(path, cache=tmp_path) for path in (FIXTURE, second))
     names = [set(each.threads.collect()["comm"].drop_nulls()) for each in (one, two)]

@@ -1,4 +1,4 @@
-"""Lanes with a height: every pixel's mean and most are those of the tables, exactly."""
+"""Lanes with a height: every pixel's mean and maximum equal those of the tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def asked(trace: ss.Trace, lane: str, first: int, bins: int, scale: int) -> dict
 
 
 def test_depth_and_rate_equal_hand_counted_values() -> None:
-    """One thread runs; from 100 on a second wants the CPU; from 700 on nobody does."""
+    """One thread runs; from 100 on a second is runnable; from 700 on none is."""
     world = played(BUSY, ncpu=2, window=(0, 1000))
     found = asked(world, "depth:0", 0, 4, 250)
     assert found["sum"] == [100 + 2 * 150, 2 * 150 + 100, 200, 0]
@@ -137,7 +137,7 @@ def test_a_trace_without_events_has_no_known_depth() -> None:
 
 
 def test_lag_lane_shows_how_far_a_thread_is_behind() -> None:
-    """What `virtual_lag_series` says at its last turn; off the queue nothing is due."""
+    """The value of `virtual_lag_series` at its last turn; off the queue the lag is 0."""
     world = played(BUSY, ncpu=2, window=(0, 1_000_000))
     world = ss.Trace.from_tables(
         {

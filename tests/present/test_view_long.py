@@ -1,4 +1,4 @@
-"""Long traces: sums from the overview, rows of a stretch, and whole lanes say the same."""
+"""Long traces: sums from the overview, rows of a part, and whole lanes agree."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def long(trace: ss.Trace, monkeypatch: pytest.MonkeyPatch) -> Timeline:
 def summed(
     answer: tuple[dict[str, Any], list[bytes]], request: dict[str, Any]
 ) -> dict[str, dict[int, list[int]]]:
-    """ns per pixel and state of every lane that the answer tells exactly."""
+    """ns per pixel and state of every lane that the answer has exactly."""
     said, buffers = answer
 
     def array(at: list[Any]) -> np.ndarray[Any, Any]:
@@ -88,7 +88,7 @@ def summed(
 def test_exact_answers_equal_sums_over_rows(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch, quick: int
 ) -> None:
-    """Random stretches and scales, before and after lanes were read; CPUs are always exact."""
+    """Random parts and scales, before and after lanes were read; CPUs are always exact."""
     monkeypatch.setattr(lanes_module, "QUICK_ROWS", quick)
     whole = Timeline(trace)
     utids = [f"utid:{utid}" for utid in trace.threads.collect()["utid"].to_list()[trace.ncpu :]]
@@ -145,7 +145,7 @@ def test_lanes_are_exact_once_read(trace: ss.Trace, long: Timeline) -> None:
 def test_lanes_with_few_rows_are_read_before_the_answer(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others are read meanwhile: until then there are sums, and who asks with `now` waits."""
+    """Others are read in the background: until then there are sums; with `now` a request waits."""
     monkeypatch.setattr(lanes_module, "QUICK_ROWS", 0)
     monkeypatch.setattr(lanes_module, "MOST_ROWS", 1 << 30)
     assert long.lanes.overview is not None
@@ -214,7 +214,7 @@ def test_the_list_of_threads_is_that_of_the_tables(trace: ss.Trace, long: Timeli
 
 
 def _on_page(trace: ss.Trace) -> list[dict[str, Any]]:
-    """The answers that a page carries, each lane with its arrays in place of where they are."""
+    """The answers in a page, each lane with its arrays instead of their position."""
     html = ss.timeline_html(trace, max_bytes=250_000)
     found = re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
     assert found is not None
@@ -240,7 +240,7 @@ def _on_page(trace: ss.Trace) -> list[dict[str, Any]]:
 def test_long_page_has_sums_and_no_cpu_lanes(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says the same as one for which everything was read, and what is on it is not refined."""
+    """It agrees with one for which everything was read, and its content is not refined."""
     monkeypatch.setattr(page, "_ROUGH", 10**9)
     read: list[str] = []
     get = lanes_module.Lanes.get
@@ -308,7 +308,7 @@ def test_damaged_or_foreign_overview_is_rebuilt(trace: ss.Trace, long: Timeline)
 
 
 def test_error_while_reading_lanes_is_reported(trace: ss.Trace, long: Timeline) -> None:
-    """And the next request begins anew."""
+    """The next request starts again."""
 
     def broken(*_: Any) -> None:
         raise SchedscopeError("the disk is gone")
@@ -329,7 +329,7 @@ def test_error_while_reading_lanes_is_reported(trace: ss.Trace, long: Timeline) 
 def test_tables_of_another_writer_have_no_overview(
     trace: ss.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Polars wrote these: they are shown as short ones are."""
+    """Tables written by Polars are shown like short ones."""
     monkeypatch.setattr(overview_writer, "LEAST", 0)
     copy = trace.to_sched(tmp_path / "copy.sched")
     assert overview.of(copy) is None
@@ -350,7 +350,7 @@ def test_short_trace_or_part_has_no_overview(trace: ss.Trace, long: Timeline) ->
 def test_hours_long_trace_of_few_events_has_an_overview(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums of a stretch have 32 bits, that is 4.29 s: long windows need many stretches."""
+    """Sums of a chunk have 32 bits, that is 4.29 s: long windows need many chunks."""
     monkeypatch.setattr(overview_writer, "LEAST", 0)
     lines = [
         f"  a-{10 + i % 2} [000] d..2. {1000 + 3600 * i}.000000: sched_switch: prev_comm=a "
@@ -368,7 +368,7 @@ def test_hours_long_trace_of_few_events_has_an_overview(
 
 
 def heights(answer: tuple[dict[str, Any], list[bytes]], key: str) -> dict[str, list[int]] | None:
-    """The pixels of a lane with a height, if the answer tells them exactly."""
+    """The pixels of a lane with a height, if the answer has them exactly."""
     said, buffers = answer
     (row,) = (each for each in said["lanes"] if each["key"] == key)
     if row["kind"] == "later" or "scale" in row:
@@ -383,7 +383,7 @@ def heights(answer: tuple[dict[str, Any], list[bytes]], key: str) -> dict[str, l
 def test_lanes_with_a_height_are_those_of_the_whole_tables(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From afar (sums made part by part), near (rows), and where there are only sums."""
+    """Zoomed out (sums made in parts), zoomed in (rows), and where there are only sums."""
     for module in (levels, level_sums):
         monkeypatch.setattr(module, "MOST_ROWS", 1200)
     begin, end = trace.window
@@ -474,7 +474,7 @@ def test_sums_are_cached_and_rebuilt_when_they_do_not_match(
 def test_quotas_of_a_long_trace_are_compared_in_the_background(
     trace: ss.Trace, long: Timeline
 ) -> None:
-    """And from then on they are those of a short one."""
+    """From then on they equal those of a short one."""
     begin, end = trace.window
     refills = pl.DataFrame(
         {"ts": list(range(begin, end, 100_000_000)), "cpu": 0, "timer": 1},
@@ -513,7 +513,7 @@ def test_long_part_is_shown_within_the_whole_trace(
     part, view = opened(trace, since, None)
     assert (part.timeline.lanes.duration, view) == (length - length // 4, "")
     assert part.timeline.lanes.overview is None
-    # Without an overview what does not fit is refused, with what to do.
+    # Without an overview a trace above the limit is refused, with a hint.
     monkeypatch.setattr(questions, "MOST_HELD", 10)
     for wanted in (None, since):
         with pytest.raises(UsageError, match="--since"):

@@ -29,8 +29,9 @@ from hypothesis import assume, given, strategies as st
 from streams import ANY_STREAM, plausible
 from worlds import World
 
-# A thread that runs unseen when the recording begins may be woken in vain, which looks
-# like a wake from sleep until it leaves its CPU: a contradiction, though the stream is true.
+# A thread that runs without an event when the recording starts may be woken while running, which
+# looks like a wake from sleep until its switch-out: a contradiction, though the stream is
+# consistent.
 TRUE_STREAM = plausible(losses=False, ties=False, unseen=False)
 UNTIL = pl.col("ts") + pl.col("dur")
 CUT = st.floats(0, 1)
@@ -45,7 +46,7 @@ def cut_at(world: World, share: float) -> int:
 
 
 def parts(world: World, cut: int) -> tuple[World, World]:
-    """The two worlds; a loss that spans the cut is one of the first."""
+    """The two worlds; a loss across the cut belongs to the first."""
     assert world.window is not None
     first, second = {}, {}
     for name, table in world.tables.items():
@@ -89,7 +90,7 @@ def test_first_part_equals_the_whole_up_to_the_cut(world: World, share: float) -
 def test_second_part_equals_the_whole_after_a_threads_first_switch_in(
     world: World, share: float
 ) -> None:
-    """Priorities aside: one that no event has repeated since the cut is not known yet."""
+    """Without priorities: one that no event has repeated since the cut is not known yet."""
     after = parts(world, cut_at(world, share))[1]
     whole, second = by_native(world), by_native(after)
     known = first_switch_ins(after)
@@ -109,14 +110,14 @@ def test_second_part_equals_the_whole_after_a_threads_first_switch_in(
 
 @given(TRUE_STREAM)
 def test_consistent_stream_has_no_contradictions(world: World) -> None:
-    """What the next tests rest on."""
+    """The precondition of the next tests."""
     result = by_native(world)
     assert result["counters"]["contradictions"] == result["counters"]["chain_breaks"] == 0
     assert result["losses"].is_empty()
 
 
 def run_on(first: Result, after: World) -> pl.DataFrame:
-    """What the threads on the CPUs at the cut ran until an event told who runs there."""
+    """The threads on the CPUs at the cut, up to the first event that shows the running thread."""
     assert after.window is not None
     cut, end = after.window
     at_cut = first["states"].filter(state="running", end="window").select("utid", "cpu")
@@ -160,7 +161,7 @@ def test_unfinished_wait_at_the_cut_ends_with_the_first_switch_in(
     )
     seen = spanning.join(open_at_cut, on="utid", how="semi")
     assert seen.select(columns).sort(pl.all()).equals(joined.select(columns).sort(pl.all()))
-    # The others began with a wakeup that the switch-in or the enqueue had yet to confirm.
+    # The others started with a wakeup that the switch-in or the enqueue had yet to confirm.
     others = spanning.join(open_at_cut, on="utid", how="anti")
     assert others.filter(pl.col("ts_waking") >= pl.col("ts_ready")).is_empty()
     assert others["ts_waking"].null_count() == 0

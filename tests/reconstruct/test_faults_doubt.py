@@ -1,4 +1,4 @@
-"""How far the figures of the fault campaign may be off by clocks that differ unnoticed."""
+"""How far the figures of the fault campaign may be off by clocks that differ undetected."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Waits and states across holes: what may have happened unseen is never given as measured.
+"""Waits and states across losses: what may have happened unrecorded is never given as measured.
 
-Rules Doubt and Woken again of docs/trace-model.md, on worlds that a person can work out;
-both engines give the written answer.
+Rules Doubt and Woken again of docs/trace-model.md, on traces worked out by hand; both engines give
+the written answer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def lines(text: str) -> list[str]:
 
 
 def test_sleep_across_a_loss_on_any_cpu_is_unknown(engine: Engine) -> None:
-    """CPU 1 may have run it meanwhile. That it slept at 60 is sure: it was woken there."""
+    """CPU 1 may have run it. That it slept at 60 is certain: it was woken there."""
     assert answer(
         engine,
         """
@@ -74,7 +74,9 @@ def test_sleep_across_a_loss_on_any_cpu_is_unknown(engine: Engine) -> None:
 
 
 def test_wait_on_one_queue_survives_losses_on_other_cpus(engine: Engine) -> None:
-    """Preempted on CPU 0 and next in on CPU 0; somebody's migration shows that they are told."""
+    """Preempted on CPU 0 and next switched in there; a migration shows that migrations are
+    recorded.
+    """
     facts = """
          0 cpu0: idle -> A
          5 cpu0: migrate C 0 -> 1
@@ -83,7 +85,7 @@ def test_wait_on_one_queue_survives_losses_on_other_cpus(engine: Engine) -> None
         60 cpu0: B S -> A
         """
     assert "A preempt ready=10 enqueued=10 run=60 cpu 0/0/0: 0+50=50" in answer(engine, facts, "A")
-    # Without migrations in the trace it may have been to CPU 1 and back.
+    # Without migrations in the trace it may have been on CPU 1 and back.
     untold = facts.replace("5 cpu0: migrate C 0 -> 1", "")
     assert answer(engine, untold, "A")[-2:] == lines(
         """
@@ -94,7 +96,7 @@ def test_wait_on_one_queue_survives_losses_on_other_cpus(engine: Engine) -> None
 
 
 def test_queue_of_an_idle_cpu_is_empty(engine: Engine) -> None:
-    """As above, but CPU 0 idles at 30: A was on CPU 1 then, and slept, and was woken, unseen."""
+    """As above, but CPU 0 is idle at 30: A was on CPU 1, slept, and was woken, all unrecorded."""
     facts = """
          0 cpu0: idle -> A
          5 cpu0: migrate C 0 -> 1
@@ -115,7 +117,9 @@ def test_queue_of_an_idle_cpu_is_empty(engine: Engine) -> None:
 def test_long_loss_may_hide_a_migration_and_its_return(
     engine: Engine, begin: int, end: int
 ) -> None:
-    """CPU 1 pulled it, ran it, and put it back when it woke: both moves are in CPU 1's records."""
+    """CPU 1 pulled it, ran it, and put it back when it woke: both migrations are in CPU 1's
+    records.
+    """
     facts = f"""
          0 cpu0: idle -> A
          5 cpu0: migrate C 0 -> 1
@@ -148,14 +152,14 @@ def test_two_short_losses_cannot_hide_a_migration_and_its_return(engine: Engine)
     assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in answer(
         engine, facts, "A", until=400_000, uncounted=True
     )
-    # On its own CPU alone, it had nowhere to go.
+    # Allowed only on its own CPU, it could not migrate.
     assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in answer(
         engine, facts, "A", until=400_000, uncounted=True, allowed="0"
     )
 
 
 def test_thread_waiting_during_a_loss_on_its_cpu_may_have_run(engine: Engine) -> None:
-    """It certainly waited for 10; that it then ran 40 later is no wait of 50."""
+    """It waited for at least 10; switched in 40 later, its wait is not necessarily 50."""
     assert answer(
         engine,
         """
@@ -180,7 +184,7 @@ def test_thread_waiting_during_a_loss_on_its_cpu_may_have_run(engine: Engine) ->
 
 
 def test_wait_survives_a_loss_on_a_cpu_outside_its_mask(engine: Engine) -> None:
-    """By its recorded affinity it may use CPU 0 only; seen on CPU 1, that is out of date."""
+    """Its recorded affinity allows CPU 0 only; once it runs on CPU 1, that is out of date."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A S -> idle
@@ -203,7 +207,7 @@ def test_wait_survives_a_loss_on_a_cpu_outside_its_mask(engine: Engine) -> None:
     "event", ["migrate A 0 -> 1", "migrate A 1 -> 0", "enqueued A on 1", "waking A on 1"]
 )
 def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) -> None:
-    """Somebody has let A use CPU 1 since its affinity was recorded."""
+    """A has been allowed on CPU 1 since its affinity was recorded."""
     said = answer(
         engine,
         f"""
@@ -220,7 +224,7 @@ def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) 
 
 
 def test_enqueue_of_a_later_wakeup_does_not_match_the_first(engine: Engine) -> None:
-    """The waking named CPU 1 and no migration left it: an enqueue on CPU 0 belongs to another."""
+    """The waking named CPU 1 without a migration away: an enqueue on CPU 0 is of a later wakeup."""
     assert answer(
         engine,
         """
@@ -242,7 +246,7 @@ def test_enqueue_of_a_later_wakeup_does_not_match_the_first(engine: Engine) -> N
 
 
 def test_recorded_migration_of_a_waiting_thread_is_followed(engine: Engine) -> None:
-    """Placed by a migration between the two steps, and moved once more while it waits."""
+    """Placed by a migration between the two steps, and migrated once more while it waits."""
     assert (
         answer(
             engine,
@@ -264,7 +268,7 @@ def test_recorded_migration_of_a_waiting_thread_is_followed(engine: Engine) -> N
 
 
 def test_mismatch_may_hide_a_run_of_queued_threads(engine: Engine) -> None:
-    """B left CPU 0 unseen after 10, C was there at 40: A may have run between, D on CPU 1 not."""
+    """B left CPU 0 unrecorded after 10, C ran at 40: A may have run between, D on CPU 1 not."""
     facts = """
          0 cpu1: idle -> E
          1 cpu0: migrate F 0 -> 1
@@ -295,8 +299,10 @@ def test_mismatch_may_hide_a_run_of_queued_threads(engine: Engine) -> None:
 def test_thread_with_an_unrecorded_run_waited_until_its_last_event(
     engine: Engine, shown_by: str, loss: bool
 ) -> None:
-    """CPU 1's chain broke at 10, but A may have run before, as other switches are missing, too.
-    Where the source says what it lost, A ran in there."""
+    """CPU 1 has a mismatch at 10, but A may have run before, as other switches are missing, too.
+
+    Where the source counts its losses, A ran in one of them.
+    """
     facts = f"""
          0 cpu1: idle -> D
          1 cpu0: migrate F 0 -> 1
@@ -313,7 +319,7 @@ def test_thread_with_an_unrecorded_run_waited_until_its_last_event(
 
 
 def test_mismatch_is_applied_before_its_thread_is_located(engine: Engine) -> None:
-    """A is found at 30 where B was last seen at 5: it may have got there before CPU 1's hole."""
+    """A runs at 30 where B's last event is at 5: it may have got there before CPU 1's loss."""
     facts = """
          0 cpu0: idle -> B
          1 cpu0: migrate F 0 -> 1
@@ -329,7 +335,7 @@ def test_mismatch_is_applied_before_its_thread_is_located(engine: Engine) -> Non
 
 
 def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
-    """Who waits is awake, and is not woken: it ran unseen, and slept again."""
+    """A waiting thread is awake and is not woken: it ran unrecorded, and slept again."""
     assert answer(
         engine,
         """
@@ -352,7 +358,7 @@ def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
 
 @pytest.mark.parametrize("preempted", [False, True])
 def test_second_enqueue_ends_the_wait_of_a_woken_thread(engine: Engine, preempted: bool) -> None:
-    """One that was preempted may have been about to sleep, or it ran and slept: nobody knows."""
+    """A preempted thread may have been about to sleep, or it ran and slept: unknown."""
     begin = "10 cpu0: A R -> B" if preempted else "10 cpu0: A S -> B\n20 cpu0: enqueued A on 0 by B"
     facts = f"""
          0 cpu0: idle -> A
@@ -378,7 +384,7 @@ def test_second_enqueue_ends_the_wait_of_a_woken_thread(engine: Engine, preempte
 
 
 def test_thread_preempted_before_its_sleep_may_have_slept(engine: Engine) -> None:
-    """R+ hides the state that it had set, so a waking tells nothing of what it did before."""
+    """R+ hides the state that it had set, so a waking does not tell what it did before."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A R+ -> B
@@ -400,7 +406,7 @@ def test_thread_preempted_before_its_sleep_may_have_slept(engine: Engine) -> Non
 
 
 def test_thread_preempted_before_its_sleep_is_unknown_after_a_loss(engine: Engine) -> None:
-    """As above, in doubt since 15: whether it slept is not known, nor since when it waits."""
+    """As above, doubtful since 15: whether it slept, and since when it waits, is unknown."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A R+ -> B
@@ -414,13 +420,13 @@ def test_thread_preempted_before_its_sleep_is_unknown_after_a_loss(engine: Engin
         A wake run=90 by B@0 cpu 0/0/0: -+-=- left
         """
     )
-    # Preempted in its own program, it had not set out to sleep.
+    # Preempted in user mode, it was not about to sleep.
     asleep = facts.replace("R+", "R")
     assert answer(engine, asleep, "A")[-1].startswith("A wake waking=20 ready=20 run=90")
 
 
 def test_waking_on_another_cpu_implies_a_run_there(engine: Engine) -> None:
-    """A slept on CPU 0, and its waking says that it is on CPU 1: it came there and ran."""
+    """A slept on CPU 0, and its waking has it on CPU 1: it migrated there and ran."""
     moved = """
          0 cpu1: migrate D 0 -> 1
         """
@@ -433,7 +439,7 @@ def test_waking_on_another_cpu_implies_a_run_there(engine: Engine) -> None:
         """
     assert answer(engine, moved + facts, "A") != answer(engine, facts, "A")
     assert "A sleeping 10..50" not in "\n".join(answer(engine, moved + facts, "A"))
-    # Where no migration is recorded, nobody knows where a thread is.
+    # Where no migration is recorded, a thread's CPU is unknown.
     at_home = facts.replace("waking A on 1", "waking A on 0")
     assert [one for one in answer(engine, facts, "A") if "sleeping" in one] == [
         one for one in answer(engine, at_home, "A") if "sleeping" in one
@@ -441,7 +447,7 @@ def test_waking_on_another_cpu_implies_a_run_there(engine: Engine) -> None:
 
 
 def test_wait_with_only_an_enqueue_started_earlier(engine: Engine) -> None:
-    """The trace has wakings, so A's was missed: only its time on the queue is known."""
+    """The trace has wakings, so A's is missing: only its time on the queue is known."""
     facts = """
          0 cpu0: idle -> B
          5 cpu0: waking C on 0 by B
@@ -451,7 +457,7 @@ def test_wait_with_only_an_enqueue_started_earlier(engine: Engine) -> None:
     assert (
         answer(engine, facts, "A")[-1] == "A wake enqueued=20 run=50 by B@0 cpu -/0/0: -+30=- left"
     )
-    # Where nobody tells of wakings, the enqueue is what a wait begins with.
+    # Where wakings are not recorded, a wait starts with the enqueue.
     without = facts.replace("5 cpu0: waking C on 0 by B", "")
     assert (
         answer(engine, without, "A")[-1]
@@ -460,7 +466,7 @@ def test_wait_with_only_an_enqueue_started_earlier(engine: Engine) -> None:
 
 
 def test_unfinished_wait_counts_up_to_the_loss(engine: Engine) -> None:
-    """Nothing after the hole shows that A still waits."""
+    """Nothing after the loss shows that A still waits."""
     assert (
         answer(
             engine,
@@ -480,7 +486,7 @@ def test_unfinished_wait_counts_up_to_the_loss(engine: Engine) -> None:
 
 
 def test_switch_in_from_another_queue_implies_an_unrecorded_migration(engine: Engine) -> None:
-    """The wait stands: it was not on a CPU. Which CPU it waited for is not known."""
+    """The wait is measured: it was not on a CPU. Which CPU it waited for is unknown."""
     assert answer(
         engine,
         """
@@ -506,7 +512,7 @@ def test_switch_in_from_another_queue_implies_an_unrecorded_migration(engine: En
 def test_switch_in_from_another_queue_is_doubtful_where_migrations_are_recorded(
     engine: Engine,
 ) -> None:
-    """It was put on CPU 0, ran there, slept and was moved: all of that is missing."""
+    """It was put on CPU 0, ran there, slept and migrated: all of that is missing."""
     assert answer(
         engine,
         """
@@ -574,7 +580,7 @@ def test_migration_from_another_queue_implies_a_missing_one(
 def test_thread_with_one_of_two_wakeup_steps_is_unknown_at_the_end(
     engine: Engine, until: int
 ) -> None:
-    """Its `enqueued` is missing, and with it whatever came after: or nobody has that number."""
+    """Its `enqueued` is missing, possibly with later events; or there is no such thread."""
     rows = answer(
         engine,
         """
@@ -619,7 +625,7 @@ def test_thread_enqueued_without_a_waking_is_unknown_at_the_end(
 
 
 def test_sleep_ended_by_an_enqueue_alone_is_unknown(engine: Engine) -> None:
-    """Others have theirs: so this one's is missing, and the sleep ended nobody knows when."""
+    """Other threads have theirs: so this one's is missing, and when the sleep ended is unknown."""
     rows = answer(
         engine,
         """
@@ -645,7 +651,7 @@ def test_sleep_ended_by_an_enqueue_alone_is_unknown(engine: Engine) -> None:
 def test_a_number_beyond_its_column_is_refused_whatever_its_type(
     table: str, column: str, value: pl.Expr
 ) -> None:
-    """-1 events are no 2^64 - 1, and 2^63 ns no time before the beginning."""
+    """-1 events are not 2^64 - 1, and 2^63 ns is not a time before the start."""
     played = world("0 cpu0: idle -> A\n10 loss cpu0 until 20 overrun", window=(0, 100))
     wrong = played.tables[table].with_columns(value.alias(column))
     with pytest.raises(UsageError, match=f"column {column} of table {table} holds -?[0-9]+ in row"):
@@ -654,8 +660,10 @@ def test_a_number_beyond_its_column_is_refused_whatever_its_type(
 
 @pytest.mark.parametrize("times", [7, 8])
 def test_known_loss_explains_an_unrecorded_run(engine: Engine, times: int) -> None:
-    """A ran in the hole of CPU 0 in which B left, whose leaving is told as a rule; so CPU 1, of
-    which events might be missing as well, has no hole, and D's wait there stands."""
+    """A ran in the loss of CPU 0, in which B left, whose switch-outs are usually reported.
+
+    So CPU 1, of which events might be missing as well, has no loss, and D's wait there is measured.
+    """
     turns = "".join(
         f"\n{2 * n} cpu0: idle -> B\n{2 * n + 1} cpu0: B S -> idle" for n in range(times)
     )

@@ -1,4 +1,4 @@
-"""A trace cut in time: nothing is lost or invented at the cut, and what crosses it is censored."""
+"""A trace cut in time: nothing is lost or invented at the cut, and waits across it are censored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_checks_hold_in_every_window(world: World, one: float, other: float) -> 
 
 @given(ANY_STREAM, SHARE)
 def test_times_of_two_parts_add_up_to_the_whole(world: World, share: float) -> None:
-    """In every state of every thread, and of each part's waits no more than it saw."""
+    """In every state of every thread; each part's waits are no longer than within it."""
     trace = trace_of(world)
     begin, end = trace.window
     cut = begin + round(share * (end - begin))
@@ -104,7 +104,7 @@ def test_times_are_counted_from_the_start_of_the_recording() -> None:
 
 
 def test_bare_number_is_in_seconds_as_tables_print(capsys: pytest.CaptureFixture[str]) -> None:
-    """Seconds from the start: of a cut trace, too, and in the shell as in Python."""
+    """Seconds from the start: also in a cut trace, and in the shell as in Python."""
     assert main(["info", BUNDLED, "--since", "0.5", "--until", ".6"]) == 0
     assert "100 ms" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""A CPU that is taken offline shows nothing more: what ran there last did not run on.
+"""A CPU that is taken offline has no more events: its last thread did not run on.
 
 Rule Taken down of docs/trace-model.md; both engines give the written answer.
 """
@@ -50,7 +50,7 @@ GONE = """
 
 
 def test_stopper_as_last_thread_takes_its_cpu_offline(engine: Engine) -> None:
-    """It was seen at 30, when it woke somebody; from then on nobody knows."""
+    """Its last event is at 30, when it woke a thread; from then on it is unknown."""
     assert answer(engine, GONE, "stopper", "stop") == [
         "stopper runnable@1 20..25 switched",
         "stopper running@1 25..30 lost",

@@ -1,4 +1,4 @@
-"""The tables of how close replays are: what they count, and that they keep their rows."""
+"""The tables of distances of replays: what they count, and that rows are kept."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cells(line: str) -> list[str]:
 
 
 def test_nearer_null_model_is_not_counted_as_twice_as_far(rows: pl.DataFrame) -> None:
-    """Of the own model's distance, which is made large here, no null model has twice as much."""
+    """No null model has twice the own model's distance, which is made large here."""
     far = (pl.col("model") == "own") & (pl.col("measure") == "wait_distance")
     changed = rows.with_columns(replay=pl.when(far).then(pl.lit(1e12)).otherwise("replay"))
     _, apart = closeness.tables(changed, "machine")

@@ -98,13 +98,13 @@ def compared(*, same: bool) -> pl.DataFrame:
 
 
 def test_factor_of_a_perfect_model_is_at_most_that_of_repeats() -> None:
-    """rr was recorded, fifo is real, and asked for: the replay of fifo is what happened."""
+    """rr was recorded, fifo is the real change: the replay of fifo equals what happened."""
     rows = compared(same=False)
     of = {
         (row["role"], row["model"]): row
         for row in rows.filter(figure="total").iter_rows(named=True)
     }
-    # 40 ms of hog1; the second repeat is as long for it, and 4 ms longer for hog2.
+    # hog1 takes 40 ms; the second repeat is as long for it, and 4 ms longer for hog2.
     assert of["hog", "fifo"]["real"] == 40e6
     assert of["hog", "fifo"]["factor"] == pytest.approx(1.0, abs=0.01)
     assert of["hog nice 5", "repeats"]["factor"] == pytest.approx(84.02 / 80.02)
@@ -125,7 +125,7 @@ def test_roles_that_hardly_waited_are_left_out() -> None:
 
 
 def test_change_is_that_of_whatif_and_roles_are_thread_kinds() -> None:
-    """hog2 was recorded at nice 5 under rr, and is asked for at nice 0."""
+    """hog2 was recorded at nice 5 under rr, and the change asks for nice 0."""
     before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo")]
     rows = factors.compare(before, after, whatif={"policy": "fifo", "set_nice": {"hog2": 0}})
     assert set(rows["role"]) == {"hog"}
@@ -152,7 +152,7 @@ def test_scx_local_alternates_by_slice_and_extends_a_lone_thread() -> None:
 
 
 def test_prediction_equals_the_replay_of_simulate() -> None:
-    """Of a recording that is cut while both want the CPU: they go on wanting it to its end."""
+    """A recording that is cut while both are runnable: they stay runnable to its end."""
     build = Builder()
     build.threads("hog", 2).run("200ms")
     cut = simulate(build.workload(), policy="rr", cpus=1, until="100ms")
@@ -182,7 +182,7 @@ def test_tables_have_a_row_for_every_model_and_role() -> None:
 
 
 def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) -> None:
-    """Total is off by 1 and 4, whose mean is 2; one of the two lies within the real repeats."""
+    """Totals are off by factors of 1 and 4, mean 2; one of the two is within the real repeats."""
     rows = pl.DataFrame(
         {
             "case": ["a to b"] * 10,

@@ -46,7 +46,7 @@ def test_table_equals_the_output_of_the_program(claim: Claim) -> None:
 
 
 def test_every_result_of_the_design_has_a_test_or_a_distance() -> None:
-    """V01 to V35, and nothing twice."""
+    """V01 to V35, each once."""
     ids = sorted([c.ids for c in claims()] + list(published.EXACT))
     assert ids == [f"V{n:02}" for n in range(1, 36)]
 

@@ -1,5 +1,6 @@
-"""Where two extractions replay a recording equally well, an answer spans both and says what to
-record."""
+"""Where two extractions replay a recording equally well, an answer has bounds over both and names
+what to record.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def waiting(trace: Trace, name: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("capacity", [1, 16])
 def test_unknown_pipe_capacity_gives_bounds_over_capacities(capacity: int) -> None:
-    """Under EEVDF a reader that wakes preempts its writer: nothing shows how much a pipe holds."""
+    """Under EEVDF a woken reader preempts its writer, so the pipe's capacity is not visible."""
     load = compiler(capacity)
     real = simulate(load, policy="eevdf-7.2", cpus=1)
     truth = simulate(load, policy="scx-simple", cpus=1)
@@ -55,13 +56,13 @@ def test_unknown_pipe_capacity_gives_bounds_over_capacities(capacity: int) -> No
     assert "`capture --with syscalls` shows it): 'as*', 'cc*'" in note.replace(
         "'cc*', 'as*'", "'as*', 'cc*'"
     )
-    # The replay of the recording itself says nothing of it.
+    # The replay of the recording itself does not depend on it.
     same = ss.whatif(real, policy="eevdf-7.2", by="name")
     assert same.filter(configuration="changed")["verdict"].to_list() == ["good", "good"]
 
 
 def test_sleeps_without_a_waker_are_replayed_by_length_or_by_end() -> None:
-    """A thread that sleeps until given instants, of which the recording shows only the lengths."""
+    """A thread that sleeps until given instants; the recording has only the lengths."""
     b = Builder()
     clock = b.thread("clock")
     for k in range(30):

@@ -1,4 +1,4 @@
-"""Threads of SCHED_DEADLINE: what a trace shows of them, and what a replay gives them."""
+"""Threads of SCHED_DEADLINE: what a trace has of them, and what a replay gives them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def beside_a_hog(**given: str) -> Workload:
 
 
 def recorded(workload: Workload) -> Trace:
-    """A run as Linux would show it: priority -1, and nothing else of its class."""
+    """A run as Linux would record it: priority -1, and nothing else about its class."""
     return simulate(workload, policy="eevdf-6.18", cpus=1, set={"hz": 1000})
 
 
 def cpu_times(trace: Trace) -> list[tuple[int, int]]:
-    """From when to when d ran, ms."""
+    """The runs of d, from and to, ms."""
     who = trace.threads.filter(pl.col("comm") == "d").collect()["utid"].item()
     ran = trace.states.filter((pl.col("utid") == who) & (pl.col("state") == "running")).collect()
     begin = trace.window[0]

@@ -20,7 +20,7 @@ from schedscope.trace import Trace
 
 @pytest.fixture(scope="module")
 def runs() -> list[Trace]:
-    """One program with other random numbers each time, under round robin."""
+    """One program with different random numbers each time, under round robin."""
     short = {"quantum": "2ms"}
     return [
         ss.simulate(make(4, tasks=30, run="20ms", seed=seed), policy="rr", cpus=2, set=short)

@@ -1,4 +1,4 @@
-"""FreeBSD's interrupt threads: they preempt at once, and give the CPU back to whom they took it."""
+"""FreeBSD's interrupt threads: they preempt at once, and give the CPU back to the same thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schedscope.errors import UsageError
 
 
 def followed_by(policy: str, sched: str) -> tuple[int, int]:
-    """Of the switches out of a thread that wakes every 10 ms: back to the same hog, to another."""
+    """Switches from a thread that wakes every 10 ms: back to the same hog, or to another."""
     b = ss.workload.Builder()
     for i in (0, 1):
         b.thread(f"hog{i}").run("500ms")
@@ -30,15 +30,15 @@ def followed_by(policy: str, sched: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("policy", ["4bsd", "4bsd-13", "ule-14", "ule-13"])
 def test_interrupt_thread_returns_the_cpu(policy: str) -> None:
-    """maybe_preempt and sched_switch: who was preempted is at the head of its list."""
+    """maybe_preempt and sched_switch: the preempted thread is at the head of its list."""
     same, other = followed_by(policy, "interrupt")
     assert same > 80
-    # Its slice may end in the same moment.
+    # Its slice may end at the same moment.
     assert other <= 5
 
 
 def test_realtime_thread_requests_preemption_under_4bsd() -> None:
-    """The one that it took the CPU from goes to the tail."""
+    """The thread that it preempted goes to the tail."""
     same, other = followed_by("4bsd", "fifo")
     assert other > 80
     assert same <= 5

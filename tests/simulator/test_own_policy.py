@@ -1,4 +1,4 @@
-"""A policy of your own in every question and on the command line, and what it may forget."""
+"""A user's policy in every question and on the command line, and what it may forget."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_fidelity_compares_policy_objects_by_their_names(hogs: Trace) -> None:
 
 
 def test_each_replay_uses_a_new_policy_object(hogs: Trace) -> None:
-    """What one run leaves in the object does not reach the next."""
+    """State that one run leaves in the object does not reach the next."""
 
     class Once(Fifo):
         runs = 0
@@ -113,7 +113,7 @@ def test_policy_that_drops_a_thread_is_reported_with_hook_thread_and_instant() -
 
 
 def test_policy_that_loses_one_of_many_threads_is_reported() -> None:
-    """The others go on to the end of the run, so that events are left all along."""
+    """The others run to the end, so that there are always events left."""
 
     class Deaf(Fifo):
         def enqueue(self, w: Any, cpu: int, t: int, how: str) -> None:
@@ -130,7 +130,7 @@ def test_policy_that_loses_one_of_many_threads_is_reported() -> None:
 
 
 def example(tmp_path: Path) -> Path:
-    """The file that docs/policies/writing.md shows, and its test."""
+    """The file in docs/policies/writing.md, and its test."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     path = tmp_path / "front.py"
     path.write_text(blocks[0])
@@ -199,7 +199,7 @@ def test_file_without_a_policy_is_reported_in_one_sentence(
 def test_simulate_whatif_and_fidelity_replay_selected_threads_alike(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this recording what others took is closer to it if they compete."""
+    """In this recording the others' time is closer to it if they compete."""
     path = FIXTURES / "linux-slice-default-1.capture"
     real, where = ss.open(path), pl.col("comm") == "beat"
     run = simulate(real, where=where)

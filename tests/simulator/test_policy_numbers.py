@@ -1,4 +1,4 @@
-"""The numbers that docs/policies quotes are computed here, and stand there as computed."""
+"""The numbers that docs/policies quotes are computed here and compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "policies"
 
 
 def page(name: str) -> str:
-    """The page in one line, so that no phrase is broken."""
+    """The page on one line, so that no phrase is broken."""
     return re.sub(r"\s+", " ", (PAGES / f"{name}.md").read_text())
 
 
@@ -42,7 +42,7 @@ def test_ule_saw_tooth() -> None:
 
 
 def test_child_under_ule_becomes_interactive_quickly() -> None:
-    """Its first run is one statistics tick in the form of 2011, and two of 12 in that of 14."""
+    """Its first run is one statistics tick in the 2011 form, and two of 12 in that of 14."""
     build = Builder()
     build.thread("parent").run(1_000_000_000).fork(1).run(1_000_000_000)
     build.thread("child", start=None).run(1_000_000_000)

@@ -27,7 +27,7 @@ def moved(
 ) -> Trace:
     """`setter` runs on CPU 0 and wakes `migration/0` at 1 ms; it is on CPU 1 then, with its child.
 
-    `back`: it is on CPU 0 once more; `renamed`: its name changes so long after 1 ms.
+    `back`: it returns to CPU 0; `renamed`: its name changes so long after 1 ms.
     """
     empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
     switches: list[tuple[Any, ...]] = [
@@ -140,7 +140,7 @@ def starved() -> Trace:
 
 
 def test_threads_of_a_real_recording_starve_where_they_did(starved: Trace) -> None:
-    """All of this load bound themselves to CPU 1: five after they had run on CPU 0."""
+    """All threads of this load pinned themselves to CPU 1: five after they had run on CPU 0."""
     found = report(extract(starved))
     assert (found["mask_changes"], found["bound_by_family"]) == (5, 1)
     frame = ss.whatif(starved, set_nice={"patient": 0}, replays=3)
@@ -157,7 +157,7 @@ def test_other_masks_replace_those_that_threads_set(starved: Trace) -> None:
     row = there.threads.row(by_predicate=pl.col("name") == "clerk", named=True)
     sets = (pl.col("program") == row["program"]) & (pl.col("op").cast(pl.String) == "set_affinity")
     assert (row["cpus"], there.steps.filter(sets)["cpus"].to_list()) == ("0", ["0"])
-    # A mask of CPUs that are not there is refused, and the thread keeps the one that it had.
+    # A mask of missing CPUs is refused, and the thread keeps its previous one.
     one = change(way, cpus=1).workload
     assert one.threads.filter(pl.col("name").is_in(["clerk", "patient"]))["cpus"].is_null().all()
     assert one.steps["cpus"].is_null().all()

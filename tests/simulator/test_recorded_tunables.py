@@ -1,4 +1,4 @@
-"""What a trace says of its own scheduler's tunables, in the words of a policy."""
+"""A trace's recorded scheduler tunables, translated to those of a policy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def told(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
     return trace
 
 
-# What Debian's 6.12 shows on two CPUs: 0.7 ms, doubled.
+# Values of Debian's 6.12 on two CPUs: 0.7 ms, doubled.
 EEVDF = {
     "base_slice_ns": "1400000",
     "migration_cost_ns": "500000",
     "tunable_scaling": "1",
     "features": "PLACE_LAG NO_DELAY_ZERO WAKEUP_PREEMPTION NO_HRTICK NI_RANDOM NO_WA_WEIGHT ",
 }
-# What Debian's 6.1 shows on two CPUs: 6, 0.75 and 1 ms, doubled.
+# Values of Debian's 6.1 on two CPUs: 6, 0.75 and 1 ms, doubled.
 CFS = {
     "latency_ns": "12000000",
     "min_granularity_ns": "1500000",

@@ -1,4 +1,4 @@
-"""What is exported of a recording runs in the real rt-app."""
+"""An exported recording runs in the real rt-app."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ NS_PER_LOOP = 20
 
 
 def recording() -> Trace:
-    """A parent that starts two workers of one name and waits for each, with a thread of the kernel
-    that wakes a third; names that rt-app could not take as they are."""
+    """A parent that starts two workers of one name and waits for each, with a kernel thread that
+    wakes a third; names that rt-app could not take unchanged.
+    """
     b = Builder()
     parent = b.thread("make -j2/all")
     for _ in range(2):
@@ -48,9 +49,9 @@ def test_export_leaves_out_kernel_threads() -> None:
     tasks = document["tasks"]
     assert sorted(tasks) == ["cc_1_very-l", "cc_1_very.1", "log", "make_-j2_al"]
     assert all("fork" not in phase for task in tasks.values() for phase in task["phases"].values())
-    # They begin when they did, 1 and 2 ms after the parent.
+    # They start when they did, 1 and 2 ms after the parent.
     assert [tasks[name].get("delay") for name in ("cc_1_very-l", "cc_1_very.1")] == [1000, 2000]
-    # Its waker is not there: the wake is the end of a sleep.
+    # Its waker is not exported: the wake becomes the end of a sleep.
     assert {"sleep": 1000} in [
         {key: value for key, value in phase.items() if key != "loop"}
         for phase in tasks["log"]["phases"].values()

@@ -36,7 +36,7 @@ def test_the_vtime_object_decides_as_scx_simple_on_recordings(fixture: str) -> N
 
 
 def test_rodata_and_set_are_variables_of_the_object() -> None:
-    """Two hogs take turns of 4 ms, which both ways of setting give, in place of 20."""
+    """Two hogs alternate every 4 ms, with either way of setting it, instead of 20."""
     turns = simulate(
         hogs(2, time="40ms"), policy=ss.scx(OBJECTS / "fifo.bpf.o", rodata={"slice_ns": "4ms"})
     )

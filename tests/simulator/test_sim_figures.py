@@ -32,7 +32,7 @@ def test_few_policies_are_curves_and_many_are_rows() -> None:
     many = figures.policies(traces)
     rows = [label.get_text() for label in many.get_yticklabels()]
     assert sorted(rows) == sorted(names)
-    # Best p99 on top, which is the last row of an axis that counts upwards.
+    # The best p99 is on top, which is the last row of an axis that counts upwards.
     p99 = dict(zip(rows, many.collections[2].get_offsets()[:, 0], strict=True))  # type: ignore[index]
     assert list(p99.values()) == sorted(p99.values(), reverse=True)
 
@@ -56,7 +56,7 @@ def test_policy_series_is_drawn_below_its_timeline(policy: str, series: list[str
     lanes = figures.policy_series(trace)
     panels = lanes.get_figure(root=True).axes  # type: ignore[union-attr]
     assert [panel.get_ylabel() for panel in panels] == ["", *series]
-    # All of the time of both CPUs is drawn: nobody idles under four hogs.
+    # All of the time of both CPUs is drawn: with four hogs no CPU is idle.
     drawn = sum(path.get_extents().width for c in lanes.collections for path in c.get_paths())
     assert drawn == pytest.approx(2 * trace.duration)
     legend = [text.get_text() for text in lanes.get_legend().get_texts()]  # type: ignore[union-attr]
@@ -83,7 +83,7 @@ def test_threads_of_one_name_have_separate_curves() -> None:
     assert [text.get_text() for text in texts] == [*shown, "others"]
     for panel in figure.axes[1:]:
         assert len(panel.lines) == len(shown)
-    # The legend stands inside the figure, between title and lanes.
+    # The legend is inside the figure, between title and lanes.
     figure.canvas.draw()
     box = lanes.get_legend().get_window_extent()  # type: ignore[union-attr]
     assert box.x0 >= 0
@@ -126,7 +126,7 @@ def test_one_table_has_each_policy_and_class(tmp_path, capsys) -> None:  # type:
     out = tmp_path / "view.svg"
     assert main([*command[:-1], "o1", "--record", "--figure", str(out)]) == 0
     assert out.stat().st_size > 10_000
-    # A clip path for each panel: the lanes and the three series of o1.
+    # One clip path for each panel: the lanes and the three series of o1.
     assert out.read_text().count("<clipPath") == 4
 
 

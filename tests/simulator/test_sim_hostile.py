@@ -1,4 +1,4 @@
-"""What a user mistypes in workloads, costs and options: one sentence, before anything runs."""
+"""Mistakes of users in workloads, costs and options: one sentence, before anything runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schedscope.simulator.workload import read_workload
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The sentence of a `simulate` that is refused."""
+    """The error of a refused `simulate`."""
     assert main(["simulate", *words]) in (1, 2)
     ran = capsys.readouterr()
     assert ran.out == ""

@@ -45,7 +45,7 @@ def test_policy_series_of_python_policies_are_kept() -> None:
     frame = policy_series(trace)
     assert frame.columns == ["ts", "series", "utid", "cpu", "value"]
     assert set(frame["series"].cast(str).to_list()) == {"length"}
-    # The idle CPU chooses after each event: it takes hog-0 before hog-1 comes.
+    # The idle CPU chooses after each event: it takes hog-0 before hog-1 arrives.
     assert frame["value"].to_list() == [1.0, 1.0, 2.0]
 
 

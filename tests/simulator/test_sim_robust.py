@@ -104,7 +104,7 @@ LONG = ["hogs:2000,time=1000s", "--policy", "rr", "--cpus", "2"]
 
 
 def environment() -> dict[str, str]:
-    """Ours, for a process that is to find the same package from another folder."""
+    """The environment for a process that imports the same package from another folder."""
     path = os.pathsep.join(os.path.abspath(p) for p in sys.path if p)
     return {**os.environ, "PYTHONPATH": path}
 
@@ -120,7 +120,7 @@ def in_a_pipe(folder: Path) -> subprocess.Popen[str]:
         text=True,
     )
     deadline = time.monotonic() + 60
-    while not any(folder.iterdir()):  # It writes beside the target until it is done.
+    while not any(folder.iterdir()):  # It writes beside the target until it is complete.
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -128,7 +128,7 @@ def in_a_pipe(folder: Path) -> subprocess.Popen[str]:
 
 
 def test_ctrl_c_ends_a_simulation_and_leaves_nothing(tmp_path: Path) -> None:
-    """Interrupted in the middle: one word, exit 130, no output folder and no rest of one."""
+    """Interrupted while running: one word, exit 130, no output folder and no leftovers."""
     process = in_a_pipe(tmp_path)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -146,7 +146,7 @@ WIPE = "\r\x1b[K"
 
 
 class Terminal:
-    """A simulation whose stderr, and Ctrl-C, is a terminal of its own; its results go to a pipe."""
+    """A simulation whose stderr and Ctrl-C are its own terminal; its results go to a pipe."""
 
     def __init__(self, *words: str, cwd: Path) -> None:
         self._ours, theirs = pty.openpty()
@@ -163,7 +163,7 @@ class Terminal:
         self.shown = ""
 
     def read_until(self, words: str | None) -> None:
-        """Read what it shows until `words` came (None: until it closes the terminal)."""
+        """Reads its output until `words` came (None: until it closes the terminal)."""
         deadline = time.monotonic() + 90
         while words is None or words not in self.shown:
             assert time.monotonic() < deadline, self.shown
@@ -171,7 +171,7 @@ class Terminal:
                 continue
             try:
                 some = os.read(self._ours, 4096)
-            except OSError:  # Linux says so that nobody has the other end open.
+            except OSError:  # Linux's error when no process has the other end open.
                 some = b""
             if not some:
                 assert words is None, self.shown
@@ -190,7 +190,7 @@ class Terminal:
 
 
 def test_a_long_simulation_shows_progress_on_a_terminal(tmp_path: Path) -> None:
-    """Simulated time and events, and more of them later."""
+    """Simulated time and events, which grow later."""
     terminal = Terminal(*LONG, cwd=tmp_path)
     events: list[int] = []
     while len(events) < 3:
@@ -214,7 +214,7 @@ def test_progress_is_a_bar_with_a_known_end(tmp_path: Path) -> None:
 
 
 def test_progress_is_not_written_to_a_pipe(tmp_path: Path) -> None:
-    """A run as long, nobody watching: nothing on stderr but that it was interrupted."""
+    """An equally long run without a terminal: stderr has only the interruption."""
     process = in_a_pipe(tmp_path)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
@@ -223,7 +223,7 @@ def test_progress_is_not_written_to_a_pipe(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_on_the_terminal_ends_a_simulation(tmp_path: Path) -> None:
-    """The key itself, while progress is shown: the line wiped, one word, 130, nothing left."""
+    """The key itself, while progress is shown: the line is cleared, one word, 130, nothing left."""
     terminal = Terminal(*LONG, "-o", "out.sched", cwd=tmp_path)
     terminal.read_until("simulating rr")
     assert any(tmp_path.iterdir())  # It was in the middle of writing.

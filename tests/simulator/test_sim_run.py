@@ -100,7 +100,7 @@ def test_real_time_runs_first() -> None:
 
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
 def test_a_thread_that_becomes_real_time_while_it_runs_leaves_the_fair_queue(policy: str) -> None:
-    """CFS kept it as the buddy to run next, and looked for it in a queue that it was not in."""
+    """CFS kept it as the buddy to run next, and looked for it in a queue without it."""
     b = Builder()
     for i in range(6):
         b.thread(f"hog{i}").run("300ms")
@@ -128,13 +128,13 @@ def test_meeting_sender_waits_for_its_reader() -> None:
 
 
 def test_two_meeting_senders_do_not_deadlock() -> None:
-    """Each has something for the other before it waits: the one that comes second just sends."""
+    """Each has a signal for the other before it waits: the second one just sends."""
     b = Builder()
     one, two = b.thread("one"), b.thread("two")
     one.run("1ms").signal(two, meet=True).run("1ms").wait_for(two).run("1ms")
     two.run("2ms").signal(one, meet=True).run("1ms").wait_for(one).run("2ms")
     runs = drawn(simulate(b.workload(), policy="fifo", cpus=2))
-    # `two` sends at 2 ms and waits at 3 ms; then `one` sends, and has its signal already.
+    # `two` sends at 2 ms and waits at 3 ms; then `one` sends, and already has its signal.
     assert {run.partition(" ")[2] for run in runs} == {"one 0-1", "two 0-3", "two 3-5", "one 3-5"}
 
 
@@ -164,7 +164,7 @@ def test_every_policy_conserves_cpu_time(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "rr"])
 def test_facts_of_a_simulation_reconstruct_to_the_same_tables(policy: str) -> None:
-    """The tables alone tell what the engine knew, although much happens at one instant."""
+    """The tables alone determine what the engine knew, although many events share an instant."""
     from schedscope import _native
 
     trace = simulate(make(3, tasks=6, run="20ms"), policy=policy, cpus=2)
@@ -246,7 +246,7 @@ def test_every_policy_in_one_table() -> None:
 
 
 def test_avoidable_idle_time_and_starvation_are_counted() -> None:
-    """One CPU of two is forbidden to nobody, yet idle: nothing is wasted under fifo."""
+    """Under fifo one CPU leaves no avoidable idle time, but two threads starve."""
     trace = simulate(hogs(3, time="2s"), policy="fifo", cpus=1)
     found = summary(trace)
     assert found["n_starved"] == 2
@@ -282,7 +282,7 @@ def test_tunables_are_listed_with_their_defaults() -> None:
 
 
 def test_exiting_waker_ends_before_the_woken_thread_runs() -> None:
-    """do_exit tells the parent and then ends, whatever the parent's class is."""
+    """do_exit wakes the parent and then ends, whatever the parent's class is."""
     b = Builder()
     child = b.thread("child").run("1ms")
     parent = b.thread("parent", sched="fifo", rt_prio=50, asleep=True).wait_for(child).run("1ms")

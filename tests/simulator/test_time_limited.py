@@ -1,4 +1,4 @@
-"""What runs for a time is predicted by how often it goes round its loop, not by its CPU time."""
+"""Time-limited threads are predicted by how often they go round their loop, not by CPU time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def closed_loop(nice: int, rounds: int | None = None) -> Workload:
-    """A client asks a server again and again, beside two hogs."""
+    """A client sends requests to a server in a loop, beside two hogs."""
     b = Builder()
     server = b.thread("server")
     client = b.thread("client").run("1ms").signal(server).wait_for(server).repeat(rounds)
@@ -27,7 +27,7 @@ def closed_loop(nice: int, rounds: int | None = None) -> Workload:
 
 
 def rounds(trace: Trace) -> float:
-    """Of the client per second: it runs 1 ms in each."""
+    """Rounds of the client per second: it runs 1 ms in each."""
     utids = trace.threads.filter(pl.col("comm") == "client").select("utid").collect()["utid"]
     ran = trace.states.filter(pl.col("utid") == utids.item(), pl.col("state") == "running")
     return ran.select(pl.col("dur").sum()).collect().item() / MS / (trace.duration / 1e9)

@@ -1,4 +1,4 @@
-"""What-if: the change does what a person can work out, and a bad replay is no answer."""
+"""What-if: the change has the effect worked out by hand, and a bad replay is no answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_one_cpu_for_each_thread_leaves_no_waits(hogs: Trace) -> None:
 
 
 def test_range_covers_the_spread_of_recordings(hogs: Trace) -> None:
-    """Every replay of it is the same, and right: what is left is the spread of recordings."""
+    """Every replay of it is the same and exact: only the spread of recordings remains."""
     frame = ss.whatif(hogs, slice="20ms", by="name")
     (service,) = frame["name"].unique()
     again, then = (one(frame, service, c) for c in ("replayed", "changed"))
@@ -73,7 +73,7 @@ def test_range_covers_the_spread_of_recordings(hogs: Trace) -> None:
 def test_range_of_the_p99_covers_the_replays_error(
     recorded: int | None, replayed: int | None, off: float
 ) -> None:
-    """All time spent waiting comes out right, which says nothing of the longest waits."""
+    """The total waiting time is right, which does not imply the longest waits."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 500 * MS}
     own, again = {**usual, "wait_p99": recorded}, {**usual, "wait_p99": replayed}
     was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=MS)
@@ -105,7 +105,7 @@ def test_figure_far_off_is_refused_despite_correct_sums(figure: str) -> None:
 
 
 def of_quota(recorded: int | None, replayed: int, **more: Any) -> dict[str, Any]:
-    """The row of a change of a quota that had these parts (ms) of 100 ms of waiting."""
+    """The row of a quota change with these throttled parts (ms) of 100 ms of waiting."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 100 * MS}
     usual |= {"wait_mean": 2 * MS, "wait_p50": MS, "wait_p99": 9 * MS}
     shares = [
@@ -121,7 +121,7 @@ def of_quota(recorded: int | None, replayed: int, **more: Any) -> dict[str, Any]
     ("recorded", "replayed", "error", "verdict"),
     [
         (50, 48, 1.04, "good"),
-        (60, 45, 1.375, "doubtful"),  # what is left: 40 and 55
+        (60, 45, 1.375, "doubtful"),  # the remainders: 40 and 55
         (14, 81, 86 / 19, "refused"),
         (90, 97, 1.08, "good"),  # less than a tenth counts as a tenth
         (97, 60, 4, "refused"),
@@ -130,7 +130,7 @@ def of_quota(recorded: int | None, replayed: int, **more: Any) -> dict[str, Any]
 def test_quota_with_wrong_throttled_time_in_the_replay_is_refused(
     recorded: int, replayed: int, error: float, verdict: str
 ) -> None:
-    """The sums of waiting are the same: the errors in what it consists of cancel."""
+    """The totals of waiting are equal, since the errors in their parts cancel."""
     row = of_quota(recorded, replayed)
     assert (row["replay_error"], row["verdict"]) == (1, verdict)
     if max(recorded, replayed) / min(recorded, replayed) < error:
@@ -164,8 +164,10 @@ def test_prediction_is_tested_on_recorded_times_without_throttling(
 
 @pytest.fixture(scope="module")
 def limited() -> Trace:
-    """Two workers in a group that may have 50 ms in each 100 ms, and a hog on the CPU of one: the
-    workers want 160 ms at once, and from 1 s on 2 ms in every 10."""
+    """Two workers in a group limited to 50 ms in each 100 ms, and a hog on the CPU of one.
+
+    The workers want 160 ms at once, and from 1 s on 2 ms in every 10.
+    """
     b = Builder()
     group = b.group("/web", quota="50ms")
     for n in range(2):
@@ -182,7 +184,7 @@ def test_simulated_trace_records_throttling(limited: Trace, tmp_path: Path) -> N
         (group,) = [one for one in trace.info["groups"] if one["cgroup"] == "/web"]
         assert (group["n_periods"], group["n_throttled"]) == (16, 3)
         parts = {row["comm"]: row for row in ss.wait_breakdown(trace, by="comm").to_dicts()}
-        # Alone on its CPU, it waits for nothing but the quota.
+        # Alone on its CPU, it waits only for the quota.
         alone = parts["worker-1"]
         assert alone["throttled"] == alone["wait"] > 100 * MS
         assert alone["evidence"] == "quota accounting"
@@ -230,7 +232,7 @@ def test_notes_give_the_reason_for_a_refused_quota(limited: Trace) -> None:
 
 @pytest.mark.parametrize("replayed", [300_000, 0])
 def test_little_waiting_still_widens_the_range(replayed: int) -> None:
-    """The verdict counts less than 0.1 % of the machine's time as that; the range does not."""
+    """The verdict ignores less than 0.1 % of the machine's time; the range does not."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50}
     own, again = {**usual, "waiting": 3 * MS}, {**usual, "waiting": replayed}
     was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=50 * MS)
@@ -270,7 +272,7 @@ def test_longer_slice_gives_fewer_waits(hogs: Trace) -> None:
 
 
 def test_thread_with_a_shorter_slice_waits_less() -> None:
-    """It does not get more of the CPU, but it gets it sooner (Linux 6.12)."""
+    """It does not get more of the CPU, but gets it sooner (Linux 6.12)."""
     b = Builder()
     b.thread("hog").run("1s")
     b.thread("sleeper").sleep("7ms").run("1ms").repeat(60)
@@ -304,7 +306,7 @@ def test_pinned_threads_share_their_allowed_cpus() -> None:
 
 
 def test_replay_far_off_is_refused() -> None:
-    """A trace that calls its scheduler by a name under which it comes out quite differently."""
+    """A trace that names another scheduler, under which it comes out quite differently."""
     b = Builder()
     b.thread("long").run("90ms")
     for n in range(3):
@@ -335,13 +337,13 @@ def test_tail_far_off_is_named_despite_correct_sums() -> None:
     off = frame.with_columns(p99_error=pl.lit(BOUND + 0.1))
     (note,) = [note for note in ss.whatif_notes(real, off) if said in note]
     assert note.endswith(f"{BOUND:g}x: {service!r} (1.4x)")
-    # What is refused has no percentile.
+    # A refused row has no percentile.
     none = off.with_columns(verdict=pl.lit("refused", pl.Enum(["good", "doubtful", "refused"])))
     assert not any(said in note for note in ss.whatif_notes(real, none))
 
 
 def test_unrecorded_limit_on_threads_is_refused() -> None:
-    """A parent that waits for each child, each of which ended before it asked: nothing tells."""
+    """A parent that waits for each child after it has exited: the recording does not show it."""
     b = Builder()
     parent = b.thread("parent")
     for _ in range(12):
@@ -374,7 +376,7 @@ def test_recorded_capture_notes_what_it_lacks(capsys: pytest.CaptureFixture[str]
 
 
 def test_unselected_threads_are_replayed_in_the_closer_way() -> None:
-    """Beside a left-out hog of the same nice: to compete is right, to occupy makes it wait."""
+    """Beside a left-out hog of equal nice: competing is right, occupying makes it wait."""
     b = Builder()
     for name in ("mine", "other"):
         b.thread(name).run("200ms")
@@ -484,7 +486,7 @@ def hogs_of(time: str) -> Trace:
 
 
 def captures_of(*waiting: float, recorded: float) -> list[dict[str, Any]]:
-    """Captures that all wait as long, and as long as given in the one replay of the change; ms."""
+    """Captures with equal waits, and the given waits in the one replay of the change; ms."""
     rest = {"cpu_time": 60 * MS, "wait_p99": None}
     return [
         {"recorded": {**rest, "waiting": recorded * MS}, "changes": [{**rest, "waiting": w * MS}]}
@@ -495,8 +497,8 @@ def captures_of(*waiting: float, recorded: float) -> list[dict[str, Any]]:
 def test_range_of_three_captures_is_their_spread() -> None:
     captures = captures_of(100, 110, 121, recorded=90)
     found = of_change(captures, {"cpu_time": 1, "waiting": 1.2, "wait_p99": 1})
-    # Predictions are ln 1.1 apart, and the usual figure counts for two captures more; t of the
-    # 2 + 2 degrees of freedom is 2.132; 4/3 = 1 + 1/3. Replays waited too little: it may be more.
+    # Predictions are ln 1.1 apart, and the usual spread counts for two more captures; t for the 2 +
+    # 2 degrees of freedom is 2.132; 4/3 = 1 + 1/3. Replays waited too little: the bound is wider.
     apart = math.sqrt((2 * math.log(1.1) ** 2 + 2 * APART["waiting"] ** 2) / 4)
     half = 2.132 * apart * math.sqrt(4 / 3)
     assert found["waiting_low"] == pytest.approx(110 * MS * math.exp(-half), abs=1)
@@ -553,7 +555,7 @@ def test_several_captures_give_one_prediction() -> None:
         120 * MS,
         240 * MS,
     )
-    # One after the other: they wait 0, once and twice as long as a thread runs.
+    # In sequence they wait 0, once and twice as long as a thread runs.
     assert then["waiting"] == 3 * 40 * MS
     assert then["waiting_low"] < 3 * 20 * MS
     assert then["waiting_high"] > 3 * 80 * MS
@@ -636,7 +638,7 @@ def test_added_load_takes_its_share_of_cpu_time() -> None:
 
 
 def test_added_load_has_its_own_group() -> None:
-    """As of a new session: half of the CPU, where four threads of no group would get 4 / 5."""
+    """Like a new session: half of the CPU, where four threads without a group would get 4 / 5."""
     b = Builder()
     b.group("/web")
     b.thread("web", group="/web").run("100ms")

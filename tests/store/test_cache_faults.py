@@ -1,4 +1,4 @@
-"""The cache under fire: the right answer or one sentence, and nothing left behind."""
+"""The cache under faults: the right answer or one sentence, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def only_the_copy_is_there(source: Path) -> None:
 @pytest.mark.parametrize("refresh", [(), ("refresh",)])
 @pytest.mark.release
 def test_ten_concurrent_readers_get_the_answer(source: Path, refresh: tuple[str, ...]) -> None:
-    """Whoever wins; with `refresh` each replaces what another made while a third reads it."""
+    """Whichever is first; with `refresh` each replaces another's copy while a third reads it."""
     running = [ask(source, *refresh) for _ in range(10)]
     answers = [(process.communicate()[0], process.returncode) for process in running]
     trace = ss.open(FILE, cache=source.parent / "other")
@@ -84,7 +84,7 @@ def test_process_killed_at_any_time_leaves_only_what_the_next_removes(
 
 
 def test_leftovers_of_a_killed_process_are_removed_at_once(source: Path) -> None:
-    """Its lock went with it: nobody has to wait for the folder to get old."""
+    """Its lock ended with it: the folder can be removed at once."""
     left = source.parent / f".{source.name}.0badf00d.sched.partial"
     left.mkdir()
     (left / "states.parquet").write_bytes(b"half")
@@ -93,7 +93,7 @@ def test_leftovers_of_a_killed_process_are_removed_at_once(source: Path) -> None
 
 
 def test_flipped_bit_in_any_table_is_reported(source: Path) -> None:
-    """Every byte counts: also those of a page's values, which no reader of Parquet checks."""
+    """Every byte counts, including those of a page's values, which no Parquet reader checks."""
     folder = ss.open(source).path
     assert folder is not None
     about = json.loads((folder / "trace.json").read_text())
@@ -182,7 +182,7 @@ def test_read_only_folder_puts_the_copy_into_the_user_cache(source: Path, tmp_pa
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("linked", [False, True])
 def test_copy_of_another_user_is_not_served(source: Path, tmp_path: Path, linked: bool) -> None:
-    """Where everybody may write, whoever can see the source can make a copy that fits it."""
+    """Where everybody may write, anyone who can see the source can make a copy that matches it."""
     path = ss.open(source).path
     assert path is not None
     about = json.loads((path / "trace.json").read_bytes())
@@ -199,6 +199,6 @@ def test_copy_of_another_user_is_not_served(source: Path, tmp_path: Path, linked
     assert mine.path is not None
     assert mine.path.parent == tmp_path / "home" / "schedscope"
     assert json.loads((theirs / "trace.json").read_bytes())["hostname"] == "forged"
-    # Who owns the source may say what is in it.
+    # The owner of the source may decide its content.
     os.chown(source, 12345, 12345)
     assert ss.open(source).path == path

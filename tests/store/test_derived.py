@@ -1,4 +1,4 @@
-"""Files hold some columns as what is added to others; every reader gets them whole."""
+"""Files store some columns as differences from others; every reader gets them complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def source(request: pytest.FixtureRequest) -> Path:
 
 
 def kept(source: Path, folder: Path) -> ss.Trace:
-    """The trace, with what is kept of it in `folder`."""
+    """The trace, with its cached copy in `folder`."""
     return ss.open(source, cache=folder)
 
 

@@ -1,7 +1,7 @@
-"""Damaged input ends in the right answer or in one sentence: never in a traceback, a hang, a
-dead process or a number that cannot be.
+"""Damaged input ends in the right answer or in one sentence.
 
-Every command is run over folders and files that `mutate` damaged. A few hundred cases by default;
+There is never a traceback, a hang, a dead process or an impossible number. Every command is run
+over folders and files that `mutate` damaged. A few hundred cases by default;
 `SCHEDSCOPE_DOOR_CASES=5000 SCHEDSCOPE_DOOR_SEED=7` for a hunt.
 """
 
@@ -31,20 +31,20 @@ SEED = int(os.environ.get("SCHEDSCOPE_DOOR_SEED", "1"))
 PATIENCE = 60.0
 ROOM_KB = 1_500_000
 
-# What these ask for is in few traces; it serves until Ctrl-C; it needs a change to ask about.
+# Few traces have the events for these; it serves until Ctrl-C; it needs a change.
 RARE = {"requests", "view", "whatif"}
 WRITING = [
     "export --to perfetto -f -o OUT", "export --to trace.dat -f -o OUT",
     "export --to chrome -f -o OUT", "export --to csv -f -o OUT",
     "timeline -f -o OUT", "report -f -o OUT", "convert -f -o OUT",
 ]  # fmt: skip
-# What each command is asked about a trace, and what it says of a part of one.
+# Arguments of each command for a trace, and for a part of one.
 ASKED = [
     *(
         name
         for name in sorted(set(commands()) - RARE)
         if required(name) == ["input"] and selects(name)
-        # Those would write where they are called.
+        # Those would write into the current folder.
         and not any(words.startswith(name) for words in WRITING)
     ),
     "critical-path --utid 5", "wake-chain --utid 5",
@@ -56,7 +56,7 @@ ASKED = [
 
 
 class Worker:
-    """A process that runs commands, started anew when one ended it."""
+    """A process that runs commands, restarted when one ended it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -103,7 +103,7 @@ def worker() -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What is damaged later: two traces, the first as tables too, a workload, rt-app's file."""
+    """The inputs to be damaged: two traces, the first as tables too, a workload, an rt-app file."""
     place = tmp_path_factory.mktemp("sound")
     source = FIXTURES / "linux-ftrace-mixed.capture"
     whole = ss.convert(source, tmp_path_factory.mktemp("whole") / "one.sched")
@@ -140,7 +140,7 @@ def judge(worker: Worker, words: list[str], normal: dict[str, set[str]]) -> list
         if sign in err + out:
             found.append(f"{sign}: {err[-400:]}")
     said = [line for line in err.splitlines() if line]
-    # These two answer with 1: the trace is wrong, and the table says where.
+    # These two exit with 1: the trace is wrong, and the table shows where.
     answers = words[0] == "validate" or (words[0] == "check" and code == 1 and "violated" in out)
     if code and not answers and not (len(said) == 1 and said[0].startswith("schedsc")):
         found.append(f"exit {code} and {len(said)} lines: {err[-400:]!r}")
@@ -162,7 +162,7 @@ def rows_of(document: Any) -> list[dict[str, Any]]:
 
 
 def implausible(command: str, document: Any, normal: dict[str, set[str]]) -> list[str]:
-    """Numbers of the rows that have no business being negative, or as large."""
+    """Numbers in the rows that must not be negative, or as large."""
     found = []
     for row in rows_of(document):
         for name, value in row.items():

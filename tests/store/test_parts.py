@@ -1,4 +1,4 @@
-"""A part in time reads only the row groups that hold some of it, and is the same to the bit."""
+"""A part in time reads only the row groups that it needs, and is identical to the bit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARE = st.floats(0, 1)
 
 
 def in_pages(source: Path, folder: Path) -> ss.Trace:
-    """The trace with row groups of a page."""
+    """The trace with row groups of one page."""
     folder.mkdir()
     about = json.loads(_native.convert(source, folder, layout=(1, False)))
     about["files"] = stored.record(folder)
@@ -89,7 +89,7 @@ def flip(path: Path, at: int) -> None:
 def test_part_reads_only_the_row_groups_it_needs(
     traces: dict[str, ss.Trace], tmp_path: Path
 ) -> None:
-    """Damage there says nothing, damage in what it needs is one sentence."""
+    """Damage outside it has no effect; damage in what it needs is one sentence."""
     trace = traces["few"]
     assert trace.path is not None
     copy = Path(shutil.copytree(trace.path, tmp_path / "t.sched"))
@@ -139,7 +139,7 @@ def test_second_read_keeps_no_long_rows_of_the_first(tmp_path: Path) -> None:
 
 
 def test_folder_of_another_writer_is_cut(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
-    """`to_sched` does not say what its row groups hold: its tables are read as a whole."""
+    """`to_sched` does not record what its row groups hold: its tables are read as a whole."""
     trace = traces["linux-requests.capture"]
     copy = trace.to_sched(tmp_path / "copy.sched")
     assert copy.path is not None
@@ -166,7 +166,7 @@ def test_copy_has_the_same_rows_and_streams_tables_on_disk(
         "schedscope.trace.check_frame", lambda name, *_, **__: looked_at.append(name)
     )
     copy = given.to_sched(tmp_path / "copy.sched")
-    # Of tables on disk no frame is made.
+    # No frame is made of tables on disk.
     assert looked_at == []
     for name in TABLES:
         rows = getattr(given, name).collect()

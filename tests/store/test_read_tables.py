@@ -1,4 +1,4 @@
-"""Tables straight into memory: the same rows as of the whole trace, and no others."""
+"""Tables read straight into memory have the rows of the whole trace."""
 
 from __future__ import annotations
 

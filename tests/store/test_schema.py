@@ -1,4 +1,4 @@
-"""The tables as Python declares them are the tables as the native engine fills them."""
+"""Tables as declared in Python are those that the native engine fills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NATIVE = {name: pl.DataFrame(table) for name, table in EMPTY.items()}
 
 
 class _ArrowSchema(ctypes.Structure):
-    """Of the Arrow C data interface. Polars forgets nullability, so we look ourselves."""
+    """Of the Arrow C data interface. Polars drops nullability, so it is read here."""
 
 
 _ArrowSchema._fields_ = [

@@ -1,4 +1,4 @@
-"""A `.sched` folder is what was written, or one sentence says which file, table, column and row."""
+"""A `.sched` folder is read as written, or one sentence names file, table, column and row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(sound: Path, tmp_path: Path) -> Path:
-    """A copy that says nothing of checksums, as other programs write them."""
+    """A copy without checksums, as other programs write them."""
     own = tmp_path / "t.sched"
     shutil.copytree(sound, own)
     about = json.loads((own / "trace.json").read_text())
@@ -45,7 +45,7 @@ def folder(sound: Path, tmp_path: Path) -> Path:
 
 
 def test_flipped_bit_in_trace_json_is_reported_in_one_sentence(sound: Path, tmp_path: Path) -> None:
-    """Wherever it is: the last line may name another key then, but what is read is right."""
+    """At any position: the last line may then have another key, but what is read is right."""
     own = tmp_path / "t.sched"
     shutil.copytree(sound, own)
     whole = (own / "trace.json").read_bytes()
@@ -136,7 +136,7 @@ def test_impossible_values_are_named(
 def test_every_native_entry_point_checks_values(
     folder: Path, columns: dict[str, Any], said: str
 ) -> None:
-    """Whoever forged a checksum still cannot make the engine take memory without end."""
+    """Even with a forged checksum the engine cannot be made to take endless memory."""
     change(folder, "states", 7, forged=True, **columns)
     blind = {ss.check, ss.interactivity, ss.efficiency, ss.queue_depth_summary, ss.virtual_lag}
     for ask in (
@@ -174,7 +174,7 @@ def test_times_whose_sum_would_wrap_are_refused() -> None:
 
 
 def test_process_survives_a_huge_utid(folder: Path) -> None:
-    """It ended a Jupyter kernel: the engine asked for 64 GiB of memory."""
+    """It used to end a Jupyter kernel: the engine asked for 64 GiB of memory."""
     change(folder, "states", 7, forged=True, utid=4294967295)
     code = (
         "import sys, schedscope as ss\n"
@@ -273,7 +273,7 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
 def test_damaged_trace_json_is_answered_or_reported_in_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong values, and none, at every place."""
+    """Wrong values, and missing ones, at every place."""
     about = json.loads((folder / "trace.json").read_text()) | RICH
     known = list(places({key: value for key, value in about.items() if key != "events"}))
     chance, answers, sentences = random.Random(19), 0, 0
@@ -303,7 +303,7 @@ def test_trace_json_that_is_not_an_object_is_refused(folder: Path, text: bytes) 
 
 
 def test_every_own_trace_passes_the_checks_of_values(tmp_path: Path) -> None:
-    """The checks of tables without checksums, over what our own decoders and simulator write."""
+    """The checks of tables without checksums accept what our own decoders and simulator write."""
     sources = [
         path
         for path in sorted(FIXTURE.parent.iterdir())
@@ -335,7 +335,7 @@ def test_internal_error_is_not_a_usage_error(sound: Path) -> None:
 def test_table_changed_after_opening_is_reported_in_one_sentence(
     sound: Path, tmp_path: Path
 ) -> None:
-    """Whoever asks again is told; Polars would say what it met inside, or nothing."""
+    """The next question reports it; Polars would raise its own error, or nothing."""
     copy = shutil.copytree(sound, tmp_path / "t.sched")
     trace = ss.open(copy)
     assert trace.waits.collect().height
@@ -354,7 +354,7 @@ def test_table_changed_after_opening_is_reported_in_one_sentence(
 def test_forged_times_of_waits_are_refused_by_every_question(
     folder: Path, column: str, value: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With right checksums they gave negative means."""
+    """With valid checksums they gave negative means."""
     change(folder, "waits", 100, forged=True, **{column: value})
     for command in ("latency", "off-cpu", "starvation", "virtual-lag", "events"):
         assert cli.main([command, str(folder)]) == 1

@@ -1,4 +1,4 @@
-"""Tables from elsewhere: what is accepted, what is refused, and what is made of them."""
+"""Tables from elsewhere: what is accepted, what is refused, and how they are read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, **files: str) -> Path:
 
 
 def test_two_csv_files_are_a_trace(tmp_path: Path) -> None:
-    """Without threads or trace.json: CPUs as named, threads nameless, waits computed."""
+    """Without threads or trace.json: CPUs as named, threads without names, waits computed."""
     trace = ss.open(folder(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS))
     assert trace.ncpu == 2
     assert trace.window == (90, 200)
@@ -55,10 +55,10 @@ def test_two_csv_files_are_a_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_an_exported_trace_comes_back(tmp_path: Path, suffix: str) -> None:
-    """Export's folder of facts gives the same ledger; states and waits are not read but made.
+    """Exported facts give the same waits; states and waits are not read but reconstructed.
 
-    But for waits after CPU 0 ended early: of a file that is noticed at its end only, while the
-    folder says it from the start.
+    An exception is waits after CPU 0 ended early: in a file that is found only at its end, while
+    the folder has it from the start.
     """
     trace = decode(FIXTURES / "perf-zstd.data")
     path = ss.export(trace, tmp_path / "x", suffix)
@@ -136,7 +136,7 @@ def test_values_of_trace_json_are_kept(tmp_path: Path) -> None:
 def test_damaged_table_is_answered_or_reported_in_one_sentence(
     suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Polars panics over some damaged Parquet files, and Rust writes that to stderr itself."""
+    """Polars panics on some damaged Parquet files, and Rust writes that to stderr itself."""
     source = FIXTURES / "linux-trace-cmd-yield.dat"
     frame = ss.read_tables(source, "switches")["switches"].head(400)
     path = tmp_path / f"switches{suffix}"
@@ -175,7 +175,7 @@ def found(tmp_path: Path, **files: str) -> list[tuple[str, str, str]]:
 
 
 def test_a_window_holds_all_events(tmp_path: Path) -> None:
-    """Busy and idle time would else be those of a part, and waits those of the whole."""
+    """Otherwise busy and idle time would be those of a part, and waits those of the whole."""
     about = json.dumps({"ncpu": 2, "window": [100, 180]})
     assert found(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS, trace_json=about) == [
         (
@@ -214,7 +214,7 @@ def test_a_thread_with_one_name_has_it_from_the_start(tmp_path: Path) -> None:
 
 
 def test_question_names_the_missing_column_of_a_user_table() -> None:
-    """Not Polars, with its plan."""
+    """The error is ours, not Polars' with its plan."""
     states = pl.DataFrame(
         {"ts": [0, 10], "dur": [10, 10], "utid": [1, 1], "state": ["running", "sleeping"]}
     ).with_columns(cpu=pl.Series([0, None]))

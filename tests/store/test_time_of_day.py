@@ -1,4 +1,4 @@
-"""Times of day: a recording's two clocks, texts that people write, and what is refused."""
+"""Times of day: a recording's two clocks, the forms people write, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = 1_795_867_200 * S
 
 @pytest.fixture(autouse=True)
 def _berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This machine is an hour ahead of UTC, in November."""
+    """The test's time zone is an hour ahead of UTC, in November."""
     monkeypatch.setenv("TZ", "CET-1")
     time.tzset()
     yield
@@ -64,7 +64,7 @@ def test_common_forms_of_a_time_of_day_are_read(text: str, seconds: float) -> No
 def test_a_part_is_cut_by_times_of_day() -> None:
     part = recorded(*EXACT).between("13:03", "13:04:30")
     assert part.window == (280 * S, 370 * S)
-    # Of a part, too: its clock is the recording's.
+    # In a part, too: its clock is the recording's.
     assert part.between("13:04").window == (340 * S, 370 * S)
     outside = r"since='14:00'.* 0 ns to 600 s after its start, 13:00:00 to 13:10:00 \+0100"
     with pytest.raises(UsageError, match=outside):
@@ -72,7 +72,7 @@ def test_a_part_is_cut_by_times_of_day() -> None:
 
 
 def test_time_without_a_date_is_found_across_midnight() -> None:
-    # From 23:55 to 0:05 of this machine's zone.
+    # From 23:55 to 0:05 in the test's time zone.
     late = NOON + (10 * 60 + 55) * 60 * S
     trace = recorded((100 * S, late), (700 * S, late + 600 * S))
     assert trace.seconds(trace.instant("23:58")) == 180
@@ -80,7 +80,7 @@ def test_time_without_a_date_is_found_across_midnight() -> None:
 
 
 def test_time_is_interpolated_between_two_pairs() -> None:
-    """The host's clock gained 100 parts in a million, which is how it is steered."""
+    """The host's clock gained 100 parts in a million, as clock steering does."""
     trace = recorded((100 * S, NOON), (700 * S, NOON + 600 * S + 60_000_000))
     assert trace.instant("13:05:00.03") == 400 * S
     there = trace.time_of_day(400 * S)
@@ -98,7 +98,7 @@ def test_a_clock_that_was_set_is_refused() -> None:
     trace = recorded((100 * S, NOON), (700 * S, NOON + 600 * S + 7 * S))
     with pytest.raises(UsageError, match=r"time of day was set while .* was recorded, by 7\.00 s"):
         trace.instant("13:03")
-    # Not if it is known to half a minute only.
+    # Not if it is known only to half a minute.
     half_a_minute = recorded(*trace.info["clock"]["pairs"], error=30 * S)
     assert half_a_minute.instant("13:00") == 100 * S
 
@@ -131,7 +131,7 @@ def test_commands_take_and_show_it(capsys: pytest.CaptureFixture[str], tmp_path:
     assert main(["info", str(FIXTURE), *cache]) == 0
     shown = "time of day 2026-11-21 11:56:11.234 to 11:56:12.896 +0100 (± 424 µs)"
     assert shown in " ".join(capsys.readouterr().out.split())
-    # Half a second of it, by either way of saying so.
+    # Half a second, written either way.
     trace = ss.open(FIXTURE, cache=tmp_path)
     times = ("11:56:11.5", "11:56:12")
     seconds = [f"{trace.seconds(trace.instant(text)):.9f}" for text in times]

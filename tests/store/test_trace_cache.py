@@ -77,7 +77,7 @@ def test_a_changed_source_is_converted_again(source: Path) -> None:
 
 
 def test_change_with_the_same_size_and_mtime_is_detected(source: Path) -> None:
-    """Same length, same mtime: content (or ctime, which nobody can set) tells."""
+    """Same length, same mtime: content or ctime, which nobody can set, reveals it."""
     convert = Converter(source)
     stat = source.stat()
     cache.find_or_build(source, convert)
@@ -88,7 +88,7 @@ def test_change_with_the_same_size_and_mtime_is_detected(source: Path) -> None:
 
 
 def test_settled_source_is_not_hashed_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same stat, content need not be compared; a fresh file's stat says nothing."""
+    """With the same stat content is not compared, except for a recently written file."""
     convert = Converter(source)
     folder = cache.find_or_build(source, convert)
     about = cache.read_about(folder)
@@ -104,7 +104,7 @@ def test_settled_source_is_not_hashed_again(source: Path, monkeypatch: pytest.Mo
 def test_a_large_source_with_another_stat_is_converted_again(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit nothing is taken on trust."""
+    """Beyond the limit the stat alone is not trusted."""
     monkeypatch.setattr(cache, "_CONTENT_LIMIT", 2)
     convert = Converter(source)
     cache.find_or_build(source, convert)
@@ -143,7 +143,7 @@ def test_decoder_options_have_separate_folders(source: Path) -> None:
     ids=["file gone", "file cut", "about cut", "about gone"],
 )
 def test_a_damaged_copy_is_not_served(source: Path, damage: Callable[[Path], object]) -> None:
-    """Where its own trace.json is gone it might be anybody's: the user's cache takes over."""
+    """Without its own trace.json it might be another's folder: the user's cache is used."""
     convert = Converter(source)
     damage(cache.find_or_build(source, convert))
     folder = cache.find_or_build(source, convert)
@@ -152,7 +152,7 @@ def test_a_damaged_copy_is_not_served(source: Path, damage: Callable[[Path], obj
 
 
 def test_a_foreign_folder_of_that_name_is_left_alone(source: Path, home: Path) -> None:
-    """What the user converted or made there is never overwritten."""
+    """What the user converted or created there is never overwritten."""
     foreign = source.parent / "trace.dat.sched"
     foreign.mkdir()
     (foreign / "precious").write_text("mine")
@@ -250,7 +250,7 @@ def test_explicit_cache_folder_blocked_by_a_file_is_reported(source: Path, tmp_p
 def test_failed_conversion_leaves_no_partial_folder(
     source: Path, error: BaseException, raised: type[BaseException]
 ) -> None:
-    """Whatever ends a conversion: no folder, partial or whole, stays behind."""
+    """After any failure no folder, partial or complete, stays behind."""
 
     def convert(folder: Path) -> str:
         (folder / "waits.parquet").write_text("half")
@@ -283,7 +283,7 @@ def test_source_growing_during_conversion_is_refused(source: Path) -> None:
 
 
 def test_concurrent_conversions_all_get_a_whole_copy(source: Path) -> None:
-    """The first to finish wins, the other takes the winner's."""
+    """The first to finish wins, and the other takes the winner's copy."""
     barrier = threading.Barrier(4)
     folders: list[Path] = []
 
@@ -305,7 +305,7 @@ def test_concurrent_conversions_all_get_a_whole_copy(source: Path) -> None:
 
 
 def test_the_folder_of_a_killed_process_is_cleared_away(source: Path) -> None:
-    """And that of a living one is not."""
+    """The folder of a living process is kept."""
     script = f"""
 import os, sys, time
 from pathlib import Path
@@ -350,7 +350,7 @@ def test_the_folder_has_the_permissions_of_the_umask(source: Path) -> None:
 
 
 def test_a_capture_folder_counts_as_a_whole(tmp_path: Path) -> None:
-    """A change in any file of it is a change; its copy loses the suffix .capture."""
+    """A change in any of its files is a change; its copy drops the suffix .capture."""
     capture = tmp_path / "web.capture"
     (capture / "raw").mkdir(parents=True)
     (capture / "capture.json").write_text("{}")
