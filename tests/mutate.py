@@ -240,7 +240,7 @@ def _trust(folder: Path, forged: bool) -> None:
 
 
 def tables(rng: random.Random, folder: Path) -> str:
-    """Damage to a folder of tables that somebody else wrote."""
+    """Damage to a folder of tables from another program."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".csv", ".parquet"))
     path = rng.choice(files)
     match rng.choice(["json", "bytes", "values", "values", "values", "kind"]):

@@ -146,7 +146,7 @@ def test_returns_by_the_time_since_the_last_run(trace: ss.Trace) -> None:
 
 
 def test_order_of_the_waits_makes_no_difference(tmp_path: Path) -> None:
-    """Waits are read from a file, in batches, or from memory, where they are not in order of time."""
+    """Waits are read from a file, in batches, or from memory, out of order."""
     trace = ss.open(FIXTURES / RECORDINGS[0], cache=tmp_path)
     tables = {name: getattr(trace, name) for name in TABLES}
     turned = ss.Trace.from_tables(tables | {"waits": trace.waits.reverse()}, trace.info)

@@ -32,7 +32,7 @@ SUDO = {"SUDO_USER": "nobody"}
 
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Path:
-    """A folder that nobody but its user, `nobody`, may write to; root's files lie beside it."""
+    """A folder that only its owner, `nobody`, may write to; root's files are next to it."""
     folder = tmp_path / "users"
     folder.mkdir()
     for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):

@@ -130,7 +130,7 @@ def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 def test_events_recorded_during_a_snapshot_are_in_the_next(tmp_path: Path) -> None:
-    """Under heavy load all events that the kernel counts are in the files, some before the window."""
+    """Under heavy load all counted events are in the files, some before the window."""
     run = Run("--ring", "64M", "-o", "x", cwd=tmp_path)
     run.until(READY)
     words = [sys.executable, "-c", "import time\nwhile True: time.sleep(5e-5)"]

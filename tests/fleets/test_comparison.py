@@ -1,4 +1,4 @@
-"""Intervals hold what they promise, in simulations with a known answer; who stands out does so."""
+"""Intervals have their stated coverage, in simulations with a known answer; outliers are found."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def drawn(
 def test_intervals_of_groups_cover_the_truth(
     n_a: int, n_b: int, traces: int, between: float, within: float
 ) -> None:
-    """Both groups are alike: 95 % of the intervals should hold 0. Of 300, fewer than 272 would be
-    a chance of 1 in 1,000 if it were 95 %."""
+    """Both groups are alike: 95 % of the intervals should contain 0.
+
+    Of 300, fewer than 272 would have a chance of 1 in 1,000 at 95 %.
+    """
     rng = np.random.default_rng(3)
     covered, widths = 0, []
     for seed in range(300):
@@ -37,7 +39,7 @@ def test_intervals_of_groups_cover_the_truth(
         covered += bool(low[0] <= 0 <= high[0])
         widths.append(float(high[0] - low[0]))
     assert covered >= 272
-    # Not by being endless: no wider than twice what knowing the spread would give.
+    # They are not trivially wide: at most twice the width with a known spread.
     spread = np.sqrt((between**2 + within**2 / traces) * (1 / n_a + 1 / n_b))
     assert np.median(widths) < 2 * 2 * 1.96 * spread
 
@@ -97,7 +99,7 @@ def test_only_the_host_with_long_waits_is_an_outlier() -> None:
 
 @pytest.mark.parametrize("n", [8, 30])
 def test_rate_of_chance_outliers_is_the_documented_one(n: int) -> None:
-    """Hosts alike but far apart, so that the limit of the ratio leaves none out."""
+    """Hosts with one wide distribution, so that the limit of the ratio excludes none."""
     rng = np.random.default_rng(n)
     fleets, listed = 1200 // n, 0
     for _ in range(fleets):
@@ -108,13 +110,13 @@ def test_rate_of_chance_outliers_is_the_documented_one(n: int) -> None:
         listed += hosts.outliers(frame, resamples=2).filter(pl.col("verdict") != "").height
     rows = 3 * n * fleets
     said = hosts.by_chance(n) * rows
-    # Hosts of one fleet share its median: more apart than independent ones would be.
+    # Hosts of one fleet share its median: they spread more than independent ones.
     assert abs(listed - said) < 5 * np.sqrt(said)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.02, ""), (1.2, ""), (0.82, ""), (1.4, "more")])
 def test_a_host_that_differs_by_little_does_not_stand_out(factor: float, verdict: str) -> None:
-    """Hosts alike to a thousandth: 2 % is 14 robust deviations, and too little to act upon."""
+    """Hosts equal to a thousandth: 2 % is 14 robust deviations, but too little to act upon."""
     rng = np.random.default_rng(1)
     frame = table(rng, 12)
     noise = pl.Series(np.exp(rng.normal(0, 0.001, frame.height)))

@@ -36,7 +36,7 @@ LIMIT = 1 << 30
 
 
 def host(folder: Path, name: str, number: int) -> Path:
-    """A capture that says that it is of a host of this name; its sizes tell it from others."""
+    """A capture of a host with this name; its size makes it unique."""
     place = folder / f"{name}-{number}.capture"
     shutil.copytree(CAPTURE, place)
     about = json.loads((place / "capture.json").read_text())
@@ -52,7 +52,7 @@ def broken(folder: Path) -> Path:
 
 
 class InProcess:
-    """Workers without processes, for what is not about processes."""
+    """Workers without processes, for tests that do not need processes."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -80,7 +80,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def children() -> dict[int, str]:
-    """The processes that this one started, and their states."""
+    """Child processes and their states."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def children() -> dict[int, str]:
 
 
 def in_session(leader: int) -> list[bytes]:
-    """Command lines of the processes of a session that are alive."""
+    """Command lines of the living processes of a session."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -107,14 +107,14 @@ def traces_at_work(scratch: Path) -> list[Path]:
 
 
 def killed_at_work(output: Path) -> int:
-    """Kill workers while at least one of them has a trace; how many had one."""
+    """Kill workers while at least one of them has a trace; returns how many had one."""
     [scratch] = output.glob(".scratch-*")
     for _ in range(2_000):
         if traces_at_work(scratch):
             pids = children()
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
-            # Stopped, they cannot finish meanwhile.
+            # While stopped they cannot finish.
             deadline = time.monotonic() + 10
             while set(children().values()) != {"T"} and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -131,7 +131,7 @@ def killed_at_work(output: Path) -> int:
 @pytest.mark.needs("linux")
 @pytest.mark.release
 def test_killed_workers_lose_no_result(tmp_path: Path) -> None:
-    """Three processes; when two traces are done, all that are at work are killed by SIGKILL."""
+    """Three processes; when two traces are done, all busy ones are killed by SIGKILL."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
     paths = [str(host(folder, f"h{number}", number)) for number in range(8)]
     killed: list[int] = []
@@ -169,7 +169,7 @@ def ends_over_one(
     limit: int,
     select: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """In a worker, instead of its own function."""
+    """Runs in a worker, instead of its own function."""
     if "deadly" in trace:
         os.kill(os.getpid(), signal.SIGKILL)
     return task(trace, str(scratch), keep, options, limit, select)
@@ -183,7 +183,7 @@ def test_trace_that_kills_every_worker_is_named(
     """One worker, so that the other trace is on the same one; two attempts instead of four."""
     import cloudpickle
 
-    # The workers do not find this file.
+    # The workers cannot import this file.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     monkeypatch.setattr(cluster, "_on_worker", ends_over_one)
     monkeypatch.setitem(cluster._CONFIG, "distributed.scheduler.allowed-failures", 1)
@@ -210,7 +210,7 @@ def test_ctrl_c_prints_one_sentence_and_the_next_run_resumes(tmp_path: Path) -> 
     try:
         kept = output / "summaries"
         deadline = time.monotonic() + 100
-        # The first was counted before the second was begun.
+        # The first was counted before the second started.
         while len(list(kept.glob("*.json"))) < 2 and time.monotonic() < deadline:
             assert run.poll() is None, run.communicate()
             time.sleep(0.01)
@@ -274,7 +274,7 @@ def uploaded(client: Any, path: Path, key: str) -> None:
 def test_traces_in_an_object_store_are_read(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real workers fetch from a real server; what is fetched is gone afterwards."""
+    """Real workers fetch from a real server; fetched files are removed afterwards."""
     uploaded(bucket, CAPTURE, "day/a.capture")
     uploaded(bucket, FILE, "day/b.dat")
     uploaded(bucket, broken(tmp_path), "day/broken.dat")
@@ -298,12 +298,12 @@ def test_traces_in_an_object_store_are_read(
         }
         assert (row["label_day"], row["trace"]) == ("1", path)
     assert sorted(p.name for p in output.iterdir()) == ["fleet.parquet", "index.html", "summaries"]
-    # Again, of which only the one that changed is fetched; in this process.
+    # Again, in this process: only the changed one is fetched.
     kept = store.Folder(output, {})
     assert kept.kept("s3://traces/day/a.capture") is not None
     uploaded(bucket, FIXTURES / "linux-trace-cmd-overrun.dat", "day/b.dat")
     assert kept.kept("s3://traces/day/b.dat") is None
-    # A bound on what is fetched, and a place where nothing is.
+    # A limit of the fetched size, and an empty address.
     answer = task("s3://traces/day/b.dat", str(tmp_path), False, {}, 1_000)
     assert "has more than 1000 B" in answer["error"]
     answer = task("s3://traces/night.dat", str(tmp_path), False, {}, LIMIT)
@@ -320,7 +320,7 @@ def test_traces_in_an_object_store_are_read(
 def test_selection_applies_to_each_host_and_is_cached_separately(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The processes of each recording; a host without such threads has no waits, and no error."""
+    """The processes of each recording; a host without such threads has no waits and no error."""
     first = host(tmp_path / "traces", "h1", 1)
     other = FIXTURES / "linux-requests.capture"
     output = tmp_path / "fleet"
@@ -345,7 +345,7 @@ def test_selection_applies_to_each_host_and_is_cached_separately(
     page = (output / "index.html").read_text()
     assert "selected: --process nightly (no wait of such threads in 1)" in page
     assert "linux-requests.capture --process nightly</code>" in page
-    # Both are kept: neither is made again, and neither takes the other's place.
+    # Both are cached: neither is computed again, and neither replaces the other.
     assert rows() == (0, whole)
     assert rows("--process", "nightly") == (0, some)
     table = ss.fleet([other], tmp_path / "alone", select={"process": ["nightly"], "comm": "*"})
@@ -353,7 +353,7 @@ def test_selection_applies_to_each_host_and_is_cached_separately(
 
 
 def test_rows_have_the_shortest_unique_path(in_process: None, tmp_path: Path) -> None:
-    """And hosts that nobody named are not taken for one."""
+    """And unnamed hosts are not taken for one host."""
     for rack in ("a", "b"):
         host(tmp_path / rack, "(none)", 1).rename(tmp_path / rack / "web.capture")
     host(tmp_path / "b", "named", 2).rename(tmp_path / "b" / "db.capture")
@@ -540,7 +540,7 @@ def test_empty_folder_and_missing_path_are_refused(
 
 
 def test_pipe_is_refused_without_blocking(in_process: None, tmp_path: Path) -> None:
-    """As `trace.dat`, and in the place of a trace that was summarised before."""
+    """As `trace.dat`, and in the place of an already summarised trace."""
     place = Path(shutil.copy(FILE, tmp_path / "trace.dat"))
     assert ss.fleet(tmp_path, tmp_path / "f")["error"].to_list() == [None]
     place.unlink()
@@ -590,7 +590,7 @@ def test_full_disk_prints_one_sentence_and_keeps_finished_results(
 
 
 def test_fleet_uses_a_given_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers at an address, whose folders are their own; and no cluster there."""
+    """Workers at an address, with their own folders; and an address without a cluster."""
     from distributed import LocalCluster
 
     host(tmp_path / "traces", "h", 1)

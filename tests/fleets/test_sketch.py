@@ -1,4 +1,4 @@
-"""Sketches add up, and their quantiles are as close to the exact ones as they say."""
+"""Sketches add up, and their quantiles are within the stated error of the exact ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assert_close(sketch: Sketch, waits: list[int]) -> None:
 
 @given(st.lists(WAITS, min_size=1, max_size=5))
 def test_merged_sketches_equal_the_whole(parts: list[list[int]]) -> None:
-    """Range by range, whatever the order; and every quantile is within the error."""
+    """Range by range, in any order; and every quantile is within the error."""
     whole = [wait for part in parts for wait in part]
     sketches = [Sketch.of(np.array(part, dtype=np.int64)) for part in parts]
     at_once = Sketch.of(np.array(whole, dtype=np.int64))
@@ -62,7 +62,7 @@ def test_sketch_is_restored_from_json() -> None:
 
 
 def test_vectorised_rule_equals_the_ddsketch_package() -> None:
-    """Each wait is counted in the range in which the package itself would count it."""
+    """Each wait is counted in the same range as by the package."""
     from ddsketch.mapping import LogarithmicMapping
 
     own = LogarithmicMapping(RELATIVE_ERROR)

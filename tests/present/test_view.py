@@ -550,7 +550,7 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     assert trace.path is not None
     path = trace.path.with_suffix(".notes.json")
     assert json.loads(path.read_text("utf-8")) == rows
-    # A part of the trace, opened anew, has the same.
+    # A part of the trace, opened again, has the same.
     again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
     assert again.about()["notes"] == rows
     path.write_text("{}")
