@@ -33,7 +33,7 @@ pub struct Obstacles<'py> {
     /// `ts`, `dur` and `cpu`, in order of ts.
     interrupts: Bound<'py, PyAny>,
     quotas: Option<GivenQuotas<'py>>,
-    /// By utid: its group was throttled, and nobody recorded when.
+    /// By utid: its group was throttled, at unrecorded times.
     held: Vec<bool>,
     dispatch: i64,
 }

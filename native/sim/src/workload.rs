@@ -142,7 +142,7 @@ pub const SELF: Tid = u32::MAX;
 /// threads may share a program.
 pub const INBOX: u32 = u32::MAX - 1;
 
-/// No channel: a signal that nobody waits for by its sender's name.
+/// No channel: no thread waits for the signal by its sender.
 pub const NO_CHANNEL: u32 = u32::MAX;
 
 /// In place of a job: nothing to do, the next step follows.
@@ -295,7 +295,7 @@ pub struct Quota {
     pub phase: i64,
 }
 
-/// A thread goes to another control group, by whoever's hand.
+/// A thread moves to another control group, whichever thread moved it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupMove {
     /// The instant, ns.

@@ -123,7 +123,7 @@ struct Asked<'a, M> {
     began: Vec<Began>,
 }
 
-/// Since the begin of the window, which is so long.
+/// Since the start of the window, which is so long.
 fn within(t: i64, begin: i64, length: i64) -> i64 {
     t.saturating_sub(begin).clamp(0, length)
 }

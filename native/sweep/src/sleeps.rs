@@ -114,8 +114,8 @@ struct Recent {
     asked: i64,
 }
 
-/// The same answers for somebody who goes through the waits in order of time: `states` is read as
-/// far as they have come, and of it only the sleeps are held whose waits are still to come.
+/// The same answers for a pass over the waits in order of time: `states` is read along with them,
+/// and only the sleeps whose waits are still to come are held.
 pub struct Follower {
     states: Source<'static>,
     /// The part of `states` that comes next.

@@ -79,7 +79,7 @@ struct Shared<'a> {
     lines: u64,
     done: u64,
     total: u64,
-    /// Nothing earlier or later is told.
+    /// Nothing earlier or later is reported.
     told: RangeInclusive<i64>,
 }
 

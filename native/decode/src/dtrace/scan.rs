@@ -41,9 +41,9 @@ pub struct Header {
     pub os: Os,
     pub ts: i64,
     pub wall: i64,
-    /// kern.osreldate, or Linux's version as one number; 0 not told.
+    /// kern.osreldate, or Linux's version as one number; 0 unknown.
     pub release: u32,
-    /// 0: not told.
+    /// 0: unknown.
     pub ncpu: u16,
 }
 

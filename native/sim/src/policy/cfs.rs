@@ -527,7 +527,7 @@ impl Policy for Cfs {
             if left == SwitchOutReason::Exited {
                 self.q.groups.ends(w.now(), t);
             }
-            // A sleeper is nobody's buddy.
+            // A sleeper is not a buddy.
             self.q.rq(q).forget(t);
         }
         self.q.raise_min(q);

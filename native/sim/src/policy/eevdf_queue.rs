@@ -290,7 +290,7 @@ impl Rqs {
         w.arm_timer(u32::from(c), w.now() + self.left(t).max(shortest));
     }
 
-    /// The same when somebody comes, if the timer is not set, whoever it was set for
+    /// The same when a thread comes, if the timer is not set, for whichever thread it was set
     /// (`hrtick_update`): a switch to a thread without others leaves it as it is.
     pub(super) fn arm_if_idle(&self, w: &mut World, c: Cpu) {
         if self.k.hrtick && !w.timer_is_armed(u32::from(c)) {

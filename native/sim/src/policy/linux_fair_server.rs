@@ -50,7 +50,7 @@ enum Phase {
 struct Server {
     phase: Phase,
     budget: Budget,
-    /// It served, and no period has begun since (dl_defer_running).
+    /// It served, and no period has started since (dl_defer_running).
     engaged: bool,
     /// A whole runtime of idling has passed (dl_defer_idle).
     idles: bool,

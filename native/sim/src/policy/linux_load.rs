@@ -49,7 +49,7 @@ impl Load {
     }
 }
 
-/// Of all entities and queues, or of none if nobody asks.
+/// Of all entities and queues, or of none if not needed.
 #[derive(Default)]
 pub(super) struct Loads {
     decay: Decay,

@@ -339,7 +339,7 @@ impl PriorityScale {
     }
 }
 
-/// How threads are told interactive from others.
+/// How interactive threads are distinguished from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InteractivityRule {
     Ule,
@@ -370,7 +370,7 @@ pub enum LagRule {
 }
 
 impl LagRule {
-    /// Whether it runs only threads that are owed time.
+    /// Whether it runs only threads with a positive lag.
     pub fn has_eligibility(self) -> bool {
         self == Self::Eevdf
     }

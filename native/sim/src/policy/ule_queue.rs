@@ -159,10 +159,9 @@ impl Tdq {
         self.idle.front().map(|(_, t)| t)
     }
 
-    /// Whom `thief` may take: the first of the real-time row, else of the calendar,
-    /// else of the idle row. In the calendar the very first thread is passed over,
-    /// whoever it is; where the search wraps it begins again at list 0 and finds that
-    /// thread like any other.
+    /// The thread that `thief` may take: the first of the real-time row, else of the calendar, else
+    /// of the idle row. In the calendar the very first thread is passed over, whoever it is; where
+    /// the search wraps it begins again at list 0 and finds that thread like any other.
     pub(super) fn stealable(
         &self,
         links: &Links,

@@ -155,7 +155,7 @@ impl Reconstructor {
         self.perhaps_queued.push((cpu, utid));
     }
 
-    /// `cpu` idles from `t` on, so nobody is in its queue.
+    /// `cpu` idles from `t` on, so its queue is empty.
     #[cold]
     pub(super) fn queue_is_empty(&mut self, cpu: u16, t: i64) {
         let left = &mut self.left_unseen;

@@ -166,7 +166,7 @@ impl Reconstructor {
                         self.write_wait(utid, &wait, t);
                     }
                 } else {
-                    // When its sleep ended nobody knows.
+                    // When its sleep ended is unknown.
                     self.counters.missing_wakeups += 1;
                     thread.unwoken = true;
                     thread.forget();

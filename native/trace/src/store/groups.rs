@@ -1,5 +1,5 @@
 //! What is known of each row group of a table, so that a part in time reads only the groups that
-//! hold some of it, and can tell that those are whole.
+//! hold some of it, and can check that those are complete.
 //!
 //! It stands in the file's own metadata. An interval is in the table where it ends, so that a
 //! group may have rows from long before: of a thread that slept for hours, say. Those that reach

@@ -1,5 +1,5 @@
 //! A table's file behind a queue of batches, which any thread may encode: one at a time, and in
-//! their order, so that the file is the same to the byte whoever does.
+//! their order, so that the file is the same to the byte in any case.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,7 +80,7 @@ impl Table {
         Ok(())
     }
 
-    /// Leaves `batch` to whoever does `chores`, unless too many of them wait: then the caller
+    /// Leaves `batch` to a thread that does `chores`, unless too many of them wait: then the caller
     /// helps. An error is that of a batch before.
     pub fn leave(self: &Arc<Self>, batch: RecordBatch, chores: &Arc<Chores>) -> Result<()> {
         let mut queue = locked(&self.queue);
@@ -89,7 +89,7 @@ impl Table {
                 let woken = self.taken.wait(queue);
                 queue = woken.unwrap_or_else(PoisonError::into_inner);
             } else {
-                // Ours is among them, or somebody just took it.
+                // Ours is among them, or another thread just took it.
                 drop(queue);
                 chores.one();
                 queue = locked(&self.queue);
@@ -109,7 +109,7 @@ impl Table {
             return;
         }
         queue.listed = true;
-        // Those that nobody comes to are let go with the list: none of them holds it.
+        // Unused ones are dropped with the list: none of them holds it.
         let (table, again) = (Arc::clone(self), Arc::downgrade(chores));
         chores.add(move || {
             table.encode_next();
