@@ -89,7 +89,7 @@ class Oracle:
     lost: list[tuple[int, int, int]] = field(default_factory=list)
     broken: list[tuple[int, int, int]] = field(default_factory=list)
     # Those of `lost` with an actual loss, and CPUs that were not recorded.
-    told: list[tuple[int, int, int]] = field(default_factory=list)
+    reported: list[tuple[int, int, int]] = field(default_factory=list)
     unrecorded: set[int] = field(default_factory=set)
     # Threads whose switch-out the kernel does not report.
     habits: set[int] = field(default_factory=set)
@@ -364,7 +364,7 @@ class Oracle:
             and not self.idled_since(thread, stayed_on)
         ):
             if self.moves_recorded:
-                far = self.told + self.uncounted * self.broken
+                far = self.reported + self.uncounted * self.broken
                 far = [hole for hole in far if hole[2] - hole[1] >= EXCURSION]
                 holes = self.in_holes(far, thread, cpus, t)
                 holes += self.in_holes(self.lost + self.broken, thread, {stayed_on}, t)
@@ -783,7 +783,7 @@ class Oracle:
         for c in range(self.ncpu) if e["cpu"] is None else [e["cpu"]]:
             self.lost.append((c, t, e["ts_end"]))
             if e["reason"] != "unrecorded":
-                self.told.append((c, t, e["ts_end"]))
+                self.reported.append((c, t, e["ts_end"]))
             cpu = self.cpu(c)
             if cpu.current is not None and self.idle(cpu.current):
                 self.close_idle(cpu, c, t, "lost")

@@ -185,12 +185,12 @@ class _Play:
 
     def recover(self, *, now: bool = False) -> None:
         """Recorders that have lost enough record again; most report the loss."""
-        for cpu, (begin, told, left) in list(self.lossy.items()):
+        for cpu, (begin, reported, left) in list(self.lossy.items()):
             if left > 0 and not now:
-                self.lossy[cpu] = (begin, told, left - 1)
+                self.lossy[cpu] = (begin, reported, left - 1)
                 continue
             del self.lossy[cpu]
-            if told:
+            if reported:
                 where = cpu if begin % 4 else None
                 loss = {"cpu": where, "ts_begin": begin, "ts_end": self.now, "reason": "overrun"}
                 self.rows.setdefault("losses", []).append(loss)

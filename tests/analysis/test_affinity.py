@@ -235,13 +235,13 @@ FILES = "/sys/devices/system/cpu/"
 def test_isolated_cpus_are_read_from_the_capture(
     trace: ss.Trace, tunables: dict[str, str], cpus: list[int] | None
 ) -> None:
-    told = knowing(trace, {"scheduler": {"name": "eevdf", "tunables": tunables}})
-    assert isolated_cpus(told) == cpus
+    recorded = knowing(trace, {"scheduler": {"name": "eevdf", "tunables": tunables}})
+    assert isolated_cpus(recorded) == cpus
     if cpus is None:
         with pytest.raises(ss.UsageError, match="does not report"):
-            ss.isolation_leaks(told)
+            ss.isolation_leaks(recorded)
     else:
-        assert set(ss.isolation_leaks(told)["cpu"]) == set(cpus)
+        assert set(ss.isolation_leaks(recorded)["cpu"]) == set(cpus)
 
 
 def test_unknown_cpu_is_refused(trace: ss.Trace) -> None:

@@ -164,12 +164,12 @@ def test_children_inherit_and_parents_pay() -> None:
     trace = of_states(lives, threads=family)
     series = ss.interactivity_series(trace, set=ROUND)
     # 100 + 5 ms against 400, which is at most 500 ms together but for 5: ratio 1.
-    told = series.drop("tid", "scheduler").filter(pl.col("utid") == 2)
-    assert told.row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
+    of_child = series.drop("tid", "scheduler").filter(pl.col("utid") == 2)
+    assert of_child.row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
     frame = ss.interactivity(trace, set=ROUND)
     child, parent = frame.filter(utid=2).row(0, named=True), frame.filter(utid=1).row(0, named=True)
     assert child["score"] == 50 * 165 // 400
-    assert told.row(-1) == (570 * MS, 2, "", None, None)
+    assert of_child.row(-1) == (570 * MS, 2, "", None, None)
     # The fork costs one tick; 10 ms are its own; at 570 the child's running time is added.
     assert parent["score"] == 50 * (100 + 1 + 10 + 165) // 400
     assert series.filter(pl.col("utid") == 1).row(-1)[0] == 570 * MS

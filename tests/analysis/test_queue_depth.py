@@ -256,15 +256,15 @@ def test_depth_equals_a_naive_count_at_every_nanosecond(
         summary = ss.queue_depth_summary(trace, by=by)  # type: ignore[arg-type]
         assert sum(summary["waiting"]) + sum(summary["waiting_unknown"]) == total
     for row in ss.queue_depth_summary(trace).drop_nulls("cpu").iter_rows(named=True):
-        told = {t: sum(w) for t in range(begin, end) if None not in (w := want[row["cpu"], t])}
-        assert (row["observed"], row["unknown"]) == (len(told), end - begin - len(told))
-        assert row["overload"] == sum(depth > 1 for depth in told.values())
-        if told:
-            depths = sorted(told.values())
+        counts = {t: sum(w) for t in range(begin, end) if None not in (w := want[row["cpu"], t])}
+        assert (row["observed"], row["unknown"]) == (len(counts), end - begin - len(counts))
+        assert row["overload"] == sum(depth > 1 for depth in counts.values())
+        if counts:
+            depths = sorted(counts.values())
             assert row["mean"] == pytest.approx(sum(depths) / len(depths))
             assert row["p50"] == depths[-(-len(depths) // 2) - 1]
-            assert row["max"] == depths[-1] == told[row["ts_max"]]
-            assert row["ts_max"] == min(t for t in told if told[t] == depths[-1])
+            assert row["max"] == depths[-1] == counts[row["ts_max"]]
+            assert row["ts_max"] == min(t for t in counts if counts[t] == depths[-1])
     for row in ss.queue_depth(trace, every=(end - begin) // 6 or 1).iter_rows(named=True):
         here = [want[row["cpu"], t] for t in range(row["ts"], row["ts"] + row["dur"])]
         depths = [waiting + ran for waiting, ran in here if ran is not None]

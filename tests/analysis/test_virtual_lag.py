@@ -360,9 +360,9 @@ def test_recordings_keep_their_time(name: str, tmp_path: Path) -> None:
     fair = both.join(trace.threads.collect().select("utid", "sched_class"), on="utid").filter(
         pl.col("sched_class").cast(pl.String).is_in(["fair", "timeshare"])
     )
-    told = fair.filter(pl.col("competed") + pl.col("unplaced") == pl.col("time"))
+    complete = fair.filter(pl.col("competed") + pl.col("unplaced") == pl.col("time"))
     # A thread may have been lent a real-time priority for a while.
-    assert told.height >= fair.height - 2
+    assert complete.height >= fair.height - 2
     assert frame.filter(pl.col("picks_eligible") > pl.col("picks")).is_empty()
     assert len(ss.virtual_lag_sentences(frame)) == frame.height
 

@@ -248,5 +248,5 @@ def test_every_table_fits_a_terminal_of_80_columns(
     name, *words = question.split()
     assert cli.main([name, str(path), *words, "--cache", str(cache)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    told = (path.name, "recorder", "workload", "tables", "folder", "source")
-    assert [line for line in lines if len(line) > 80 and not line.startswith(told)] == []
+    facts = (path.name, "recorder", "workload", "tables", "folder", "source")
+    assert [line for line in lines if len(line) > 80 and not line.startswith(facts)] == []

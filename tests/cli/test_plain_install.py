@@ -161,5 +161,5 @@ def test_no_text_suggests_installing_schedscope_from_a_registry() -> None:
     files = [ROOT / "README.md", *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
     texts = [path for path in files if path.suffix in (".py", ".md", ".sh", ".js")]
     assert len(texts) > 200
-    told = re.compile(r"pip(x)? install [^\n`]*\bschedscope(?![\w/.-]*\.whl)(\[|['\" `,]|$)")
-    assert [path.name for path in texts if told.search(path.read_text(encoding="utf-8"))] == []
+    suggested = re.compile(r"pip(x)? install [^\n`]*\bschedscope(?![\w/.-]*\.whl)(\[|['\" `,]|$)")
+    assert [path.name for path in texts if suggested.search(path.read_text(encoding="utf-8"))] == []

@@ -86,15 +86,15 @@ def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
     trace = schedscope.open(capture, cache=tmp_path / "cache")
     assert trace.window == (begin, end)
     losses = trace.losses.collect()
-    told = losses.filter(losses["reason"] != "chain_break")
+    losses_found = losses.filter(losses["reason"] != "chain_break")
     held = {cpu["cpu"]: cpu for cpu in ring["cpus"]}
     # On a very busy host the ring may wrap before a CPU is copied.
     nothing = {number for number, cpu in held.items() if cpu["held_ns"] == 0}
-    reasons = dict(told.select("cpu", "reason").iter_rows())
+    reasons = dict(losses_found.select("cpu", "reason").iter_rows())
     assert set(reasons.values()) <= {"late_start", "absent"}
     assert {number for number, reason in reasons.items() if reason == "absent"} <= nothing
-    assert told["count"].drop_nulls().is_empty()
-    for loss in told.iter_rows(named=True):
+    assert losses_found["count"].drop_nulls().is_empty()
+    for loss in losses_found.iter_rows(named=True):
         assert loss["ts_begin"] == begin
         # No time is claimed before the first event of the CPU.
         assert loss["ts_end"] >= held[loss["cpu"]]["begin"]

@@ -175,10 +175,10 @@ BROKEN: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
         lambda lines: [x for x in lines if not x.startswith(("W 2000320", "E 2000320"))],
         "every sleeper is woken before it runs",
     ),
-    "a preemption is never told": (never_preempted, "hog: involuntary switches"),
+    "a preemption is never recorded": (never_preempted, "hog: involuntary switches"),
     "the exits are missing": (without("X"), "the load is in the recording"),
     "the clock runs fast": (stretch, "sleeper sleeps as long as it asked"),
-    "a preemption is told as a sleep": (asleep, "hog: involuntary switches"),
+    "a preemption is recorded as a sleep": (asleep, "hog: involuntary switches"),
     "the end is missing": (lambda lines: lines[: len(lines) // 2], "the load is in the recording"),
     "it is empty": (lambda _: [], "the load is in the recording"),
 }

@@ -64,11 +64,11 @@ def test_softirqs_of_each_kind_equal_the_kernels_count(tmp_path: Path) -> None:
     # Reading the file takes microseconds: the lower bound is what lies surely within, the upper one
     # all.
     sure, possible = between(first[2], last[0]), between(first[0], last[2])
-    told = 0
+    total = 0
     for key in after:
         kernel = after[key] - before[key]
-        told += kernel
+        total += kernel
         assert sure.get(key, 0) <= kernel <= possible.get(key, 0), (key, kernel)
     # Each datagram over the loopback device causes at least one network softirq.
     assert sum(n for (vector, _), n in sure.items() if vector == 3) >= 150
-    assert told > 300
+    assert total > 300

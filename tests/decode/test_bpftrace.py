@@ -64,9 +64,9 @@ def test_bpftraces_lost_events_message_is_not_counted_again(tmp_path: Path) -> N
     at = [n for n, line in enumerate(LINES) if n > on and line[:1].isalpha()][200]
     cut = [line for n, line in enumerate(LINES) if not at <= n < at + 7]
     said = [*cut[:at], b"Lost 7 events\n", *cut[at:]]
-    (silent, _), (told, about) = decode(write(tmp_path, cut)), decode(write(tmp_path, said))
+    (silent, _), (recorded, about) = decode(write(tmp_path, cut)), decode(write(tmp_path, said))
     for name in TABLES:
-        assert told[name].equals(silent[name], null_equal=True), name
+        assert recorded[name].equals(silent[name], null_equal=True), name
     assert "not from the script" not in json.dumps(about)
     _, odd = decode(write(tmp_path, [*cut[:at], b"Lost x events\n", *cut[at:]]))
     assert "1 lines are not from the script" in json.dumps(odd)
@@ -128,13 +128,13 @@ UNTIL = min(last for _, last in missing_at_the_end().values())
 """The fixture's window ends before; what came later did not arrive of every CPU."""
 ON = next(int(line.split(b" ")[1]) for line in LINES if line.startswith(b"#on "))
 """From here on all probes record."""
-TOLD = [line for line in EVENTS if ON <= stamp(line) <= UNTIL]
+WITHIN = [line for line in EVENTS if ON <= stamp(line) <= UNTIL]
 
 
 def test_every_line_is_an_event() -> None:
     """Counted by letter and CPU, with nothing but split()."""
     expected: dict[str, Counter[str]] = {}
-    for line in TOLD:
+    for line in WITHIN:
         letter, _, cpu, *_ = line.split(b" ")
         expected.setdefault(NAMES[letter], Counter())[cpu.decode()] += 1
     _, info = decode(FIXTURE)
@@ -150,15 +150,15 @@ def test_switches_are_the_lines_field_by_field() -> None:
         (row["ts"], row["cpu"], tids[row["prev_utid"]], tids[row["next_utid"]], row["next_prio"])
         for row in switches.iter_rows(named=True)
     }
-    told = set()
-    for line in TOLD:
+    recorded = set()
+    for line in WITHIN:
         if line.startswith(b"S "):
             _, ts, cpu, _, _, _, _, prev, prio, following, *_ = line.split(b" ")
-            told.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
-    assert told <= found
+            recorded.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
+    assert recorded <= found
     hidden = {(line.split(b" ")[2], line.split(b" ")[4]) for line in EVENTS if line[:1] == b"S"}
     hidden = {pair for pair in hidden if pair[1] != b"0" and ON <= int(pair[1]) <= UNTIL}
-    assert len(found) == len(told) + len(hidden)
+    assert len(found) == len(recorded) + len(hidden)
 
 
 def test_lines_missing_after_the_window_end_the_trace_without_a_loss() -> None:
@@ -167,7 +167,7 @@ def test_lines_missing_after_the_window_end_the_trace_without_a_loss() -> None:
     tables, info = decode(FIXTURE)
     assert tables["losses"].filter(pl.col("reason") != "chain_break").is_empty()
     assert info["warnings"] == []
-    assert info["window"] == [stamp(min(TOLD, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+    assert info["window"] == [stamp(min(WITHIN, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
 
 
 def test_events_before_all_probes_are_attached_are_excluded(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_events_before_all_probes_are_attached_are_excluded(tmp_path: Path) -> N
     early = ON - 2 * 10**9
     stray = b"K %d 0 0 28220 0 120 28308\n" % early
     moved = [line for line in LINES if line not in EVENTS or stamp(line) >= ON]
-    tables, told = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
+    tables, recorded = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
     # Lines are missing, of which some may have been after the mark.
-    assert told["window"] == [ON, UNTIL]
+    assert recorded["window"] == [ON, UNTIL]
     for name in ("switches", "wakeups", "migrations"):
         assert len(tables[name]) == len(expected[name]), name
     lost = tables["losses"].filter(pl.col("reason") == "overrun")
@@ -199,7 +199,7 @@ def test_damaged_mark_keeps_the_rest_of_the_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ahead", [10**6, 10**8, 9 * 10**18])
 def test_timestamp_in_the_future_loses_the_lines_after_it(tmp_path: Path, ahead: int) -> None:
     """They are excluded as earlier ones: a loss from the line before the damaged one."""
-    at = [n for n, line in enumerate(LINES) if line in TOLD and line.split(b" ")[2] == b"1"][1000]
+    at = [n for n, line in enumerate(LINES) if line in WITHIN and line.split(b" ")[2] == b"1"][1000]
     fields = LINES[at].split(b" ")
     fields[1] = b"%d" % (int(fields[1]) + ahead)
     tables, about = decode(write(tmp_path, [*LINES[:at], b" ".join(fields), *LINES[at + 1 :]]))
@@ -244,14 +244,14 @@ def test_missing_line_may_have_been_the_switch_from_the_recorder(
 ) -> None:
     """The recorder's own switch-out has no line; the next switch there gives its time (`since`)."""
     lines = {(int(f[2]), int(f[3])): f for f in (line.split(b" ") for line in EVENTS)}
-    untold = []
+    hidden_switches = []
     for (cpu, number), fields in lines.items():
         before = lines.get((cpu, number - 1))
         late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
         if late and int(fields[4]) > ON and int(fields[1]) < UNTIL:
-            untold.append((cpu, number, int(fields[4])))
-    assert untold
-    for cpu, number, since in untold[:: len(untold) // 3]:
+            hidden_switches.append((cpu, number, int(fields[4])))
+    assert hidden_switches
+    for cpu, number, since in hidden_switches[:: len(hidden_switches) // 3]:
         missing = b" ".join(lines[cpu, number])
         tables, _ = decode(write(tmp_path, [line for line in LINES if line != missing]))
         (lost,) = tables["losses"].filter(pl.col("reason") == "overrun").to_dicts()
@@ -330,11 +330,11 @@ def test_wakeups_of_the_recorder_are_not_counted_as_missing(tmp_path: Path) -> N
 def test_second_late_line_of_a_cpu_cannot_go_back_in_time(tmp_path: Path) -> None:
     """Two `@late` lines of one CPU, the second with an earlier time: it is ignored."""
     # The fixture's last lines are after the end of the window.
-    told = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
-    late = [b"@late[0]: %d\n" % (told - before) for before in (1_000, 2_000)]
+    recorded = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
+    late = [b"@late[0]: %d\n" % (recorded - before) for before in (1_000, 2_000)]
     one, _ = decode(write(tmp_path, [*LINES, late[0]]))
     two, _ = decode(write(tmp_path, [*LINES, *late]))
-    assert told - 1_000 in one["switches"]["ts"]
+    assert recorded - 1_000 in one["switches"]["ts"]
     assert two["switches"].equals(one["switches"])
 
 

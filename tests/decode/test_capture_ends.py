@@ -61,10 +61,10 @@ def test_cpu_without_kernel_counts_ends_unknown(capture: Path, how: str) -> None
         stats.touch()
     tables, about = decode(capture)
     last = max(record.ts for record in records(LOSSY) if record.cpu == 1)
-    told = losses(tables).filter(pl.col("cpu") == 1)
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
     end = json.loads((capture / "capture.json").read_text())["window"]["end"]
     expected = [(last, end, None, "early_end")]
-    assert told.select("ts_begin", "ts_end", "count", "reason").rows() == expected
+    assert recorded.select("ts_begin", "ts_end", "count", "reason").rows() == expected
     assert any("lacks the kernel's counts of CPU 1" in text for text in about["warnings"])
 
 
@@ -72,8 +72,8 @@ def test_every_cpu_ends_unknown_without_an_end_mark(capture: Path) -> None:
     window = json.loads((capture / "capture.json").read_text())["window"]
     rewrite(capture, window=window | {"end": None})
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("reason") == "early_end")
-    assert sorted(told["cpu"].to_list()) == [0, 1]
+    recorded = losses(tables).filter(pl.col("reason") == "early_end")
+    assert sorted(recorded["cpu"].to_list()) == [0, 1]
     assert any("does not say when recording ended" in text for text in about["warnings"])
 
 
@@ -84,9 +84,9 @@ def test_a_capture_that_ended_early_ends_every_cpu_unknown(capture: Path) -> Non
     loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": end}
     rewrite(capture, complete=False, lost=[*about["lost"], loss])
     tables, _ = decode(capture)
-    told = losses(tables).filter(pl.col("reason") == "early_end")
-    assert sorted(told["cpu"].to_list()) == [0, 1]
-    assert set(told["ts_end"].to_list()) == {end}
+    recorded = losses(tables).filter(pl.col("reason") == "early_end")
+    assert sorted(recorded["cpu"].to_list()) == [0, 1]
+    assert set(recorded["ts_end"].to_list()) == {end}
 
 
 @pytest.mark.parametrize("recorder", ["bpftrace", "dtrace"])
@@ -98,10 +98,10 @@ def test_interrupted_capture_of_any_recorder_is_reported(recorder: str, tmp_path
     assert before.filter(pl.col("reason") == "early_end").is_empty()
     loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": None}
     rewrite(capture, complete=False, lost=[loss])
-    told = losses(decode(capture)[0]).filter(pl.col("reason") == "early_end")
+    recorded = losses(decode(capture)[0]).filter(pl.col("reason") == "early_end")
     # A CPU whose last event is at the window's end has no unknown time after it.
-    assert not told.is_empty()
-    assert (told["ts_begin"] < told["ts_end"]).all()
+    assert not recorded.is_empty()
+    assert (recorded["ts_begin"] < recorded["ts_end"]).all()
 
 
 def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
     there = sum(record.cpu == 1 for record in records(LOSSY))
     (capture / "raw" / "cpu1").write_bytes(b"")
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("cpu") == 1)
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
     begin, end = about["window"]
-    assert told.select("ts_begin", "ts_end", "count", "reason").rows() == [
+    assert recorded.select("ts_begin", "ts_end", "count", "reason").rows() == [
         (begin, end, there, "absent")
     ]
 
@@ -125,9 +125,9 @@ def test_events_missing_inside_the_file_may_be_in_any_gap(
     tables, about = decode(capture)
     assert {"cpu": 1, "count": 40, "reason": "overrun"} in about["unplaced_losses"]
     assert any("does not show where they are missing" in text for text in about["warnings"])
-    told = losses(tables).filter(pl.col("cpu") == 1)
-    assert told.height > 3
-    assert (told["ts_end"] - told["ts_begin"]).min() >= 32 * 250
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
+    assert recorded.height > 3
+    assert (recorded["ts_end"] - recorded["ts_begin"]).min() >= 32 * 250
 
 
 @pytest.mark.parametrize("early", [False, True])

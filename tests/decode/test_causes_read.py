@@ -55,8 +55,8 @@ def of_load(table: str, *columns: str) -> Callable[[ss.Trace], list[Row]]:
         own = load(trace)
         frame = getattr(trace, table).sort("ts", maintain_order=True)
         found = frame.filter(pl.col("utid").is_in(list(own))).collect()
-        told = found.select("utid", *(pl.col(name).cast(pl.String) for name in columns)).rows()
-        return sorted(((own[utid], *rest) for utid, *rest in told), key=lambda row: str(row[0]))
+        readable = found.select("utid", *(pl.col(name).cast(pl.String) for name in columns)).rows()
+        return sorted(((own[utid], *rest) for utid, *rest in readable), key=lambda row: str(row[0]))
 
     return rows
 
@@ -131,10 +131,10 @@ def cells(traces: dict[str, ss.Trace]) -> dict[tuple[str, str], bool]:
     read = {}
     for kind, (_, rows) in KINDS.items():
         found = {name: rows(trace) for name, trace in traces.items()}
-        told = {name: of for name, of in found.items() if of}
-        assert told, kind
-        reference = next(iter(told.values()))
-        for name, of in told.items():
+        readable = {name: of for name, of in found.items() if of}
+        assert readable, kind
+        reference = next(iter(readable.values()))
+        for name, of in readable.items():
             assert of == reference, (kind, name)
         read |= {(kind, name): bool(of) for name, of in found.items()}
     return read

@@ -120,12 +120,16 @@ def test_late_running_line_of_ktrdump_is_not_a_clock_error(tmp_path: Path) -> No
 def test_recording_has_its_scheduler_and_settings(name: str, policy: str) -> None:
     trace = ss.open(FIXTURES / f"{name}.capture")
     assert recorded_policy(trace) == policy
-    told = recorded_tunables(trace, policy)
-    assert (told["stathz"], told["slice"]) == (127, 12)
-    assert (told["min_timeshare"], told["min_realtime"]) == (120, 48)
+    tunables = recorded_tunables(trace, policy)
+    assert (tunables["stathz"], tunables["slice"]) == (127, 12)
+    assert (tunables["min_timeshare"], tunables["min_realtime"]) == (120, 48)
     if policy == "ule-13":
-        assert (told["hz"], told["preempt_thresh"], told["interact_levels"]) == (100, 80, 32)
-        assert told["interact"] == 30
+        assert (tunables["hz"], tunables["preempt_thresh"], tunables["interact_levels"]) == (
+            100,
+            80,
+            32,
+        )
+        assert tunables["interact"] == 30
 
 
 @pytest.mark.parametrize("name", ["freebsd-ule", "freebsd-4bsd"])

@@ -130,19 +130,19 @@ def test_states_from_a_flight_recorder(path: Path, tmp_path: Path) -> None:
     late = trace.losses.filter(reason="late_start").collect()
     assert set(late["cpu"]) == set(range(ncpu - 1))
     last = max(late["ts_end"])
-    told = read(trace)
+    read_back = read(trace)
     ran = [0, 0]
     for thread, rows in true(path).items():
         # A thread that keeps a CPU to itself has no line at all.
-        if thread not in told:
+        if thread not in read_back:
             continue
         truth = [(r[0], r[3], r[1] - TOLERANCE, (r[2] or end) + TOLERANCE) for r in lasting(rows)]
-        for state, since, until, cpu in told[thread]:
+        for state, since, until, cpu in read_back[thread]:
             if (until or end) - since > TOLERANCE:
                 where = cpu if state == "running" else None
                 covers = [t for t in truth if t[2] <= since and (until or end) <= t[3]]
                 assert (state, where) in [t[:2] for t in covers], (thread, state, since, until)
-        for which, intervals in enumerate([rows, told[thread]]):
+        for which, intervals in enumerate([rows, read_back[thread]]):
             running = [(r[1], r[2] or end) for r in intervals if r[0] == "running"]
             ran[which] += sum(max(0, e - max(b, last)) for b, e in running)
     # After the last start every running thread is known.

@@ -89,11 +89,11 @@ def test_a_wakeup_from_an_interrupt_has_no_waker() -> None:
 def test_overruns_are_placed_by_the_sub_buffers() -> None:
     """Their counts add up to the kernel's, and each lies between two events."""
     tables, about = decode(LOSSY)
-    told = losses(tables).filter(pl.col("cpu") == 0)
-    assert told["count"].sum() == 1630
+    recorded = losses(tables).filter(pl.col("cpu") == 0)
+    assert recorded["count"].sum() == 1630
     assert about["unplaced_losses"] == []
     times = {r.ts for r in records(LOSSY) if r.cpu == 0}
-    for begin, end, reason in told.select("ts_begin", "ts_end", "reason").iter_rows():
+    for begin, end, reason in recorded.select("ts_begin", "ts_end", "reason").iter_rows():
         assert end in times
         assert not any(begin < ts < end for ts in times)
         assert reason in ("overrun", "late_start")
@@ -107,10 +107,10 @@ def test_dropped_events_make_the_whole_window_doubtful(capture: Path) -> None:
     stats = capture / "stats" / "cpu1"
     stats.write_text(stats.read_text().replace("dropped events: 0", "dropped events: 9"))
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("cpu") == 1)
-    assert told.select("count", "reason").rows() == [(None, "overrun")]
-    assert told["ts_begin"].item() <= tables["switches"]["ts"].min()
-    assert told["ts_end"].item() >= tables["switches"]["ts"].max()
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
+    assert recorded.select("count", "reason").rows() == [(None, "overrun")]
+    assert recorded["ts_begin"].item() <= tables["switches"]["ts"].min()
+    assert recorded["ts_end"].item() >= tables["switches"]["ts"].max()
     assert about["unplaced_losses"] == [{"cpu": 1, "count": 9, "reason": "overrun"}]
 
 
@@ -119,10 +119,10 @@ def test_events_left_in_the_kernel_are_an_early_end(capture: Path) -> None:
     stats = capture / "stats" / "cpu1"
     stats.write_text(stats.read_text().replace("entries: 0", "entries: 4"))
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("reason") == "early_end")
+    recorded = losses(tables).filter(pl.col("reason") == "early_end")
     last = max(r.ts for r in records(LOSSY) if r.cpu == 1)
-    assert told.select("cpu", "ts_begin", "count").rows() == [(1, last, 4)]
-    assert told["ts_end"].item() == max(last, about["window"][1])
+    assert recorded.select("cpu", "ts_begin", "count").rows() == [(1, last, 4)]
+    assert recorded["ts_end"].item() == max(last, about["window"][1])
 
 
 @pytest.mark.parametrize("cut", [1, 100, 2000, 4095])
@@ -140,8 +140,8 @@ def test_torn_last_sub_buffer_is_read_in_part(capture: Path, cut: int) -> None:
     found, expected = tables["switches"].filter(here)["ts"], whole["switches"].filter(here)["ts"]
     assert found.to_list() == expected.head(len(found)).to_list()
     used = 16 + _used(content, at)
-    told = losses(tables).filter(pl.col("reason") == "truncated")
-    assert told.height == (1 if PAGE - cut < used else 0)
+    recorded = losses(tables).filter(pl.col("reason") == "truncated")
+    assert recorded.height == (1 if PAGE - cut < used else 0)
 
 
 def _used(content: bytes, at: int) -> int:

@@ -169,9 +169,9 @@ def test_handlers_of_a_report_are_those_of_the_trace_dat(
         with pytest.raises(FormatError, match="without a gap"):
             decode(report)
         return
-    told, ours = decode(binary).irqs.collect(), decode(report).irqs.collect()
-    assert told.height > 100
-    assert ours.select(IRQS).equals(told.select(IRQS))
+    recorded, ours = decode(binary).irqs.collect(), decode(report).irqs.collect()
+    assert recorded.height > 100
+    assert ours.select(IRQS).equals(recorded.select(IRQS))
 
 
 def test_handlers_nest_and_a_loss_resets_them(tmp_path: Path) -> None:

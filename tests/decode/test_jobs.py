@@ -72,13 +72,13 @@ def test_damage_is_reported_the_same_for_any_jobs(large: Path, tmp_path: Path, a
     damaged[place : place + 64] = bytes(64)
     path = tmp_path / "damaged.dat"
     path.write_bytes(damaged)
-    told = []
+    messages = []
     for jobs in (1, 2, 4):
         with pytest.raises(ss.FormatError) as caught:
             ss.convert(path, tmp_path / "out.sched", jobs=jobs)
-        told.append(str(caught.value))
+        messages.append(str(caught.value))
         assert [file.name for file in tmp_path.iterdir()] == ["damaged.dat"]
-    assert told[0] == told[1] == told[2]
+    assert messages[0] == messages[1] == messages[2]
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])

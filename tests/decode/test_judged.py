@@ -90,17 +90,17 @@ def test_every_slice_is_trace_processors(perfetto: ss.Trace, folder: Path) -> No
     assert len(both) == len(theirs)
     # It omits the first compact switch of each CPU.
     assert len(ours) == len(theirs) + perfetto.ncpu
-    told = both.filter(pl.col("state").is_not_null() & (pl.col("state") != "unknown"))
+    known = both.filter(pl.col("state").is_not_null() & (pl.col("state") != "unknown"))
     wrong = [
         row
-        for row in told.select("end_state", "state").unique().rows()
+        for row in known.select("end_state", "state").unique().rows()
         if row[0][0] not in LETTERS[row[1]]
     ]
     assert wrong == []
     # Where the compact form cannot name prev, it gives that state to another thread.
-    untold = both.filter(pl.col("state") == "unknown")
+    unnamed = both.filter(pl.col("state") == "unknown")
     said = sum(int(text.split()[2]) for text in perfetto.info["warnings"])
-    assert len(untold) == said
+    assert len(unnamed) == said
 
 
 def test_runnable_states_are_trace_processors(perfetto: ss.Trace, folder: Path) -> None:

@@ -108,7 +108,7 @@ def test_schedgraph_d_prints_nanoseconds_and_process_names(tmp_path: Path) -> No
     check(decode(tmp_path, "".join(lines)))
 
 
-def told(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
+def decoded(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
     lines = [
         f'{n} {cpu} {time} KTRGRAPH group:"{what}\n' for n, (time, cpu, what) in enumerate(entries)
     ]
@@ -117,7 +117,7 @@ def told(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
 
 def test_thread_leaves_at_its_own_running_line(tmp_path: Path) -> None:
     """Another CPU may queue it before `running` is logged, and the same for the next one."""
-    got = told(
+    got = decoded(
         tmp_path,
         (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
         (1_010, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
@@ -148,7 +148,7 @@ def test_thread_leaves_at_its_own_running_line(tmp_path: Path) -> None:
 
 def test_a_thread_that_spins_for_a_lock_runs(tmp_path: Path) -> None:
     """`running` without a priority means that it has the lock; a switch has the priority."""
-    got = told(
+    got = decoded(
         tmp_path,
         (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
         (1_010, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),

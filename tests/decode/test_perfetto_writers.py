@@ -180,8 +180,8 @@ def test_clock_of_a_preserved_buffer_must_be_in_the_file(
     assert trace.duration == 10 * MS
     assert (trace.time_of_day(trace.window[0]) is not None) == known
     assert (trace.metadata("clock", "name") == "boot") == known
-    told = [text for text in trace.info["warnings"] if "which clock" in text]
-    assert bool(told) != known
+    clock_warnings = [text for text in trace.info["warnings"] if "which clock" in text]
+    assert bool(clock_warnings) != known
     opened = ss.open(path, cache=tmp_path / "cache")
     assert json.dumps(opened.info["clock"]) == json.dumps(trace.info["clock"])
 

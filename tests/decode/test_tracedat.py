@@ -265,8 +265,8 @@ def test_lost_events_come_back_as_losses_between_their_neighbours(tmp_path: Path
     for flavour in FLAVOURS:
         _native.write_trace_dat([tables], path, 2, flavour)
         read, _ = decode(path)
-        told = read["losses"].filter(pl.col("reason") != "chain_break").sort("ts_begin")
-        assert told.select(losses.columns).rows() == losses.rows()
+        recorded = read["losses"].filter(pl.col("reason") != "chain_break").sort("ts_begin")
+        assert recorded.select(losses.columns).rows() == losses.rows()
 
 
 # ---------------------------------------------------------------- other tools as judges
@@ -399,10 +399,10 @@ def test_an_overwritten_buffer_is_a_late_start() -> None:
     The trace starts with CPU 1: its losses were before the window.
     """
     tables, about = decode(OVERRUN)
-    told = tables["losses"].filter(pl.col("reason") == "late_start")
-    assert told.select("cpu", "count").rows() == [(0, 11_876), (1, 17_309)]
-    assert told["ts_begin"].to_list() == [about["window"][0]] * 2
-    assert (told["ts_end"] - told["ts_begin"]).to_list() == [3_573_211, 0]
+    recorded = tables["losses"].filter(pl.col("reason") == "late_start")
+    assert recorded.select("cpu", "count").rows() == [(0, 11_876), (1, 17_309)]
+    assert recorded["ts_begin"].to_list() == [about["window"][0]] * 2
+    assert (recorded["ts_end"] - recorded["ts_begin"]).to_list() == [3_573_211, 0]
 
 
 def test_file_has_the_facts_of_its_host() -> None:

@@ -136,13 +136,13 @@ def test_killed_workers_lose_no_result(tmp_path: Path) -> None:
     paths = [str(host(folder, f"h{number}", number)) for number in range(8)]
     killed: list[int] = []
 
-    def told(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         assert total == 9
         if done == 2:
             killed.append(killed_at_work(output))
 
     bad = broken(folder)
-    found = fleets.summarised([str(folder)], output, labels=Labels(), jobs=3, told=told)
+    found = fleets.summarised([str(folder)], output, labels=Labels(), jobs=3, told=progress)
     assert len(killed) == 1
     assert killed[0] >= 1, "one was at work"
     assert found.table.height == 9
@@ -495,8 +495,8 @@ def test_labels_come_from_the_trace_a_table_and_the_command(
     assert "not among these" not in capsys.readouterr().err
     labels.write_text("trace,rack\nh-1,b1\nh-9,b9\nh-8,b8\n")
     assert cli.main(words) == 0
-    told = f"{labels} labels traces that are not among these in 2 lines: h-9, h-8"
-    assert told in capsys.readouterr().err
+    message = f"{labels} labels traces that are not among these in 2 lines: h-9, h-8"
+    assert message in capsys.readouterr().err
     for text, wrong in (
         ("path;x\n", "has no column `trace`"),
         ("trace,a,a\n", "two columns of one name"),

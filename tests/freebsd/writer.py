@@ -1,10 +1,10 @@
-"""What collectors/freebsd/sched.d would print, from a list of scheduling decisions.
+"""Prints what collectors/freebsd/sched.d would print for a list of scheduling decisions.
 
-A `Machine` is told decisions ("cpu 1 wakes 100402 onto cpu 3", "cpu 3 switches to
-it") and prints each as the probes of ULE or 4BSD would fire, with their peculiarities:
-no off-cpu at exit, enqueue before a CPU is picked, 4BSD's requeues through itself, loads
-per queue or for all, wakeups of threads that did not sleep. It keeps its own account of
-what each thread did (`lives`, `waits`), which is what a reader must find again.
+A `Machine` is given decisions ("cpu 1 wakes 100402 onto cpu 3", "cpu 3 switches to it") and prints
+each as the probes of ULE or 4BSD would fire, with their peculiarities: no off-cpu at exit, enqueue
+before a CPU is picked, 4BSD's requeues through itself, loads per queue or for all, wakeups of
+threads that did not sleep. It keeps its own account of what each thread did (`lives`, `waits`),
+which a reader must reproduce.
 """
 
 from __future__ import annotations

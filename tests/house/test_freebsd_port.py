@@ -82,8 +82,8 @@ def test_bsd_make_reads_the_port(port: Path, tmp_path: Path) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     lines = done.stdout.splitlines()
     assert lines[0] == f"schedscope {version} BSD2CLAUSE cargo python:3.11+"
-    told = [line.split()[1] for line in lines if line.startswith("crate ")]
-    assert told == [f"{name}-{version}" for name, version, _ in lock()]
+    printed = [line.split()[1] for line in lines if line.startswith("crate ")]
+    assert printed == [f"{name}-{version}" for name, version, _ in lock()]
     assert "file sbin/schedscope-capture" in lines
 
 

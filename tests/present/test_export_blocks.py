@@ -116,9 +116,9 @@ def joined(trace: ss.Trace) -> dict[str, pl.DataFrame]:
         texts += new
         for name, frame in frames.items():
             named = [c for c in ("comm", "comm2", "name", "processor") if c in frame.columns]
-            told = pl.lit(pl.Series(texts, dtype=pl.String))
+            names = pl.lit(pl.Series(texts, dtype=pl.String))
             found.setdefault(name, []).append(
-                frame.with_columns(told.gather(pl.col(column)).alias(column) for column in named)
+                frame.with_columns(names.gather(pl.col(column)).alias(column) for column in named)
             )
     whole = {name: pl.concat(parts) for name, parts in found.items()}
     return {**whole, "ftrace": whole["ftrace"].sort("cpu", maintain_order=True)}

@@ -160,9 +160,9 @@ def _check_bundles(bundles: list[Any], trace: ss.Trace) -> None:
                 assert event.pid == event.sched_switch.prev_pid
     assert kinds["sched_switch"] == trace.switches.collect().height
     wakes = {"waking": "sched_waking", "enqueued": "sched_wakeup", "new": "sched_wakeup_new"}
-    told = trace.wakeups.collect()["kind"].cast(pl.String)
+    recorded_kinds = trace.wakeups.collect()["kind"].cast(pl.String)
     assert {k: n for k, n in kinds.items() if k in wakes.values()} == {
-        wakes[kind]: n for kind, n in Counter(told).items()
+        wakes[kind]: n for kind, n in Counter(recorded_kinds).items()
     }
     assert kinds["sched_migrate_task"] == trace.migrations.collect().height
 

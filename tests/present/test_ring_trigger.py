@@ -42,10 +42,10 @@ def snapshot(tmp_path: Path, trigger: str, *, hole: bool = False) -> Path:
     source.write_text(text)
     folder = tmp_path / "snapshot.sched"
     tables = ss.open(source, cache=tmp_path / "cache")
-    told = {**tables.info, "ring": {"trigger": trigger, "at": END, "cpus": []}}
+    metadata = {**tables.info, "ring": {"trigger": trigger, "at": END, "cpus": []}}
     ss.Trace.from_tables(
         {name: getattr(tables, name) for name in ("switches", "wakeups", "threads", "states",
-         "waits", "cpus", "losses")}, told
+         "waits", "cpus", "losses")}, metadata
     ).to_sched(folder)  # fmt: skip
     return folder
 

@@ -633,7 +633,7 @@ def start(*words: str, **environ: str) -> subprocess.Popen[str]:
 def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     process = start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path), "--at", "view=1-2")
     assert process.stdout is not None
-    address, told = (process.stdout.readline().strip() for _ in range(2))
+    address, hint = (process.stdout.readline().strip() for _ in range(2))
     try:
         assert address.startswith("http://127.0.0.1:")
         assert address.endswith("/#view=1-2")
@@ -645,7 +645,7 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "", "")
-    assert told == "Ctrl-C ends it."
+    assert hint == "Ctrl-C ends it."
     with pytest.raises(ConnectionRefusedError):
         http_of(int(port), "GET", "/")
 

@@ -631,10 +631,10 @@ def test_unknown_time_has_its_own_column(page: Any, trace: ss.Trace) -> None:
     )
     rows = trace.states.filter(pl.col("state") == "unknown").join(trace.threads, on="utid")
     unknown = rows.select(pl.format("{} {}", "comm", "tid")).collect().to_series()
-    told = {name for name, cell in cells if cell and not name.startswith("CPU")}
+    unknown_threads = {name for name, cell in cells if cell and not name.startswith("CPU")}
     threads = {name for name, _ in cells if not name.startswith("CPU")}
-    assert told == threads & set(unknown)
-    assert told < threads
+    assert unknown_threads == threads & set(unknown)
+    assert unknown_threads < threads
     # A state without time in any lane has no column.
     empty = page.run(
         "(table => [...table.rows[0].cells].filter((_, i) => [...table.rows].slice(1)"

@@ -1,21 +1,20 @@
 """A trace cut in two and joined again gives the same answer.
 
-Of [begin, cut) and [cut, end), reconstructed apart:
+Of [begin, cut) and [cut, end), reconstructed separately:
 
-* the first part is the whole, up to the cut: its rows are the whole's first rows, then come the
-  intervals and waits that the cut found open. Those that a hole ended are left aside: whether a
-  thread stayed on its queue across a hole is told by an event that may come after the cut;
-* the second part is the whole, once it knows a thread: from the thread's first switch-in after
-  the cut on, rows are equal;
-* joined, nothing is missing of the running time: a CPU's thread at the cut ran on until an
-  event told who runs there; and of the waits: one open at the cut ended with that first switch-in.
+* the first part equals the whole up to the cut: its rows are the whole's first rows, followed by
+  the intervals and waits unfinished at the cut. Those that a loss ended are excluded: whether a
+  thread stayed on its queue across a loss may be shown by an event after the cut;
+* the second part equals the whole once it knows a thread: from the thread's first switch-in
+  after the cut on, rows are equal;
+* joined, no running time is missing: a CPU's thread at the cut ran until an event shows the
+  running thread; and a wait unfinished at the cut ended with that first switch-in.
 
-The first holds for every stream, where both have a `waking` or neither: what is recorded at all
-says what a wakeup without one means. The second needs times that differ, for what is known of a
-thread decides which of two facts of one instant goes first; and no holes, for what was recorded
-before the cut decides which threads they concern. The third needs a stream that neither loses
-events nor contradicts itself, for losses and contradictions take back what the
-first part believed.
+The first holds for every stream, where both parts have a `waking` or neither: which events are
+recorded decides what a wakeup without one means. The second needs different times, since the
+state of a thread decides the order of two facts at one instant; and no losses, since earlier
+events decide which threads they affect. The third needs a stream without losses and
+contradictions, which take back results of the first part.
 """
 
 from __future__ import annotations
@@ -122,9 +121,9 @@ def run_on(first: Result, after: World) -> pl.DataFrame:
     cut, end = after.window
     at_cut = first["states"].filter(state="running", end="window").select("utid", "cpu")
     evidence = after.tables["wakeups"].filter(pl.col("current_utid").is_not_null())
-    told = pl.concat([after.tables["switches"].select("cpu", "ts"), evidence.select("cpu", "ts")])
-    first_told = told.group_by("cpu").agg(until=pl.col("ts").min())
-    ran = at_cut.join(first_told, on="cpu", how="left")
+    shown = pl.concat([after.tables["switches"].select("cpu", "ts"), evidence.select("cpu", "ts")])
+    first_shown = shown.group_by("cpu").agg(until=pl.col("ts").min())
+    ran = at_cut.join(first_shown, on="cpu", how="left")
     return ran.select("utid", dur=pl.col("until").fill_null(end) - cut)
 
 

@@ -84,10 +84,10 @@ def number_of_switch() -> int:
 
 
 def losses_of(path: Path) -> list[tuple[int, int, int, str]]:
-    told = ss.read_tables(path, "losses")["losses"].select(
+    found = ss.read_tables(path, "losses")["losses"].select(
         "cpu", "ts_begin", "ts_end", pl.col("reason").cast(pl.String)
     )
-    return told.rows()
+    return found.rows()
 
 
 def test_a_loss_between_two_events_of_one_instant_lasts_to_the_next(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
     return campaign.load(path, tmp_path_factory.mktemp("case"))
 
 
-def told(trace: ss.Trace) -> dict[str, str]:
+def warnings_of(trace: ss.Trace) -> dict[str, str]:
     return dict(ss.check(trace).select("check", "text").rows())
 
 
@@ -101,7 +101,7 @@ def test_filter_by_thread_is_detected_and_its_threads_are_measured(
     assert not verdict.wrong_waits
     assert not verdict.wrong_states
     assert not verdict.wrong_bounds
-    text = told(trace)["filter"]
+    text = warnings_of(trace)["filter"]
     assert f"left in only {len(chosen)} thread" in text
     assert "a filter of the recorder left in only" in headline(trace)[1]
     assert trace.states.filter(pl.col("utid") < trace.ncpu).collect().is_empty()
@@ -122,7 +122,7 @@ def test_filter_that_keeps_no_thread_whole_measures_nothing(
     trace = campaign.opened(campaign.draw(case, kind, 0, 1), tmp_path)
     assert trace.info["filtered"]["utids"] == []
     assert comparison.measured(trace).is_empty()
-    assert "filter" in told(trace)
+    assert "filter" in warnings_of(trace)
 
 
 @pytest.fixture(scope="module")

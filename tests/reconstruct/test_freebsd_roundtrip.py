@@ -68,10 +68,10 @@ def test_simulated_machine_is_read_back_from_its_lines(made: tuple[Machine, int]
 def test_loads_are_kept_as_recorded(made: tuple[Machine, int]) -> None:
     machine, end = made
     got = read(machine.text(end))
-    told = [line.split("\t") for _, _, line in sorted(machine.lines, key=lambda line: line[0])]
+    printed = [line.split("\t") for _, _, line in sorted(machine.lines, key=lambda line: line[0])]
     loads = [
         (int(ts), None if queue == "-1" else int(queue), int(load))
-        for letter, ts, _, *rest in told
+        for letter, ts, _, *rest in printed
         if letter == "L"
         for queue, load in [rest]
     ]

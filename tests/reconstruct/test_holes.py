@@ -86,8 +86,8 @@ def test_wait_on_one_queue_survives_losses_on_other_cpus(engine: Engine) -> None
         """
     assert "A preempt ready=10 enqueued=10 run=60 cpu 0/0/0: 0+50=50" in answer(engine, facts, "A")
     # Without migrations in the trace it may have been on CPU 1 and back.
-    untold = facts.replace("5 cpu0: migrate C 0 -> 1", "")
-    assert answer(engine, untold, "A")[-2:] == lines(
+    without = facts.replace("5 cpu0: migrate C 0 -> 1", "")
+    assert answer(engine, without, "A")[-2:] == lines(
         """
         A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right
         A unknown run=60 cpu 0/-/0: -+-=- left

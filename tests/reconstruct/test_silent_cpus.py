@@ -55,8 +55,8 @@ def decode(tmp_path: Path, lines: list[tuple[int, int, str]]) -> tuple[dict[str,
     path = tmp_path / "trace.txt"
     path.write_text("# tracer: nop\n" + "".join(text for _, _, text in lines))
     tables, about = _native.decode(str(path))
-    told = pl.DataFrame(tables["losses"]).filter(pl.col("reason") != "chain_break")
-    return json.loads(about), told
+    recorded = pl.DataFrame(tables["losses"]).filter(pl.col("reason") != "chain_break")
+    return json.loads(about), recorded
 
 
 def rows(losses: pl.DataFrame) -> list[tuple[object, ...]]:

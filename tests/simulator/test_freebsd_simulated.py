@@ -121,7 +121,7 @@ def check(trace: Trace, scheduler: str) -> None:
 
     # Idle threads have FreeBSD's own priority and never count as preempted.
     switches = both.simulated("switches")
-    told = switches.with_columns(
+    recorded = switches.with_columns(
         pl.when(pl.col("prev_utid") < both.ncpu).then(255)
         # lwp-exit does not have it.
         .when(pl.col("prev_state") != "dead").then(pl.col("prev_prio"))
@@ -131,7 +131,7 @@ def check(trace: Trace, scheduler: str) -> None:
         pl.when(pl.col("prev_utid") < both.ncpu).then(False).otherwise(pl.col("preempted"))
         .alias("preempted"),
     )  # fmt: skip
-    both.same("switches", told)
+    both.same("switches", recorded)
 
     # enqueue fires before the priority is recomputed, and 4BSD never has a target.
     wakeups = both.simulated("wakeups")
@@ -208,22 +208,22 @@ def loads(both: Both) -> None:
         .with_columns(load=pl.col("step").cum_sum().over("cpu"))
     )  # fmt: skip
     expected = {(cpu, ts + BEGIN): load for cpu, ts, _, load in after.rows()}
-    told: dict[tuple[int, int], int] = {}
+    recorded: dict[tuple[int, int], int] = {}
     last: dict[int, int] = {}
     for ts, cpu, load in both.got.rows("queue_load", "ts", "cpu", "load"):
         assert (cpu is None) == (not both.ule)
-        told[cpu or 0, ts] = load
+        recorded[cpu or 0, ts] = load
     end = both.trace.window[1] + BEGIN
-    for cpu, ts in sorted(expected.keys() | told.keys()):
+    for cpu, ts in sorted(expected.keys() | recorded.keys()):
         # A thread that runs at the end has no switch-out.
         if ts == end:
             continue
         last[cpu] = expected.get((cpu, ts), last.get(cpu, 0))
-        if (cpu, ts) in told:
-            assert told[cpu, ts] == last[cpu], (cpu, ts)
+        if (cpu, ts) in recorded:
+            assert recorded[cpu, ts] == last[cpu], (cpu, ts)
         else:
             # No line was printed: one thread left and another came, or the other way round.
-            before = [load for (c, t), load in told.items() if c == cpu and t < ts]
+            before = [load for (c, t), load in recorded.items() if c == cpu and t < ts]
             assert (before[-1] if before else 0) == last[cpu], (cpu, ts)
 
 

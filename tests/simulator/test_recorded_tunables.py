@@ -12,7 +12,7 @@ from schedscope.simulator.run import simulate
 from schedscope.trace import Trace
 
 
-def told(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
+def recorded(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
     """A trace of `cpus` whose recorder found these files."""
     build = Builder()
     build.thread("a").run(1000)
@@ -40,7 +40,7 @@ CFS = {
 
 
 def test_recorded_slice_is_the_unscaled_one() -> None:
-    assert recorded_tunables(told(2, 250, **EEVDF), "eevdf-6.12") == {
+    assert recorded_tunables(recorded(2, 250, **EEVDF), "eevdf-6.12") == {
         "scaling": "on",
         "base_slice": 700_000,
         "migration_cost": 500_000,
@@ -52,7 +52,7 @@ def test_recorded_slice_is_the_unscaled_one() -> None:
         "wa_weight": "off",
         "hz": 250,
     }
-    assert recorded_tunables(told(2, 250, **CFS), "cfs-6.1") == {
+    assert recorded_tunables(recorded(2, 250, **CFS), "cfs-6.1") == {
         "scaling": "on",
         "sched_latency": 6_000_000,
         "sched_min_granularity": 750_000,
@@ -80,14 +80,14 @@ def test_recorded_slice_is_the_unscaled_one() -> None:
 def test_the_kernel_scales_by_the_logarithm_of_the_cpus(
     cpus: int, scaling: str, expected: tuple[str, int]
 ) -> None:
-    trace = told(cpus, base_slice_ns="2800000", tunable_scaling=scaling)
+    trace = recorded(cpus, base_slice_ns="2800000", tunable_scaling=scaling)
     found = recorded_tunables(trace, "eevdf-6.12")
     assert (found["scaling"], found["base_slice"]) == expected
 
 
 def test_policy_gets_only_its_own_tunables() -> None:
-    assert recorded_tunables(told(2, 250, **CFS), "fifo") == {}
-    assert "sched_latency" not in recorded_tunables(told(2, 250, **CFS), "eevdf-6.12")
+    assert recorded_tunables(recorded(2, 250, **CFS), "fifo") == {}
+    assert "sched_latency" not in recorded_tunables(recorded(2, 250, **CFS), "eevdf-6.12")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_real_time_threads_have_the_recorded_limit_where_the_release_has_one(
     groups: str, policy: str, runtime: int | None
 ) -> None:
     files = {"rt_runtime_us": "900000", "rt_period_us": "1000000"}
-    trace = told(2, **files)
+    trace = recorded(2, **files)
     server = "/sys/kernel/debug/sched/fair_server/cpu0/runtime"
     more = {server: "30000000"} | ({"CONFIG_RT_GROUP_SCHED": groups} if groups else {})
     trace.info["scheduler"]["tunables"].update(more)
@@ -116,7 +116,7 @@ def test_real_time_threads_have_the_recorded_limit_where_the_release_has_one(
 
 
 def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
-    assert recorded_tunables(told(2, rt_runtime_us="-1"), "cfs-6.1") == {"rt_runtime": 0}
+    assert recorded_tunables(recorded(2, rt_runtime_us="-1"), "cfs-6.1") == {"rt_runtime": 0}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
 def test_lazy_preemption_follows_the_recorded_model(
     model: str | None, expected: str | None
 ) -> None:
-    trace = told(2)
+    trace = recorded(2)
     trace.info["preempt"] = model
     assert recorded_tunables(trace, "eevdf-7.2").get("lazy_preemption") == expected
     assert "lazy_preemption" not in recorded_tunables(trace, "cfs-6.1")
@@ -142,12 +142,12 @@ def test_lazy_preemption_follows_the_recorded_model(
 
 @pytest.mark.parametrize("text", ["", "(null)", "fast", "-1"])
 def test_non_numeric_tunable_is_ignored(text: str) -> None:
-    assert recorded_tunables(told(2, base_slice_ns=text), "eevdf-6.12") == {}
+    assert recorded_tunables(recorded(2, base_slice_ns=text), "eevdf-6.12") == {}
 
 
 def test_recorded_tunables_can_be_simulated() -> None:
     for policy, files in {"eevdf-6.12": EEVDF, "cfs-6.1": CFS}.items():
-        trace = told(2, 1000, **files)
+        trace = recorded(2, 1000, **files)
         found: dict[str, Any] = recorded_tunables(trace, policy)
         ran = simulate(trace, policy=policy, set=found)
         assert ran.duration > 0

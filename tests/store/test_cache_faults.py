@@ -101,8 +101,8 @@ def test_flipped_bit_in_any_table_is_reported(source: Path) -> None:
     for name in ("states", "waits", "switches", "threads"):
         path = folder / f"{name}.parquet"
         whole = path.read_bytes()
-        told = about["files"][path.name]
-        assert (told["bytes"], told["crc32"]) == (len(whole), stored.checksum(path))
+        recorded = about["files"][path.name]
+        assert (recorded["bytes"], recorded["crc32"]) == (len(whole), stored.checksum(path))
         for _ in range(10):
             data = bytearray(whole)
             data[rng.randrange(4, len(data) - 8)] ^= 1 << rng.randrange(8)

@@ -129,10 +129,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def judge(worker: Worker, words: list[str], normal: dict[str, set[str]]) -> list[str]:
     """What is wrong with the answer to a command."""
-    told = worker.run(words)
-    if "dead" in told:
-        return [f"the process died: {told['dead']}"]
-    code, out, err = told["code"], told["out"], told["err"]
+    result = worker.run(words)
+    if "dead" in result:
+        return [f"the process died: {result['dead']}"]
+    code, out, err = result["code"], result["out"], result["err"]
     found = []
     if code not in (0, 1, 2):
         found.append(f"exit code {code}")
@@ -146,8 +146,8 @@ def judge(worker: Worker, words: list[str], normal: dict[str, set[str]]) -> list
         found.append(f"exit {code} and {len(said)} lines: {err[-400:]!r}")
     if not (out + err).replace("\n", "").isprintable():
         found.append("control characters on their way to the terminal")
-    if told["peak_kb"] > ROOM_KB:
-        found.append(f"{told['peak_kb'] // 1000} MB")
+    if result["peak_kb"] > ROOM_KB:
+        found.append(f"{result['peak_kb'] // 1000} MB")
     if code == 0 and "json" in words:
         try:
             found += implausible(words[0], json.loads(out), normal)
@@ -180,9 +180,9 @@ def signed(worker: Worker, asked: list[str], source: Path) -> dict[str, set[str]
     found: dict[str, set[str]] = {"fairness": {"lag", "lag_high", "lag_max", "lag_min"}}
     for words in asked:
         command, *options = words.split()
-        told = worker.run([command, str(source), *options, "--format", "json"])
-        assert told["code"] == 0, (words, told["err"])
-        rows = rows_of(json.loads(told["out"]))
+        result = worker.run([command, str(source), *options, "--format", "json"])
+        assert result["code"] == 0, (words, result["err"])
+        rows = rows_of(json.loads(result["out"]))
         names = {n for row in rows for n, v in row.items() if isinstance(v, int | float) and v < 0}
         found.setdefault(command, set()).update(names)
     return found

@@ -44,9 +44,9 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
 
 def groups(trace: ss.Trace, name: str) -> tuple[list[tuple[int, ...]], int]:
     assert trace.path is not None
-    told = _native.row_groups(trace.path / f"{name}.parquet")
-    assert told is not None
-    return told
+    described = _native.row_groups(trace.path / f"{name}.parquet")
+    assert described is not None
+    return described
 
 
 @pytest.mark.parametrize("name", [*RECORDED, *GENERATED])
@@ -97,8 +97,8 @@ def test_part_reads_only_the_row_groups_it_needs(
     middle = (begin + end) // 2 - trace.origin
     cut = f"{middle}ns", f"{middle + 1000}ns"
     whole = trace.between(*cut).states.collect()
-    told = groups(trace, "states")[0]
-    (offset, length), (mine, size) = told[0][1:3], told[len(told) // 2][1:3]
+    described = groups(trace, "states")[0]
+    (offset, length), (mine, size) = described[0][1:3], described[len(described) // 2][1:3]
     flip(copy / "states.parquet", offset + length // 2)
     assert ss.Trace.read(copy).between(*cut).states.collect().equals(whole)
     with pytest.raises(FormatError, match=r"states\.parquet has the checksum"):
