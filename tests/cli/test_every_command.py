@@ -50,7 +50,7 @@ NO_CPU = {
     "requests": "requests have no CPU",
     "outliers": "a part is not about a single CPU",
 }
-# Events that only some of the sources have.
+# What only some of the sources have.
 NEEDS = {"affinity --outside": "CPU affinity of any thread", "requests": "system calls"}
 SHARED_QUEUE = {"fairness": "a selection by CPU where all CPUs share one queue"}
 

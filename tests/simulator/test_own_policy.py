@@ -199,7 +199,7 @@ def test_file_without_a_policy_is_reported_in_one_sentence(
 def test_simulate_whatif_and_fidelity_replay_selected_threads_alike(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this recording the others' time is closer to it if they compete."""
+    """In this recording what others took is closer to it if they compete."""
     path = FIXTURES / "linux-slice-default-1.capture"
     real, where = ss.open(path), pl.col("comm") == "beat"
     run = simulate(real, where=where)

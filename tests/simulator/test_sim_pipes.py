@@ -158,7 +158,7 @@ def test_writes_without_a_wakeup_are_messages() -> None:
     assert again.wakeups.filter(pl.col("kind") == "waking").collect().height == 1
 
 
-def test_calls_without_descriptors_are_extracted_as_if_unrecorded() -> None:
+def test_without_descriptors_the_rules_without_calls_apply() -> None:
     trace = messages()
     calls = trace.system_calls.collect().with_columns(arg0=pl.lit(None, pl.UInt64))
     trace._tables["system_calls"] = calls.lazy()

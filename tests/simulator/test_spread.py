@@ -82,7 +82,7 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     assert found["outside"] == 0.25
     assert found["cpu_time"] == pytest.approx(OUTSIDE["cpu_time"] / 4)
     assert found["waiting"] == pytest.approx(OUTSIDE["waiting"] / 4)
-    # Without a recorded command the others are the unselected threads.
+    # Without a recorded command others are those that are not selected.
     plain = two_processes()
     assert spreads(replay(plain), named)["mine"]["outside"] == 0
     selected = replay(plain, where=pl.col("comm") == "mine")
@@ -94,7 +94,7 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     assert "others took 25.0 % of the CPU time" in said[0]
 
 
-def test_simulated_trace_has_no_spread() -> None:
+def test_a_simulated_trace_would_be_the_same_again() -> None:
     real = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1)
     named = pl.DataFrame({"utid": [1], "service": ["hog"]}, schema_overrides={"utid": pl.UInt32})
     assert spreads(replay(real), named) == {}

@@ -31,7 +31,7 @@ SEED = int(os.environ.get("SCHEDSCOPE_DOOR_SEED", "1"))
 PATIENCE = 60.0
 ROOM_KB = 1_500_000
 
-# Few traces have the events for these; it serves until Ctrl-C; it needs a change.
+# What these ask for is in few traces; it serves until Ctrl-C; it needs a change to ask about.
 RARE = {"requests", "view", "whatif"}
 WRITING = [
     "export --to perfetto -f -o OUT", "export --to trace.dat -f -o OUT",
