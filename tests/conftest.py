@@ -8,7 +8,7 @@ experiments in research/ (`make research`). A test that needs a recorder has the
 itself, and one that needs a browser the mark `release`.
 
 `@pytest.mark.needs("perf", "root")` skips by name where something is absent, and
-the run's last lines count what was not tested for want of what. With
+the run's last lines count what was not tested for lack of which tool. With
 SCHEDSCOPE_REQUIRE_TOOLS=1 an absent tool is a failure: CI must not go quiet, except
 about the names in SCHEDSCOPE_ABSENT, which it has named itself.
 """

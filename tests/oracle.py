@@ -46,7 +46,7 @@ class Thread:
     unwoken: bool = False  # the last of its sleeps that ended did so without a wakeup
     may_be_awake: bool = False  # in doubt since it left with R+: it may not have slept since
     known: bool = False  # since it was first seen, what it did has been known at some time
-    left_unseen: int | None = None  # by then it had left its CPU; not heard of since
+    left_unseen: int | None = None  # by then it had left its CPU; no event since
     left_cpu: int | None = None  # that CPU, in whose queue it may be
     rested: int | None = None  # from then on it was not in that queue
     cut: Row | None = None  # a wait whose end was not seen, until the thread is seen again

@@ -188,7 +188,7 @@ def test_nice_counts_and_real_time_is_not_scored() -> None:
     assert frame["score"].to_list() == [12, 22, None]
     assert frame["unknown"].to_list() == [0, 0, 501 * MS]
     assert "would not score" in ss.interactivity_sentences(frame)[2]
-    # `where` chooses whom the rows are about.
+    # `where` selects the threads of the rows.
     assert ss.interactivity(trace, where=pl.col("prio") == 130)["utid"].to_list() == [2]
 
 

@@ -163,7 +163,7 @@ def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() ->
     begin = np.arange(20) * S
     for last, outlier in ((630, False), (650, True)):
         busy[-1] = last * 1_000_000
-        # Nobody waits: only the busy share differs.
+        # No thread waits: only the busy share differs.
         trace = traced(begin, begin, begin + np.array(busy), 0, 20 * S)
         frame = ss.outliers(trace, every="1s").sort("ts")
         # The 5th and the 15th of them are 0.24 and 0.34: the fence is at 0.64.

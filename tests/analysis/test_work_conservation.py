@@ -255,7 +255,7 @@ def test_episode_without_a_known_waiter_is_listed() -> None:
     assert axes.texts[0].get_text() == "several; CPU 1 idle 200 ns"
 
 
-def test_episodes_tell_preempted_from_not_pulled() -> None:
+def test_episodes_distinguish_preempted_from_not_pulled() -> None:
     """b is preempted at 100 while CPU 1 is idle; d waits since 20 when CPU 1 becomes idle at 50."""
     frame = ss.idle_episodes(
         played(

@@ -170,7 +170,7 @@ def test_perfetto_gets_the_waits_of_the_selection_and_every_switch(
 
 
 @pytest.mark.parametrize("to", ["csv", "parquet"])
-def test_tables_get_the_rows_about_the_selection_and_are_no_trace(
+def test_tables_get_the_rows_about_the_selection_and_are_not_a_trace(
     run, trace: ss.Trace, mine: set[int], tmp_path: Path, to: str
 ) -> None:
     path = tmp_path / "mine"

@@ -93,7 +93,7 @@ def test_control_group_of_any_name_is_read(shell: tuple[list[str], str], tmp_pat
 def test_links_and_pipes_are_not_read_as_control_groups(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
-    """Nor a file behind a linked folder; and a pipe does not block."""
+    """The same for a file behind a linked folder; and a pipe does not block."""
     tree = tmp_path / "tree"
     for name in ("link", "pipe", "plain"):
         (tree / name).mkdir(parents=True)

@@ -270,7 +270,7 @@ def test_judge_agrees_in_every_shell_and_awk(
     paths = [shutil.which(words[0]) for words in (shell, awk)]
     if None in paths:
         pytest.skip(f"needs {shell[0]} and {awk[0]}")
-    # Below /tmp nobody else may write to it, as the program demands.
+    # Below /tmp no other user may write to it, as the program demands.
     tools = tmp_path / "tools"
     tools.mkdir(mode=0o755)
     (tools / "awk").write_text(f'#!/bin/sh\nexec {paths[1]} {" ".join(awk[1:])} "$@"\n')

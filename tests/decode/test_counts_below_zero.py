@@ -26,7 +26,7 @@ def opened(folder: Path, name: str, value: int) -> ss.Trace:
 
 @pytest.mark.parametrize("value", [2**63, 2**64 - 128])
 def test_negative_entries_are_not_a_loss(tmp_path: Path, value: int) -> None:
-    """Nor do they prove that nothing was lost: there is a warning."""
+    """They do not prove that nothing was lost, either: there is a warning."""
     trace = opened(tmp_path, "entries", value)
     whole = ss.open(RECORDED, cache=tmp_path / "whole")
     assert trace.waits.collect().equals(whole.waits.collect())

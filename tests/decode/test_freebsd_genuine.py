@@ -133,7 +133,7 @@ def test_recording_has_its_scheduler_and_settings(name: str, policy: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["freebsd-ule", "freebsd-4bsd"])
-def test_interrupt_threads_are_woken_and_are_a_class_of_their_own(name: str) -> None:
+def test_interrupt_threads_are_woken_and_have_their_own_class(name: str) -> None:
     """They are put on a queue without a `wakeup`, which is only for sleepers."""
     workload = extract(ss.open(FIXTURES / f"{name}.capture"))
     assert report(workload)["wakes_missing"] <= 5

@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
 
 
 def test_every_experiment_finds_what_it_imports() -> None:
-    """An import of a moved name would otherwise fail months later, when somebody measures."""
+    """An import of a moved name would otherwise fail months later, at the next measurement."""
     assert len(PROGRAMS) > 20
     assert len(MODULES) > 20
     ran = subprocess.run(

@@ -196,7 +196,7 @@ def test_a_question_that_tables_name_is_declared() -> None:
     assert asked <= set(QUESTIONS)
 
 
-def test_a_name_that_nobody_declared_is_refused() -> None:
+def test_undeclared_name_is_refused() -> None:
     with pytest.raises(KeyError, match="'surprise' is not declared"):
         choose(pl.DataFrame({"surprise": [1]}), ["surprise"])
 

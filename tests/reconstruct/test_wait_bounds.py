@@ -58,7 +58,7 @@ def test_a_wait_open_at_the_end_of_the_window_has_no_upper_bound(engine: Engine)
         10 cpu0: A R -> B
         """
     assert waits_of(engine, facts)[1:] == ["A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=90 right"]
-    # Nor has one that a loss cut, of a thread without later events.
+    # The same for one that a loss cut, of a thread without later events.
     assert waits_of(engine, facts + "30 loss cpu0 until 50")[1:] == [
         "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=20 right"
     ]

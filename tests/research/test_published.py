@@ -165,7 +165,7 @@ def test_v23_ule_moves_one_thread_a_balancer_run_and_cfs_many() -> None:
 
     ULE: the 31 idle CPUs take one each at once, then each run of the balancer
     moves one. At times a second leaves in the same run: the balancer tells the
-    only thread of another CPU to pick its CPU anew (TDF_PICKCPU), and the CPU
+    only thread of another CPU to pick its CPU again (TDF_PICKCPU), and the CPU
     that it leaves steals. CFS: hundreds are gone within a fifth of a second.
     """
     ule = ported_ule.spread_after_unpinning(ported_ule.ULE, 20)

@@ -232,7 +232,7 @@ def test_tick_phase_of_a_recorded_host_is_found() -> None:
 def test_tick_phase_is_found_from_timers_of_kernel_threads() -> None:
     """Ticks at 1.2 ms modulo 4 ms: one wakes a kernel thread, and another thread 0.7 ms later.
 
-    Nobody is preempted. Timers of user threads do not count ticks.
+    No thread is preempted. Timers of user threads do not count ticks.
     """
     ticks = [1_200 * US + 4 * MS * k for k in range(20)]
     switches: list[Row] = []

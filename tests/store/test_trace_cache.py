@@ -77,7 +77,7 @@ def test_a_changed_source_is_converted_again(source: Path) -> None:
 
 
 def test_change_with_the_same_size_and_mtime_is_detected(source: Path) -> None:
-    """Same length, same mtime: content or ctime, which nobody can set, reveals it."""
+    """Same length, same mtime: content or ctime, which no program can set, reveals it."""
     convert = Converter(source)
     stat = source.stat()
     cache.find_or_build(source, convert)

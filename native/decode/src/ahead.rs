@@ -100,7 +100,7 @@ pub fn run_from(
 /// What all threads look at.
 #[derive(Default)]
 struct State {
-    /// Nobody takes events any more.
+    /// Events are no longer taken.
     stop: Arc<AtomicBool>,
     /// Bytes of input done, and in all.
     done: AtomicU64,

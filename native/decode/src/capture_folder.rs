@@ -283,8 +283,8 @@ impl CaptureFolder {
             .collect())
     }
 
-    /// Nobody knows what was after a CPU's last event: the capture does not say when recording
-    /// ended, or says that it ended before its window did.
+    /// What was after a CPU's last event is unknown: the capture does not say when recording ended,
+    /// or says that it ended before its window did.
     fn ends_early(&self) -> bool {
         let lost = self.get(&["lost"]).and_then(Value::as_array);
         self.number(&["window", "end"]).is_none()

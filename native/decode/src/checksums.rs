@@ -57,7 +57,7 @@ impl Stored {
                      compared",
                 )
             })?;
-            // A list that names one file a million times would keep us busy for ever.
+            // A list that names one file a million times would take forever.
             if seen.insert(file.2) {
                 files.push(file);
             }

@@ -140,7 +140,7 @@ struct Cpu {
     last: Option<i64>,
     /// A line of it was passed.
     begun: bool,
-    /// Nobody need ask: its lines reach from the beginning to the end.
+    /// No check is needed: its lines reach from the beginning to the end.
     whole: bool,
     /// Threads that others handed to it since its last line, and when.
     given: Vec<(u32, i64)>,

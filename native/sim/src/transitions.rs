@@ -426,7 +426,7 @@ impl Engine<'_> {
                 let costs = &self.world.machine.costs;
                 let late = costs.ipi_ns > 0 || costs.preempt_ns > 0;
                 if late && self.world.needs_resched(at) {
-                    // Nobody runs outside its mask, not even until an IPI arrives.
+                    // No thread runs outside its mask, not even until an IPI arrives.
                     self.choose_again(at, RescheduleReason::Preempted);
                 }
             }

@@ -327,8 +327,8 @@ impl Workload {
         &self.steps[spec.first as usize..(spec.first + spec.len) as usize]
     }
 
-    /// Whether some thread's program has no end: it goes round for ever, and no queue that
-    /// it serves on the way will hold it up one day.
+    /// Whether some thread's program has no end: it loops forever, and no queue that it serves on
+    /// the way will hold it up one day.
     pub fn endless(&self) -> Option<Tid> {
         let endless = |s: &Step| matches!(s, Step::Repeat { times: None, .. });
         let any = self.steps.iter().any(endless);
@@ -423,7 +423,7 @@ impl Workload {
         self.check_moves()
     }
 
-    /// Whoever comes does a job: its steps cannot depend on who that is.
+    /// Any thread may do a job: its steps cannot depend on who that is.
     fn check_jobs(&self) -> Result<()> {
         for (j, (first, len)) in self.jobs.iter().enumerate() {
             for (at, step) in self.steps[*first as usize..(*first + *len) as usize]

@@ -24,7 +24,7 @@ pub type Due = Vec<Option<f64>>;
 /// Asks `more` for stretches, and hands it what was due in those that it gave last.
 ///
 /// Their ends should come in order: nothing is known of a stretch whose end the sweep has passed
-/// when it is handed in, nor of one whose begin it has passed, unless the thread began to wait then
+/// when it is handed in, nor of one whose start it has passed, unless the thread began to wait then
 /// and has not done so again. Of those handed in first everything is known. `begin` is where the
 /// window begins on the clock of the trace.
 ///

@@ -109,7 +109,7 @@ impl Path {
 
 fn augmenting(masks: &Masks, waiting: &[u32], free: &[u32], flow: &[Vec<u32>]) -> Option<Path> {
     let (nclasses, natoms) = (masks.nclasses(), masks.natoms);
-    // Nodes: classes, then atoms. Whence each was reached; itself for a begin.
+    // Nodes: classes, then atoms. Whence each was reached; itself for a start.
     let mut came: Vec<Option<usize>> = vec![None; nclasses + natoms];
     let mut queue: Vec<usize> = (0..nclasses).filter(|k| waiting[*k] > 0).collect();
     for node in &queue {

@@ -403,8 +403,8 @@ impl<'a> Walk<'a> {
             (self.ended, self.other, self.external) = (Ended::Slept, None, false);
             return self.back_to(life.ts.max(self.begin));
         }
-        // Somebody woke it, and it woke the next one at once: in a simulation that may
-        // take no time. Else its wakeup was not recorded.
+        // A thread woke it, and it woke the next one at once: in a simulation that may take no
+        // time. Else its wakeup was not recorded.
         let wait = if life.lost || life.until > t {
             None
         } else {

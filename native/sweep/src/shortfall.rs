@@ -1,8 +1,8 @@
 //! Windows in which a thread's service fell short of what was due to it.
 //!
-//! A thread's shortfall is how much its lag has risen above the lowest it ever had before
-//! (Page's cumulative sum). From one lowest point to the next is an excursion; the window is
-//! from its begin to where the shortfall is largest.
+//! A thread's shortfall is how much its lag has risen above the lowest it ever had before (Page's
+//! cumulative sum). From one lowest point to the next is an excursion; the window is from its start
+//! to where the shortfall is largest.
 
 /// A thread's account at an instant, since the start of the window; times in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

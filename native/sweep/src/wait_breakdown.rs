@@ -1,6 +1,6 @@
 //! What was the CPU doing while a thread waited for it, by what its time went to?
 //!
-//! Every instant of a wait belongs to one part: the CPU on whose queue the thread is ran somebody
+//! Every instant of a wait belongs to one part: the CPU on whose queue the thread is ran a thread
 //! of better, the same or worse priority, handled interrupts, idled, was not allowed to run the
 //! thread (its group's quota was used up), or is unknown. Parts of a wait sum up to it.
 use std::cmp::Reverse;

@@ -49,7 +49,7 @@ const SHORT: usize = 1 << 22;
 /// Waits of one thread that were not requested yet, dropped once they are past.
 const UNASKED: usize = 32;
 
-/// A row of the ledger whose begin was seen.
+/// A row of the ledger with a recorded start.
 #[derive(Clone, Copy)]
 struct Row {
     utid: u32,
@@ -209,7 +209,7 @@ pub struct WaitCursor<'a> {
 }
 
 impl<'a> WaitCursor<'a> {
-    /// Of `ledger` (utid, ts_ready, cause, ts_run) the waits whose begin was seen, of threads that
+    /// Of `ledger` (utid, ts_ready, cause, ts_run) the waits with a recorded start, of threads that
     /// are `wanted`.
     pub fn new(ledger: &'a Source<'a>, begin: i64, wanted: Vec<bool>) -> Result<Self> {
         Self::keeping(most(ledger), ledger, begin, wanted, None)

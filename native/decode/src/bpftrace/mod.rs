@@ -88,7 +88,7 @@ enum Kind {
     Lines(Option<Start>),
     /// Switches that have no line of their own.
     Hidden(Option<(i64, u32, i16)>),
-    /// Holes in the numbers, in order of their begin.
+    /// Holes in the numbers, in order of their start.
     Gaps(std::vec::IntoIter<Gap>),
 }
 

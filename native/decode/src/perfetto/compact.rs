@@ -194,7 +194,7 @@ impl Decoder<'_> {
     }
 
     /// The thread of a compact switch has the name of one that waits, and `had` another one or
-    /// none. It is that one's number, damaged, if nothing more is heard of it under this name.
+    /// none. It is that one's number, damaged, if it has no further event under this name.
     #[cold]
     fn another(&mut self, at: usize, had: Option<u32>, hashes: &[u32]) {
         let Some((row, later)) = self.out.compact.get(at..).and_then(<[Row]>::split_first) else {

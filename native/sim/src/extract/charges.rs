@@ -3,7 +3,7 @@
 //! The running times of a trace contain the kernel's work of raising a wake, and of going to sleep
 //! and coming back. Under another policy, or only a little later, the reader of a signal may not be
 //! waiting: then there is no wake and no sleep, and a late thread catches up. Without that, a
-//! reader once behind its writer would stay behind for ever, and the replay of a pipe would have a
+//! reader once behind its writer would stay behind forever, and the replay of a pipe would have a
 //! fraction of the sleeps.
 use super::super::load::op;
 use super::{Extractor, Now};

@@ -81,7 +81,7 @@ mod tests {
             calls(&[&rows[..], &more].concat()),
             [false, false, false, true, true]
         );
-        // Somebody else wakes it: another word that lies there by chance.
+        // Another thread wakes it: another word that lies there by chance.
         let other = [(5, true, 16), (9, false, 16)];
         assert_eq!(calls(&[&rows[..], &other].concat()), [false; 5]);
         let elsewhere = [(5, true, 12), (7, false, 12)];

@@ -205,7 +205,7 @@ struct Places<'a> {
     mutex: u32,
     lengths: &'a [i64],
     next: usize,
-    /// Somebody has the mutex; and by thread, it has or wants another one.
+    /// A thread has the mutex; and by thread, it has or wants another one.
     others: Taken,
     own: FxHashMap<u32, Taken>,
 }

@@ -2,7 +2,7 @@
 //!
 //! What a thread of a pool did from one look at its queue to the next are the steps of a job. A
 //! futile turn is left out: in a replay the first worker to look takes the job. The signals in such
-//! a turn are left out at both ends, so that no thread waits for them for ever.
+//! a turn are left out at both ends, so that no thread waits for them forever.
 use rustc_hash::FxHashSet;
 
 use super::super::load::op;

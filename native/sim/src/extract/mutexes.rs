@@ -130,7 +130,7 @@ struct Thread {
     /// It is in a futex call; CPU time used when it was back from its last one for a mutex.
     calls: bool,
     returned: i64,
-    /// Whom it woke since it last came onto a CPU.
+    /// The threads it woke since it last came onto a CPU.
     woke: Vec<u32>,
     losing: Option<Loss>,
     lost: Vec<Loss>,

@@ -58,7 +58,7 @@ pub(super) struct Se {
     pub(super) rest: Option<i64>,
     /// The deadline it was picked with: while that stands, it is protected.
     pub(super) protected: i64,
-    /// Asleep (a group: nobody in it is runnable), but still in the tree of `home`.
+    /// Asleep (a group: no thread in it is runnable), but still in the tree of `home`.
     pub(super) delayed: bool,
     /// Of a group: it is in the queue above, or runs there.
     pub(super) on: bool,

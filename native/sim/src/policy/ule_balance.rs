@@ -107,7 +107,7 @@ impl Ule {
                     donors.remove(low);
                     continue 'donors;
                 }
-                // Nobody there may run on it.
+                // No thread there may run on it.
                 takers.remove(low);
                 refused = true;
             }

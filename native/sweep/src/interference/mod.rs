@@ -1,9 +1,9 @@
 //! Who ran on the CPU on whose queue a thread waited?
 //!
-//! Each CPU keeps a log of its last runs. When that is full, all who waited meanwhile are
-//! charged what it has of their waits: one CPU at a time, for their cells are few then and
-//! stay near. Whoever waited through a whole log and waits on is charged by the sums of how
-//! long each group ran from then on: those of its end, less those of now.
+//! Each CPU keeps a log of its last runs. When that is full, all who waited meanwhile are charged
+//! what it has of their waits: one CPU at a time, for their cells are few then and stay near. A
+//! thread that waited through a whole log and waits on is charged by the sums of how long each
+//! group ran from then on: those of its end, less those of now.
 //!
 //! Where all victims and groups are too many pairs at a time, the changes are gone through again
 //! for some victims after the others, and of each its longest parts are kept.

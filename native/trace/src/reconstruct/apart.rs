@@ -104,7 +104,7 @@ impl Apart {
         })
     }
 
-    /// How long a wait certainly was whose begin and end two clocks may have stamped.
+    /// The lower bound of a wait whose start and end two clocks may have stamped.
     pub fn least(&self, wait: i64) -> i64 {
         let off = self.clocks.width.unwrap_or(i64::MAX);
         wait.saturating_sub(off.saturating_add(self.clocks.moved))

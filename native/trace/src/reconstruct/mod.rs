@@ -89,7 +89,7 @@ pub struct CpuTotals {
     idle_left: u64,
     /// When it was last switched to its idle thread.
     idled: i64,
-    /// When it was last heard of, if `current` was found on another CPU since.
+    /// The time of its last event, if `current` was found on another CPU since.
     silent: Option<i64>,
 }
 

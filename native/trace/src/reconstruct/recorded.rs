@@ -187,7 +187,7 @@ impl Departures {
         }
     }
 
-    /// Nobody did one of both.
+    /// No thread did one of the two.
     pub fn are_one_sided(&self) -> bool {
         self.waits != self.sleeps
     }

@@ -59,7 +59,7 @@ pub struct Unreported {
 /// Whose leaving is not reported, as far as is known while a trace is read.
 #[derive(Debug, Default, Clone)]
 pub enum Habits {
-    /// Nobody's: every broken chain is in doubt.
+    /// No thread's: every broken chain is in doubt.
     #[default]
     Nobodys,
     /// That of threads which were hardly ever seen to leave. Whether that stands shows at the end.

@@ -226,7 +226,7 @@ fn waits(batch: &RecordBatch) -> Option<(Vec<i64>, Vec<i64>)> {
             .or_else(known)
             .or_else(|| at(enqueued, row))
             .or_else(|| at(waking, row));
-        // Nobody can say of one without any time when it was not.
+        // Of one without any time it is unknown when it was not.
         (since.or(last).unwrap_or(i64::MIN), last.unwrap_or(i64::MAX))
     });
     Some(spans.unzip())

@@ -45,7 +45,7 @@ struct Queue {
     spares: Vec<RecordBatch>,
     /// The table stands among the chores.
     listed: bool,
-    /// Somebody is at work on a batch.
+    /// A thread is at work on a batch.
     encoding: bool,
     failed: Option<Error>,
 }
@@ -158,8 +158,8 @@ impl Table {
         locked(&self.queue).spares.pop()
     }
 
-    /// Encodes what is left and completes the file; returns its number of rows. Nobody else works
-    /// at it any more.
+    /// Encodes what is left and completes the file; returns its number of rows. No other thread
+    /// works at it any more.
     pub fn close(&self) -> Result<u64> {
         while self.encode_next() {}
         if let Some(error) = locked(&self.queue).failed.take() {

@@ -26,7 +26,7 @@ pub struct Handed {
     to: HashMap<u32, (u16, u32)>,
     /// By CPU: the thread that was switched in last.
     running: HashMap<u16, u32>,
-    /// By CPU: how often switches there were found to be missing. Whoever waited may have run.
+    /// By CPU: how often switches there were found to be missing. Waiting threads may have run.
     unseen: HashMap<u16, u32>,
     /// By CPU: threads that ran there next, and those that were woken again instead, which only
     /// happens after a run and a sleep.
@@ -89,7 +89,7 @@ impl Handed {
             Event::Migrate { ref who, .. } => {
                 self.to.remove(&who.tid);
             }
-            // Whoever waited may have run there.
+            // Waiting threads may have run there.
             Event::Loss { .. } => {
                 self.to.clear();
                 self.again.clear();
