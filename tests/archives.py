@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """All of it, as data; Python 3.11 before 3.11.4 has no filters yet."""
+    """Extracts everything as data; Python 3.11 before 3.11.4 has no filters yet."""
     if hasattr(tarfile, "data_filter"):
         archive.extractall(folder, filter="data")
     else:
@@ -25,7 +25,7 @@ def under_sched_ext(folder: Path) -> Path:
 
 
 def unpacked(archive: Path, folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
-    """The files of a recording that was packed, by the names that `files` gives them."""
+    """The files of a packed recording, under the names in `files`."""
     with tarfile.open(archive) as packed:
         unpack(packed, folder)
     return {name: folder / file for name, file in files.items()}

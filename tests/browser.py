@@ -44,7 +44,7 @@ class Browser(Driven):
         self.wait("document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression; a promise is waited for."""
+        """The value of an expression; a promise is awaited."""
         found = self._call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -60,22 +60,24 @@ class Browser(Driven):
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def chord(self, held: str, key: str) -> None:
-        """A key, while another one is held."""
+        """A key pressed while another one is held."""
         bits, code = {"Control": 2, "Shift": 8}[held], {"Enter": 13}[key]
         more = {"code": key, "modifiers": bits, "windowsVirtualKeyCode": code}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
 
     def hold(self, key: str, *, down: bool) -> None:
-        """Press a key, or let it go; the mouse is told of it by its own `modifiers`."""
+        """Press or release a key; a mouse event needs its own `modifiers`."""
         self._call("Input.dispatchKeyEvent", type="keyDown" if down else "keyUp", key=key)
 
     def text(self, text: str) -> None:
-        """Typed where the focus is."""
+        """Types text into the focused element."""
         self._call("Input.insertText", text=text)
 
     def screenshot(self, path: Path, clip: tuple[float, float, float, float] | None = None) -> None:
-        """What the window shows; or x, y, width and height of the page, beyond the window, too."""
+        """A screenshot of the window, or of x, y, width and height of the page, beyond the window,
+        too.
+        """
         more: dict[str, Any] = {}
         if clip is not None:
             x, y, width, height = clip
@@ -85,20 +87,20 @@ class Browser(Driven):
         path.write_bytes(base64.b64decode(data))
 
     def printed(self) -> bytes:
-        """The page as PDF, as a person would print it."""
+        """The page printed as PDF."""
         data = self._call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
         return base64.b64decode(data)
 
     def downloads(self, folder: Path) -> None:
-        """Where files go that a page gives to the person."""
+        """The folder for downloads."""
         self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def scripts(self, on: bool) -> None:
-        """Whether pages opened from now on may run any."""
+        """Enable or disable scripts for pages opened from now on."""
         self._call("Emulation.setScriptExecutionDisabled", value=not on)
 
     def offline(self) -> None:
-        """No network from now on, but for files."""
+        """Blocks the network from now on; files still load."""
         off = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
         self._call("Network.emulateNetworkConditions", **off)
 

@@ -70,7 +70,7 @@ _INSTANCE = Path("/sys/kernel/tracing/instances")
 
 
 def hierarchy() -> tuple[int, Path] | None:
-    """The number of the hierarchy that shares CPU time out, and where it is mounted."""
+    """The number and mount point of the cgroup hierarchy that shares out CPU time."""
     groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     mounts = [line.split()[:4] for line in Path("/proc/mounts").read_text().splitlines()]
     of_cpu = {int(number) for number, names, _ in groups if "cpu" in names.split(",")}
@@ -92,7 +92,7 @@ def other_hierarchy() -> Path | None:
 
 
 def record(folder: Path) -> dict[str, Path]:
-    """Runs the load below `folder`, which every tool must see under that name."""
+    """Runs the load below `folder`, which every tool must see under that path."""
     program, disk = folder / "cause_load", folder / "disk"
     subprocess.run(["cc", "-O1", "-pthread", str(LOAD), "-o", str(program)], check=True)
     disk.write_bytes(os.urandom(1 << 16))
@@ -105,7 +105,7 @@ def record(folder: Path) -> dict[str, Path]:
             group = where / f"schedscope-causes-{os.getpid()}"
             group.mkdir()
             stack.callback(group.rmdir)
-            # Without it, kernels with CONFIG_RT_GROUP_SCHED give the group no real-time threads.
+            # Without this, kernels with CONFIG_RT_GROUP_SCHED allow the group no real-time threads.
             if (allowed := group / "cpu.rt_runtime_us").exists():
                 allowed.write_text("100000")
             command.append(str(group / "cgroup.procs"))
@@ -115,7 +115,7 @@ def record(folder: Path) -> dict[str, Path]:
         instance.say("tracing_on", "1")
         perf.say("enable")
         subprocess.run(command, check=True)
-        # What the disk and the last exits do is over, too.
+        # Wait until the disk requests and the last exits are done, too.
         time.sleep(0.02)
         perf.say("disable")
         instance.say("tracing_on", "0")
@@ -173,12 +173,12 @@ class _Perf:
         events = []
         for event in EVENTS:
             events += ["-e", event.replace("/", ":")]
-            # perf would write down its own writing down, without end.
+            # perf would otherwise record its own writes, endlessly.
             events += ["--exclude-perf"] * event.startswith("raw_syscalls")
         options = ["-q", "-a", "-R", "-c1", "-k", "CLOCK_MONOTONIC", "-m", "8M", "-D", "-1"]
         target = str(self.folder / "perf.data")
         words = ["record", *options, *events, "--control", f"fifo:{control},{answer}", "-o", target]
-        # Held open at both ends: nobody waits for the other to come.
+        # Held open at both ends, so that opening it never blocks.
         self.control, self.answer = (os.open(fifo, os.O_RDWR) for fifo in (control, answer))
         self.process = subprocess.Popen([*(tool("perf") or ("perf",)), *words])
         return self
@@ -204,7 +204,7 @@ class _Perf:
 
 
 class _Perfetto:
-    """A session of traced and traced_probes on sockets of their own."""
+    """A session of traced and traced_probes on their own sockets."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -248,7 +248,7 @@ class _Perfetto:
 
 
 def without_symbols(trace: Path) -> None:
-    """Blanks the list of functions, most of a trace.dat, and undoes its compression."""
+    """Blanks the list of functions, which is most of a trace.dat, and undoes its compression."""
     plain = trace.with_suffix(".6")
     _run("trace-cmd", "convert", "--file-version", "6", "-i", str(trace), "-o", str(plain))
     text = plain.read_bytes()

@@ -1,4 +1,4 @@
-"""Running `capture` in tests: start it, find what it leaves behind."""
+"""Run `capture` in tests and find what it leaves behind."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURE = ROOT / "collectors" / "capture"
 INSTANCES = Path("/sys/kernel/tracing/instances")
-# Recorders of other people on the same host are not ours to judge.
+# Recorders of other users on the same host are ignored.
 MARK = "SCHEDSCOPE_TEST_MARK"
 
 
 def _hear_hang_ups() -> None:
-    """A shell cannot trap what it inherited as ignored, as everything under nohup does."""
+    """A shell cannot trap a signal that it inherited as ignored, as everything under nohup does."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -80,7 +80,7 @@ class Run:
             raise AssertionError(f"capture hangs; it said: {self.said}") from None
 
     def end(self) -> None:
-        """Ask it to end if it still runs; then end whatever is left of it."""
+        """Ask it to end if it still runs; then kill whatever remains of it."""
         if self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -96,7 +96,7 @@ class Run:
         assert text in self.said, f"it said: {self.said}"
 
     def eventually(self, condition: Callable[[], Any], seconds: float = 60) -> None:
-        """Wait for the condition; if it does not come, fail with what capture says and runs."""
+        """Wait for the condition; if it does not come, fail with capture's output and processes."""
         try:
             eventually(condition, seconds)
         except AssertionError:
@@ -157,7 +157,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def checksums_are_right(capture: Path) -> None:
-    """The list names every file but `capture.json`, each with the sum that cksum prints."""
+    """The list has every file except `capture.json`, each with the checksum that cksum prints."""
     listed = (capture / "checksums").read_text().splitlines()
     names = [line.split(" ", 2)[2] for line in listed]
     files = {str(path.relative_to(capture)) for path in capture.rglob("*") if path.is_file()}

@@ -8,7 +8,7 @@ experiments in research/ (`make research`). A test that needs a recorder has the
 itself, and one that needs a browser the mark `release`.
 
 `@pytest.mark.needs("perf", "root")` skips by name where something is absent, and
-the run's last lines count what was not tested for want of what. With
+the run's last lines count what was not tested for lack of which tool. With
 SCHEDSCOPE_REQUIRE_TOOLS=1 an absent tool is a failure: CI must not go quiet, except
 about the names in SCHEDSCOPE_ABSENT, which it has named itself.
 """
@@ -51,7 +51,7 @@ def _is_root() -> bool:
 
 
 def tracefs() -> Path | None:
-    """Where a tracefs that we may write to is mounted."""
+    """The mount point of a tracefs that we may write to."""
     for path in _TRACEFS:
         if (path / "events" / "sched").is_dir() and os.access(path / "instances", os.W_OK):
             return path
@@ -59,7 +59,7 @@ def tracefs() -> Path | None:
 
 
 def present(need: str) -> bool:
-    """Is `need` here? One of these words, else a program's name."""
+    """Whether `need` is available: one of these words, or a program's name."""
     match need:
         case "root":
             return _is_root()
@@ -76,10 +76,10 @@ def present(need: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # `make test` must be as pytest by hand: another make that a test starts reads these.
+    # pytest under `make test` must behave as by hand: a make that a test starts reads these.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
         os.environ.pop(name, None)
-    # Where a copy lies is what some tests are about.
+    # Some tests are about where a copy is stored.
     os.environ.pop("SCHEDSCOPE_CACHE", None)
     config.addinivalue_line(
         "markers", "needs(*names): programs, or root / tracefs / linux / freebsd, the test needs"
@@ -111,7 +111,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
-# Tables would fit a terminal that is not there.
+# Otherwise tables would fit a terminal that does not exist.
 os.environ.pop("COLUMNS", None)
 
 # A shell without job control starts background jobs with these two ignored, and a shell

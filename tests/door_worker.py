@@ -1,6 +1,6 @@
-"""Runs commands that come in on stdin, one JSON list a line, and answers each with a JSON line.
+"""Runs commands read from stdin, one JSON list a line, and answers each with a JSON line.
 
-In a process of its own: a door that is not shut ends it.
+It is a separate process because an uncaught failure may end it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 
 class _Text(io.TextIOWrapper):
-    """Takes what a real stream would, and no more."""
+    """Accepts what a real stream would, and no more."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", newline="")
@@ -39,7 +39,7 @@ def main() -> None:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main(words)
         faulthandler.cancel_dump_traceback_later()
-        # Not ru_maxrss, which begins at what the parent had when it forked.
+        # Not ru_maxrss, which starts at the parent's value at the fork.
         with open("/proc/self/status") as status:
             peak = next(int(x.split()[1]) for x in status if x.startswith("VmHWM"))
         print(

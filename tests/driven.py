@@ -1,4 +1,4 @@
-"""What driving a real headless browser has alike, whichever it is and whatever its protocol."""
+"""What drivers of real headless browsers share, independent of browser and protocol."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PATIENCE = 30.0
 
 
 class Driven:
-    """One page of 1200 x 700 CSS pixels of a browser with a profile of its own.
+    """One page of 1200 x 700 CSS pixels in a browser with its own profile.
 
-    `errors` are those of the page's scripts, `fetched` the addresses that it asked for.
+    `errors` are those of the page's scripts, `fetched` the addresses that it requested.
     """
 
     port_file = ""
@@ -34,7 +34,8 @@ class Driven:
         assert program is not None
         self._program = program
         self._folder = Path(tempfile.mkdtemp(prefix=f"schedscope-{name}-"))
-        # What it writes beside its profile (Chromium's socket) is there, too, and removed with it.
+        # Files that it writes beside its profile (Chromium's socket) are there, too, and removed
+        # with it.
         self._profile, self._scratch = self._folder / "profile", self._folder / "tmp"
         for folder in (self._profile, self._scratch):
             folder.mkdir()
@@ -62,23 +63,23 @@ class Driven:
             raise
 
     def _address(self, port: str) -> str:
-        """Where its protocol is spoken, from what stands in the port file."""
+        """The address of its protocol, from the content of the port file."""
         raise NotImplementedError
 
     def _prepare(self) -> None:
-        """What is said first."""
+        """The first messages."""
         raise NotImplementedError
 
     def _heard(self, method: str, params: dict[str, Any]) -> None:
-        """It tells of something unasked."""
+        """An unsolicited event."""
         raise NotImplementedError
 
     def run(self, script: str) -> Any:
-        """The value of an expression; a promise is waited for."""
+        """The value of an expression; a promise is awaited."""
         raise NotImplementedError
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        """`mousePressed`, `mouseMoved`, `mouseReleased` or `mouseWheel` at a place."""
+        """`mousePressed`, `mouseMoved`, `mouseReleased` or `mouseWheel` at a position."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -97,7 +98,7 @@ class Driven:
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
-        # Its children outlive it for a moment, and write into the folder that is removed.
+        # Its children outlive it for a moment, and write into the folder being removed.
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -106,7 +107,7 @@ class Driven:
             shutil.rmtree(self._folder, ignore_errors=time.monotonic() < end)
 
     def wait(self, condition: str) -> None:
-        """Until an expression is true."""
+        """Waits until an expression is true."""
         end = time.monotonic() + PATIENCE
         while not self.run(f"!!({condition})"):
             assert not self.errors, self.errors

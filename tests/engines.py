@@ -1,4 +1,4 @@
-"""The two reconstructions under one signature: a world in, frames and counters out."""
+"""Both reconstructions with one signature: a world in, frames and counters out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worlds import World
 from schedscope import _native
 
 Engine = Callable[[World], dict[str, Any]]
-# The clock of each CPU; by how much stamps of two may be off, and were moved.
+# The clock of each CPU; by how much timestamps may be off, and how much they were moved.
 Clocks = tuple[list[int], int | None, int]
 
 
@@ -46,7 +46,7 @@ def by_native(
 
 
 def assert_agree(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Same rows and counts. Rows that became known in one instant may stand in any order."""
+    """Same rows and counts. Rows that become known at one instant may be in any order."""
     for name in ("states", "waits", "losses"):
         left, right = (result[name].sort(pl.all()) for result in (first, second))
         only = [

@@ -49,7 +49,7 @@ class Firefox(Driven):
         self._call("browsingContext.navigate", context=self._context, url=url, wait="complete")
 
     def run(self, script: str) -> Any:
-        """The value of an expression; a promise is waited for."""
+        """The value of an expression; a promise is awaited."""
         found = self._call(
             "script.evaluate",
             expression=script,
@@ -61,11 +61,11 @@ class Firefox(Driven):
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         steps: list[dict[str, Any]] = []
-        # Before a press always: a page that was left takes with it where the mouse was.
+        # Always before a press: navigation discards the mouse position.
         if kind in ("mouseMoved", "mousePressed") or (
             kind == "mouseReleased" and (x, y) != self._at
         ):
-            # Whole pixels: the protocol of this browser knows no others.
+            # Whole pixels: this browser's protocol accepts no others.
             place = {"x": int(x), "y": int(y)}
             steps.append({"type": "pointerMove", **place, "duration": 0})
             self._at = (x, y)
@@ -86,27 +86,27 @@ class Firefox(Driven):
         self._type([value], shift=len(key) == 1 and key.isalpha() and key.isupper())
 
     def text(self, text: str) -> None:
-        """Typed where the focus is."""
+        """Types text into the focused element."""
         self._type(list(text), shift=False)
 
     def chord(self, held: str, key: str) -> None:
-        """A key, while another one is held."""
+        """A key pressed while another one is held."""
         self.hold(held, down=True)
         self.key(key)
         self.hold(held, down=False)
 
     def downloads(self, folder: Path) -> None:
-        """Where files go that a page gives to the person."""
+        """The folder for downloads."""
         wanted = {"type": "allowed", "destinationFolder": str(folder)}
         self._call("browser.setDownloadBehavior", downloadBehavior=wanted)
 
     def hold(self, key: str, *, down: bool) -> None:
-        """Press a key, or let it go."""
+        """Press or release a key."""
         step = {"type": "keyDown" if down else "keyUp", "value": _KEYS[key]}
         self._perform({"type": "key", "id": "keys", "actions": [step]})
 
     def screenshot(self, path: Path) -> None:
-        """What the window shows."""
+        """A screenshot of the window."""
         data = self._call("browsingContext.captureScreenshot", context=self._context)["data"]
         path.write_bytes(base64.b64decode(data))
 
@@ -134,7 +134,7 @@ class Firefox(Driven):
 
 
 def _plain(value: dict[str, Any]) -> Any:
-    """What the protocol describes, as JSON would have it; None for what has no JSON."""
+    """A protocol value as JSON; None for what JSON cannot hold."""
     kind, content = value["type"], value.get("value")
     if kind in ("array", "nodelist", "htmlcollection"):
         return [_plain(each) for each in content or []]

@@ -1,7 +1,6 @@
-"""A second reader of ftrace sub-buffers, short and slow, to check the fast one by.
+"""A second reader of ftrace sub-buffers, short and slow, to check the fast one.
 
-Little-endian 64-bit captures only, with the fields where the capture's own
-format files put them.
+Little-endian 64-bit captures only, with the fields where the capture's own format files put them.
 """
 
 from __future__ import annotations

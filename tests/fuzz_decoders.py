@@ -29,13 +29,13 @@ from typing import Any
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FINDINGS = Path("fuzz-findings")
-# Numbers that lengths, counts and offsets trip over.
+# Numbers at which lengths, counts and offsets overflow.
 TELLING = [0, 1, 3, 4, 7, 8, 28, 29, 30, 31, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF]
 TELLING += [0x8000_0000, 0xC000_0000, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
 MEMORY = 4 << 30
 SLOW_SECONDS = 20
 
-# A file by itself, or the files of a capture by name; the first one holds the events.
+# A single file, or the files of a capture by name; the first one holds the events.
 Case = dict[str, bytes]
 
 
@@ -57,7 +57,7 @@ def seeds(folder: Path) -> list[Case]:
         found.append({"": path.read_bytes()})
     for path in sorted(FIXTURES.iterdir()):
         if path.is_file() and path.suffix in {".dat", ".data", ".pftrace", ".txt"}:
-            # Other formats' fixtures join in as they are: the recogniser decides.
+            # Fixtures of other formats are added unchanged: the format is recognised.
             found.append({"": path.read_bytes()})
         elif path.suffix == ".capture" and "slice" not in path.name:
             found.append(capture(path))
@@ -65,7 +65,7 @@ def seeds(folder: Path) -> list[Case]:
 
 
 def capture(path: Path) -> Case:
-    """A capture's files, long ones of lines cut."""
+    """A capture's files, with long ones shortened."""
     files = sorted(file for file in path.rglob("*") if file.is_file())
     files.sort(key=lambda file: file.name not in {"events.txt", "cpu0", "cpu0.zst"})
     case = {str(file.relative_to(path)): file.read_bytes() for file in files}
@@ -76,7 +76,7 @@ def capture(path: Path) -> Case:
 
 
 def mutate(case: Case, chance: random.Random) -> Case:
-    """One to eight injuries, most of them where the events are."""
+    """One to eight mutations, most of them where the events are."""
     names = list(case)
     injured = dict(case)
     for _ in range(chance.choice([1, 1, 1, 2, 3, 8])):
@@ -101,7 +101,7 @@ def injure(content: bytes, chance: random.Random) -> bytes:
     data = bytearray(content)
     if not data:
         return content
-    # Headers are short and matter: half of the injuries go there.
+    # Headers are short and important: half of the mutations are there.
     limit = len(data) if chance.random() < 0.5 else min(len(data), 600)
     at = chance.randrange(limit)
     match chance.randrange(7):
@@ -127,7 +127,7 @@ def injure(content: bytes, chance: random.Random) -> bytes:
 
 
 def write(case: Case, folder: Path) -> Path:
-    """The case on disk below `folder`, in place of the one before."""
+    """Writes the case below `folder`, in place of the one before."""
     if "" in case:
         path = folder / "input"
         path.write_bytes(case[""])
@@ -141,7 +141,7 @@ def write(case: Case, folder: Path) -> Path:
 
 
 def questions() -> list[Callable[[Any], object]]:
-    """What is asked of a trace that could be opened."""
+    """Questions for a trace that could be opened."""
     import schedscope as ss
 
     return [
@@ -171,7 +171,7 @@ def questions() -> list[Callable[[Any], object]]:
 
 
 def child(seconds: float, seed: int, folder: Path) -> int:
-    """Try injured inputs until the time is over; returns how many there were."""
+    """Tries mutated inputs until the time is over; returns how many there were."""
     import schedscope as ss
     from schedscope.errors import SchedscopeError
 
@@ -203,12 +203,12 @@ def child(seconds: float, seed: int, folder: Path) -> int:
 
 
 def run(seconds: float, seed: int) -> str | None:
-    """Fuzz in a child; returns what broke, or None."""
+    """Fuzzes in a child; returns what broke, or None."""
     with tempfile.TemporaryDirectory(prefix="schedscope-fuzz-") as name:
         folder = Path(name)
         words = [sys.executable, __file__, "--child", name]
         words += ["--seconds", str(seconds), "--seed", str(seed)]
-        # Threads of Polars cost more here than they bring.
+        # Threads of Polars cost more than they gain here.
         environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
         done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
         if done.returncode == 0:
@@ -226,7 +226,7 @@ def run(seconds: float, seed: int) -> str | None:
 
 
 def main() -> int:
-    """Fuzz with one seed, or act as the child."""
+    """Fuzzes with one seed, or acts as the child."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -28,7 +28,7 @@ USUAL = [1, 1000, 10**6, 3 * 10**6, 10**7, 10**9]
 
 
 def number(chance: random.Random) -> int:
-    """Mostly one that a workload may well hold."""
+    """A number that is mostly a valid one."""
     return chance.choice(USUAL if chance.random() < 0.9 else EDGES)
 
 
@@ -79,7 +79,7 @@ def workload(chance: random.Random) -> Any:
 
 
 def rtapp(chance: random.Random) -> Any:
-    """An rt-app document with numbers and names at the edges."""
+    """An rt-app document with extreme numbers and names."""
     from schedscope.simulator.rtapp import from_rtapp
 
     def value() -> Any:
@@ -114,7 +114,7 @@ def settings(chance: random.Random, policies: list[Any]) -> dict[str, Any]:
         elif tunable["kind"] == "switch":
             given[tunable["name"]] = chance.choice(["on", "off"])
         else:
-            # What stands there as a default is allowed; so are many numbers of its size.
+            # Defaults are valid; so are many numbers of their size.
             usual = [tunable["default"], 1, 2, 3, 10, 99, 100, 1000, 10**6]
             edges = [0, 10**9, 10**12, number(chance), 0.001, -1]
             given[tunable["name"]] = chance.choice(usual if chance.random() < 0.8 else edges)
@@ -139,7 +139,7 @@ def settings(chance: random.Random, policies: list[Any]) -> dict[str, Any]:
 
 
 def child(seconds: float, seed: int) -> int:
-    """Simulate until the time is over; returns how many runs there were."""
+    """Simulates until the time is over; returns how many runs there were."""
     import schedscope as ss
     from schedscope import _native
     from schedscope.errors import SchedscopeError
@@ -174,10 +174,10 @@ def child(seconds: float, seed: int) -> int:
 
 
 def run(seconds: float, seed: int) -> str | None:
-    """Fuzz in a child; returns what broke, or None."""
+    """Fuzzes in a child; returns what broke, or None."""
     words = [sys.executable, __file__, "--child", "1"]
     words += ["--seconds", str(seconds), "--seed", str(seed)]
-    # Threads of Polars cost more here than they bring.
+    # Threads of Polars cost more than they gain here.
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     if done.returncode == 0:
@@ -187,7 +187,7 @@ def run(seconds: float, seed: int) -> str | None:
 
 
 def main() -> int:
-    """Fuzz with one seed, or act as the child."""
+    """Fuzzes with one seed, or acts as the child."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))

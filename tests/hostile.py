@@ -1,4 +1,4 @@
-"""A trace in which everybody chose a name to do harm with."""
+"""A trace in which every name is chosen to do harm."""
 
 from __future__ import annotations
 

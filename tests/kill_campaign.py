@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tuple[list[str], bool]:
-    """What one kill left behind after SETTLE seconds at most; and if a recording was kept.
+    """What one kill left behind within SETTLE seconds, and whether a recording was kept.
 
     The delay counts from the start, or from when it is `recording`.
     """
@@ -88,13 +88,13 @@ def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tup
     while (left := [*leftovers(mark), *instances(ours)]) and time.monotonic() < end:
         time.sleep(0.2)
     kept = any(folder.glob("x.capture*/capture.json"))
-    # A watchdog that is still at work may write while we remove.
+    # A watchdog that is still working may write during the removal.
     shutil.rmtree(folder, ignore_errors=True)
     return left, kept
 
 
 def instances(pids: set[int]) -> list[str]:
-    """Trace instances that captures with these pids made."""
+    """Trace instances created by captures with these pids."""
     return [path.name for pid in pids for path in INSTANCES.glob(f"schedscope-{pid}-*")]
 
 

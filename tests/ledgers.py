@@ -2,7 +2,7 @@
 
 nginx wake 100 -> 150 cpu0      woken at 100, ran at 150 on CPU 0
 nginx preempt 200 -> open cpu1  still on CPU 1's queue when the window ended
-sh unknown ? -> 300 cpu0        ran at 300; nobody saw since when it could
+sh unknown ? -> 300 cpu0        ran at 300; its start was not recorded
 """
 
 from __future__ import annotations
@@ -81,5 +81,5 @@ def played(text: str, *, ncpu: int = 2, window: tuple[int, int], **info: Any) ->
 
 
 def utid(trace: Trace, comm: str) -> int:
-    """The first thread of that name."""
+    """The first thread with that name."""
     return int(trace.threads.filter(comm=comm).collect()["utid"][0])

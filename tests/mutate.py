@@ -1,6 +1,6 @@
-"""Damage of every kind to folders and files that schedscope reads, by the structure they have.
+"""Damage of every kind to folders and files that schedscope reads, following their structure.
 
-A mutation is made from a seed alone: the same seed makes the same damage.
+A mutation depends only on its seed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ODD: list[Any] = [
 
 
 def odd_json(rng: random.Random, value: Any) -> tuple[Any, str]:
-    """The document with one key of it changed, gone or of another type."""
+    """The document with one key changed, removed or of another type."""
     value = json.loads(json.dumps(value))
     places = list(_places(value))
     parent, key, path = rng.choice(places)
@@ -83,7 +83,7 @@ def json_file(name: str) -> Mutation:
 
 
 def bytes_of(rng: random.Random, path: Path) -> str:
-    """Damage that knows nothing of what the bytes mean."""
+    """Damage that ignores the meaning of the bytes."""
     data = bytearray(path.read_bytes())
     kind = rng.choice(["cut", "flip", "flip", "flip", "empty", "zero", "insert", "noise", "head"])
     at = rng.randrange(len(data)) if data else 0
@@ -108,7 +108,7 @@ def bytes_of(rng: random.Random, path: Path) -> str:
 
 
 def odd_kind(rng: random.Random, path: Path) -> str:
-    """Something else of that name."""
+    """Something else under that name."""
     kind = rng.choice(["gone", "folder", "pipe", "loop", "device"])
     path.unlink()
     match kind:
@@ -230,7 +230,7 @@ def sched(rng: random.Random, folder: Path, other: Path) -> str:
 
 
 def _trust(folder: Path, forged: bool) -> None:
-    """No checksums, as of a folder that another program wrote; or new ones."""
+    """Removes the checksums, as if another program wrote the folder, or computes new ones."""
     path = folder / "trace.json"
     about = json.loads(path.read_bytes())
     about.pop("files", None)
@@ -240,7 +240,7 @@ def _trust(folder: Path, forged: bool) -> None:
 
 
 def tables(rng: random.Random, folder: Path) -> str:
-    """Damage to a folder of tables that somebody else wrote."""
+    """Damage to a folder of tables from another program."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".csv", ".parquet"))
     path = rng.choice(files)
     match rng.choice(["json", "bytes", "values", "values", "values", "kind"]):

@@ -17,13 +17,14 @@ from schedscope.parsers import schema
 
 Row = dict[str, Any]
 AT_REST = {"sleeping", "blocked", "stopped", "parked"}
-# Facts of one time come in this order; within a table the order is the table's.
-# A hole of this length may hide that a CPU took a waiting thread, ran it, and gave it back.
+# Facts at one time are ordered so; within a table they keep its order. A loss of this length may
+# hide that a CPU pulled a waiting thread, ran it, and gave it back.
 EXCURSION = 50_000
 OFTEN = 8
-# So many threads that left unseen must have been woken next to show what becomes of the others.
+# So many threads with unreported switch-outs must have been woken next, to conclude the same for
+# the others.
 HABIT = 3
-# So long after one step of a wakeup the other has come.
+# So long after one step of a wakeup the other must have come.
 HALF_A_WAKE = 20_000_000
 UNSEEN_FIRST = ("late_start", "absent", "unrecorded")
 ORDER = ["switches", "wakeups", "migrations", "yields", "losses"]
@@ -45,7 +46,7 @@ class Thread:
     unwoken: bool = False  # the last of its sleeps that ended did so without a wakeup
     may_be_awake: bool = False  # in doubt since it left with R+: it may not have slept since
     known: bool = False  # since it was first seen, what it did has been known at some time
-    left_unseen: int | None = None  # by then it had left its CPU; not heard of since
+    left_unseen: int | None = None  # by then it had left its CPU; no event since
     left_cpu: int | None = None  # that CPU, in whose queue it may be
     rested: int | None = None  # from then on it was not in that queue
     cut: Row | None = None  # a wait whose end was not seen, until the thread is seen again
@@ -53,14 +54,14 @@ class Thread:
 
 @dataclass
 class Story:
-    """What rule One clock knows of a thread, whatever lives it has."""
+    """State of a thread under rule One clock, across reused tids."""
 
-    # The clock of its last event, and when that was.
+    # The clock of its last event, and its time.
     clock: int | None = None
     stamped: int = 0
     # Its last event on another clock than that.
     other: int | None = None
-    # A wait that nothing speaks against yet.
+    # A wait that nothing contradicts yet.
     held: Row | None = None
 
 
@@ -84,13 +85,13 @@ class Oracle:
     counters: Counter[str] = field(default_factory=Counter)
     # CPUs a thread may use, where not all.
     masks: dict[int, set[int]] = field(default_factory=dict)
-    # (cpu, begin, end): any event, or switches alone, may be missing there.
+    # (cpu, begin, end): any event, or only switches, may be missing there.
     lost: list[tuple[int, int, int]] = field(default_factory=list)
     broken: list[tuple[int, int, int]] = field(default_factory=list)
-    # Those of `lost` where something was lost, and CPUs of which nothing was recorded.
-    told: list[tuple[int, int, int]] = field(default_factory=list)
+    # Those of `lost` with an actual loss, and CPUs that were not recorded.
+    reported: list[tuple[int, int, int]] = field(default_factory=list)
     unrecorded: set[int] = field(default_factory=set)
-    # Threads whose leaving the kernel does not report.
+    # Threads whose switch-out the kernel does not report.
     habits: set[int] = field(default_factory=set)
     # Threads that take CPUs offline.
     stoppers: set[int] = field(default_factory=set)
@@ -98,15 +99,16 @@ class Oracle:
     has_enqueued: bool = False
     any_wake: bool = False
     moves_recorded: bool = False
-    # Nothing counts what was lost: where a switch is missing, moves may be, too.
+    # Losses are not counted: where a switch is missing, migrations may be, too.
     uncounted: bool = False
-    # Threads whose events alone were recorded, where a filter left out those of others.
+    # Threads that a filter kept, where the events of others are missing.
     chosen: set[int] | None = None
-    # Where the CPUs' clocks differ: the clock of each CPU, by how much two may be off, and by
-    # how much the stamps of one were moved against those of another.
+    # Where the CPUs' clocks differ: the clock of each CPU, by how much two may be off, and by how
+    # much timestamps of one were moved against those of another.
     clocks: tuple[list[int], int | None, int] | None = None
     stories: dict[int, Story] = field(default_factory=dict)
-    # How often each thread was seen to leave a CPU; where, when and who left one unseen.
+    # How often each thread's switch-out was recorded; and for unreported ones where, when and which
+    # thread.
     left: Counter[int] = field(default_factory=Counter)
     left_unseen: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -116,7 +118,7 @@ class Oracle:
         return utid < self.ncpu
 
     def to_wake(self, utid: int) -> bool:
-        """Must the thread be woken, for all we know, before it can be switched in?"""
+        """Whether the thread must, as far as is known, be woken before its next switch-in."""
         if self.idle(utid) or utid not in self.threads:
             return not self.idle(utid)
         thread = self.threads[utid]
@@ -232,7 +234,7 @@ class Oracle:
             self.enter(row)
 
     def end_cut_wait(self, thread: Thread, by: int | None) -> None:
-        """The wait that was cut had ended by then; None: nobody knows."""
+        """The end of the cut wait at the latest; None if unknown."""
         if thread.cut is None:
             return
         row, since = thread.cut["row"], thread.cut["since"]
@@ -242,7 +244,7 @@ class Oracle:
         self.waits.append(row)
 
     def enter(self, row: Row) -> None:
-        """Into the ledger; a measured wait only if one clock timed it."""
+        """Adds the row; a wait is measured only if one clock timed it."""
         if row["censored"] != "none" or self.clocks is None:
             self.waits.append(row)
             return
@@ -256,7 +258,7 @@ class Oracle:
         return self.stories.setdefault(utid, Story())
 
     def stamp(self, utid: int, c: int, t: int) -> None:
-        """An event of the thread, raised on `c`: does it speak against its last wait?"""
+        """An event of the thread, raised on `c`: does it contradict its last wait?"""
         if self.clocks is None or self.idle(utid) or c >= self.ncpu:
             return
         story, clock = self.story(utid), self.clocks[0][c]
@@ -271,7 +273,7 @@ class Oracle:
             self.waits.append(held)
 
     def unsure(self, utid: int) -> bool:
-        """May its last event have come before the one that another clock stamped?"""
+        """Whether its last event may be earlier than the one that another clock stamped."""
         story = self.stories.get(utid)
         if self.clocks is None or story is None or story.other is None:
             return False
@@ -279,7 +281,7 @@ class Oracle:
         return width is None or story.stamped - story.other <= width
 
     def least(self, wait: int) -> int:
-        """How long a wait certainly was whose begin and end two clocks may have stamped."""
+        """The lower bound of a wait whose start and end two clocks may have stamped."""
         assert self.clocks is not None
         _, width, moved = self.clocks
         return 0 if width is None else max(0, wait - width - moved)
@@ -290,7 +292,7 @@ class Oracle:
         return None if width is None else wait + width + moved
 
     def part(self, row: Row) -> None:
-        """What is certain of a wait that two clocks timed: a bound, and its end."""
+        """The bound and end that are certain of a wait timed by two clocks."""
         assert self.clocks is not None
         self.counters["waits"] += 1
         self.counters["right_censored"] += 1
@@ -302,7 +304,7 @@ class Oracle:
         self.waits.append(unknown | {"cause": "unknown", "censored": "left"})
 
     def unseen_wait(self, thread: Thread, t: int, cpu: int, since: int) -> None:
-        """A switch-in of a thread whose wait we did not see begin, but not before `since`."""
+        """A switch-in of a thread whose wait has no recorded start, but not before `since`."""
         self.counters["waits"] += 1
         high = None
         if thread.known:
@@ -329,7 +331,7 @@ class Oracle:
         thread.pending = None
 
     def found(self, thread: Thread, t: int) -> None:
-        """Rule Found: the thread is on a CPU and we did not see it get there."""
+        """Rule Found: the thread is on a CPU without a recorded switch-in."""
         if thread.state == "running":
             assert thread.cpu is not None
             c, cpu = thread.cpu, self.cpu(thread.cpu)
@@ -342,13 +344,13 @@ class Oracle:
             self.lose_sight(thread)
 
     def lose_sight(self, thread: Thread) -> None:
-        """What it did since its last event is not known any more."""
+        """Its state since its last event becomes unknown."""
         until = max(thread.last_event, thread.wait["ts_ready"]) if thread.wait else 0
         self.end_wait(thread, run=None, cpu=None, until=until, censored="right", cut=True)
         self.become(thread, "unknown", thread.cpu)
 
     def settle(self, thread: Thread, t: int, stayed_on: int | None = None) -> None:
-        """Rule Doubt: from the first instant at which it may have run unseen, it is unknown."""
+        """Rule Doubt: from the first instant at which it may have run unrecorded, it is unknown."""
         if thread.state in ("running", "unknown"):
             return
         cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
@@ -362,7 +364,7 @@ class Oracle:
             and not self.idled_since(thread, stayed_on)
         ):
             if self.moves_recorded:
-                far = self.told + self.uncounted * self.broken
+                far = self.reported + self.uncounted * self.broken
                 far = [hole for hole in far if hole[2] - hole[1] >= EXCURSION]
                 holes = self.in_holes(far, thread, cpus, t)
                 holes += self.in_holes(self.lost + self.broken, thread, {stayed_on}, t)
@@ -381,20 +383,21 @@ class Oracle:
             self.become(thread, "unknown", thread.cpu)
 
     def idled_since(self, thread: Thread, queue: int) -> bool:
-        """Did the CPU idle since the thread was put on its queue? Then that had been empty."""
+        """Whether the CPU was idle since the thread was put on its queue, which was then empty."""
         put = thread.wait["ts_enqueued"]
         idled = self.cpu(queue).idled
         return idled is not None and idled > (thread.since if put is None else put)
 
     def settle_found(self, thread: Thread, t: int) -> None:
-        """The same before an event which shows that it ran unseen: if in what was counted as
-        lost, then there. Of a broken chain alone, nobody knows where else switches are missing."""
+        """The same before an event which shows that it ran unrecorded: if in a counted loss, then
+        there. With only a prev/next mismatch, other switches may be missing anywhere.
+        """
         cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
         if self.in_holes(self.lost, thread, cpus, t):
             self.settle(thread, t)
 
     def in_doubt(self, thread: Thread, cpus: set[int], t: int) -> list[tuple[int, int]]:
-        """What lies of the holes of these CPUs between the thread's last change and `t`."""
+        """The part of these CPUs' losses between the thread's last change and `t`."""
         holes = self.lost + (thread.state == "runnable") * self.broken
         return self.in_holes(holes, thread, cpus, t)
 
@@ -408,12 +411,12 @@ class Oracle:
         ]
 
     def ran(self, utid: int, c: int | None) -> None:
-        """A mask that forbids what was seen is out of date."""
+        """A mask that excludes a CPU it ran on is out of date."""
         if c is not None and c not in self.masks.get(utid, {c}):
             del self.masks[utid]
 
     def out_of_sight(self, cpu: Cpu, c: int) -> None:
-        """The CPU's current thread left it at some time after it was confirmed there."""
+        """The CPU's current thread left it at an unknown time after it was confirmed there."""
         if cpu.current is not None and self.idle(cpu.current):
             self.close_idle(cpu, c, cpu.confirmed, "lost")
         elif cpu.current is not None:
@@ -477,7 +480,7 @@ class Oracle:
             thread.wait = None
 
     def leave_behind(self, cpu: Cpu, c: int, prev: int, t: int) -> None:
-        """The chain is broken: `c` runs another thread than the one we believed."""
+        """A prev/next mismatch: `c` runs another thread than expected."""
         self.counters["contradictions"] += cpu.silent is not None
         cpu.silent = None
         if cpu.current == prev:
@@ -491,13 +494,13 @@ class Oracle:
             self.settle_found(self.seen(prev, t), t)
 
     def queue_is_empty(self, c: int, t: int) -> None:
-        """The CPU idles: who left it unseen is not in its queue."""
+        """The CPU is idle: a thread with an unrecorded switch-out is not in its queue."""
         for thread in self.threads.values():
             if thread.left_unseen is not None and thread.left_cpu == c and thread.rested is None:
                 thread.rested = t
 
     def one_switch_explains(self, utid: int, c: int, t: int) -> bool:
-        """Rule Habit: was the thread waiting on `c`, or is nothing known of it?"""
+        """Rule Habit: whether the thread waited on `c`, or is unknown."""
         if self.idle(utid):
             return True
         thread = self.seen(utid, t)
@@ -506,7 +509,7 @@ class Oracle:
         return thread.state == "unknown" or (thread.state in AT_REST and bool(thread.pending))
 
     def switched_in_within(self, thread: Thread, begin: int, end: int, c: int) -> None:
-        """Rule Habit: it was switched in at some time of `[begin, end)`."""
+        """Rule Habit: it was switched in at an unknown time within `[begin, end)`."""
         self.settle(thread, end, c)
         if thread.state in AT_REST and thread.pending:
             self.confirm_pending(thread)
@@ -519,7 +522,7 @@ class Oracle:
             self.become(thread, "unknown", thread.cpu)
 
     def break_chain(self, cpu: Cpu, c: int, t: int, found: int) -> bool:
-        """Returns whether it is one missing switch by the kernel's habit."""
+        """Returns whether it is one missing switch that the kernel never reports."""
         left, explained = cpu.current, self.one_switch_explains(found, c, t)
         habit = left in self.habits and explained and self.chosen is None
         if not habit:
@@ -584,7 +587,7 @@ class Oracle:
             unseen = "missing_wakeups" if thread.state in AT_REST else "first_sights"
             self.counters[unseen] += 1
             thread.unwoken |= unseen == "missing_wakeups"
-            self.become(thread, "unknown", thread.cpu)  # when it was woken, nobody knows
+            self.become(thread, "unknown", thread.cpu)  # when it was woken is unknown
             since = thread.since
             self.close(thread, t, "switched")
             self.unseen_wait(thread, t, c, since)
@@ -615,13 +618,13 @@ class Oracle:
         thread.last_event = t
 
     def rested_since(self, thread: Thread, kind: str, t: int) -> None:
-        """Rule Habit: it left its CPU unseen and is woken now, so it has slept since."""
+        """Rule Habit: it is woken after an unreported switch-out, so it has slept since."""
         left, thread.left_unseen = thread.left_unseen, None
         if kind == ("waking" if self.has_waking else "enqueued"):
             self.rest_from(thread, left, t)
 
     def rest_from(self, thread: Thread, left: int | None, t: int) -> None:
-        """It slept from when it left its CPU unseen, unless it may have run in a hole."""
+        """It slept since its unreported switch-out, unless it may have run in a loss."""
         if left is None or thread.state != "unknown":
             return
         cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
@@ -633,12 +636,12 @@ class Oracle:
         self.become(thread, "sleeping", thread.cpu)
 
     def still_queued(self, thread: Thread, e: Row) -> int | None:
-        """The queue that a wake shows the thread to wait on still, as it did before."""
+        """The queue that a wake shows the thread to be waiting on, as before."""
         on_its_way = thread.wait is not None and thread.wait["ts_enqueued"] is None
         return e["target_cpu"] if on_its_way and e["kind"] == "enqueued" else None
 
     def ran_unseen(self, thread: Thread, e: Row) -> bool:
-        """Did it run since its last event, or may it have: woken again, or woken elsewhere?"""
+        """Whether it (possibly) ran since its last event: woken again, or woken elsewhere."""
         if e["kind"] == "waking" and self.has_waking:
             return thread.wait is not None or self.elsewhere(thread, e["target_cpu"])
         queued = thread.wait is not None and thread.wait["ts_enqueued"] is not None
@@ -649,7 +652,7 @@ class Oracle:
         return known and thread.cpu != target
 
     def was_enqueued(self, thread: Thread) -> bool:
-        """Does it wait in a queue since it was woken, or born?"""
+        """Whether it waits in a queue since it was woken or created."""
         wait = thread.wait
         return bool(wait) and wait["cause"] in ("wake", "new") and wait["ts_enqueued"] is not None
 
@@ -681,7 +684,7 @@ class Oracle:
     def open_begun_before(
         self, thread: Thread, cause: str, t: int, facts: Row, *, within: int | None = None
     ) -> None:
-        """A wait that began before `t`, but no more than `within`, or since its last event."""
+        """A wait that started before `t`, but within `within`, or since its last event."""
         earliest = thread.since if within is None else max(thread.since, t - within)
         before_sight = not thread.known and (within is None or t - thread.since < within)
         self.close(thread, t, "woken")
@@ -690,13 +693,13 @@ class Oracle:
         )
 
     def broken_since(self, thread: Thread, t: int) -> None:
-        """Where nothing counts losses: it ran, unseen, on a CPU that it may use."""
+        """Where losses are not counted: it ran, unrecorded, on a CPU that it may use."""
         if self.uncounted and not self.explained(thread.cpu, thread.since, t):
             cpus = self.masks.get(thread.utid, set(range(self.ncpu)))
             self.broken += [(cpu, thread.since, t) for cpu in sorted(cpus)]
 
     def explained(self, queue: int | None, since: int, t: int) -> bool:
-        """Did somebody leave that CPU unseen meanwhile whose leaving is reported as a rule?"""
+        """Whether a thread whose switch-out is usually reported left that CPU unreported since."""
         unseen = Counter(utid for _, _, utid in self.left_unseen)
         return any(
             c == queue and since < end <= t and self.left[utid] >= OFTEN * unseen[utid]
@@ -713,7 +716,7 @@ class Oracle:
             self.drop_pending(thread)
             begun_before = self.has_waking and cause == "wake"
             if begun_before:
-                self.become(thread, "unknown", thread.cpu)  # awake since a `waking`, unseen
+                self.become(thread, "unknown", thread.cpu)  # awake since an unrecorded `waking`
             if begun_before or awake:
                 within = None if awake else HALF_A_WAKE
                 self.open_begun_before(thread, cause, t, facts | {"ts_enqueued": t}, within=within)
@@ -773,14 +776,14 @@ class Oracle:
 
     def loss(self, t: int, e: Row) -> None:
         if e["reason"] == "chain_break":
-            return  # of an earlier reconstruction: found anew
+            return  # from an earlier reconstruction: found again
         self.losses.append(e)
         if e["reason"] == "unrecorded":
             self.unrecorded |= set(range(self.ncpu)) if e["cpu"] is None else {e["cpu"]}
         for c in range(self.ncpu) if e["cpu"] is None else [e["cpu"]]:
             self.lost.append((c, t, e["ts_end"]))
             if e["reason"] != "unrecorded":
-                self.told.append((c, t, e["ts_end"]))
+                self.reported.append((c, t, e["ts_end"]))
             cpu = self.cpu(c)
             if cpu.current is not None and self.idle(cpu.current):
                 self.close_idle(cpu, c, t, "lost")
@@ -794,7 +797,8 @@ class Oracle:
             if cpu.silent is not None:
                 early = {"cpu": c, "ts_begin": cpu.silent, "ts_end": w, "count": None}
                 self.loss(cpu.silent, early | {"reason": "early_end"})
-        # Rule Habit: all that left unseen were woken next, so those not seen again would have been.
+        # Rule Habit: all with unreported switch-outs were woken next, so the others would have
+        # been.
         woken, run = self.counters.pop("woken_next", 0), self.counters.pop("run_next", 0)
         for thread in self.threads.values():
             if thread.left_unseen is None:
@@ -826,12 +830,12 @@ class Oracle:
         self.waits += [story.held for story in self.stories.values() if story.held]
 
     def perhaps_woken(self, thread: Thread) -> bool:
-        """Rule Sleep without an end: it sleeps, as far as is seen, but its wakeups are not."""
+        """Rule Sleep without an end: it sleeps as far as is recorded, but its wakeups are not."""
         nobody_is = not self.any_wake and self.counters["missing_wakeups"] > 0
         return thread.state in AT_REST and (thread.unwoken or nobody_is)
 
     def half_woken(self, thread: Thread, w: int) -> bool:
-        """Rule Half a wake: one step of the wakeup that began its wait does not come any more."""
+        """Rule Half a wake: one step of the wakeup that started its wait never comes."""
         wait = thread.wait
         return (
             self.has_waking
@@ -851,10 +855,10 @@ class Oracle:
 def facts_in_order(
     tables: dict[str, pl.DataFrame], oracle: Oracle
 ) -> Iterator[tuple[str, int, Row]]:
-    """Every fact as (table, time, row), by time, then by table, then as the table has it.
+    """Every fact as (table, time, row), by time, then by table, then in the table's order.
 
-    But where times are equal, a late start goes first, what a switch brings in was woken and
-    moved there first, and a waker still runs.
+    At equal times, a late start goes first, the next thread of a switch was woken and moved there
+    before, and a waker still runs.
     """
     queues = {name: tables[name].to_dicts() for name in ORDER if name in tables}
     while waiting := {name: rows[0] for name, rows in queues.items() if rows}:
@@ -877,7 +881,7 @@ def facts_in_order(
 
 
 def _by_leaver(wakeup: Row, switch: Row) -> bool:
-    """Raised by the thread that the switch takes off that CPU."""
+    """Raised by the thread that is prev of the switch on that CPU."""
     there = wakeup["cpu"] == switch["cpu"] and wakeup["current_utid"] == switch["prev_utid"]
     return there and wakeup["utid"] != switch["prev_utid"]
 
@@ -892,7 +896,7 @@ def reconstruct(
     chosen: set[int] | None = None,
     habits: set[int] | None = None,
 ) -> dict[str, Any]:
-    """The same answer as `_native.reconstruct`, with frames for tables."""
+    """The same result as `_native.reconstruct`, with frames for tables."""
     oracle = Oracle(ncpu, clocks=clocks, uncounted=uncounted, chosen=chosen)
     oracle.habits = habits or set()
     kinds = tables["wakeups"]["kind"] if "wakeups" in tables else []

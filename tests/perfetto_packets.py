@@ -64,6 +64,6 @@ def compact(switches_: list[tuple[int, int, int, int]], names: list[str]) -> byt
 
 
 def service_stats(*, overwritten: int = 0, discarded: int = 0, flushed: bool = True) -> bytes:
-    """What Perfetto's service counted of its own buffer."""
+    """Perfetto's counts for its own buffer."""
     buffer = field(1, field(3, overwritten) + field(18, discarded))
     return field(1, field(35, buffer + field(15, 1 if flushed else 2)))

@@ -1,4 +1,4 @@
-"""Hand-made recordings of two threads whose system calls were recorded, and who ran in a trace.
+"""Hand-made recordings of two threads with system calls, and the running threads of a trace.
 
 Utids 0 and 1 are idle; 2 is on CPU 0 and wakes 3, which is on CPU 1.
 """
@@ -16,7 +16,7 @@ MS = 1_000_000
 
 
 def table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """Rows of a table of facts; what they do not have is null."""
+    """Rows of a table of facts; missing columns are null."""
     schema = pl.DataFrame(_native.empty_tables()[name]).schema
     return pl.DataFrame(rows, schema=schema)
 
@@ -54,7 +54,7 @@ def recorded(
 
 
 def runs(trace: Trace) -> list[tuple[str, float, float]]:
-    """Who ran from when to when, ms."""
+    """The runs of threads, from and to, ms."""
     rows = (
         trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
         .join(trace.threads.select("utid", "comm"), on="utid")

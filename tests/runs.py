@@ -1,4 +1,4 @@
-"""Hand-made runs for comparisons: threads with their waits and running times, nothing else.
+"""Hand-made runs for comparisons: only threads with their waits and running times.
 
 run("beat 10 30 on 0; beat 50 70 on 1"): beat waits 10 -> 30 and runs from 30 on CPU 0 until its
 next line begins, or for as long as the line says: `beat 10 30 on 0 for 5`.

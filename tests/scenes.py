@@ -36,8 +36,8 @@ def scene(
 ) -> Trace:
     """A trace of the intervals; `threads` has `prio`, `sched_class`, `affinity`, `pid` by name.
 
-    A thread not named there is Linux's nice 0. utids from ncpu on, in order of appearance; an
-    interval without length only names its thread. Without `ledger` no waits are looked for.
+    A thread not named there has nice 0 on Linux. utids from ncpu on, in order of appearance; an
+    interval without length only names its thread. Without `ledger` there are no waits.
     """
     known = threads or {}
     names: list[str] = []
@@ -99,7 +99,7 @@ def scene(
 
 
 def _totals(rows: list[dict[str, Any]], cpu: int, ncpu: int, window: int) -> dict[str, Any]:
-    """How a CPU spent the window; without a row of its idle thread, idle is the rest."""
+    """A CPU's time in the window; without a row of its idle thread, the rest is idle."""
     ran = [row for row in rows if row["cpu"] == cpu and row["state"] == "running"]
     running = sum(row["dur"] for row in ran if row["utid"] >= ncpu)
     idle = [row["dur"] for row in ran if row["utid"] < ncpu]

@@ -1,4 +1,4 @@
-"""The package's source files, through the links to the top-level folders, too."""
+"""The package's source files, including those behind links to the top-level folders."""
 
 from __future__ import annotations
 

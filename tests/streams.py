@@ -25,20 +25,20 @@ LEFT_STATES = [*AT_REST, "runnable", "dead", "unknown", "running"]
 
 @dataclass
 class _Play:
-    """The truth, and what of it was recorded."""
+    """The true events, and those that were recorded."""
 
     ncpu: int
     steps: str
-    # Does every event name the thread that ran on its CPU?
+    # Whether every event names the thread that ran on its CPU.
     tells_current: bool
     # Least time between the facts of one action; 0: ties.
     step: int = 0
     now: int = 0
-    # Threads by true condition: a queue's CPU, the CPU they run on, or at rest.
+    # Threads by true condition: a queue's CPU, the CPU they run on, or asleep.
     queued: dict[int, int] = field(default_factory=dict)
     running: dict[int, int] = field(default_factory=dict)
     resting: list[int] = field(default_factory=list)
-    # Woken, decided but not yet on a queue: (waker, target).
+    # Woken with a decided CPU, but not yet on a queue: (waker, target).
     placing: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Where each is or last was: what a `waking` names.
     home: dict[int, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Play:
         return next((who for who, where in self.running.items() if where == cpu), cpu)
 
     def tell(self, table: str, cpu: int, **row: Any) -> None:
-        """Record a fact, unless the recorder of that CPU is losing events."""
+        """Records a fact, unless the recorder of that CPU is losing events."""
         if cpu not in self.lossy:
             self.rows.setdefault(table, []).append({"ts": self.now, "cpu": cpu, **row})
 
@@ -86,7 +86,7 @@ class _Play:
     # -- actions; `a` and `b` choose among what is possible now ------------------------
 
     def start(self, cpu: int, a: int, b: int) -> None:
-        """A thread is made and queued, or was there, at rest, before the recording."""
+        """A thread is created and queued, or existed, asleep, before the recording."""
         who = self.thread()
         if a % 2:
             self.wakeup("new", cpu, who, b % self.ncpu)
@@ -111,7 +111,7 @@ class _Play:
             return
         who = list(self.placing)[a % len(self.placing)]
         waker, target = self.placing.pop(who)
-        # The scheduler may change its mind between the two steps.
+        # The scheduler may change its decision between the two steps.
         target = target if b % 4 else cpu
         self.wakeup("enqueued", waker if b % 2 else target, who, target)
         self.queued[who] = self.home[who] = target
@@ -121,7 +121,7 @@ class _Play:
         return here[a // 4 % len(here)] if here and a % 4 else cpu
 
     def leave(self, cpu: int, a: int, b: int) -> None:
-        """The CPU switches; a thread leaves it to rest, preempted or by sched_yield."""
+        """The CPU switches; a thread leaves it to sleep, preempted or by sched_yield."""
         who, following = self.current(cpu), self.next_on(cpu, a)
         if who == following == cpu:
             return
@@ -143,7 +143,7 @@ class _Play:
             self.now += 1
 
     def race(self, cpu: int, a: int, b: int) -> None:
-        """A thread is woken while it is on its way off its CPU."""
+        """A thread is woken while it is leaving its CPU."""
         who = self.current(cpu)
         if who < self.ncpu:
             self.leave(cpu, a, b)
@@ -155,7 +155,7 @@ class _Play:
         self.placing[who] = (waker, b % self.ncpu)
 
     def spurious(self, cpu: int, a: int, b: int) -> None:
-        """A wake of a thread that runs: one that waits is awake, and no kernel wakes it."""
+        """A wake of a running thread; a waiting one is awake, and no kernel wakes it."""
         if self.running:
             who = list(self.running)[a % len(self.running)]
             self.wakeup("waking", cpu, who, self.running[who])
@@ -184,13 +184,13 @@ class _Play:
         self.lossy.setdefault(cpu, (self.now, bool(a % 3), b))
 
     def recover(self, *, now: bool = False) -> None:
-        """Recorders that have lost enough record again; most say that they did not."""
-        for cpu, (begin, told, left) in list(self.lossy.items()):
+        """Recorders that have lost enough record again; most report the loss."""
+        for cpu, (begin, reported, left) in list(self.lossy.items()):
             if left > 0 and not now:
-                self.lossy[cpu] = (begin, told, left - 1)
+                self.lossy[cpu] = (begin, reported, left - 1)
                 continue
             del self.lossy[cpu]
-            if told:
+            if reported:
                 where = cpu if begin % 4 else None
                 loss = {"cpu": where, "ts_begin": begin, "ts_end": self.now, "reason": "overrun"}
                 self.rows.setdefault("losses", []).append(loss)
@@ -215,7 +215,7 @@ _SMALL = st.integers(0, 11)
 
 
 def _lists(element: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list[Any]]:
-    """Lists of every length: left to itself, Hypothesis likes them short."""
+    """Lists of every length: by default Hypothesis prefers short ones."""
     return st.integers(0, most).flatmap(lambda n: st.lists(element, min_size=n, max_size=n))
 
 
@@ -224,7 +224,7 @@ def _play(draw: st.DrawFn, *, losses: bool, ties: bool, unseen: bool, most: int)
     steps = draw(st.sampled_from(["both", "waking", "enqueued"]))
     play = _Play(draw(st.integers(1, 3)), steps, tells_current=draw(st.booleans()))
     play.step = 0 if ties else 1
-    # Who was there before: at rest, or running.
+    # Threads from before: asleep or running.
     play.resting = [play.thread() for _ in range(draw(st.integers(1, 4)))]
     for cpu in draw(st.sets(st.integers(0, play.ncpu - 1))) if unseen else ():
         play.running[play.thread()] = cpu

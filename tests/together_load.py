@@ -33,7 +33,7 @@ data_sources { config { name: "linux.system_info" } }
 
 
 def main(trace: Path, seconds: float) -> None:
-    """All recording by the time the load begins; the trace is whole when this returns."""
+    """All recorders are on when the load begins; the trace is complete when this returns."""
     folder = trace.parent
     config = folder / "config"
     config.write_text(CONFIG)
@@ -49,7 +49,7 @@ def main(trace: Path, seconds: float) -> None:
             null = subprocess.DEVNULL
             started.append(subprocess.Popen(words, env=environment, stdout=null, stderr=null))
             time.sleep(0.3)
-        # Returns, with the session's process id, when every data source has started.
+        # Returns the session's process id once every data source has started.
         words = (*(tool("perfetto") or ("perfetto",)), "--background-wait", "--txt")
         begun = subprocess.run(
             [*words, "-c", str(config), "-o", str(trace)],

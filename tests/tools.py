@@ -17,7 +17,7 @@ _FOLDERS = ("usr/sbin", "usr/bin", "usr/local/bin", "sbin", "bin")
 
 @cache
 def tool(name: str) -> tuple[str, ...] | None:
-    """The words a command of `name` begins with, newest release first; None if absent."""
+    """The words that start a command of `name`, newest release first; None if absent."""
     tree = os.environ.get("SCHEDSCOPE_TOOLS")
     if tree and os.geteuid() == 0 and _in_tree(Path(tree), name):
         words = ["chroot", tree, name]

@@ -1,4 +1,4 @@
-"""What `trace-cmd report -R` says of a file, as rows to compare ours with."""
+"""Output of `trace-cmd report -R` for a file, as rows to compare ours with."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# trace-cmd 3.4 puts the flags in hexadecimal before the time, and nothing between
-# them if the time is a bare number: only its number of digits tells where it begins.
+# trace-cmd 3.4 puts the flags in hexadecimal before the time, and nothing between them if the time
+# is a bare number: only its number of digits shows where it begins.
 _LINE = (
     r"^\s*(?:\S+:\s+)?.+?-+\d+\s+\[(\d+)\](?:-0x[0-9a-f]+?)?"
     r"\s*(\d{{{digits}}}|\d+\.\d{{9}}): (\w+):\s*(.*)$"

@@ -13,7 +13,7 @@ from schedscope.timelines.script import script
 
 @contextmanager
 def kernel(widget: Any) -> Iterator[str]:
-    """A websocket behind which a widget lives, as a notebook's kernel would have it."""
+    """A websocket that serves a widget, as a notebook's kernel would."""
     from websockets.sync.server import ServerConnection, serve
 
     def talk(connection: ServerConnection) -> None:
@@ -60,7 +60,7 @@ _IN_SHADOW = f'{_SHADOW}.appendChild(document.createElement("div"))'
 
 
 def widget_page(widget: Any, url: str, *, shadow: bool = False) -> str:
-    """HTML with the widget in it, which asks the kernel at `url`.
+    """HTML with the widget in it, which calls the kernel at `url`.
 
     In a shadow tree, as Marimo has it, or in the page itself, as JupyterLab does.
     """

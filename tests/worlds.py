@@ -47,7 +47,7 @@ _LOSS = re.compile(r"loss(?: cpu(\d+))? until (\d+)(?: (\w+))?")
 
 @dataclass(frozen=True, repr=False)
 class World:
-    """Fact tables as the engine takes them, with the names that the test gave."""
+    """Fact tables as the engine takes them, with the names from the test."""
 
     tables: dict[str, pl.DataFrame]
     ncpu: int

@@ -27,8 +27,8 @@ RECORDINGS = [
     *("freebsd-ule-synthetic.capture", "freebsd-4bsd-synthetic.capture", "perf-sched.data"),
 ]
 
-# a runs 10 on CPU 0, and after 20 of sleep 30 on CPU 1; after 5 more 40 there.
-# b runs the rest of CPU 0.
+# a runs 10 on CPU 0, sleeps 20, then runs 30 on CPU 1 and, after 5 more, 40 there. b runs the rest
+# of CPU 0.
 WORLD = """
     0   cpu0: idle -> a
     0   cpu1: idle -> c
@@ -96,7 +96,7 @@ def test_all_threads_together(trace: ss.Trace) -> None:
     assert ss.affinity(trace, [])["threads"].to_list() == [4]
 
 
-def test_what_lies_outside_the_window_is_cut_off(trace: ss.Trace) -> None:
+def test_residency_is_cut_to_the_window(trace: ss.Trace) -> None:
     cut = ss.Trace.from_tables(
         {"states": trace.states, "threads": trace.threads}, {"ncpu": 2, "window": [5, 40]}
     )
@@ -120,7 +120,9 @@ def test_effective_cpus_is_exp_of_entropy(trace: ss.Trace) -> None:
 
 
 def test_returns(trace: ss.Trace) -> None:
-    """a came back twice: to another CPU at 30, to the same at 65; its first run has no last."""
+    """a came back twice: to another CPU at 30, to the same at 65; its first run has no previous
+    CPU.
+    """
     a = of(ss.affinity(trace), "a")
     counts = ("n", "same_cpu_frac", "same_llc_frac", "n_excluded", "n_censored")
     assert [a[name] for name in counts] == [2, 0.5, None, 1, 0]
@@ -143,8 +145,8 @@ def test_returns_by_the_time_since_the_last_run(trace: ss.Trace) -> None:
     assert (only["n"].sum(), only["n_excluded"].sum()) == (0, 1)
 
 
-def test_the_order_of_the_ledger_makes_no_difference(tmp_path: Path) -> None:
-    """Read as it comes, some rows at a time, or held where it is not in order of time."""
+def test_order_of_the_waits_makes_no_difference(tmp_path: Path) -> None:
+    """Waits are read from a file, in batches, or from memory, out of order."""
     trace = ss.open(FIXTURES / RECORDINGS[0], cache=tmp_path)
     tables = {name: getattr(trace, name) for name in TABLES}
     turned = ss.Trace.from_tables(tables | {"waits": trace.waits.reverse()}, trace.info)
@@ -153,13 +155,13 @@ def test_the_order_of_the_ledger_makes_no_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bounds", [[], [0], ["1ms", "1us"], [5, 5]])
-def test_bounds_must_rise(trace: ss.Trace, bounds: list[str | int]) -> None:
+def test_cache_time_bounds_must_increase(trace: ss.Trace, bounds: list[str | int]) -> None:
     with pytest.raises(ss.UsageError, match="bounds="):
         ss.cpu_returns(trace, bounds=bounds)
 
 
-def test_a_cut_sleep_has_no_known_begin(trace: ss.Trace) -> None:
-    """From 20 on, a is seen asleep, and nobody knows since when."""
+def test_sleep_at_the_cut_has_no_known_start(trace: ss.Trace) -> None:
+    """From 20 on, a is asleep, but when the sleep started is unknown."""
     part = trace.between("20ns", "105ns")
     assert ss.migrations(part).select("comm", "since").rows() == [("a", None)]
     assert ss.migrations(trace).select("comm", "since").rows() == [("a", 20)]
@@ -168,7 +170,7 @@ def test_a_cut_sleep_has_no_known_begin(trace: ss.Trace) -> None:
 # -- masks ----------------------------------------------------------------------------
 
 
-def test_allowed_against_used(trace: ss.Trace) -> None:
+def test_affinity_reports_allowed_and_used_cpus(trace: ss.Trace) -> None:
     frame = ss.affinity(knowing(trace, a="1", b="0-1"))
     a, b, c = (of(frame, name) for name in "abc")
     assert (a["allowed"], a["used"], a["outside"], a["outside_runs"]) == ("1", "0-1", 10, 1)
@@ -176,7 +178,7 @@ def test_allowed_against_used(trace: ss.Trace) -> None:
     assert (c["allowed"], c["outside"], c["outside_runs"]) == (None, None, None)
 
 
-def test_a_group_is_as_allowed_as_its_threads_together(trace: ss.Trace) -> None:
+def test_group_mask_is_the_union_of_its_threads_masks(trace: ss.Trace) -> None:
     known = ss.affinity(knowing(trace, a="1", b="0", c="1", d="1"), []).row(0, named=True)
     assert (known["allowed"], known["outside"]) == ("0-1", 10)
     some = ss.affinity(knowing(trace, a="1"), []).row(0, named=True)
@@ -194,8 +196,10 @@ def test_runs_outside_are_named(trace: ss.Trace) -> None:
 # -- isolation ------------------------------------------------------------------------
 
 
-def test_leaks_are_those_that_need_not_be_there(trace: ss.Trace) -> None:
-    """CPU 1 is meant for c, which is bound to it; a might go elsewhere; of d nobody knows."""
+def test_isolation_leaks_exclude_threads_bound_to_the_cpu(trace: ss.Trace) -> None:
+    """CPU 1 is reserved for c, which is pinned to it; a may run elsewhere; for d the mask is
+    unknown.
+    """
     frame = ss.isolation_leaks(knowing(trace, a="0-1", c="1"), "1")
     columns = ("cpu", "comm", "leak", "running", "runs", "ts_first", "ts_last")
     assert frame.select(columns).rows() == [
@@ -205,7 +209,8 @@ def test_leaks_are_those_that_need_not_be_there(trace: ss.Trace) -> None:
     ]
     assert frame["cpu_frac"].to_list() == pytest.approx([70 / 105, 30 / 105, 5 / 105])
     assert ss.isolation_leaks(trace, [0])["comm"].to_list() == ["b", "a"]
-    # A mask that excludes the CPU was changed: whether a might go elsewhere, nobody knows.
+    # The mask excludes the CPU, so it has been changed since: whether a may run elsewhere is
+    # unknown.
     moved = ss.isolation_leaks(knowing(trace, a="0", c="1"), "1")
     assert dict(moved.select("comm", "leak").iter_rows()) == {"a": None, "c": False, "d": None}
 
@@ -227,25 +232,25 @@ FILES = "/sys/devices/system/cpu/"
         ({}, None),
     ],
 )
-def test_what_the_capture_says_is_isolated(
+def test_isolated_cpus_are_read_from_the_capture(
     trace: ss.Trace, tunables: dict[str, str], cpus: list[int] | None
 ) -> None:
-    told = knowing(trace, {"scheduler": {"name": "eevdf", "tunables": tunables}})
-    assert isolated_cpus(told) == cpus
+    recorded = knowing(trace, {"scheduler": {"name": "eevdf", "tunables": tunables}})
+    assert isolated_cpus(recorded) == cpus
     if cpus is None:
         with pytest.raises(ss.UsageError, match="does not report"):
-            ss.isolation_leaks(told)
+            ss.isolation_leaks(recorded)
     else:
-        assert set(ss.isolation_leaks(told)["cpu"]) == set(cpus)
+        assert set(ss.isolation_leaks(recorded)["cpu"]) == set(cpus)
 
 
-def test_a_cpu_that_is_not_there_is_refused(trace: ss.Trace) -> None:
+def test_unknown_cpu_is_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="CPU 7"):
         ss.isolation_leaks(trace, "1,7")
 
 
 @pytest.mark.parametrize("options", [{"by": "cpu"}, {"by": ["comm", "comm"]}])
-def test_impossible_questions_are_refused(trace: ss.Trace, options: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace, options: dict[str, Any]) -> None:
     with pytest.raises(ss.UsageError, match="by="):
         ss.affinity(trace, **options)
     with pytest.raises(ss.UsageError, match="by="):
@@ -322,7 +327,7 @@ RUNS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(RUNS)
-def test_shares_against_a_look_at_every_run(runs: list[tuple[int, int, int, int]]) -> None:
+def test_shares_equal_a_naive_count_of_runs(runs: list[tuple[int, int, int, int]]) -> None:
     """Entropy and shares from plain Python."""
     now: dict[int, int] = {}
     states = []
@@ -349,7 +354,7 @@ def test_shares_against_a_look_at_every_run(runs: list[tuple[int, int, int, int]
 
 
 def test_the_recording_of_moving_threads(tmp_path: Path) -> None:
-    """`stay-N` keep to CPU 0, `roam-N` do not; CPU 1 was meant for `reserved` alone."""
+    """`stay-N` keep to CPU 0, `roam-N` do not; CPU 1 is reserved for `reserved`."""
     trace = ss.open(FIXTURES / "linux-ftrace-placement.capture", cache=tmp_path)
     frame = ss.affinity(trace)
     for name in ("stay-1", "stay-2"):
@@ -372,7 +377,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
     return str(knowing(trace, a="1", b="0-1").to_sched(tmp_path / "round.sched").path)
 
 
-def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_its_tables(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["affinity", sched]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == (
@@ -386,7 +391,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     ]
 
 
-def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         cli.main(["affinity", sched, "--residency", "cpu", "--comm", "a", "--format", "csv"]) == 0
     )
@@ -418,7 +423,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--comm", "nobody"],
     ],
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["affinity", sched, *words]) == 2
@@ -432,7 +437,7 @@ def drawn(axes: Any) -> None:
     figure.savefig(io.BytesIO(), format="png")
 
 
-def test_a_bar_is_all_of_the_time(trace: ss.Trace) -> None:
+def test_bar_spans_all_of_the_time(trace: ss.Trace) -> None:
     axes = ss.plot.residency(ss.residency(trace))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c", "d"]
     ends = {}
@@ -444,8 +449,8 @@ def test_a_bar_is_all_of_the_time(trace: ss.Trace) -> None:
     drawn(ss.plot.residency(ss.residency(trace, [], over="llc")))
 
 
-def test_of_many_cpus_the_largest_parts_are_coloured(tmp_path: Path) -> None:
-    """And a bar is all of the time again: one grey part is the rest."""
+def test_largest_parts_are_coloured_with_many_cpus(tmp_path: Path) -> None:
+    """A bar still spans all of the time: one grey part stands for the rest."""
     _native.synthesize_trace_dat(tmp_path / "t.dat", 20_000, 300, 40)
     axes = ss.plot.residency(ss.residency(ss.open(tmp_path / "t.dat", cache=tmp_path), []))
     parts = [(bar.get_width(), to_hex(bar.get_facecolor())) for bar in axes.patches]  # type: ignore[attr-defined]
@@ -463,7 +468,7 @@ def test_shares_of_returns_have_their_interval(trace: ss.Trace) -> None:
     drawn(axes)
 
 
-def test_figures_of_nothing_and_of_other_frames(trace: ss.Trace) -> None:
+def test_figures_accept_empty_frames_and_refuse_other_frames(trace: ss.Trace) -> None:
     nothing = played("0 cpu0: idle -> idle", window=(0, 10))
     drawn(ss.plot.residency(ss.residency(nothing)))
     drawn(ss.plot.cpu_returns(ss.cpu_returns(nothing)))

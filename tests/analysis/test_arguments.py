@@ -1,4 +1,4 @@
-"""What a question is asked with: slips are named, and none selects by chance."""
+"""Arguments of questions: mistakes are named, and none is silently accepted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NO_SELECTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("what", NO_SELECTIONS)
-def test_what_cannot_select_is_refused(what: str, name: str, trace: Trace) -> None:
+def test_invalid_selection_is_refused(what: str, name: str, trace: Trace) -> None:
     options = {"cpus": 3} if name == "whatif" else {}
     with pytest.raises(ss.SchedscopeError) as caught:
         getattr(ss, name)(trace, where=NO_SELECTIONS[what], **options)
@@ -65,7 +65,7 @@ def test_the_column_is_named(trace: Trace) -> None:
             getattr(ss, name)(trace, where=NO_SELECTIONS["no column"])
 
 
-def test_a_word_that_a_column_does_not_have_is_named_with_those_it_has(tmp_path: Path) -> None:
+def test_unknown_category_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     """Polars refuses it where a file says which values it holds."""
     recorded = ss.open(FIXTURES / "perf-zstd.data", cache=tmp_path)
     with pytest.raises(UsageError, match="no cause is 'wakeup'; expected wake, new, preempt"):
@@ -74,7 +74,7 @@ def test_a_word_that_a_column_does_not_have_is_named_with_those_it_has(tmp_path:
         ss.findings(recorded, where=pl.col("sched_class") == "rt")
 
 
-def test_the_questions_were_found() -> None:
+def test_questions_under_test_are_found() -> None:
     assert {"latency", "check", "findings", "whatif", "timeline_html"} <= set(SELECTING)
 
 
@@ -86,14 +86,14 @@ def test_a_path_is_not_a_trace(name: str) -> None:
         getattr(ss, name)("web.capture", *more, **options)
 
 
-def test_a_second_trace_is_looked_at_too(trace: Trace) -> None:
+def test_second_trace_is_checked_too(trace: Trace) -> None:
     with pytest.raises(UsageError, match=r"compare of 'b\.capture'"):
         ss.compare(trace, "b.capture")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", asking("by"))
 @pytest.mark.parametrize("by", [5, pl.col("comm"), [pl.col("comm")], "no such column"])
-def test_what_is_no_column_is_refused(name: str, by: Any, trace: Trace) -> None:
+def test_unknown_by_column_is_refused(name: str, by: Any, trace: Trace) -> None:
     with pytest.raises(ss.SchedscopeError) as caught:
         getattr(ss, name)(trace, by=by, **({"cpus": 3} if name == "whatif" else {}))
     if not isinstance(caught.value, ss.MissingEventsError):
@@ -102,24 +102,24 @@ def test_what_is_no_column_is_refused(name: str, by: Any, trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", asking("quantiles"))
 @pytest.mark.parametrize("quantiles", [0.5, None, ["x"], [0], [1.5], [float("nan")], [1e-300]])
-def test_no_quantiles(name: str, quantiles: Any, trace: Trace) -> None:
+def test_invalid_quantiles_are_refused(name: str, quantiles: Any, trace: Trace) -> None:
     with pytest.raises(UsageError, match="quantile"):
         getattr(ss, name)(trace, quantiles=quantiles)
 
 
 @pytest.mark.parametrize("name", asking("quantiles"))
-def test_a_quantile_asked_for_twice_is_one_column(name: str, trace: Trace) -> None:
+def test_repeated_quantile_is_one_column(name: str, trace: Trace) -> None:
     once = getattr(ss, name)(trace, quantiles=[0.5])
     assert getattr(ss, name)(trace, quantiles=[0.5, 0.5]).equals(once)
 
 
-def test_quantiles_close_to_each_other_have_names_of_their_own(trace: Trace) -> None:
+def test_close_quantiles_have_different_names(trace: Trace) -> None:
     found = ss.latency(trace, quantiles=[0.99, 0.99999999])
     assert {"p99", "p99.999999"} <= set(found.columns)
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, "3", True, 10**30])
-def test_no_number_of_waits(n: Any, trace: Trace) -> None:
+def test_invalid_number_of_waits_is_refused(n: Any, trace: Trace) -> None:
     with pytest.raises(UsageError, match=r"a number of waits, 1 or more"):
         ss.worst_waits(trace, n)
     with pytest.raises(UsageError, match=r"a number of victims, 1 or more"):
@@ -127,7 +127,7 @@ def test_no_number_of_waits(n: Any, trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("every", [True, 10**30, 1.5])
-def test_no_length_of_time(every: Any, trace: Trace) -> None:
+def test_invalid_duration_is_refused(every: Any, trace: Trace) -> None:
     with pytest.raises(UsageError, match=r"is not a duration|is too long"):
         ss.latency(trace, every=every)
 
@@ -137,12 +137,12 @@ def test_a_service_selects_threads_of_the_virtual_lag(trace: Trace) -> None:
     assert everything.equals(ss.virtual_lag(trace))
 
 
-def test_a_figure_is_drawn_of_a_frame(trace: Trace) -> None:
+def test_figure_of_another_object_is_refused(trace: Trace) -> None:
     with pytest.raises(UsageError, match=r"a figure of a Trace; expected the frame that"):
         ss.plot.latency(trace)  # type: ignore[arg-type]
 
 
-def test_cpus_are_numbers_or_a_list(trace: Trace) -> None:
+def test_cpus_argument_takes_numbers_or_a_list(trace: Trace) -> None:
     assert ss.queue_depth(trace, cpus="1").equals(ss.queue_depth(trace, cpus=[1]))
     for wrong in ("one", 1, ["1"], [1.5]):
         with pytest.raises(UsageError, match=r"cpus=.*; expected a list of CPUs"):

@@ -1,4 +1,4 @@
-"""Where it is unknown what somebody did, answers are bounds; a world in round numbers for each."""
+"""Where it is unknown what a thread did, answers are bounds: small traces in round numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from schedscope.analysis.comparison.run_digest import digest
 from schedscope.analysis.comparison.setting_values import Side
 from schedscope.analysis.starvation.possible import possible_episodes
 
-# hog has CPU 0 and then CPU 1 for itself; v waits for it, runs, and is lost sight of for 20 ms.
-# From 60 to 80 nobody knows what CPU 0 does, for which w waits.
+# hog has CPU 0 and then CPU 1 for itself; v waits for it, runs, and is unknown for 20 ms. From 60
+# to 80 it is unknown what CPU 0 does, and w waits for it.
 WORLD = """
     hog   running@0  0..40
     v     runnable@0 0..40
@@ -46,10 +46,10 @@ def row_of(frame: pl.DataFrame, **where: Any) -> dict[str, Any]:
     return frame.filter(**where).row(0, named=True)
 
 
-def test_whoever_ran_may_have_delayed_a_thread_for_as_long_as_both_may_have_been(
+def test_interference_is_bounded_by_possible_overlap_of_wait_and_run(
     trace: ss.Trace,
 ) -> None:
-    """hog ran for 55 ms, so it was in v's way for 40 to 55 ms of 40 to 60 ms of waiting."""
+    """hog ran for 55 ms, so it delayed v for 40 to 55 of its 40 to 60 ms of waiting."""
     frame = ss.interference(trace, by="comm")
     row = row_of(frame, victim_comm="v", comm="hog")
     assert bounds(row, "wait", "time") == [(40, 60), (40, 55)]
@@ -62,7 +62,7 @@ def test_whoever_ran_may_have_delayed_a_thread_for_as_long_as_both_may_have_been
     assert bounds(waited, "wait", "time") == [(20, 20), (20, 20)]
 
 
-def test_a_thread_that_was_never_seen_waiting_may_have_waited() -> None:
+def test_thread_with_unknown_time_may_have_waited() -> None:
     text = "v unknown 0..30\nv running@0 30..40\nidle0 running@0 0..30"
     frame = ss.interference(scene(text, until=40), by="comm")
     columns = ("victim_comm", "wait", "wait_high", "kind", "time", "time_high", "coverage")
@@ -72,7 +72,7 @@ def test_a_thread_that_was_never_seen_waiting_may_have_waited() -> None:
     assert (row["n"], row["coverage"]) == (0, 0)
 
 
-def test_each_part_of_a_wait_may_have_the_time_that_is_unknown(trace: ss.Trace) -> None:
+def test_unknown_time_may_belong_to_each_part_of_a_wait(trace: ss.Trace) -> None:
     frame = ss.wait_breakdown(trace, by="comm")
     v, w = row_of(frame, comm="v"), row_of(frame, comm="w")
     assert bounds(v, "wait", "behind_same", "behind_better", "cpu_idle") == [
@@ -85,9 +85,10 @@ def test_each_part_of_a_wait_may_have_the_time_that_is_unknown(trace: ss.Trace) 
     assert (w["unknown"], w["coverage"]) == (20 * MS, 1)
 
 
-def test_service_due_is_bounded_by_who_may_have_competed(trace: ss.Trace) -> None:
-    """While v is lost sight of, hog may have had to share CPU 1; what CPU 0 did from 60 to 80 may
-    have been service to others of w's class."""
+def test_service_due_is_bounded_by_possible_competitors(trace: ss.Trace) -> None:
+    """While v is unknown, hog may share CPU 1 with it; from 60 to 80 CPU 0 may serve others of w's
+    class.
+    """
     frame = ss.fairness(trace, per="cpu")
     v, hog, w = (row_of(frame, comm=name) for name in ("v", "hog", "w"))
     assert bounds(v, "running", "waiting", "due", "lag", "served") == [
@@ -114,9 +115,8 @@ def test_jains_index_lies_between_the_extremes_of_its_ratios(trace: ss.Trace) ->
     assert row["jain"] < row["jain_high"]
 
 
-def test_the_depth_may_be_higher_while_somebody_is_lost_sight_of(trace: ss.Trace) -> None:
-    """CPU 0 is known for 80 ms: two threads for 40, one for 30, none for 10; v may be there too,
-    for 20 ms."""
+def test_depth_has_an_upper_bound_while_a_thread_is_unknown(trace: ss.Trace) -> None:
+    """CPU 0 is known for 80 ms: depth 2 for 40, 1 for 30, 0 for 10; v may add one for 20 ms."""
     row = ss.queue_depth_summary(trace).row(0, named=True)
     assert bounds(row, "mean", "p50", "p90", "max", unit=1) == [
         (110 / 80, 130 / 80), (1, 2), (2, 3), (2, 3),
@@ -126,8 +126,8 @@ def test_the_depth_may_be_higher_while_somebody_is_lost_sight_of(trace: ss.Trace
     assert row["waiting_unknown"] == 20 * MS
 
 
-def test_a_wait_may_hide_where_nobody_knows_what_a_thread_did(trace: ss.Trace) -> None:
-    """v waited for 40 ms, and once more for up to 20, if at all."""
+def test_unknown_time_may_contain_waits(trace: ss.Trace) -> None:
+    """v waited for 40 ms, and may have waited once more, for up to 20."""
     row = ss.latency(trace, where=pl.col("comm") == "v").row(0, named=True)
     assert bounds(row, "total", "mean", "p50", "max") == [(40, 60), (20, 60), (0, 40), (40, 40)]
     long = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
@@ -136,13 +136,13 @@ def test_a_wait_may_hide_where_nobody_knows_what_a_thread_did(trace: ss.Trace) -
         assert bounds(row, "total", "max") == [(10, 90), (10, 80)], by
 
 
-def test_the_mean_of_waits_that_were_not_over_is_a_lower_bound() -> None:
+def test_mean_of_unfinished_waits_is_a_lower_bound() -> None:
     row = ss.latency(scene("v runnable@0 20..100", until=100)).row(0, named=True)
     assert (row["mean"], row["mean_high"]) == (80 * MS, None)
     assert bounds(row, "total") == [(80, 80)]
 
 
-def test_nothing_is_an_interval_where_everything_is_known() -> None:
+def test_bounds_are_equal_in_a_complete_trace() -> None:
     trace = scene("a running@0 0..60\nb runnable@0 0..60\nb running@0 60..100", until=100, ncpu=1)
     for ask in (ss.interference, ss.wait_breakdown, ss.fairness, ss.jain_index,
                 ss.queue_depth_summary, ss.latency, ss.slowdown):  # fmt: skip
@@ -154,15 +154,17 @@ def test_nothing_is_an_interval_where_everything_is_known() -> None:
             assert set(frame["coverage"]) == {1.0} or ask is ss.interference
 
 
-def test_more_waits_may_hide_in_unknown_time_than_the_ledger_has_rows() -> None:
-    """80 ms of it have room for two waits of 30 ms; one of 10 ms was seen."""
+def test_unknown_time_may_contain_more_waits_than_recorded() -> None:
+    """The 80 unknown ms have room for two waits of 30 ms, or eight of 10; one of 10 ms was
+    recorded.
+    """
     trace = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
     found = [possible_episodes(trace, limit * MS) for limit in (10, 30, 90)]
     assert found == [8, 2, 0]
     assert possible_episodes(trace, 30 * MS, pl.col("comm") == "w") == 0
 
 
-def test_a_thread_that_stopped_its_cpu_waits_for_nobody() -> None:
+def test_stopper_of_an_offline_cpu_does_not_wait() -> None:
     stopper = {"m": {"sched_class": "stop"}}
     trace = scene("m running@0 0..10\nm unknown 10..100", stopper, until=100)
     assert ss.wait_breakdown(trace).is_empty()
@@ -170,7 +172,7 @@ def test_a_thread_that_stopped_its_cpu_waits_for_nobody() -> None:
     assert (row["unknown"], row["slowdown_high"]) == (90 * MS, 1)
 
 
-def test_compare_reads_a_cut_wait_as_one_and_as_two() -> None:
+def test_compare_bounds_a_cut_wait_as_one_or_two_waits() -> None:
     """As latency does: waits of 30 to 100 and 0 to 70, or one of 30 to 100."""
     trace = bounded(CUT, REST, unknown=(230, 300))
     run = digest(trace, np.zeros(2, dtype=np.int64), 1)

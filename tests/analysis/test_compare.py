@@ -1,4 +1,4 @@
-"""`compare`: values a person can work out, no winner inside the noise, and the command."""
+"""`compare`: hand-computed values, no winner within the noise, and the command."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ A = "beat 0 10 on 0; beat 100 120 on 0; beat 200 230 on 1; hog 300 340 on 0 for 
 B = "beat 0 10 on 0; beat 100 140 on 0; hog 300 340 on 0 for 500"
 
 
-def test_what_a_person_works_out() -> None:
+def test_measures_equal_hand_computed_values() -> None:
     frame = ss.compare(run(A), run(B))
     beat = {r["measure"]: (r["a"], r["b"]) for r in frame.filter(thread="beat").to_dicts()}
     assert beat == {
@@ -76,7 +76,7 @@ def test_what_a_person_works_out() -> None:
     }
     assert row(frame, "wait_mean")["a"] == 25  # (10 + 20 + 30 + 40) / 4
     assert row(frame, "running")["b"] == pytest.approx(0.52)
-    # No idle time was recorded: of the known CPU time all was used.
+    # No idle time was recorded, so all of the known CPU time was used.
     assert row(frame, "utilisation_frac")["a"] == 1
     mean = row(frame, "wait_mean", "beat")
     assert (mean["difference"], mean["difference_frac"]) == (5, 0.25)
@@ -104,16 +104,16 @@ def test_means_over_runs() -> None:
     assert (mean["a"], mean["b"], mean["runs_a"], mean["n_a"]) == (30, 40, 2, 4)
 
 
-def test_a_part_that_is_missing_in_a_run() -> None:
-    """It ran and switched there 0 times; of its waits nothing is known, not even 0."""
+def test_group_missing_from_a_run_has_no_waits() -> None:
+    """It ran and switched 0 times there; its waits are unknown, which is not 0."""
     frame = ss.compare([run(A), run(A)], [run("beat 0 10 on 0"), run("beat 0 20 on 0")])
     running, wait = row(frame, "running", "hog"), row(frame, "wait_mean", "hog")
     assert (running["b"], running["runs_b"], running["threads_b"]) == (0, 2, 0)
     assert (wait["b"], wait["runs_b"], wait["verdict"]) == (None, 0, "untested")
 
 
-def test_censored_waits_count_as_long_as_they_were_seen(slices: list[ss.Trace]) -> None:
-    """They are in `waiting`, not in the quantiles; the counts are the ledger's."""
+def test_censored_waits_count_with_their_observed_length(slices: list[ss.Trace]) -> None:
+    """They are in `waiting`, not in the quantiles; the counts are those of `latency`."""
     frame = ss.compare(slices[0], slices[1], top=0)
     for side, trace in zip("ab", slices, strict=False):
         counts = ss.latency(trace).row(0, named=True)
@@ -125,9 +125,10 @@ def test_censored_waits_count_as_long_as_they_were_seen(slices: list[ss.Trace]) 
 
 
 def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None:
-    """The mean over runs of what `schedscope latency` says of each.
+    """The mean over runs of what `schedscope latency` reports for each.
 
-    But for what may be the rest of another wait: latency also counts it as a part of that one.
+    The exception is a wait that may be the rest of another one: latency also counts it as part of
+    that one.
     """
     frame = ss.compare(*slices)
     complete = (pl.col("censored") == "none") | pl.col("wait_high").is_not_null()
@@ -139,30 +140,30 @@ def test_real_runs_have_the_quantiles_of_latency(slices: list[ss.Trace]) -> None
                 )[column].item()
                 for trace in runs
             ]  # fmt: skip
-            # Of the waits that unknown time may hide, compare counts those of this thread alone.
+            # Of the waits that unknown time may contain, compare counts only those of this thread.
             assert row(frame, measure, "beat")[side] == pytest.approx(sum(each) / 4, rel=1e-2)
 
 
 def test_a_short_slice_shortens_the_tail(slices: list[ss.Trace]) -> None:
-    """The experiment of the fixtures: the thread that asked for it waits less at its worst."""
+    """The experiment of the fixtures: a shorter slice gives the thread shorter longest waits."""
     frame = ss.compare(*slices, labels=["default", "short"])
     tail = row(frame, "wait_p95", "beat")
     assert (tail["verdict"], tail["better"], tail["setting"]) == ("less", "short", "short")
-    # It works as much as before: that is no effect, and the hogs wait no longer for it.
+    # It does as much work as before, which is no effect, and the hogs wait no longer for it.
     assert row(frame, "running", "beat")["verdict"] == "within noise"
     assert not frame.filter(pl.col("better") == "default").height
-    # Switches became more, which is neither better nor worse.
+    # There are more switches, which is neither better nor worse.
     assert row(frame, "switches_hz", "beat")["better"] is None
 
 
-def test_one_run_each_names_no_winner(slices: list[ss.Trace]) -> None:
+def test_single_runs_have_no_winner(slices: list[ss.Trace]) -> None:
     frame = ss.compare(slices[0], slices[1])
     assert row(frame, "wait_p95", "beat")["verdict"] == "less"
     assert frame["better"].null_count() == frame.height
     assert frame["basis"].unique().to_list() == ["blocks"]
 
 
-def test_runs_of_one_setting_do_not_differ(slices: list[ss.Trace]) -> None:
+def test_runs_of_one_setting_show_no_difference(slices: list[ss.Trace]) -> None:
     for runs in (slices[0::2], slices[1::2]):
         frame = ss.compare(runs[:2], runs[2:])
         assert set(frame["verdict"]) <= {"within noise", "unclear", "untested"}
@@ -187,7 +188,7 @@ def test_welch_and_mann_whitney_are_scipys() -> None:
 
 
 def test_mann_whitney_of_equal_values_is_exact() -> None:
-    """Counted over all divisions of the runs: never below 0.1 with three each, as the page says."""
+    """Counted over all divisions of the runs: at least 0.1 with three each, as the page states."""
     assert mann_whitney(np.array([1.0, 1, 1]), np.array([2.0, 2, 3])) == 0.1
     assert mann_whitney(np.array([1.0, 1, 1, 1]), np.array([2.0, 2, 2, 2])) == 2 / 70
     assert mann_whitney(np.array([1.0, 2, 2]), np.array([2.0, 2, 1])) == 1
@@ -225,8 +226,8 @@ def test_students_t_is_scipys(df: float) -> None:
         assert quantile(confidence, df) == pytest.approx(judge, rel=1e-9)
 
 
-def test_no_spread_is_no_proof() -> None:
-    """5, 5 against 6, 6: of discrete numbers that happens by chance, so it is not tested."""
+def test_runs_without_spread_are_not_tested() -> None:
+    """5, 5 against 6, 6: with discrete numbers that happens by chance, so it is not tested."""
     assert between_runs(np.array([5.0, 5]), np.array([6.0, 6])) is None
     assert between_blocks(5, 6, np.array([5.0] * 9), np.array([6.0] * 9), 32) is None
     same = between_runs(np.array([0.1] * 3), np.array([0.1] * 3))
@@ -266,7 +267,7 @@ def test_resampled_quantiles_are_those_of_the_drawn_blocks(
         assert least[i] == whole[0]
 
 
-def test_many_distinct_waits_are_binned_closely() -> None:
+def test_binned_quantiles_are_within_one_percent() -> None:
     """100,000 distinct waits: the quantile of all blocks is near the exact one."""
     chance = np.random.default_rng(1)
     wait = np.sort((chance.lognormal(10, 2, 100_000)).astype(np.int64))
@@ -283,7 +284,7 @@ spells = st.lists(
 
 @given(spells, st.sampled_from([1, 8, 13]))
 def test_blocks_cut_time_exactly(given_spells: list[tuple[int, int, int]], blocks: int) -> None:
-    """Running and waiting time of each block, against one nanosecond after the other."""
+    """Running and waiting time of each block equal a count over every nanosecond."""
     trace = of_spells(
         [("t", at, at + wait, 0, min(length, 1000 - at - wait) or 1)
          for at, wait, length in given_spells if at + wait < 1000]
@@ -305,7 +306,7 @@ def test_blocks_cut_time_exactly(given_spells: list[tuple[int, int, int]], block
 
 
 def test_the_order_of_settings_and_runs() -> None:
-    """Swapped settings turn signs and sides; the order of runs tells nothing."""
+    """Swapped settings swap signs and sides; the order of runs makes no difference."""
     a, b = [noisy(i) for i in range(3)], [noisy(10 + i, factor=3) for i in range(3)]
     keys = ["thread", "measure"]
     there, back = ss.compare(a, b).sort(keys), ss.compare(b, a).sort(keys)
@@ -320,7 +321,7 @@ def test_the_order_of_settings_and_runs() -> None:
     assert [winners[w] for w in back["better"]] == there["better"].to_list()
 
 
-def test_swapping_a_pair_turns_it_exactly() -> None:
+def test_swapped_settings_mirror_the_result() -> None:
     a, b = noisy(1), noisy(2, factor=3)
     there, back = (
         frame.sort("thread", "measure") for frame in (ss.compare(a, b), ss.compare(b, a))
@@ -355,7 +356,7 @@ def test_time_may_be_in_any_unit() -> None:
 
 
 def test_a_trace_against_itself_never_differs() -> None:
-    """Not by one bit, in either way of comparing."""
+    """The result is exactly equal, with either way of comparing."""
     a = noisy(1)
     for frame in (ss.compare(a, a), ss.compare([a, noisy(2)], [noisy(2), a])):
         assert set(frame["verdict"]) <= {"within noise", "untested"}
@@ -377,8 +378,8 @@ def test_equal_settings_rarely_have_a_winner() -> None:
     assert named <= 12
 
 
-def test_single_tests_err_as_often_as_they_say() -> None:
-    """Of Welch's tests of 4 skewed runs against 4, near 5 % reach 5 %, and not more."""
+def test_false_positive_rate_of_one_test_is_the_stated_level() -> None:
+    """Of Welch's tests of 4 skewed runs against 4, close to 5 % reach 5 %, and not more."""
     chance = np.random.default_rng(5)
     trials = 1500
     p = []
@@ -391,7 +392,7 @@ def test_single_tests_err_as_often_as_they_say() -> None:
 
 
 @pytest.mark.parametrize("burst", [1, 4])
-def test_blocks_err_little_more_often_than_they_say(burst: int) -> None:
+def test_false_positive_rate_of_blocks_is_near_the_stated_level(burst: int) -> None:
     """Two recordings of one process, 32 blocks each: its mean, alone or correlated in bursts.
 
     A burst shorter than a block leaves the blocks nearly independent.
@@ -422,8 +423,10 @@ def test_a_real_difference_is_found() -> None:
     assert frame.filter(measure="running")["better"].null_count() == 3
 
 
-def test_more_tests_need_more_proof() -> None:
-    """Fewer measures: the same p, less noise, since fewer intervals must hold together."""
+def test_more_measures_widen_the_intervals() -> None:
+    """Fewer measures give the same p and less noise, since fewer intervals must hold
+    simultaneously.
+    """
     runs = [noisy(i) for i in range(6)]
     all_of_them, one = ss.compare(*runs), ss.compare(*runs, measures=["wait_mean"])
     many, alone = row(all_of_them, "wait_mean"), row(one, "wait_mean")
@@ -432,14 +435,14 @@ def test_more_tests_need_more_proof() -> None:
     assert float(str(many["noise"])) > float(str(alone["noise"]))
 
 
-def test_three_settings_are_held_against_the_first() -> None:
+def test_settings_are_compared_with_the_first() -> None:
     groups = [[noisy(10 * k + i, factor=k + 1) for i in range(2)] for k in range(3)]
     frame = ss.compare(*groups, labels=["one", "two", "three"])
     assert frame["setting"].unique(maintain_order=True).to_list() == ["two", "three"]
     assert set(frame["better"]) <= {None, "one", "two", "three"}
 
 
-def test_a_selection_leaves_nothing_of_the_others(slices: list[ss.Trace]) -> None:
+def test_selection_excludes_other_threads(slices: list[ss.Trace]) -> None:
     frame = ss.compare(*slices, where=pl.col("comm") == "beat")
     assert frame["thread"].unique().sort().to_list() == [None, "beat"]
     for measure in ("wait_p95", "running", "waiting", "switches_hz"):
@@ -448,8 +451,8 @@ def test_a_selection_leaves_nothing_of_the_others(slices: list[ss.Trace]) -> Non
     assert row(on_cpu, "running")["a"] == pytest.approx(row(frame, "running")["a"])
 
 
-def test_one_cause_alone(slices: list[ss.Trace]) -> None:
-    """What the short slice does: wakeups are served at once, and preemption pays for it."""
+def test_compare_is_restricted_to_one_cause(slices: list[ss.Trace]) -> None:
+    """Effect of the short slice: wakeups are served at once, at the cost of preemptions."""
     beat = pl.col("comm") == "beat"
     wake, preempt = (
         ss.compare(*slices, where=beat, cause=cause, measures=["wait_mean", "switches_hz"])
@@ -481,12 +484,14 @@ def test_one_cause_alone(slices: list[ss.Trace]) -> None:
         (2, {"cause": "spite"}, "cause='spite'"),
     ],
 )
-def test_what_is_refused(arguments: int, options: dict[str, object], words: str) -> None:
+def test_invalid_arguments_are_refused(
+    arguments: int, options: dict[str, object], words: str
+) -> None:
     with pytest.raises(ss.UsageError, match=words):
         ss.compare(*[run(A)] * arguments, **options)  # type: ignore[arg-type]
 
 
-def test_settings_that_do_not_fit() -> None:
+def test_mismatched_settings_are_refused() -> None:
     one = run(A)
     with pytest.raises(ss.UsageError, match="settings of 1, 2 runs"):
         ss.compare([one], [one, one])
@@ -501,7 +506,7 @@ def test_settings_that_do_not_fit() -> None:
 # Distributions and figures
 
 
-def test_the_distribution_is_the_share_not_longer() -> None:
+def test_distribution_is_the_share_of_waits_up_to_a_length() -> None:
     frame = ss.wait_distribution(run("t 0 10 on 0; t 50 60 on 0; t 90 120 on 0"), run("t 0 5 on 0"))
     assert frame.select("setting", "run", "wait", "frac", "n").rows() == [
         ("A", 1, 10, pytest.approx(2 / 3), 3),
@@ -510,12 +515,12 @@ def test_the_distribution_is_the_share_not_longer() -> None:
     ]
 
 
-def test_without_a_complete_wait_there_is_no_step() -> None:
+def test_distribution_is_empty_without_complete_waits() -> None:
     one = run("t 0 10 on 0; u 0 10 on 0")
     assert ss.wait_distribution(one, one, where=pl.col("comm") == "nobody").is_empty()
 
 
-def test_a_long_distribution_is_thinned_not_changed() -> None:
+def test_long_distribution_is_thinned_without_changing_values() -> None:
     """Each point kept is a point of the full curve, and the last is the longest wait."""
     chance = random.Random(3)
     trace = of_spells(
@@ -530,8 +535,8 @@ def test_a_long_distribution_is_thinned_not_changed() -> None:
     assert (frame["wait"][-1], frame["frac"][-1]) == (waits[-1], 1.0)
 
 
-def test_a_forest_of_real_runs(slices: list[ss.Trace]) -> None:
-    """Rows are named, blue where proven less; what reaches beyond the axis ends in an arrow."""
+def test_forest_plot_shows_recorded_runs(slices: list[ss.Trace]) -> None:
+    """Rows are named, blue where proven less; an interval beyond the axis ends in an arrow."""
     frame = ss.compare(*slices, labels=["default", "short"])
     axes = ss.plot.compare(frame, top=20)
     labels = [text.get_text() for text in axes.get_yticklabels()]
@@ -549,7 +554,7 @@ def test_a_forest_of_real_runs(slices: list[ss.Trace]) -> None:
 
 
 @pytest.mark.parametrize("tail", [False, True])
-def test_curves_of_every_run(slices: list[ss.Trace], tail: bool) -> None:
+def test_distribution_plot_has_a_curve_for_each_run(slices: list[ss.Trace], tail: bool) -> None:
     frame = ss.wait_distribution(*slices, where=pl.col("comm") == "beat")
     axes = ss.plot.wait_distribution(frame, tail=tail)
     assert len(axes.lines) == 8
@@ -569,9 +574,7 @@ def words(slices: list[ss.Trace]) -> list[str]:
     return ["compare", *(str(trace.path) for trace in slices)]
 
 
-def test_the_command_as_people_read_it(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_its_table(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words, "--name", "default", "--name", "short"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("default: linux-slice-default-1.capture · 1.35 s · 2,996 events")
@@ -587,7 +590,7 @@ def test_the_command_as_people_read_it(
     assert "better:" not in out
 
 
-def test_no_winner_between_equal_settings(
+def test_command_reports_no_winner_between_equal_settings(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = [words[1], words[5], words[3], words[7]]
@@ -595,7 +598,7 @@ def test_no_winner_between_equal_settings(
     assert "no winner: no wait differs by more than its noise" in capsys.readouterr().out
 
 
-def test_the_command_for_programs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words, "--format", "json", "--comm", "beat"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [len(runs) for runs in document["settings"].values()] == [4, 4]
@@ -605,7 +608,7 @@ def test_the_command_for_programs(words: list[str], capsys: pytest.CaptureFixtur
     assert {"within noise", "less"} <= set(frame["verdict"])
 
 
-def test_what_else_is_different_is_said(
+def test_command_reports_other_differences_between_the_hosts(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = ss.open(words[1])
@@ -631,7 +634,7 @@ def test_what_else_is_different_is_said(
         (2, ["--since", "1h"], "outside the trace"),
     ],
 )
-def test_bad_input(
+def test_invalid_input_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str], number: int, options: list[str], says: str
 ) -> None:
     """One sentence, nothing on stdout."""
@@ -642,7 +645,7 @@ def test_bad_input(
     assert err.count("\n") == 1
 
 
-def test_an_input_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_input_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", "nowhere", "neither"]) == 1
     assert "cannot open nowhere" in capsys.readouterr().err
 

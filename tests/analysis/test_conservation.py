@@ -1,6 +1,6 @@
-"""Nothing is invented and nothing lost: docs/trace-model.md, Conservation.
+"""Conservation (docs/trace-model.md) holds for every stream, inconsistent ones included.
 
-Holds for every stream, nonsense included: the rules leave no way to break it.
+The rules leave no way to break it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_a_cpu_runs_one_thread_at_a_time(world: World) -> None:
 
 @given(ANY_STREAM)
 def test_cpu_totals_make_up_the_window(world: World) -> None:
-    """running + idle + unknown = window, and the totals say what the states say."""
+    """running + idle + unknown = window, and the totals equal the sums over `states`."""
     assert world.window is not None
     result = by_native(world)
     running = result["states"].filter(state="running")
@@ -40,8 +40,10 @@ def test_cpu_totals_make_up_the_window(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
-    """Intervals adjoin; a life ends by death or with the window; idle threads only run."""
+def test_intervals_of_a_thread_have_no_gap_and_no_overlap(world: World) -> None:
+    """Intervals adjoin; a thread's last one ends at its exit or with the window; idle threads only
+    run.
+    """
     assert world.window is not None
     states = by_native(world)["states"]
     assert (states["dur"] > 0).all()
@@ -50,7 +52,7 @@ def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
     lives = states.filter(pl.col("utid") >= world.ncpu).sort("utid", "ts")
     lives = lives.with_columns(until=END, following=pl.col("ts").shift(-1).over("utid"))
     assert lives.filter(pl.col("following") < pl.col("until")).is_empty()
-    # Only nonsense brings a utid back to life; that is another life.
+    # Only an inconsistent stream reuses a utid after its exit; that counts as a new thread.
     deaths = world.tables["switches"].filter(prev_state="dead")
     ends = lives.filter((pl.col("following") != pl.col("until")).fill_null(True))
     not_dead = ends.join(
@@ -61,8 +63,8 @@ def test_a_life_has_no_gap_and_no_overlap(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_the_running_time_is_one_sum(world: World) -> None:
-    """Summed over CPUs it is what it is summed over threads."""
+def test_running_time_by_thread_equals_running_time_by_cpu(world: World) -> None:
+    """The sum over CPUs equals the sum over threads."""
     result = by_native(world)
     lives = result["states"].filter(pl.col("utid") >= world.ncpu, state="running")
     over_cpus = sum(totals["running"] for totals in result["per_cpu"])
@@ -70,7 +72,7 @@ def test_the_running_time_is_one_sum(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_every_switch_in_has_its_row_in_the_ledger(world: World) -> None:
+def test_every_switch_in_has_a_wait_row(world: World) -> None:
     """Rows with `ts_run` are the switch-ins of threads; the others are right-censored."""
     waits = by_native(world)["waits"]
     ins = world.tables["switches"].filter(pl.col("next_utid") >= world.ncpu)
@@ -83,7 +85,7 @@ def test_every_switch_in_has_its_row_in_the_ledger(world: World) -> None:
 
 
 @given(ANY_STREAM)
-def test_the_parts_of_a_wait_add_up(world: World) -> None:
+def test_placement_and_queue_add_up_to_the_wait(world: World) -> None:
     """placement + queue = wait where all are known; none is negative; waking <= ready."""
     waits = by_native(world)["waits"]
     for part in ("placement", "queue", "wait"):
@@ -96,8 +98,8 @@ def test_the_parts_of_a_wait_add_up(world: World) -> None:
     begun_before = pl.col("censored").is_in(["left", "both"])
     assert waits.filter(begun_before != pl.col("ts_ready").is_null()).is_empty()
     assert waits.filter((pl.col("cause") == "unknown") & (pl.col("censored") != "left")).is_empty()
-    # Of what began with a waking that was not seen, the time on the queue is known; unless a
-    # waking may have come on the way to sleep, and its enqueue is not there.
+    # A wait whose waking was not recorded has a known queue time, unless the waking may have come
+    # before the switch-out and its enqueue is missing.
     unplaced = waits.filter(begun_before & pl.col("ts_enqueued").is_null())
     assert unplaced["queue"].null_count() == unplaced.height
 

@@ -1,4 +1,4 @@
-"""`critical_path`: back through wakeups in round numbers; every nanosecond is in one step."""
+"""`critical_path`: backwards through wakeups in round numbers; every nanosecond is in one step."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def trace() -> ss.Trace:
     return played(WORLD, window=(0, 600), source={"name": "round"})
 
 
-def test_who_gets_a_cpu_at_once_was_woken_all_the_same() -> None:
-    """In no time: a timer wakes `work`, which makes `child`; a simulation may have that."""
+def test_wakeup_without_a_wait_is_a_step() -> None:
+    """A timer wakes `work`, which makes `child`, all at one instant, as in a simulation."""
     trace = played(
         """
         0   cpu0: work S -> idle
@@ -112,8 +112,8 @@ def test_back_through_the_wakeups(trace: ss.Trace) -> None:
     ]
 
 
-def test_it_may_end_anywhere(trace: ss.Trace) -> None:
-    """In a sleep, on the way to a queue, in a wait, in a run."""
+def test_path_may_end_in_any_state(trace: ss.Trace) -> None:
+    """The path may end in a sleep, before an enqueue, in a wait or in a run."""
     assert steps(trace, 400, 450, "client") == [
         "400..420 run client@0 slept", "420..450 sleep client end",
     ]  # fmt: skip
@@ -126,8 +126,8 @@ def test_it_may_end_anywhere(trace: ss.Trace) -> None:
     assert steps(trace, 155, 160, "server") == ["155..160 run server@1 end"]
 
 
-def test_it_stops_where_nothing_is_known() -> None:
-    """Its wakeup was not recorded: what it waited for, nobody knows."""
+def test_path_stops_at_an_unrecorded_wakeup() -> None:
+    """Its wakeup was not recorded, so what it waited for is unknown."""
     trace = played(
         """
         0   cpu0: x S -> a
@@ -137,12 +137,12 @@ def test_it_stops_where_nothing_is_known() -> None:
         ncpu=1, window=(0, 100),
     )  # fmt: skip
     assert steps(trace, None, None, "a") == ["0..90 unknown a unknown", "90..100 run a@0 end"]
-    # Nor when that sleep ended.
+    # When that sleep ended is unknown, too.
     assert steps(trace, 0, 60, "a") == ["0..60 unknown a unknown"]
     assert steps(trace, 0, 50, "a") == ["0..50 run a@0 end"]
 
 
-def test_a_loss_is_not_bridged() -> None:
+def test_path_stops_at_a_loss() -> None:
     trace = played(
         """
         0   cpu0: x S -> a
@@ -173,7 +173,7 @@ def test_a_queue_change_is_a_step_and_a_fork_an_edge() -> None:
     ]
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     for thread in (0, 99):
         with pytest.raises(ss.UsageError, match=f"utid={thread}"):
             ss.critical_path(trace, utid=thread)
@@ -186,7 +186,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
 
 
 def check(trace: ss.Trace, begin: int, end: int, who: int) -> pl.DataFrame:
-    """Steps adjoin from begin to end; a run is a run of `states`, on one CPU."""
+    """Steps adjoin from start to end; a run step is a run of `states` on one CPU."""
     frame = between(trace, begin, end, who)
     assert frame["ts"][0] == begin
     assert frame["dur"].sum() == end - begin
@@ -208,8 +208,8 @@ def check(trace: ss.Trace, begin: int, end: int, who: int) -> pl.DataFrame:
     ["linux-ftrace-lossy.capture", "linux-trace-cmd-yield.dat", "freebsd-ule-synthetic.capture",
      "freebsd-4bsd-synthetic.capture", "perfetto-compact.pftrace"],
 )  # fmt: skip
-def test_the_steps_are_the_time(name: str, tmp_path: Path) -> None:
-    """For every thread of a recording, to the end of its life and to the middle of the window."""
+def test_durations_of_steps_add_up_to_the_interval(name: str, tmp_path: Path) -> None:
+    """For every thread of a recording, up to its exit and up to the middle of the window."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     begin, end = trace.window
     alive = trace.states.filter(pl.col("utid") >= trace.ncpu).select("utid").unique().collect()
@@ -223,8 +223,8 @@ def test_the_steps_are_the_time(name: str, tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 50), st.sampled_from(["fifo", "eevdf-6.12", "ule-14"]))
-def test_a_simulated_run_has_no_unknown(ncpu: int, seed: int, policy: str) -> None:
-    """Everything is known there; instants at which much happens at once are no trap."""
+def test_path_of_a_simulated_trace_has_no_unknown_step(ncpu: int, seed: int, policy: str) -> None:
+    """A simulation is complete, and several events may share an instant."""
     trace = ss.simulate(make(3, tasks=5, run="5ms", seed=seed), policy=policy, cpus=ncpu)
     begin, end = trace.window
     for who in (ncpu, ncpu + 2):
@@ -247,7 +247,7 @@ def test_a_chain_of_known_work() -> None:
     ]
 
 
-def test_a_storm_of_wakeups_ends(tmp_path: Path) -> None:
+def test_path_through_many_wakeups_ends(tmp_path: Path) -> None:
     trace = ss.simulate(hackbench(1, fan=4, loops=20), policy="rr", cpus=2)
     for who in range(2, 10):
         ss.critical_path(trace, utid=who)
@@ -303,7 +303,7 @@ def test_the_command(sched: str, trace: ss.Trace, capsys: pytest.CaptureFixture[
     assert "client" in capsys.readouterr().out
 
 
-def test_a_long_path_is_cut_for_people_only(
+def test_long_path_is_cut_in_text_output_only(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     fixture = Path(__file__).parents[2] / "fixtures" / "linux-ftrace-mixed.capture"
@@ -316,10 +316,10 @@ def test_a_long_path_is_cut_for_people_only(
 
 
 @pytest.mark.parametrize("name", ["linux-ftrace-mixed.capture", "linux-ftrace-lossy.capture"])
-def test_in_how_many_parts_the_trace_is_read_changes_nothing(
+def test_path_does_not_depend_on_the_size_of_batches(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the whole and of an interval."""
+    """The same for the whole trace and for an interval."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     threads = trace.threads.filter(pl.col("utid") >= trace.ncpu).collect()["utid"]
     seen = trace.states.select("utid").unique().collect()["utid"]
@@ -344,7 +344,7 @@ def test_in_how_many_parts_the_trace_is_read_changes_nothing(
 @pytest.mark.parametrize(
     "words", [[], ["--tid", "7"], ["--utid", "0"], ["--tid", "103", "--top", "0"]]
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["critical-path", sched, *words]) == 2

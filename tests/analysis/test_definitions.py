@@ -1,4 +1,6 @@
-"""Other tools' latency: a world whose answers differ, and each rule against a naive twin."""
+"""Other tools' definitions of latency: one trace on which they differ, and each against a naive
+one.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def trace_of(made: World) -> ss.Trace:
 
 
 def waits(trace: ss.Trace, name: str) -> list[tuple[int, int, int]]:
-    """(thread, when it ran, how long the tool says it waited)"""
+    """(thread, switch-in, wait that the tool reports)"""
     frame = ss.as_defined(trace, name).waits.select("utid", "ts_run", "wait").collect()
     return sorted(frame.rows())
 
@@ -52,14 +54,14 @@ WORLD = """
         ("runqlat.bt", {"A": [90, 70], "B": []}),
         ("lisa", {"A": [90, 70], "B": []}),
         ("lisa-preempt", {"A": [], "B": []}),
-        # The run at 600 gets the length of the preemption, the last R row there is.
+        # The run at 600 gets the length of the preemption, the last R row before it.
         ("perfetto", {"A": [100, 150, 150], "B": []}),
         ("lttng", {"A": [100, 70], "B": []}),
         ("schedscore", {"A": [100, 100], "B": []}),
     ],
 )
-def test_one_world_many_answers(name: str, expected: dict[str, list[int]]) -> None:
-    """The race of a waking with the switch-out, and R+, are where the tools part."""
+def test_tools_differ_on_the_same_trace(name: str, expected: dict[str, list[int]]) -> None:
+    """The tools differ in the race of a waking with the switch-out, and in R+."""
     made = world(WORLD)
     found = waits(trace_of(made), name)
     for who, numbers in expected.items():
@@ -68,7 +70,7 @@ def test_one_world_many_answers(name: str, expected: dict[str, list[int]]) -> No
 
 @dataclass
 class Thread:
-    """What the naive twins remember of a thread."""
+    """State that the naive implementations keep of a thread."""
 
     # perf
     atom: str = ""
@@ -204,20 +206,24 @@ class Naive:
 @pytest.mark.parametrize("name", NAMES)
 @given(made=plausible(losses=False))
 @settings(max_examples=60, deadline=None)
-def test_each_rule_equals_its_naive_twin(name: str, made: World) -> None:
+def test_each_rule_equals_its_naive_implementation(name: str, made: World) -> None:
     assert waits(trace_of(made), name) == naive(made, name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(made=wild())
 @settings(max_examples=60, deadline=None)
-def test_each_rule_equals_its_naive_twin_on_nonsense(name: str, made: World) -> None:
-    """Missing switches, threads in two places: the tools have no checks, and we mimic that."""
+def test_each_rule_equals_its_naive_implementation_on_inconsistent_streams(
+    name: str, made: World
+) -> None:
+    """Streams with missing switches or threads in two places: the tools check nothing, nor do we
+    here.
+    """
     assert waits(trace_of(made), name) == naive(made, name)
 
 
-def test_the_table_says_what_cannot_be_counted() -> None:
-    """perf sched record has no sched_wakeup: four rows are empty and say so."""
+def test_definitions_without_the_needed_events_have_empty_rows() -> None:
+    """perf sched record has no sched_wakeup, so four rows are empty."""
     frame = ss.definitions(decode(FIXTURES / "perf-sched.data"))
     assert frame["definition"].to_list() == ["schedscope", *NAMES]
     empty = frame.filter(pl.col("n").is_null())
@@ -237,8 +243,8 @@ def test_unknown_names_and_missing_events_are_refused() -> None:
         ss.as_defined(trace, "runqlat")
 
 
-def test_analyses_speak_in_the_tools_terms() -> None:
-    """`as_defined` gives a trace: every analysis of the ledger works on it."""
+def test_analyses_run_on_a_trace_as_defined() -> None:
+    """`as_defined` returns a trace: every analysis of waits works on it."""
     trace = ss.as_defined(decode(FIXTURES / "perf-zstd.data"), "runqlat")
     frame = ss.latency(trace, by="comm")
     assert frame["n"].sum() == ss.definitions(trace).filter(definition="runqlat")["n"].item()

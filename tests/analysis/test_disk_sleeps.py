@@ -1,4 +1,4 @@
-"""Which sleeps are for the disk: one sleep from 100 to 200, and what else was seen around it."""
+"""Which sleeps wait for the disk: one sleep from 100 to 200 and the requests recorded around it."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def cause(trace: ss.Trace) -> tuple[object, ...]:
     [
         [START, ISSUE, DONE],
         [ISSUE, DONE],
-        # A worker of the kernel gave the thread's request to the disk.
+        # A kernel worker issued the thread's request to the disk.
         [START, (95, 1, OTHER, "issue", 1, 8), DONE],
-        # It was asked for once more, and what was done before was another's.
+        # The request was started once more, and the earlier completion was for another one.
         [(10, 1, OTHER, "start", 1, 8), (20, 0, None, "complete", 1, 8), START, DONE],
         [START, DONE, (198, 0, None, "complete", 1, 64)],
     ],
 )
-def test_its_own_request_woke_it(requests: list[Row]) -> None:
+def test_sleep_ended_by_its_own_request_has_cause_disk(requests: list[Row]) -> None:
     assert cause(world(requests)) == ("disk", "its request", 1, 100)
 
 
@@ -99,18 +99,18 @@ def test_its_own_request_woke_it(requests: list[Row]) -> None:
         [START, (199, 1, None, "complete", 1, 8)],
         [START, (95, 0, None, "complete", 1, 8)],
         [START, (201, 0, None, "complete", 1, 8)],
-        # Another's request was done after its own, and then somebody was woken.
+        # Another request was completed after its own, and then a thread was woken.
         [START, (198, 0, None, "complete", 1, 8), (199, 0, None, "complete", 1, 64)],
         [START, DONE, (199, 0, None, "complete", 2, 8)],
         [DONE],
         [START],
     ],
 )
-def test_anything_less_is_no_proof(requests: list[Row]) -> None:
+def test_sleep_without_a_matching_request_has_unknown_cause(requests: list[Row]) -> None:
     assert cause(world(requests)) == ("unknown", "no call seen", 1, 100)
 
 
-def test_who_woke_it_and_what_lies_between() -> None:
+def test_cause_disk_needs_the_completing_waker_and_no_loss_between() -> None:
     usual = [START, DONE]
     no = ("unknown", "no call seen", 1, 100)
     assert cause(world(usual, waker=OTHER)) == no
@@ -127,20 +127,20 @@ def test_who_woke_it_and_what_lies_between() -> None:
             [START, ISSUE, DONE],
             "0.92 % of their total time was spent in the kernel's queue, the rest in the disk.",
         ),
-        # Made at 90, given to the disk at 190: of 109 ns 9 are the disk's.
+        # Started at 90, issued to the disk at 190: of 109 ns 9 are the disk's.
         (
             [START, (190, 1, OTHER, "issue", 1, 8), DONE],
             "91.7 % of their total time was spent in the kernel's queue",
         ),
         ([ISSUE, DONE], "The trace does not show how long requests waited in the kernel's queue."),
-        # A beginning before the last request to that sector was done is that one's.
+        # A start before the last completion of that sector belongs to that request.
         (
             [(80, 1, S, "start", 1, 8), (85, 0, None, "complete", 1, 8), ISSUE, DONE],
             "The trace does not show how long requests waited in the kernel's queue.",
         ),
     ],
 )
-def test_the_finding_says_where_requests_took_their_time(requests: list[Row], said: str) -> None:
+def test_finding_reports_where_requests_spent_their_time(requests: list[Row], said: str) -> None:
     (found,) = disks(world(requests))
     assert (found.cost, found.ts, found.dur, found.utid) == (100, 100, 100, S)
     begin = "s (102) slept 100 ns for disk 0:1 (33.3 % of the window, 1 sleep, the longest 100 ns)."
@@ -148,7 +148,7 @@ def test_the_finding_says_where_requests_took_their_time(requests: list[Row], sa
     assert said in found.text
 
 
-def test_no_finding_for_what_is_not_the_disk_or_is_little() -> None:
+def test_short_or_other_sleeps_have_no_disk_finding() -> None:
     for trace in (
         world([(90, 1, OTHER, "start", 1, 8), DONE]),
         world([START, ISSUE, DONE], state="sleeping"),
@@ -158,7 +158,7 @@ def test_no_finding_for_what_is_not_the_disk_or_is_little() -> None:
     assert len(list(disks(world([START, ISSUE, DONE], window=1_000)))) == 1
 
 
-def test_by_cause_and_without_requests() -> None:
+def test_grouping_by_cause_needs_requests() -> None:
     frame = ss.off_cpu(world([START, DONE]), by="cause")
     assert frame.select("cause", "total").rows() == [("disk", 100)]
     with pytest.raises(MissingEventsError, match="--with syscalls"):

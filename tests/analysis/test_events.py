@@ -1,4 +1,4 @@
-"""`events`: runs one after the other, held against perf's own list of the same file."""
+"""`events`: the runs in order, compared with perf's list of the same file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rows_are_those_of_timehist() -> None:
         assert printed
         for name, text_ms in zip(("off", "wait", "running"), printed.groups(), strict=True):
             theirs = float(text_ms) * 1e6
-            # A nought of theirs may be "not known".
+            # 0 in perf's output may mean "not known".
             if row[name] is None or (theirs == 0 and name != "running"):
                 continue
             if name == "running" and theirs == 0:
@@ -58,7 +58,7 @@ def test_runs_add_up_to_the_time_that_threads_ran(name: str) -> None:
     waits = trace.waits.filter(pl.col("censored") == "none").select("utid", "wait", ts="ts_run")
     without = waits.collect().join(frame, on=["utid", "ts"], how="anti")
     assert frame["wait"].sum() + without["wait"].sum() == waits.collect()["wait"].sum()
-    # Of no known length: the next event of that CPU was of somebody else.
+    # Its length is unknown: the next event of that CPU was from another thread.
     lost = trace.states.filter(pl.col("state") == "unknown").collect()
     assert without.join(lost, on=["utid", "ts"], how="anti").is_empty()
     known = frame.drop_nulls(["off", "wait"])

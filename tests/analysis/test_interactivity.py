@@ -1,4 +1,4 @@
-"""Scores that a person can work out, and those that the simulated scheduler itself recorded."""
+"""Scores worked out by hand, and scores that the simulated scheduler recorded itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def of_states(
 ROUND = {"hz": 1000, "stathz": 1000}
 
 
-def test_run_against_sleep() -> None:
+def test_score_weighs_run_time_against_sleep_time() -> None:
     """50 * 100 / 400 = 12 after a sleep of 400 ms; 50 * 240 / 400 = 30 after 140 ms more of run."""
     trace = of_states(
         {
@@ -103,8 +103,8 @@ def test_a_threshold_may_be_set() -> None:
     assert ss.interactivity(trace, set={**ROUND, "interact": 13})["is_interactive"].item() is True
 
 
-def test_what_was_not_seen_is_not_credited() -> None:
-    """A sleep with an unseen end, and time of which nothing is known."""
+def test_unobserved_sleep_is_not_credited() -> None:
+    """A sleep whose end was not recorded, and unknown time."""
     trace = of_states(
         {
             1: [
@@ -127,7 +127,7 @@ def test_what_was_not_seen_is_not_credited() -> None:
     ]
 
 
-def test_a_wait_for_a_lock_is_no_sleep() -> None:
+def test_lock_wait_is_not_credited_as_sleep() -> None:
     life: list[Interval] = [
         (0, 100, "running", "switched"),
         (100, 500, "blocked", "woken"),
@@ -164,13 +164,13 @@ def test_children_inherit_and_parents_pay() -> None:
     trace = of_states(lives, threads=family)
     series = ss.interactivity_series(trace, set=ROUND)
     # 100 + 5 ms against 400, which is at most 500 ms together but for 5: ratio 1.
-    told = series.drop("tid", "scheduler").filter(pl.col("utid") == 2)
-    assert told.row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
+    of_child = series.drop("tid", "scheduler").filter(pl.col("utid") == 2)
+    assert of_child.row(0) == (505 * MS, 2, "", 50 * 105 // 400, True)
     frame = ss.interactivity(trace, set=ROUND)
     child, parent = frame.filter(utid=2).row(0, named=True), frame.filter(utid=1).row(0, named=True)
     assert child["score"] == 50 * 165 // 400
-    assert told.row(-1) == (570 * MS, 2, "", None, None)
-    # The fork costs a tick; 10 ms of its own; at 570 comes all that the child ran.
+    assert of_child.row(-1) == (570 * MS, 2, "", None, None)
+    # The fork costs one tick; 10 ms are its own; at 570 the child's running time is added.
     assert parent["score"] == 50 * (100 + 1 + 10 + 165) // 400
     assert series.filter(pl.col("utid") == 1).row(-1)[0] == 570 * MS
 
@@ -188,7 +188,7 @@ def test_nice_counts_and_real_time_is_not_scored() -> None:
     assert frame["score"].to_list() == [12, 22, None]
     assert frame["unknown"].to_list() == [0, 0, 501 * MS]
     assert "would not score" in ss.interactivity_sentences(frame)[2]
-    # `where` chooses whom the rows are about.
+    # `where` selects the threads of the rows.
     assert ss.interactivity(trace, where=pl.col("prio") == 130)["utid"].to_list() == [2]
 
 
@@ -243,7 +243,7 @@ LOADS = {
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_with_the_clock_known_the_score_is_the_policys_own(name: str) -> None:
+def test_score_equals_the_policys_score_with_known_tick_phase(name: str) -> None:
     trace = recorded(*LOADS[name])
     both = beside(trace, tick_phase=0)
     assert both.height > 700
@@ -252,7 +252,7 @@ def test_with_the_clock_known_the_score_is_the_policys_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["periodic", "web", "requests", "cascade", "hogs"])
-def test_without_the_clock_the_score_is_within_its_bound(name: str) -> None:
+def test_score_is_within_its_bound_without_tick_phase(name: str) -> None:
     """Less than a tick for each run and one more, as docs/definitions/interactivity.md says."""
     trace = recorded(*LOADS[name])
     both = beside(trace)
@@ -263,7 +263,7 @@ def test_without_the_clock_the_score_is_within_its_bound(name: str) -> None:
         ends = own.with_columns(end_ts=pl.col("ts") + pl.col("dur"))
         for ts, theirs, ours in part.select("ts", "recorded", "score").rows()[::25]:
             past = ends.filter(pl.col("ts") < ts)
-            # 5 s of history, and what is left of the time before in geometric steps.
+            # The history is 5 s; older time decays in geometric steps.
             recent = past.filter(pl.col("end_ts") > ts - 10 * SECOND)
             runs = recent.filter(pl.col("state") == "running").height
             slept = past.filter(pl.col("state").is_in(["sleeping", "blocked"]))["dur"].sum()
@@ -281,8 +281,10 @@ def test_without_the_clock_the_score_is_within_its_bound(name: str) -> None:
         (LOADS["web"][0], 1, 6),
     ],
 )
-def test_without_the_clock_errors_cancel(load: Workload, after: int, most: int) -> None:
-    """With a history of some seconds the score is a few points off at worst."""
+def test_errors_cancel_over_seconds_without_tick_phase(
+    load: Workload, after: int, most: int
+) -> None:
+    """With a history of some seconds the score is at most a few points off."""
     both = beside(recorded(load, 2)).filter(pl.col("ts") > after * SECOND)
     off = (both["recorded"] - both["score"]).abs()
     assert len(off) > 800
@@ -294,9 +296,10 @@ COSTS = {"switch": 1337, "ipi": 211, "idle_exit": 731}
 
 
 def off_record(name: str, policy: str, series: str, **options: object) -> pl.DataFrame:
-    """The policy's record, ours at that instant and just before, and whether they are `off`.
+    """The policy's score, ours at that instant and just before it, and whether they are `off`.
 
-    A slice that ends at a tick is recorded before its run is charged: just before counts, too.
+    A slice that ends at a tick is recorded before its run is charged, so the score just before is
+    accepted.
     """
     load, ncpu = LOADS[name]
     machine = grid(1, ncpu, 1).with_costs(COSTS)
@@ -324,16 +327,16 @@ def off_record(name: str, policy: str, series: str, **options: object) -> pl.Dat
 
 
 @pytest.mark.parametrize("name", sorted(set(LOADS) - {"web", "make"}))
-def test_the_bonus_of_o1_is_the_policys_own(name: str) -> None:
-    """Slices and turns included, at the ends of which a run is charged and begun anew."""
+def test_bonus_of_o1_equals_the_policys_bonus(name: str) -> None:
+    """Including slices and turns, at whose ends a run is charged and a new one starts."""
     both = off_record(name, "o1", "bonus")
     assert both.height > 30
     assert not both["off"].any(), both.filter("off")
 
 
 @pytest.mark.parametrize("name", ["hogs", "periodic", "requests", "hackbench", "web"])
-def test_the_score_of_2003_is_the_policys_own(name: str) -> None:
-    """Its statistics clock ticks 128 times a second, so one tick lies on each of the balancer's."""
+def test_score_of_ule_2003_equals_the_policys_score(name: str) -> None:
+    """Its statistics clock ticks 128 times a second, also at each tick of the balancer."""
     both = off_record(name, "ule-2003", "score", set={"balance_interval": "1.003s"})
     assert both.height > 30
     assert not both["off"].any(), both.filter("off")
@@ -341,14 +344,20 @@ def test_the_score_of_2003_is_the_policys_own(name: str) -> None:
 
 @pytest.mark.parametrize(("policy", "series"), [("o1", "bonus"), ("ule-2003", "score")])
 @pytest.mark.parametrize("name", ["web", "make", "make on one CPU"])
-def test_events_of_one_instant_hide_few_scores(policy: str, series: str, name: str) -> None:
-    """A child goes as its parent wakes, a pull comes as a thread blocks: in either order."""
+def test_few_scores_are_hidden_by_events_at_the_same_instant(
+    policy: str, series: str, name: str
+) -> None:
+    """A child may be added before or after its parent wakes, a pull before or after a thread
+    blocks.
+    """
     both = off_record(name, policy, series)
     assert both["off"].sum() <= 0.04 * both.height
 
 
 def test_an_endless_run_is_charged_slice_by_slice() -> None:
-    """O(1): asleep for 2 s, then hard work: no longer interactive after 0.2 s, not at the end."""
+    """O(1): a thread that slept for 2 s is no longer interactive after 0.2 s of running, nor at the
+    end.
+    """
     life: list[Interval] = [
         (0, 1, "running", "switched"),
         (1, 2001, "sleeping", "woken"),
@@ -357,7 +366,7 @@ def test_an_endless_run_is_charged_slice_by_slice() -> None:
     series = ss.interactivity_series(of_states({1: life}, os="Linux"), "o1")
     assert series.filter(pl.col("ts") == 2001 * MS)["score"].to_list() == [9]
     first = series.filter(pl.col("ts") > 2001 * MS, ~pl.col("interactive"))["ts"].min()
-    # 0.9 s less 0.2 s is the least that is interactive; turns at bonus 7 are 20 ms apart.
+    # 0.9 s less 0.2 s is the limit of interactive; turns at bonus 7 are 20 ms apart.
     assert 2201 * MS <= first <= 2222 * MS  # type: ignore[operator]
     assert ss.interactivity(of_states({1: life}, os="Linux"), "o1")["score"].item() == 0
 
@@ -365,7 +374,7 @@ def test_an_endless_run_is_charged_slice_by_slice() -> None:
 # The form of 2003, with ticks of 10 ms for sleep and one such tick for each 1/128 s of run.
 
 
-def test_a_person_works_out_the_score_of_2003() -> None:
+def test_score_of_ule_2003_equals_a_hand_computed_value() -> None:
     """Ran 10 of 1/128 s, slept over 41 ticks of 10 ms: 50 * 10 / 41. Nice has no part."""
     life: list[Interval] = [
         (0, 79, "running", "switched"),
@@ -413,13 +422,13 @@ def test_times_add_up_on_recordings(name: str, tmp_path: Path) -> None:
     assert len(ss.interactivity_sentences(frame)) == frame.height
 
 
-# A second way to ULE's score, from sched_ule.c of FreeBSD 14 alone: sched_interact_update and
+# ULE's score implemented again from sched_ule.c of FreeBSD 14 alone: sched_interact_update and
 # sched_interact_score, with hz 1000, stathz 127 and a tick as 1 << 10.
 HISTORY = 5_000 << 10
 
 
 def scaled(run: int, slept: int) -> tuple[int, int]:
-    """Both sums after either has grown."""
+    """Both sums after one of them grew."""
     if run + slept < HISTORY:
         return run, slept
     if run + slept > 2 * HISTORY:
@@ -430,7 +439,7 @@ def scaled(run: int, slept: int) -> tuple[int, int]:
 
 
 def ule_score(life: pl.DataFrame, nice: int) -> int:
-    """The score at the end of one thread's states, for one that nobody forked."""
+    """The score at the end of the states of a thread that was not forked."""
     run = slept = owed = 0
     for ts, dur, state, end in life.select("ts", "dur", "state", "end").iter_rows():
         if state == "running":
@@ -450,7 +459,7 @@ def ule_score(life: pl.DataFrame, nice: int) -> int:
 def test_scores_of_recordings_are_those_of_the_source(name: str, tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     threads = trace.threads.collect()
-    # Without fork and exit, which hand history on.
+    # Without fork and exit, which pass the history on.
     alone = threads.filter(
         pl.col("start_ts").is_null(), ~pl.col("utid").is_in(threads["parent_utid"].implode())
     )
@@ -477,7 +486,7 @@ def trace() -> ss.Trace:
     )
 
 
-def test_refusals(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="one of ule"):
         ss.interactivity(trace, "cfs")
     with pytest.raises(ss.UsageError, match="no tunable"):
@@ -524,7 +533,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["--tid", "9"],
     ],
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["interactivity", sched, *words]) == 2
@@ -534,7 +543,7 @@ def test_the_command_refuses(
     assert words[1] in err
 
 
-def test_the_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
+def test_figure_has_a_lane_for_each_thread(trace: ss.Trace) -> None:
     frame = ss.interactivity_series(trace)
     axes = ss.plot.interactivity(frame)
     assert [text.get_text() for text in axes.get_yticklabels()] == [

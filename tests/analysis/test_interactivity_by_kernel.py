@@ -1,4 +1,4 @@
-"""FreeBSD's own scores (`capture --with inter`), on values that a genuine 13.2 kernel had."""
+"""FreeBSD's own scores (`capture --with inter`), on values recorded from a 13.2 kernel."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_score_is_that_of_the_kernel(tmp_path: Path) -> None:
         assert row["is_interactive"] == (row["score"] < 30)
 
 
-def test_what_is_asked_of_another_rule_is_an_estimate(tmp_path: Path) -> None:
+def test_score_under_another_rule_is_an_estimate(tmp_path: Path) -> None:
     trace, _ = with_inter(tmp_path)
     for frame in (
         ss.interactivity(trace, "ule-2011"),
@@ -63,8 +63,10 @@ def test_what_is_asked_of_another_rule_is_an_estimate(tmp_path: Path) -> None:
         assert not frame["by_kernel"].any()
 
 
-def test_an_estimate_of_a_young_thread_is_off_by_no_more_than_the_page_says(tmp_path: Path) -> None:
-    """The threads inherited what their parent ran; none is more interactive than was thought."""
+def test_estimate_for_a_young_thread_is_within_the_documented_error(tmp_path: Path) -> None:
+    """The threads inherited their parent's running time, so none is more interactive than
+    estimated.
+    """
     trace, _ = with_inter(tmp_path)
     own = ss.interactivity(trace).filter("by_kernel").select("tid", kernel="score")
     guess = ss.interactivity(trace, set={"interact": 30}).join(own, on="tid")

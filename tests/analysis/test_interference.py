@@ -1,4 +1,4 @@
-"""`interference`: every nanosecond of a wait is somebody's, the CPU's idling, or not known."""
+"""`interference`: every nanosecond of a wait is a thread's, the CPU's idle time, or unknown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from schedscope.simulator.generators import make
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# v waits on CPU 0 from 100: a runs until 200, b until 300, the CPU idles until 310. It is
-# preempted at 400 by a, which runs until 450.
+# v waits on CPU 0 from 100: a runs until 200, b until 300, then the CPU is idle until 310. At 400 v
+# is preempted by a, which runs until 450.
 WORLD = """
     0   cpu0: idle -> a
     100 cpu0: waking v on 0 by a
@@ -55,10 +55,10 @@ def test_the_wait_is_divided(trace: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_threads_of_least_time_are_others_and_add_up(
+def test_smallest_contributors_are_summed_as_others(
     trace: ss.Trace, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a and b the one of more time has a row; the idling of the CPU always has one."""
+    """Of a and b the one with more time has a row; idle time of the CPU always has one."""
     only = pl.col("comm") == "v"
     if not asked:
         monkeypatch.setattr(module, "MOST_ROWS", 1)
@@ -71,7 +71,7 @@ def test_the_threads_of_least_time_are_others_and_add_up(
     assert frame["time"].sum() == frame["wait"][0]
 
 
-def test_a_moved_thread_waits_for_the_other_cpu_from_then_on() -> None:
+def test_migrated_thread_is_delayed_on_its_new_cpu() -> None:
     frame = ss.interference(
         played(
             """
@@ -107,8 +107,8 @@ def test_unknown_time_and_no_queue() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 100])
-def test_a_wait_told_in_parts_is_one_wait(others: int) -> None:
-    """One row of the ledger, two stretches: the hog ran in one wait; few threads or many."""
+def test_wait_in_two_intervals_is_counted_once(others: int) -> None:
+    """One wait in two intervals: the hog ran in one wait, with few or with many threads."""
     states = pl.DataFrame({
         "ts": [0, 0, 20, 30, 30],
         "dur": [20, 20, 10, 20, 20],
@@ -128,8 +128,8 @@ def test_a_wait_told_in_parts_is_one_wait(others: int) -> None:
     assert frame.select(columns).rows() == [(3, 2, 40, 1, 1, 40)]
 
 
-def test_selection(trace: ss.Trace) -> None:
-    """`where` and `victims` say whose waits, never who ran."""
+def test_where_selects_victims(trace: ss.Trace) -> None:
+    """`where` and `victims` select the waits, not the threads that ran."""
     everybody = ss.interference(trace)
     assert set(everybody["victim_comm"]) == {"v", "a"}
     assert set(ss.interference(trace, victims=1)["victim_comm"]) == {"v"}
@@ -143,7 +143,7 @@ def test_selection(trace: ss.Trace) -> None:
     assert ss.interference(trace, where=(pl.col("cpu") == 0) & (pl.col("comm") == "v")).height == 3
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='cpu'"):
         ss.interference(trace, by="cpu")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="victims=0"):
@@ -170,14 +170,14 @@ def test_the_longest_wait_and_the_longest_time_come_first(
     order = ["wait", "victim_utid", "time", "kind", "utid"]
     falling = [True, False, True, False, False]
     assert frame.equals(frame.sort(order, descending=falling))
-    # Some of them alone are the same, and those of some queues only.
+    # Some threads alone, or some queues alone, give the same rows.
     for where in (None, pl.col("cpu").is_null() | (pl.col("cpu") == 0)):
         everybody = ss.interference(trace, where=where)
         first = everybody["victim_utid"].unique(maintain_order=True)
         for few in (1, 9):
             worst = everybody.filter(pl.col("victim_utid").is_in(first[:few].to_list()))
             chosen = ss.interference(trace, where=where, victims=few)
-            # Polars divides by a constant column in another way: the last bit differs.
+            # Polars divides by a constant column differently: the last bit differs.
             shares = ("share", "share_high", "coverage")
             assert chosen.drop(shares).equals(worst.drop(shares))
             assert_frame_equal(chosen, worst)
@@ -185,10 +185,10 @@ def test_the_longest_wait_and_the_longest_time_come_first(
 
 @settings(max_examples=40, deadline=None)
 @given(small_worlds(), st.sampled_from(BY))
-def test_agrees_with_a_look_at_every_instant(
+def test_interference_equals_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]], by: str
 ) -> None:
-    """Who ran, at each instant of each wait; and the sums are exact."""
+    """The running thread at each instant of each wait; the sums are exact."""
     rows, _ = world
     trace = of_states(rows, (1, 20))
     want: dict[tuple[int, str, int | None], int] = {}
@@ -203,7 +203,7 @@ def test_agrees_with_a_look_at_every_instant(
             if who is not None and who < 3:
                 kind, who = "idle", None
             want[row[2], kind, who] = want.get((row[2], kind, who), 0) + 1
-    # Who may have waited has a row that says so.
+    # A thread that may have waited has a row with bounds.
     for begin, end, utid, state, _ in rows:
         if state == "unknown" and max(begin, 1) < min(end, 20):
             want.setdefault((utid, "unknown", None), 0)
@@ -215,7 +215,7 @@ def test_agrees_with_a_look_at_every_instant(
         ).iter_rows()
     }
     assert got == want
-    # Without a ledger every stretch is a wait of its own.
+    # Without the table of waits every interval is a wait of its own.
     seen = {
         (victim, kind, who): sum(
             any(
@@ -245,8 +245,8 @@ def test_agrees_with_a_look_at_every_instant(
     ],
 )
 @pytest.mark.parametrize("by", BY)
-def test_the_parts_make_the_wait(name: str, by: str, tmp_path: Path) -> None:
-    """Exactly, for every victim of a recording, by every grouping."""
+def test_times_of_a_victim_add_up_to_its_wait(name: str, by: str, tmp_path: Path) -> None:
+    """Exactly, for every victim of a recording and every grouping."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.interference(trace, by=by)  # type: ignore[arg-type]
     keys = [column for column in frame.columns if column.startswith("victim_")]
@@ -260,14 +260,14 @@ def test_the_parts_make_the_wait(name: str, by: str, tmp_path: Path) -> None:
 
 
 def test_a_simulated_run(tmp_path: Path) -> None:
-    """Under fifo on one CPU nobody waits for an idle CPU or an unknown one."""
+    """Under fifo on one CPU no thread waits for an idle or unknown CPU."""
     frame = ss.interference(ss.simulate(make(4, tasks=8, run="20ms"), policy="fifo", cpus=1))
     assert set(frame["kind"].cast(pl.String)) == {"thread"}
     own = frame.filter(pl.col("victim_utid") == pl.col("utid"))
     assert own.height == 0
 
 
-def test_a_cut_trace_has_the_sum_of_its_parts(tmp_path: Path) -> None:
+def test_interference_of_parts_adds_up_to_the_whole(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "linux-trace-cmd-yield.dat", cache=tmp_path)
     middle = f"{trace.duration // 2}ns"
     whole = ss.interference(trace)["time"].sum()
@@ -305,7 +305,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "words", [["--top", "0"], ["--together", "--victims", "2"], ["--comm", "nobody"]]
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["interference", sched, *words]) == 2

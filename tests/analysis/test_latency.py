@@ -1,4 +1,4 @@
-"""`latency`: hand-made ledgers in round numbers, and a naive twin on random ones."""
+"""`latency`: hand-made waits in round numbers, and a naive implementation on random ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ WORLD = """
 
 
 def test_all_waits_in_one_row() -> None:
-    """n, censored and excluded add up to the ledger. The open wait is the longest: it lasted for
-    400 in the window, and nobody knows for how long beyond it."""
+    """n, censored and excluded add up to all waits. The unfinished wait is the longest: it lasted
+    for 400 within the window, and how long it went on is unknown.
+    """
     row = ss.latency(ledger(WORLD)).row(0, named=True)
     assert row == {
         "n": 4,
@@ -72,13 +73,13 @@ def test_by_several_columns() -> None:
 
 
 def test_a_wait_that_never_ran_belongs_to_the_queue_it_waited_on() -> None:
-    """By CPU, an open wait counts for the CPU whose queue it is on."""
+    """By CPU, an unfinished wait counts for the CPU whose queue it is on."""
     frame = ss.latency(ledger(WORLD), by="cpu").sort("cpu")
     assert frame.select("cpu", "n", "n_censored").rows() == [(0, 2, 0), (1, 2, 1)]
 
 
-def test_a_group_of_open_waits_only_has_no_upper_bounds() -> None:
-    """It has waited for 900, and for how long it will is not known."""
+def test_group_of_unfinished_waits_has_no_upper_bounds() -> None:
+    """It has waited for 900 so far; its final length is unknown."""
     trace = ledger("hog wake 100 -> open cpu0")
     row = ss.latency(trace, by="comm").row(0, named=True)
     assert (row["n"], row["n_censored"], row["max_censored"]) == (0, 1, 900)
@@ -87,7 +88,7 @@ def test_a_group_of_open_waits_only_has_no_upper_bounds() -> None:
 
 
 def bounded(*rows: dict[str, object], unknown: tuple[int, int] | None = None) -> ss.Trace:
-    """Waits of thread 1 in a window of 0..1000, as `ledger` does not write them."""
+    """Waits of thread 1 in a window of 0..1000 that `ledger` cannot write."""
     given = {"utid": 1, "cause": "wake", "censored": "none"}
     waits = pl.DataFrame([given | row for row in rows], schema=TABLES["waits"].schema)
     tables = {"waits": waits, "threads": pl.DataFrame({"utid": [0, 1], "comm": ["idle", "a"]})}
@@ -102,8 +103,8 @@ CUT = {"ts_ready": 200, "wait": 30, "wait_high": 100, "censored": "right"}
 REST = {"ts_run": 300, "wait_high": 70, "censored": "left"}
 
 
-def test_a_wait_between_two_lengths_makes_intervals_of_the_figures() -> None:
-    """One of 10, and one of 30 to 100 that a hole cuts; the thread is unknown from 230 to 300."""
+def test_bounded_wait_gives_bounded_figures() -> None:
+    """One wait of 10, and one of 30 to 100, cut by a loss; unknown from 230 to 300."""
     measured = {"ts_ready": 100, "ts_run": 110, "wait": 10, "wait_high": 10}
     row = ss.latency(bounded(measured, CUT, unknown=(230, 300)), by="comm").row(0, named=True)
     figures = {name: (row[name], row[f"{name}_high"]) for name in ("total", "mean", "p50", "max")}
@@ -111,15 +112,15 @@ def test_a_wait_between_two_lengths_makes_intervals_of_the_figures() -> None:
     assert row["coverage"] == 10 / 110
 
 
-def test_the_rest_of_a_cut_wait_may_be_it_or_another_one() -> None:
+def test_remainder_of_a_cut_wait_may_be_a_second_wait() -> None:
     """Two waits of 30 to 100 and 0 to 70, or one of 30 to 100: never 170 in total."""
     row = ss.latency(bounded(CUT, REST, unknown=(230, 300))).row(0, named=True)
     figures = {name: (row[name], row[f"{name}_high"]) for name in ("total", "mean", "p50", "max")}
     assert figures == {"total": (30, 100), "mean": (15, 100), "p50": (0, 100), "max": (30, 100)}
 
 
-def test_unknown_time_may_belong_to_any_group_that_is_not_one_of_threads() -> None:
-    """The ledger has no wait in it, but there may have been one, of whatever cause."""
+def test_unknown_time_may_belong_to_any_group_not_of_threads() -> None:
+    """No wait is recorded there, but there may have been one, of any cause."""
     measured = {"ts_ready": 100, "ts_run": 110, "wait": 10, "wait_high": 10}
     other = {"ts_ready": 120, "ts_run": 125, "wait": 5, "wait_high": 5, "cause": "new"}
     frame = ss.latency(bounded(measured, other, unknown=(500, 600)), by="cause")
@@ -129,26 +130,26 @@ def test_unknown_time_may_belong_to_any_group_that_is_not_one_of_threads() -> No
     ]
 
 
-def test_a_wait_of_which_only_the_end_was_seen_lasted_as_long_as_it_was_queued() -> None:
+def test_left_censored_wait_is_at_least_its_queued_time() -> None:
     queued = {"ts_enqueued": 100, "ts_run": 150, "queue": 50, "wait_high": 90, "censored": "left"}
     row = ss.latency(bounded(queued)).row(0, named=True)
     assert (row["n_excluded"], row["max"], row["max_high"]) == (1, 50, 90)
 
 
-def test_time_buckets_count_a_wait_where_it_began() -> None:
-    """Buckets start at the window's begin and come in order of time."""
+def test_time_buckets_count_a_wait_at_its_start() -> None:
+    """Buckets start at the start of the window and are in order of time."""
     trace = ledger("a wake 150 -> 390 cpu0\na wake 360 -> 370 cpu0", window=(100, 500))
     frame = ss.latency(trace, every=100)
     assert frame.select("ts", "n", "max").rows() == [(100, 1, 240), (300, 1, 10)]
 
 
 def test_where_selects_waits_by_any_column_of_wait_or_thread() -> None:
-    """`where` may mix columns of both tables."""
+    """`where` may combine columns of both tables."""
     frame = ss.latency(ledger(WORLD), where=(pl.col("comm") == "web") & (pl.col("cause") == "wake"))
     assert frame["n"].item() == 2
 
 
-def test_an_empty_ledger_answers_with_zero() -> None:
+def test_trace_without_waits_has_zero_counts() -> None:
     """No waits: one row of zeros and nulls in all, no row by comm."""
     trace = ledger("")
     assert ss.latency(trace).select("n", "total", "max").row(0) == (0, 0, None)
@@ -168,8 +169,8 @@ def test_an_empty_ledger_answers_with_zero() -> None:
         ({"censored": "ignore"}, "censored='ignore'"),
     ],
 )
-def test_impossible_questions_are_refused(arguments: dict[str, object], message: str) -> None:
-    """The error says what was asked and what is possible."""
+def test_invalid_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
+    """The error names the argument and what is possible."""
     with pytest.raises(ss.UsageError, match=message) as caught:
         ss.latency(ledger(WORLD), **arguments)  # type: ignore[arg-type]
     assert caught.value.expected
@@ -188,10 +189,10 @@ WAITS = st.lists(
 
 
 @given(WAITS, st.sampled_from([[], ["comm"], ["cpu"], ["cause", "comm"], ["tid", "cpu", "cause"]]))
-def test_agrees_with_the_definition_spelled_out(
+def test_latency_equals_a_naive_implementation(
     waits: list[tuple[str, str, int | None, int | None, int]], by: list[str]
 ) -> None:
-    """Against a loop over the rows that sorts each group and takes the ranked element."""
+    """Compared with a loop over the rows that sorts each group and takes the ranked element."""
     lines = [
         f"{comm} {cause} {'?' if begin is None else begin} -> "
         f"{'open' if length is None else (begin or 0) + length} cpu{cpu}"
@@ -210,7 +211,7 @@ def test_agrees_with_the_definition_spelled_out(
     for key_, rows in groups.items():
         ended = [length for begin, length in rows if begin is not None and length is not None]
         cut = [1000 - begin for begin, length in rows if begin is not None and length is None]
-        # Of equal ones, those that went on are the longer.
+        # Among equal ones, unfinished waits rank as longer.
         every = sorted(
             [*((length, False) for length in ended), *((length, True) for length in cut)]
         )
@@ -239,7 +240,7 @@ def test_agrees_with_the_definition_spelled_out(
 
 
 def test_a_wait_of_a_thread_without_a_row_is_still_counted() -> None:
-    """In a group of its own, under the name null."""
+    """It is a group of its own, with a null name."""
     trace = ledger(WORLD)
     half = ss.Trace.from_tables(
         {"waits": trace.waits, "threads": trace.threads.filter(pl.col("comm") != "db")}, trace.info
@@ -249,7 +250,7 @@ def test_a_wait_of_a_thread_without_a_row_is_still_counted() -> None:
 
 
 @given(st.lists(st.integers(0, 10_000_000), max_size=60), st.integers(0, 5))
-def test_a_histogram_has_every_measured_wait_in_its_range(lengths: list[int], open_: int) -> None:
+def test_histogram_counts_each_measured_wait_in_its_range(lengths: list[int], open_: int) -> None:
     """Ranges adjoin, and a naive count of each gives the same numbers."""
     lines = [f"web wake {n} -> {n + wait} cpu0" for n, wait in enumerate(lengths)]
     lines += [f"web wake {n} -> open cpu0" for n in range(open_)]

@@ -1,4 +1,4 @@
-"""Threads of different runs find each other by name pattern and role."""
+"""Threads of different runs are matched by name pattern and role."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from schedscope.analysis.comparison.matching import name_pattern
         ("swi4: clock (0)", "swi*: clock (*)"),
     ],
 )
-def test_patterns(name: str, pattern: str) -> None:
+def test_threads_match_by_pattern(name: str, pattern: str) -> None:
     assert name_pattern(name) == pattern
 
 
@@ -32,8 +32,10 @@ def parts(*traces: ss.Trace, match: str = "role") -> list[tuple[object, ...]]:
     return frame.select("trace", "thread", "role").unique().sort(pl.all()).rows()
 
 
-def test_the_role_in_a_process() -> None:
-    """pid is tid: main; else a thread; process 2 is the kernel's. worker-1 and -2 are one part."""
+def test_threads_match_by_role_in_their_process() -> None:
+    """main has pid = tid; others are threads; process 2 is the kernel. worker-1 and -2 form one
+    group.
+    """
     a = run("nginx|50/50 0 1 on 0; nginx|50/51 5 9 on 0; worker-1|60/61 5 9 on 0")
     b = run("nginx|70/70 0 1 on 0; worker-2|60/62 5 9 on 0; kworker/0:1|2/9 5 9 on 0")
     assert parts(a, b) == [
@@ -46,8 +48,8 @@ def test_the_role_in_a_process() -> None:
     ]
 
 
-def test_a_number_that_distinguishes_nothing_stays() -> None:
-    """python3 is python3 as long as there is no python2."""
+def test_number_shared_by_all_names_is_kept() -> None:
+    """The 3 of python3 is kept as long as there is no python2."""
     assert parts(run("python3 0 1 on 0"), run("python3 0 1 on 0"), match="name") == [
         (0, "python3", None),
         (1, "python3", None),
@@ -58,8 +60,8 @@ def test_a_number_that_distinguishes_nothing_stays() -> None:
     ]
 
 
-def test_behaviour_is_what_a_thread_wants_not_what_it_gets() -> None:
-    """One computes half its life, one would if it got a CPU, one asks for little."""
+def test_behaviour_match_ignores_waiting() -> None:
+    """One thread runs for half of its time, one would if it got a CPU, one runs little."""
     trace = run("a 0 0 on 0 for 900; b 100 950 on 1 for 50; c 0 5 on 1 for 5")
     states = trace.states.collect()
     asleep = states.filter(pl.col("utid") == 4).with_columns(
@@ -74,10 +76,10 @@ def test_behaviour_is_what_a_thread_wants_not_what_it_gets() -> None:
     ]
 
 
-def test_idle_threads_have_no_part() -> None:
+def test_idle_threads_are_not_matched() -> None:
     assert ss.match_threads([run("a 0 1 on 0")])["utid"].to_list() == [2]
 
 
-def test_another_by_is_refused() -> None:
+def test_unknown_match_is_refused() -> None:
     with pytest.raises(ss.UsageError, match="match='size'"):
         ss.match_threads([run("a 0 1 on 0")], match="size")  # type: ignore[arg-type]

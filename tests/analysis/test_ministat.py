@@ -37,7 +37,7 @@ def published(row: dict[str, str]) -> Difference:
     return difference(reference, Summary(3, float(row["ule_mean"]), float(row["ule_stddev"])))
 
 
-def test_all_rows_are_here() -> None:
+def test_fixture_has_all_published_rows() -> None:
     assert len(ROWS) == 35
 
 
@@ -64,7 +64,7 @@ def test_a_published_row(row: dict[str, str]) -> None:
     assert row["faster"] == ("ULE" if ule_is_more == more_is_faster else "4BSD")
 
 
-def test_the_two_forms_of_the_margin() -> None:
+def test_both_forms_of_the_margin_agree() -> None:
     """Worked out: s1 = s2 = 10, n = 2 * 3, means 100 and 200, t = 2.776.
 
     pooled 10, margin 2.776 * 10 * sqrt(2/3) = 22.666: 22.666 % in the old form. In the
@@ -77,7 +77,7 @@ def test_the_two_forms_of_the_margin() -> None:
 
 
 def test_the_table_is_students_t() -> None:
-    """Five levels are what they say; the one called 99.5 % is the quantile of 99.8 %."""
+    """Five levels are exact; the one called 99.5 % is the quantile of 99.8 %."""
     stats = pytest.importorskip("scipy.stats")
     actual = {"80": 0.8, "90": 0.9, "95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.998}
     assert list(STUDENT_T) == list(actual)
@@ -106,7 +106,7 @@ def test_the_frame() -> None:
     assert second["margin_frac"] == pytest.approx(1.023, abs=5e-4)
 
 
-def test_the_page() -> None:
+def test_page_prints_plot_and_table() -> None:
     """The manual's example, character by character."""
     text = ministat_text(
         {"iguana": IGUANA, "chameleon": CHAMELEON},
@@ -133,14 +133,14 @@ def test_the_page() -> None:
 SPREAD, MIDDLE = [0, 0, 5, 10, 10], [0, 5, 5, 5, 10]
 
 
-def test_points_that_meet_take_the_symbol_of_both() -> None:
-    """x and + make *; a pile is as high as the points in it."""
+def test_overlapping_points_share_a_symbol() -> None:
+    """x and + make *; a pile is as high as the number of points in it."""
     lines = ministat_text({"a": SPREAD, "b": MIDDLE}, width=11).splitlines()
     assert lines[3:6] == ["|     +     |", "|x    +    x|", "|*    *    *|"]
 
 
-def test_the_last_set_decides_the_height() -> None:
-    """As in ministat: what an earlier set piles higher is not drawn."""
+def test_height_of_the_plot_is_that_of_the_last_set() -> None:
+    """As in ministat, points of an earlier set above that height are not drawn."""
     lines = ministat_text({"b": MIDDLE, "a": SPREAD}, width=11).splitlines()
     assert lines[2:5] == ["+-----------+", "|+    x    +|", "|*    *    *|"]
 
@@ -151,14 +151,14 @@ def test_numbers_without_spread_have_no_plot() -> None:
     assert lines[-1] == "No difference proven at 95.0% confidence"
 
 
-def test_the_same_numbers_never_differ() -> None:
-    """Of a difference of 0 with a margin of 0 nothing is proven."""
+def test_identical_numbers_show_no_difference() -> None:
+    """A difference of 0 with a margin of 0 proves nothing."""
     assert ss.ministat({"a": [5, 5, 5], "b": [5, 5, 5]})["different"].to_list() == [None, False]
 
 
 @given(numbers, numbers)
 def test_order_and_roles(a: list[float], b: list[float]) -> None:
-    """Order within a set tells nothing; swapping the sets turns only the sign."""
+    """Order within a set makes no difference; swapping the sets only changes the sign."""
     there = difference(*map(_summary, (a, b)))
     back = difference(*map(_summary, (b, a)))
     shuffled = difference(_summary(a[::-1]), _summary(sorted(b)))
@@ -180,7 +180,7 @@ def test_units_do_not_matter(a: list[float], b: list[float], unit: float) -> Non
 
 
 @given(numbers, st.floats(-1e5, 1e5))
-def test_a_shift_moves_no_margin(a: list[float], shift: float) -> None:
+def test_shift_does_not_change_the_margin(a: list[float], shift: float) -> None:
     b = [x + shift for x in a]
     assert _summary(b).stddev == pytest.approx(_summary(a).stddev, rel=1e-6, abs=1e-6)
 
@@ -217,7 +217,9 @@ def _summary(values: list[float]) -> Summary:
         ({str(i): [1, 2, 3] for i in range(8)}, 95, "8 sets"),
     ],
 )
-def test_what_is_refused(data: dict[str, list[float]], confidence: float, words: str) -> None:
+def test_invalid_input_is_refused(
+    data: dict[str, list[float]], confidence: float, words: str
+) -> None:
     with pytest.raises(ss.UsageError, match=words):
         ss.ministat(data, confidence=confidence)
 
@@ -243,7 +245,7 @@ def _sets(seed: int) -> list[list[float]]:
 @pytest.mark.needs("ministat")
 @pytest.mark.parametrize("seed", range(60))
 def test_the_page_is_what_ministat_prints(seed: int, tmp_path: Path) -> None:
-    """To the character, in whichever of its two forms it prints the relative margin."""
+    """Equal to the character, with either of its two forms of the relative margin."""
     words = tool("ministat")
     assert words
     sets = _sets(seed)
@@ -305,14 +307,14 @@ def test_the_command(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_columns(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines without the column and comments are passed over."""
+    """Lines without the column, and comments, are skipped."""
     assert cli.main(["ministat", "-n", "-d", ",", "-C", "2", "table"]) == 0
     row = capsys.readouterr().out.splitlines()[-1].split()
     assert row == ["x", "3", "10", "30", "20", "20", "10"]
 
 
 def test_standard_input(files: Path) -> None:
-    """Without a file, or as -, beside a file."""
+    """Standard input is read without a file, or as - beside a file."""
     alone = run("-n", text="1\n2\n3\n")
     assert alone.stdout.splitlines()[0] == "x <stdin>"
     both = run("-A", "-", "iguana", text="1e2\n0x64\n+100.5\n")
@@ -320,7 +322,7 @@ def test_standard_input(files: Path) -> None:
     assert both.stdout.splitlines()[3].split()[:4] == ["x", "3", "100", "100.5"]
 
 
-def test_for_programs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ministat", "--format", "json", "-c", "80", "iguana", "chameleon"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["confidence"] == 80
@@ -349,7 +351,7 @@ def test_for_programs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--format", "csv", "iguana", "iguana"], 2, "given twice"),
     ],
 )
-def test_bad_input(
+def test_unreadable_input_is_refused(
     files: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, says: str
 ) -> None:
     """One sentence that names the place; nothing on stdout."""
@@ -360,7 +362,7 @@ def test_bad_input(
     assert err.count("\n") == 1
 
 
-def test_sets_differ_only_if_they_do_wherever_their_numbers_are_within_bounds() -> None:
+def test_bounded_sets_differ_only_if_they_do_at_every_value_within_the_bounds() -> None:
     """Between 10 and 11 against 20 to 30, 11 to 30, and 10 to 11 again."""
     near = [(10.0, 11.0), (10.1, 11.1), (9.9, 10.9)]
     sets = {

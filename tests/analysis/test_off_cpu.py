@@ -51,7 +51,7 @@ def trace() -> ss.Trace:
     )
 
 
-def test_the_reasons(trace: ss.Trace) -> None:
+def test_off_cpu_time_is_divided_by_reason(trace: ss.Trace) -> None:
     columns = ["state", "kind", "reason", "n", "total", "mean", "p50", "p99", "max"]
     assert ss.off_cpu(trace).select(*columns, "n_censored", "n_excluded").rows() == [
         ("sleeping", "sleep", "piperd",
@@ -61,7 +61,7 @@ def test_the_reasons(trace: ss.Trace) -> None:
     ]  # fmt: skip
 
 
-def test_by_thread_and_of_some_threads(trace: ss.Trace) -> None:
+def test_off_cpu_groups_by_thread_and_selects_threads(trace: ss.Trace) -> None:
     frame = ss.off_cpu(trace, by="comm", quantiles=(1,))
     assert frame.columns[:4] == ["comm", "state", "kind", "reason"]
     assert frame["comm"].to_list() == ["cat", "cat", "make"]
@@ -69,7 +69,7 @@ def test_by_thread_and_of_some_threads(trace: ss.Trace) -> None:
     assert only["reason"].to_list() == ["wait"]
 
 
-def test_what_a_cut_leaves_without_a_begin_is_counted_apart(trace: ss.Trace) -> None:
+def test_sleep_without_a_start_after_a_cut_is_excluded(trace: ss.Trace) -> None:
     frame = ss.off_cpu(trace.between("0.15s", None))
     assert frame.select("kind", "reason", "n", "n_excluded").rows() == [
         ("sleep", "piperd", 1, 0),
@@ -87,8 +87,8 @@ def test_unknown_columns_and_quantiles_are_refused(trace: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["ule", "4bsd"])
-def test_all_that_freebsd_tells_is_in_it(tmp_path: Path, scheduler: str) -> None:
-    """Every row of `sleeps` names one time off the CPU, and they add up to the states."""
+def test_off_cpu_has_every_freebsd_sleep_reason(tmp_path: Path, scheduler: str) -> None:
+    """Every row of `sleeps` names one off-CPU interval, and they add up to the states."""
     trace = ss.open(FIXTURES / f"freebsd-{scheduler}-synthetic.capture", cache=tmp_path)
     frame = ss.off_cpu(trace)
     sleeps = trace.sleeps.collect()
@@ -103,7 +103,7 @@ def test_all_that_freebsd_tells_is_in_it(tmp_path: Path, scheduler: str) -> None
     assert frame["total"].sum() == off.select(pl.col("dur").sum()).collect().item()
 
 
-def test_linux_tells_no_reasons(tmp_path: Path) -> None:
+def test_linux_traces_have_no_sleep_reasons(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "linux-dtrace.capture", cache=tmp_path)
     frame = ss.off_cpu(trace)
     assert frame["kind"].null_count() == frame.height

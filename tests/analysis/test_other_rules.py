@@ -1,4 +1,4 @@
-"""Other tools' accounts of the same recordings, run or written again in plain Python."""
+"""Other tools' results for the same recordings, from the tool itself or implemented again here."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Span = tuple[int, int, int]
 
 
 def schedviz_spans(trace: ss.Trace) -> tuple[dict[int, list[Span]], dict[int, list[Span]]]:
-    """Spans of waiting by thread and of running by CPU, as SchedViz infers them from the events.
+    """Waiting intervals by thread and running intervals by CPU, as SchedViz infers them.
 
-    A thread waits from a wakeup (sched_wakeup, not sched_waking) or from leaving its CPU while
-    runnable, until it is switched in; a migration takes it to the other CPU's queue. Waiting:
-    (begin, end, CPU). Running: (begin, end, thread). What is open at the end ends there.
+    A thread waits from a wakeup (sched_wakeup, not sched_waking), or from a switch-out while
+    runnable, until its switch-in; a migration moves it to the other CPU's queue. Waiting: (begin,
+    end, CPU). Running: (begin, end, thread). Unfinished intervals end with the trace.
     """
     n = trace.ncpu
     events: list[tuple[int, int, tuple[object, ...]]] = []
@@ -103,7 +103,7 @@ def test_waits_are_those_of_schedviz(simulated: ss.Trace) -> None:
 
 
 def test_antagonists_are_those_of_schedviz(simulated: ss.Trace) -> None:
-    """Its antagonists of a thread: who ran on the CPU for which it waited, while it did."""
+    """Its antagonists of a thread: the threads that ran on the CPU it waited for."""
     waits, runs = schedviz_spans(simulated)
     theirs: Counter[tuple[int, int]] = Counter()
     for utid, spans in waits.items():
@@ -119,16 +119,16 @@ def test_antagonists_are_those_of_schedviz(simulated: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("name", ["linux-ftrace-placement.capture", "linux-ftrace-mixed.capture"])
-def test_a_recorded_wait_is_schedvizs_and_the_way_to_the_queue(name: str, tmp_path: Path) -> None:
-    """It begins with sched_waking here and with sched_wakeup there: `placement` lies between.
+def test_wait_equals_schedvizs_wait_plus_placement(name: str, tmp_path: Path) -> None:
+    """Our wait starts at sched_waking, SchedViz's at sched_wakeup: `placement` lies between.
 
-    SchedViz believes a chain of switches that breaks: a thread that was never seen to leave its
-    CPU, or to get one, waits there for longer. No more often than chains are broken.
+    SchedViz ignores prev/next mismatches: a thread whose switch-out or switch-in is missing waits
+    for longer there. This happens no more often than there are mismatches.
     """
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     waits, _ = schedviz_spans(trace)
     theirs = {(utid, end): begin for utid, spans in waits.items() for begin, end, _ in spans}
-    # A migration cuts a span there in two: joined again.
+    # A migration cuts an interval there in two; they are joined again.
     for utid, spans in waits.items():
         for (a, b, _), (c, d, _) in pairwise(spans):
             if b == c:
@@ -159,7 +159,7 @@ NEW_NAME = re.compile(r"(?P<short>\S+) => .*:(?P<tid>\d+)")
 
 @pytest.mark.needs("perf")
 @pytest.mark.parametrize("name", ["sched", "pipe", "zstd"])
-def test_who_had_each_cpu_is_what_perf_sched_map_draws(name: str, tmp_path: Path) -> None:
+def test_running_threads_equal_perf_sched_map(name: str, tmp_path: Path) -> None:
     """A line per switch: the CPU with the star got the thread of that letter and digit."""
     perf = tool("perf")
     assert perf is not None

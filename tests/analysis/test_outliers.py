@@ -1,4 +1,4 @@
-"""Parts that stand out: a queue simulated in numpy, quiet, and with one bad minute planted."""
+"""Parts that stand out: a queue simulated in numpy, without and with one bad minute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ POOL = 5_000
 def queue(
     minutes: int, *, seed: int, bad: int | None = None, slower: float = 1.8, begin: int = 0
 ) -> ss.Trace:
-    """One CPU, threads that come at random and need 5 ms on average: it is busy for half the time.
+    """One CPU, threads that arrive at random and need 5 ms on average: it is busy for half of the
+    time.
 
     In the minute `bad` they need `slower` times as much.
     """
@@ -34,7 +35,7 @@ def queue(
     if bad is not None:
         need[come // MINUTE == bad] *= slower
     need = np.maximum(need.astype(np.int64), 1)
-    # First come, first served: each begins when all before it are done (Lindley).
+    # First come, first served: each starts when all before it are done (Lindley).
     done = np.cumsum(need)
     start = np.maximum.accumulate(come - (done - need)) + done - need
     come, start = come + begin, start + begin
@@ -91,20 +92,20 @@ def test_the_bad_minute_of_two_hours_comes_first() -> None:
     assert worst["select"] == "--since 5040 --until 5100"
     assert worst["measure"] in ("waiting", "wait_p99", "busy_frac")
     assert "threads waiting for a CPU" in worst["story"]
-    # What is left of its queue may reach into the next minute, and nothing else stands out.
+    # The rest of its queue may reach into the next minute; nothing else stands out.
     others = frame.filter("outlier")["ts"].to_list()
     assert set(others) <= {7 * S + minute * MINUTE for minute in (84, 85)}
 
 
-def test_two_hours_of_which_none_stands_out() -> None:
+def test_steady_trace_has_no_outlier() -> None:
     for seed in range(3):
         frame = ss.outliers(queue(120, seed=seed))
         assert frame["outlier"].to_list() == [False] * 120
         assert frame["deviation"].max() < FENCE  # type: ignore[operator]
 
 
-def test_numbers_of_a_part_are_those_of_the_part_alone() -> None:
-    """Cut out, the part has the same waits, queue, and busy CPU by the other questions."""
+def test_measures_of_a_part_equal_those_of_the_cut_trace() -> None:
+    """The cut part has the same waits, queue depth and busy time in the other questions."""
     trace = queue(30, seed=5, bad=10)
     row = ss.outliers(trace, every="1m").sort("ts").row(10, named=True)
     begin, end = row["ts"], row["ts"] + row["dur"]
@@ -120,7 +121,7 @@ def test_numbers_of_a_part_are_those_of_the_part_alone() -> None:
     )
 
 
-def test_of_all_threads_it_is_the_same_as_of_none_selected() -> None:
+def test_selecting_all_threads_equals_selecting_none() -> None:
     trace = queue(30, seed=5, bad=10)
     everyone = ss.outliers(trace, every="1m", where=pl.col("comm") == "job")
     assert everyone.equals(ss.outliers(trace, every="1m"))
@@ -128,9 +129,10 @@ def test_of_all_threads_it_is_the_same_as_of_none_selected() -> None:
         ss.outliers(trace, where=pl.col("comm") == "nobody")
 
 
-def test_a_service_that_is_slow_for_a_minute_beside_others_that_are_not() -> None:
-    """Every tenth thread is `mine`: in minute 84 its needs are four times as large, which the
-    machine as a whole does not show."""
+def test_slow_minute_of_one_service_is_found_by_selection() -> None:
+    """Every tenth thread is `mine`: in minute 84 it needs four times as much, which does not show
+    for the machine as a whole.
+    """
     trace = queue(120, seed=1)
     mine = pl.col("utid") % 10 == 0
     named = trace.threads.with_columns(comm=pl.when(mine).then(pl.lit("mine")).otherwise("comm"))
@@ -161,7 +163,7 @@ def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() ->
     begin = np.arange(20) * S
     for last, outlier in ((630, False), (650, True)):
         busy[-1] = last * 1_000_000
-        # Nobody waits: only the busy share differs.
+        # No thread waits: only the busy share differs.
         trace = traced(begin, begin, begin + np.array(busy), 0, 20 * S)
         frame = ss.outliers(trace, every="1s").sort("ts")
         # The 5th and the 15th of them are 0.24 and 0.34: the fence is at 0.64.
@@ -170,14 +172,14 @@ def test_the_fence_is_three_interquartile_ranges_beyond_the_nearer_quartile() ->
         assert frame["measure"][-1] == "busy_frac"
 
 
-def test_blocked_threads_throttled_groups_and_interrupts_count_within_each_part() -> None:
+def test_blocked_throttled_and_interrupt_time_is_cut_to_each_part() -> None:
     window, step = (100, 350), 100
     spans = pl.DataFrame({"ts": [100, 150, 290, 310], "dur": [10, 100, 30, 40]})
     assert _native.time_in_parts(spans, window, step) == [60, 60, 60]
-    # What began before the window, or ends behind it, counts as far as it is inside.
+    # An interval across an edge of the window counts with its part inside.
     spans = pl.DataFrame({"ts": [50, 340], "dur": [100, 100]})
     assert _native.time_in_parts(spans, window, step) == [50, 0, 10]
-    # Of states only those of one kind, and of no idle thread.
+    # States of one kind only, without idle threads.
     states = pl.DataFrame(
         {"ts": [110, 120, 130], "dur": [50] * 3, "utid": [4, 1, 4], "state": [3, 3, 2]},
         schema_overrides={"utid": pl.UInt32, "state": pl.UInt8},
@@ -185,7 +187,7 @@ def test_blocked_threads_throttled_groups_and_interrupts_count_within_each_part(
     assert _native.time_in_parts(states, window, step, (3, 2)) == [50, 0, 0]
 
 
-def test_too_few_parts_or_too_little_known_is_not_judged() -> None:
+def test_too_few_parts_are_not_judged() -> None:
     trace = queue(10, seed=1)
     few = ss.outliers(trace, every="1m")
     assert few["outlier"].null_count() == few.height == 10
@@ -194,7 +196,7 @@ def test_too_few_parts_or_too_little_known_is_not_judged() -> None:
             ss.outliers(trace, every=every)
 
 
-def test_the_command_says_where_to_go_on(
+def test_command_names_the_next_command(
     tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -205,7 +207,7 @@ def test_the_command_says_where_to_go_on(
     assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
     said = capsys.readouterr().out
     assert f"go on with: schedscope findings {folder}/bad.sched --since 12" in said
-    # On a narrow terminal, too, it says what happened: `at` and the note have the rest.
+    # On a narrow terminal it still shows what happened: `at` and the note have the rest.
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["outliers", str(folder / "bad.sched"), "--every", "30s"]) == 0
     narrow = capsys.readouterr().out

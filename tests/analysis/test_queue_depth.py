@@ -1,4 +1,4 @@
-"""`queue_depth`: worlds in round numbers, sums that must hold, and a naive twin."""
+"""`queue_depth`: small traces in round numbers, sums that must hold, and a naive implementation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def of_states(
 
 
 def test_the_step_function(trace: ss.Trace) -> None:
-    """Each change has its row; what stays the same (a leaves, b comes) has none."""
+    """Each change has a row; no change (a leaves, b comes) has none."""
     frame = ss.queue_depth(trace)
     assert frame.select("cpu", "ts", "dur", "waiting", "running", "depth").rows() == [
         (0, 100, 100, 0, 1, 1),
@@ -85,7 +85,7 @@ def test_steps_of_some_cpus(trace: ss.Trace) -> None:
 def test_steps_that_would_be_too_many_are_refused(
     trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of both CPUs, but not of one of them."""
+    """The sum over both CPUs, and one of them alone."""
     every = ss.queue_depth(trace)
     both = trace.states.filter(pl.col("state").is_in(["running", "runnable"])).collect()
     monkeypatch.setattr(module, "MOST_INTERVALS", len(both) - 1)
@@ -125,20 +125,20 @@ def test_a_quantile_holds_for_at_least_its_share() -> None:
     assert (row["p70"], row["p70.1"]) == (1, 2)
 
 
-def test_without_the_running_thread(trace: ss.Trace) -> None:
-    """The depth is one less while it runs; the overload is a fact about both."""
+def test_depth_without_the_running_thread_is_one_less(trace: ss.Trace) -> None:
+    """The depth is one less while it runs; overload does not depend on the option."""
     row = ss.queue_depth_summary(trace, running=False).row(0, named=True)
     assert (row["mean"], row["p50"], row["max"], row["overload"]) == (1.0, 1, 2, 800)
 
 
-def test_waiting_for_an_idle_cpu_is_no_overload() -> None:
+def test_wait_for_an_idle_cpu_is_not_overload() -> None:
     trace = of_states([(0, 100, 0, "running", 0), (20, 80, 2, "runnable", 0)], (0, 100))
     row = ss.queue_depth_summary(trace).row(0, named=True)
     assert (row["mean"], row["max"], row["overload"]) == (0.6, 1, 0)
 
 
-def test_unknown_time_is_in_no_statistic() -> None:
-    """The CPU is known from 40 on only; the waiting before that is kept apart."""
+def test_unknown_time_is_excluded_from_statistics() -> None:
+    """The CPU is known only from 40 on; waiting before that is reported separately."""
     trace = of_states([(40, 100, 2, "running", 0), (10, 70, 3, "runnable", 0)], (0, 100))
     frame = ss.queue_depth(trace).filter(cpu=0)
     assert frame.select("ts", "dur", "waiting", "running", "depth").rows() == [
@@ -154,8 +154,8 @@ def test_unknown_time_is_in_no_statistic() -> None:
     assert [never[c] for c in ("mean", "p50", "max", "ts_max", "overload_frac")] == [None] * 5
 
 
-def test_a_thread_on_no_known_queue_is_not_lost() -> None:
-    """It has rows of its own, and counts for the machine."""
+def test_thread_on_an_unknown_queue_is_counted() -> None:
+    """It has rows of its own and counts for the machine."""
     rows = [(0, 100, 2, "running", 0), (0, 100, 1, "running", 1), (20, 60, 3, "runnable", None)]
     trace = of_states(rows, (0, 100))
     nowhere = ss.queue_depth(trace).filter(pl.col("cpu").is_null())
@@ -171,7 +171,7 @@ def test_a_thread_on_no_known_queue_is_not_lost() -> None:
     assert machine["waiting"] == 40
 
 
-def test_the_machine_is_known_where_every_cpu_is() -> None:
+def test_machine_depth_needs_every_cpu_known() -> None:
     rows = [(0, 100, 2, "running", 0), (30, 100, 3, "running", 1), (50, 60, 4, "runnable", 1)]
     frame = ss.queue_depth(of_states(rows, (0, 100)), by="all")
     assert frame.select("ts", "dur", "waiting", "running", "depth").rows() == [
@@ -182,7 +182,7 @@ def test_the_machine_is_known_where_every_cpu_is() -> None:
     ]
 
 
-def test_what_lies_outside_the_window_is_cut_off() -> None:
+def test_depth_is_cut_to_the_window() -> None:
     trace = of_states([(0, 100, 2, "running", 0), (40, 90, 3, "runnable", 0)], (50, 60))
     assert ss.queue_depth(trace).filter(cpu=0).rows() == [(0, 50, 10, 1, 1, 2)]
 
@@ -196,7 +196,7 @@ def test_an_empty_window_has_no_rows() -> None:
         ss.queue_load_agreement(trace)
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match=r"quantile 1\.5"):
         ss.queue_depth_summary(trace, quantiles=[1.5])
     with pytest.raises(ss.UsageError, match="by='core'"):
@@ -221,12 +221,12 @@ RUNS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6), st.booleans()), 
 
 @settings(max_examples=60, deadline=None)
 @given(INTERVALS, RUNS, st.tuples(st.integers(0, 10), st.integers(0, 40)))
-def test_agrees_with_a_look_at_every_nanosecond(
+def test_depth_equals_a_naive_count_at_every_nanosecond(
     intervals: list[tuple[int, int, str, int | None]],
     runs: list[tuple[int, int, bool]],
     window: tuple[int, int],
 ) -> None:
-    """Against a count at each instant; and depth integrates to the waiting time exactly."""
+    """Equal to a count at each instant; and depth integrates to the waiting time exactly."""
     begin, end = window[0], window[0] + window[1]
     rows = [(ts, ts + dur, 10 + i, state, cpu) for i, (ts, dur, state, cpu) in enumerate(intervals)]
     ts = 0
@@ -256,15 +256,15 @@ def test_agrees_with_a_look_at_every_nanosecond(
         summary = ss.queue_depth_summary(trace, by=by)  # type: ignore[arg-type]
         assert sum(summary["waiting"]) + sum(summary["waiting_unknown"]) == total
     for row in ss.queue_depth_summary(trace).drop_nulls("cpu").iter_rows(named=True):
-        told = {t: sum(w) for t in range(begin, end) if None not in (w := want[row["cpu"], t])}
-        assert (row["observed"], row["unknown"]) == (len(told), end - begin - len(told))
-        assert row["overload"] == sum(depth > 1 for depth in told.values())
-        if told:
-            depths = sorted(told.values())
+        counts = {t: sum(w) for t in range(begin, end) if None not in (w := want[row["cpu"], t])}
+        assert (row["observed"], row["unknown"]) == (len(counts), end - begin - len(counts))
+        assert row["overload"] == sum(depth > 1 for depth in counts.values())
+        if counts:
+            depths = sorted(counts.values())
             assert row["mean"] == pytest.approx(sum(depths) / len(depths))
             assert row["p50"] == depths[-(-len(depths) // 2) - 1]
-            assert row["max"] == depths[-1] == told[row["ts_max"]]
-            assert row["ts_max"] == min(t for t in told if told[t] == depths[-1])
+            assert row["max"] == depths[-1] == counts[row["ts_max"]]
+            assert row["ts_max"] == min(t for t in counts if counts[t] == depths[-1])
     for row in ss.queue_depth(trace, every=(end - begin) // 6 or 1).iter_rows(named=True):
         here = [want[row["cpu"], t] for t in range(row["ts"], row["ts"] + row["dur"])]
         depths = [waiting + ran for waiting, ran in here if ran is not None]
@@ -285,7 +285,7 @@ def test_agrees_with_a_look_at_every_nanosecond(
     ],
 )
 def test_depth_integrates_to_the_waiting_time(name: str, tmp_path: Path) -> None:
-    """On recordings, lossy ones too; and to the ledger's sum where no switch was missed."""
+    """On recordings, lossy ones too; equal to the sum of waits where no switch is missing."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.queue_depth(trace)
     assert waiting_time(frame) == runnable_time(trace) > 0
@@ -295,7 +295,7 @@ def test_depth_integrates_to_the_waiting_time(name: str, tmp_path: Path) -> None
         assert runnable_time(trace) <= ledger
     else:
         assert runnable_time(trace) == ledger
-    # Observed time is what the reconstruction itself counted, CPU by CPU.
+    # Observed time is what the reconstruction counted, CPU by CPU.
     summary = ss.queue_depth_summary(trace).drop_nulls("cpu")
     unknown = {cpu["cpu"]: cpu["unknown"] for cpu in trace.info["per_cpu"]}
     assert dict(summary.select("cpu", "unknown").iter_rows()) == unknown
@@ -334,7 +334,7 @@ def test_agreement_at_the_instant_and_near_it(trace: ss.Trace) -> None:
     assert exact["near"].item() == exact["agree"].item() == 3
 
 
-def test_a_shared_queue_is_held_against_the_sum(trace: ss.Trace) -> None:
+def test_load_of_a_shared_queue_is_compared_with_the_sum_of_depths(trace: ss.Trace) -> None:
     frame = ss.queue_load_agreement(with_load(trace, [(350, None, 3), (350, 1, 0)]))
     assert frame.select("cpu", "n", "agree").rows() == [(1, 1, 1), (None, 1, 1)]
 
@@ -360,7 +360,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
     return str(trace.to_sched(tmp_path / "round.sched").path)
 
 
-def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_its_table(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["queue-depth", sched]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == [
@@ -375,7 +375,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     ]
 
 
-def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["queue-depth", sched, "--cpu", "0", "--waiting-only", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(row["cpu"], row["mean"]) for row in document["rows"]] == [(0, 1.0)]
@@ -388,7 +388,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     "words", [["--cpu", "7"], ["--cpu", "0", "--by", "all"], ["--steps", "--waiting-only"]]
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["queue-depth", sched, *words]) == 2
@@ -397,7 +397,7 @@ def test_the_command_refuses(
     assert words[0] in err or words[-1] in err
 
 
-def test_the_figure_has_a_lane_for_each_cpu(trace: ss.Trace) -> None:
+def test_figure_has_a_lane_for_each_cpu(trace: ss.Trace) -> None:
     axes = ss.plot.queue_depth(ss.queue_depth(trace))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 1", "CPU 0"]
     assert "a full lane is 3" in axes.get_title(loc="left")
@@ -408,7 +408,7 @@ def test_the_figure_has_a_lane_for_each_cpu(trace: ss.Trace) -> None:
 
 
 def test_many_steps_are_drawn_as_exact_means() -> None:
-    """Depth 1 and 2 in turn, 5 ns each: every pixel's mean is between, the whole's is 1.5."""
+    """Depth 1 and 2 in turn, 5 ns each: every pixel's mean lies between, and the total's is 1.5."""
     rows: list[tuple[int, int, int, str, int | None]] = [(0, 24000, 2, "running", 0)]
     rows += [(ts, ts + 5, 3, "runnable", 0) for ts in range(0, 24000, 10)]
     axes = ss.plot.queue_depth(ss.queue_depth(of_states(rows, (0, 24000))).filter(cpu=0))
@@ -419,7 +419,7 @@ def test_many_steps_are_drawn_as_exact_means() -> None:
 
 
 def test_parts_and_steps_are_one_figure() -> None:
-    """Of a trace with more steps than pixels the two draw the same."""
+    """For a trace with more steps than pixels both draw the same."""
     rows: list[tuple[int, int, int, str, int | None]] = [(0, 24000, 2, "running", 0)]
     rows += [(ts, ts + 7, 3, "runnable", 0) for ts in range(0, 24000, 10)]
     rows += [(ts, ts + 3, 4, "runnable", 0) for ts in range(600, 12000, 11)]
@@ -432,7 +432,7 @@ def test_parts_and_steps_are_one_figure() -> None:
         assert drawn == pytest.approx(exact)
 
 
-def test_another_frame_is_refused(trace: ss.Trace) -> None:
+def test_figure_of_another_frame_is_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match=r"the frame that schedscope\.queue_depth returns"):
         ss.plot.queue_depth(ss.queue_depth_summary(trace))
     empty = ss.queue_depth(of_states([], (0, 0)))

@@ -1,4 +1,4 @@
-"""Requests: two threads of a server, every time of which a person can work out."""
+"""Requests: two threads of a server, with all times worked out by hand."""
 
 from __future__ import annotations
 
@@ -110,8 +110,10 @@ def singles(trace: ss.Trace, **options: object) -> pl.DataFrame:
 COLUMNS = ["ts", "fd", "dur", "running", "waiting", "timer", "at_least"]
 
 
-def test_each_request_and_its_parts() -> None:
-    """The first sleeps 10 for a timer; the second is handed to `w`; the third's data was there."""
+def test_each_request_is_divided_into_its_parts() -> None:
+    """The first sleeps 10 for a timer; the second is handed to `w`; the third's data was already
+    there.
+    """
     frame = singles(traced())
     assert frame.select(COLUMNS).rows() == WORLD_PARTS
     assert frame["by_comm"].to_list() == ["s", "w", "s"]
@@ -119,7 +121,7 @@ def test_each_request_and_its_parts() -> None:
     assert frame["interrupted"].to_list() == [None] * 3
 
 
-def test_all_of_a_process_and_the_slowest() -> None:
+def test_requests_are_grouped_by_process_or_listed_slowest_first() -> None:
     frame = ss.requests(traced())
     assert frame.select("pid", "which", "n", "total", "p50", "p99", "max").rows() == [
         (77, "all", 3, 47, 15, 28, 28),
@@ -130,19 +132,19 @@ def test_all_of_a_process_and_the_slowest() -> None:
     assert frame.select(pl.sum_horizontal(PARTS)).to_series().to_list() == [47, 28]
 
 
-def test_interrupts_are_no_running() -> None:
-    """One nested in another counts once; one at the end of a run is cut with it."""
+def test_interrupt_time_is_not_running_time() -> None:
+    """One nested in another counts once; one across the end of a run is cut there."""
     frame = singles(traced(irqs=[(26, 0, 2), (27, 0, 1), (47, 0, 2), (21, 0, 1)]))
     assert frame.select("running", "waiting", "interrupted").row(0) == (7, 7, 4)
 
 
-def test_events_that_are_missing_meanwhile() -> None:
+def test_request_across_a_loss_is_excluded() -> None:
     frame = ss.requests(traced(losses=[(46, 47)]))
     assert frame.select("n", "n_excluded").row(0) == (2, 1)
 
 
-def test_a_hand_over_that_was_not_seen_is_unknown() -> None:
-    """`w` was woken by another: what lies between the read and the write is not known."""
+def test_unrecorded_hand_over_is_unknown_time() -> None:
+    """`w` was woken by another thread, so the time between the read and the write is unknown."""
     world = WORLD.replace("cpu0: waking w on 1 by s", "cpu0: waking w on 1 by o").replace(
         "cpu0: enqueued w on 1 by s", "cpu0: enqueued w on 1 by o"
     )
@@ -159,8 +161,8 @@ BUSY: list[Call] = [
 ]
 
 
-def test_the_backlog_of_a_thread_that_is_busy() -> None:
-    """Handed over at 65 the one, read at 64 the other: `w` turns to that once it is free at 75."""
+def test_backlog_of_a_busy_thread_is_a_part_of_the_request() -> None:
+    """One is handed over at 65, the other read at 64: `w` starts on it once it is free at 75."""
     frame = singles(traced(BUSY)).sort("fd")
     assert frame.select("fd", "dur", "backlog", "running", "waiting").rows() == [
         (6, 15, 0, 3 + 5, 2 + 5),
@@ -169,8 +171,8 @@ def test_the_backlog_of_a_thread_that_is_busy() -> None:
     assert frame["unknown"].to_list() == [0, 0]
 
 
-def test_a_reader_that_slept_for_more_wakes_the_writer_for_that() -> None:
-    """Read at 27, and woken for something else at 60; what it then wakes `w` for is no answer."""
+def test_reader_that_sleeps_for_more_data_ends_the_writers_request() -> None:
+    """Read at 27, woken for something else at 60: waking `w` after that is not an answer."""
     calls: list[Call] = [
         (W, SEND, 1, 2, 9, 1),
         (S, RECV, 9, 27, 6, 1),
@@ -185,7 +187,7 @@ def test_a_reader_that_slept_for_more_wakes_the_writer_for_that() -> None:
     ]
 
 
-def test_woken_in_a_poll_unless_something_else_was_read_since() -> None:
+def test_wakeup_in_poll_starts_a_request_unless_another_read_came_first() -> None:
     calls = [
         (S, POLL, 9, 26, 0, 2),
         (S, RECV, 27, 28, 5, 1),
@@ -198,7 +200,7 @@ def test_woken_in_a_poll_unless_something_else_was_read_since() -> None:
 
 
 def test_a_closed_descriptor_is_another_connection() -> None:
-    """Its number comes again; what was read and not answered is forgotten."""
+    """The descriptor's number is reused; a request read but not answered is dropped."""
     calls = [
         (S, RECV, 0, 1, 5, 1),
         (S, SEND, 1, 2, 5, 1),
@@ -214,7 +216,7 @@ def test_a_closed_descriptor_is_another_connection() -> None:
 
 CONNECT, ACCEPT = 42, 43
 ASKED: list[Call] = [
-    # An answer read, and the next question asked; then the number is that of a connection to it.
+    # It reads an answer and asks again; then the number belongs to a connection to it.
     (S, RECV, 9, 27, 5, 3),
     (S, SEND, 46, 48, 5, 3),
     (S, ACCEPT, 76, 79, 4, 5),
@@ -224,41 +226,41 @@ ASKED: list[Call] = [
 
 
 @pytest.mark.parametrize("value", [0, -4, -115])
-def test_who_opened_the_connection_is_asked_nothing_on_it(value: int) -> None:
+def test_client_connection_carries_no_requests(value: int) -> None:
     opened: list[Call] = [(S, CONNECT, 2, 4, 5, value), *ASKED]
-    # An accept that returns the number ends that, though no close was seen.
+    # An accept that returns the number ends that, even without a recorded close.
     assert singles(traced(opened)).select("ts", "fd").rows() == [(80, 5)]
     assert singles(traced(ASKED)).select("ts", "fd").rows() == [(20, 5), (80, 5)]
-    # Consumers of a queue read their work from a connection that they open.
+    # Consumers of a queue read their work from a connection that they opened.
     assert singles(traced(opened), reply="any")["ts"].to_list() == [20, 80]
 
 
-def test_a_connect_that_failed_says_nothing() -> None:
+def test_failed_connect_does_not_mark_a_client() -> None:
     failed: list[Call] = [(S, CONNECT, 2, 4, 5, -111), *ASKED]
     assert singles(traced(failed)).select("ts", "fd").rows() == [(20, 5), (80, 5)]
 
 
-def test_answers_to_another_descriptor() -> None:
+def test_reply_to_another_descriptor_needs_reply_any() -> None:
     calls = [(S, READ, 9, 27, 0, 3), (S, WRITE, 46, 48, 1, 3)]
     assert ss.requests(traced(calls)).is_empty()
     assert singles(traced(calls), reply="any").select("ts", "fd", "dur").rows() == [(20, 0, 28)]
-    # What failed, or returned nothing, is no request.
+    # A call that failed or returned nothing is no request.
     failed = [(S, READ, 9, 27, 5, 0), (S, WRITE, 46, 48, 5, -11)]
     assert ss.requests(traced(failed)).is_empty()
 
 
-def test_chosen_threads_are_those_that_read() -> None:
+def test_where_selects_the_threads_that_read() -> None:
     assert singles(traced(), where=pl.col("comm") == "s").height == 3
     assert singles(traced(), where=pl.col("comm") == "w").height == 0
 
 
 @pytest.mark.parametrize("wrong", [{"by": "cpu"}, {"reply": "none"}, {"top": 0}])
-def test_impossible_questions(wrong: dict[str, object]) -> None:
+def test_invalid_arguments_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         ss.requests(traced(), **wrong)  # type: ignore[arg-type]
 
 
-def test_a_trace_without_calls(tmp_path: Path) -> None:
+def test_trace_without_system_calls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingEventsError, match="capture --with syscalls"):
         ss.requests(ss.open(FIXTURES / "linux-dtrace.capture", cache=tmp_path))
 
@@ -270,7 +272,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["requests", path, "--by", "request", "--reply", "any", "--top", "3"]
     assert cli.main(words) == 0
     rows, _, views = capsys.readouterr().out.partition("\nin the viewer:\n")
-    # The instant of each row, and the command that leads there.
+    # The instant of each row, and the command that shows it.
     begins = re.findall(r"^ *(\d+\.\d+ s)  ", rows, re.MULTILINE)
     led = re.findall(
         r"^  (\S+ s)  schedscope view (\S+) --at 'view=(\d+)-(\d+)&select=u\d+@(\d+)'$",
@@ -286,7 +288,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["requests", path, "--cpu", "1"]) == 2
 
 
-def test_no_request_of_threads_whose_calls_were_not_recorded(
+def test_command_reports_threads_whose_calls_were_not_recorded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["requests", str(FIXTURES / "linux-requests.capture"), "--tid", "15"]) == 0
@@ -315,7 +317,7 @@ def test_the_figure_divides_the_mean_request() -> None:
 
 
 @pytest.mark.parametrize("process", [None, "python3"])
-def test_both_tables_of_the_viewer_are_those_of_the_question(process: str | None) -> None:
+def test_viewer_tables_equal_the_question(process: str | None) -> None:
     trace = ss.open(FIXTURES / "linux-requests.capture")
     groups, slowest = processes_and_slowest(trace, process, top=7)
     assert groups.equals(ss.requests(trace, by="process_name"))

@@ -1,4 +1,4 @@
-"""What findings suggest to test is what `whatif` takes, on every recording that is kept."""
+"""Every change that a finding suggests is accepted by `whatif`, on every kept recording."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def suggested(trace: ss.Trace) -> Iterator[tuple[str, str]]:
 
 
 def taken(trace: ss.Trace) -> set[str]:
-    """The topics whose suggestions were tried."""
+    """The topics whose suggestions were accepted."""
     topics = set()
     way = None
     for topic, words in suggested(trace):
@@ -44,11 +44,11 @@ def taken(trace: ss.Trace) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.capture")), ids=lambda path: path.stem)
-def test_of_recordings(path: Path) -> None:
+def test_suggested_changes_of_recordings_can_be_replayed(path: Path) -> None:
     taken(ss.open(path))
 
 
-def test_of_packed_recordings(tmp_path: Path) -> None:
+def test_suggested_changes_of_packed_recordings_can_be_replayed(tmp_path: Path) -> None:
     topics = set()
     for name in PACKED:
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""Lag that a person can work out, and the lag that the simulated scheduler itself recorded."""
+"""Lag worked out by hand, and the lag that the simulated scheduler recorded itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Interval = tuple[int, int, str, str]
 def of_states(
     lives: dict[int, list[Interval]], prio: dict[int, int] | None = None, os: str = "Linux"
 ) -> ss.Trace:
-    """A trace of CPU 0 from (begin, end, state, end's kind) in ms, by utid; nice 0 unless told."""
+    """A trace of CPU 0 from (begin, end, state, end's kind) in ms, by utid; nice 0 by default."""
     prios = dict.fromkeys(lives, 120) | (prio or {})
     rows = [
         (begin * MS, (end - begin) * MS, utid, state, how, prios[utid])
@@ -58,8 +58,10 @@ TURNS: dict[int, list[Interval]] = {
 }
 
 
-def test_two_equal_threads_take_turns() -> None:
-    """Of 6 ms the one got all and half was due to each: 3 ms; after 4 ms more, 1 ms is left."""
+def test_lag_of_two_equal_threads_follows_their_turns() -> None:
+    """Of 6 ms one thread got all, and half was due to each: lag 3 ms; after 4 ms more, 1 ms is
+    left.
+    """
     frame = ss.virtual_lag(of_states(TURNS))
     assert frame.select("lag", "lag_max", "ts_lag_max", "lag_min", "ts_lag_min").rows() == [
         (-1 * MS, 0, 0, -3 * MS, 6 * MS),
@@ -70,7 +72,7 @@ def test_two_equal_threads_take_turns() -> None:
     assert frame.select("picks", "picks_eligible", "competed", "unplaced").rows() == [
         (1, 1, 10 * MS, 0)
     ] * 2  # fmt: skip
-    # Neither was ever alone, nor born in sight: what they began with is not known.
+    # Neither was ever alone, nor created within the trace: their initial lag is unknown.
     assert frame["ts_settled"].to_list() == [None, None]
     assert frame.select("n", "n_censored", "n_excluded").rows() == [(1, 2, 0)] * 2
     assert ss.virtual_lag_sentences(frame) == [
@@ -80,8 +82,8 @@ def test_two_equal_threads_take_turns() -> None:
     ]
 
 
-def test_weights_divide_what_is_due() -> None:
-    """Nice -10 (9548) beside nice 0 (1024): of 6 ms 9548/10572 were due to the one that waited."""
+def test_lag_is_divided_by_weight() -> None:
+    """Nice -10 (9548) beside nice 0 (1024): of 6 ms 9548/10572 were due to the waiting thread."""
     frame = ss.virtual_lag(of_states(TURNS, {2: 110}))
     assert frame["weight"].to_list() == [1024, 9548]
     assert frame["lag_max"][1] == pytest.approx(6 * MS * 9548 / 10572, abs=1)
@@ -89,7 +91,7 @@ def test_weights_divide_what_is_due() -> None:
 
 
 def test_lag_survives_a_sleep_up_to_a_bound() -> None:
-    """It leaves with 4 ms to its credit and comes back with no more than two slices of 0.7 ms."""
+    """It leaves with a lag of 4 ms and comes back with at most two slices of 0.7 ms."""
     trace = of_states(
         {
             1: [(0, 8, "running", "preempted"), (8, 9, "runnable", "switched"),
@@ -110,18 +112,18 @@ def test_lag_survives_a_sleep_up_to_a_bound() -> None:
     ]
     bounded = ss.virtual_lag_series(trace, where=pl.col("utid") == 2, set={"hz": 1000})
     assert bounded.filter(pl.col("turn") == "joined")["lag"].to_list() == [0, 1_400_000]
-    # In CFS a sleeper keeps its virtual time, but for half the latency (2.5 ms) at most.
+    # In CFS a sleeper keeps its virtual time, with a bound of half the latency (2.5 ms).
     cfs = ss.virtual_lag_series(trace, "cfs", where=pl.col("utid") == 2)
     assert cfs.filter(pl.col("turn") == "joined")["lag"].to_list() == [0, 1_250_000]
-    # Alone from 9 ms on the first is owed nothing, whatever was before; but the other one
-    # brings back what nobody knows.
+    # Alone from 9 ms on, the first has no lag; but the lag that the other one brings back is
+    # unknown.
     first = ss.virtual_lag_series(trace, where=pl.col("utid") == 1).select("turn", "settled")
     assert first.rows()[2:] == [("stopped", False), ("began", True), ("stopped", True),
                                 ("end", False)]  # fmt: skip
 
 
-def test_extremes_just_before_a_waiting_thread_moves_away() -> None:
-    """20 ms on one CPU, of which 10 were due to the one that waits until it moves to another."""
+def test_extremes_include_the_instant_before_a_migration() -> None:
+    """In 20 ms on one CPU, 10 were due to the thread that waits until it migrates."""
     rows = [(0, 24, 2, 0, "running", "window"), (0, 20, 3, 0, "runnable", "switched"),
             (20, 4, 3, 1, "running", "window")]  # fmt: skip
     columns = ("ts", "dur", "utid", "cpu", "state", "end")
@@ -141,7 +143,7 @@ def test_extremes_just_before_a_waiting_thread_moves_away() -> None:
     ]
 
 
-def test_who_is_alone_is_owed_nothing() -> None:
+def test_lone_thread_has_no_lag() -> None:
     life: list[Interval] = [(0, 5, "running", "switched"), (5, 6, "sleeping", "woken"),
                             (6, 9, "running", "window")]  # fmt: skip
     row = ss.virtual_lag(of_states({1: life})).row(0, named=True)
@@ -149,8 +151,8 @@ def test_who_is_alone_is_owed_nothing() -> None:
     assert (row["n"], row["picks"]) == (2, 2)
 
 
-def test_other_classes_have_no_account() -> None:
-    """A real-time thread takes the CPU: nobody of the fair class gets ahead or behind by that."""
+def test_other_classes_have_no_lag() -> None:
+    """A real-time thread takes the CPU, which changes no lag within the fair class."""
     trace = of_states(
         {
             1: [(0, 2, "running", "preempted"), (2, 9, "runnable", "switched"),
@@ -169,7 +171,7 @@ def test_other_classes_have_no_account() -> None:
     )
 
 
-def test_where_nothing_is_known_of_weights_all_are_equal() -> None:
+def test_weights_are_equal_where_none_are_known() -> None:
     frame = ss.virtual_lag(of_states(TURNS, {2: 130}, os="FreeBSD"))
     assert frame["lag"].to_list() == [-1 * MS, 1 * MS]
     assert frame["basis"].cast(pl.String).to_list() == ["equal"] * 2
@@ -184,7 +186,7 @@ def test_gaps_and_unknown_queues_are_counted() -> None:
     frame = ss.virtual_lag(trace)
     assert frame["n_excluded"].to_list() == [1, 0]
     assert frame["unknown"].to_list() == [3 * MS, 0]
-    # What it was owed when it went out of sight is forgotten, and said not to be known.
+    # Its lag from before it became unknown is dropped, and reported as unknown.
     assert frame.select("n", "n_censored").row(0) == (2, 3)
     nowhere = ss.Trace.from_tables(
         {"states": trace.states.with_columns(cpu=None), "threads": trace.threads}, trace.info
@@ -196,10 +198,10 @@ def test_gaps_and_unknown_queues_are_counted() -> None:
 
 # -- against the policy's own record ---------------------------------------------------
 
-# What a switch and a wakeup cost keeps two events apart that would share an instant: of a wait
-# and a run without length `states` has no row.
+# Switch and wakeup costs separate events that would share an instant: `states` has no row for a
+# wait or run of length zero.
 COSTS = {"switch": 1337, "ipi": 211, "idle_exit": 731}
-# What passes until an idle CPU runs the woken thread is in no state of it.
+# The time until an idle CPU runs the woken thread is in no state of the thread.
 EXACT = {"skip_clock_update": "off"}
 LOADS: dict[str, tuple[Workload, int]] = {
     "hogs": (generators.hogs(3, time="1s"), 2),
@@ -209,7 +211,7 @@ LOADS: dict[str, tuple[Workload, int]] = {
     "make": (generators.make(2, tasks=20), 1),
     "hackbench": (generators.hackbench(2, fan=4), 2),
     "cascade": (generators.cascade(5), 2),
-    # EEVDF moves some of so many together, in one instant: then their order is not known.
+    # EEVDF migrates several of them at one instant, in an unknown order.
     "cascade of 8": (generators.cascade(8), 2),
 }
 EEVDF = ["eevdf-6.6", "eevdf-6.12", "eevdf-6.17", "eevdf-6.18"]
@@ -223,7 +225,7 @@ def recorded(name: str, policy: str) -> ss.Trace:
 
 
 def niced(policy: str) -> ss.Trace:
-    """Threads of four nice values, that sleep at odd times, on one CPU."""
+    """Threads of four nice values that sleep at irregular times, on one CPU."""
     load = ss.workload.Builder()
     for number, nice in enumerate((-10, 0, 5, 19)):
         thread = load.thread(f"nice{nice}", nice=nice)
@@ -233,7 +235,7 @@ def niced(policy: str) -> ss.Trace:
 
 
 def off_record(trace: ss.Trace, policy: str) -> pl.DataFrame:
-    """The policy's recorded lag and ours where nobody else came or went at that instant."""
+    """The policy's recorded lag and ours where no other thread came or went at that instant."""
     theirs = (
         ss.policy_series(trace)
         .filter(pl.col("series") == "lag")
@@ -249,7 +251,7 @@ def off_record(trace: ss.Trace, policy: str) -> pl.DataFrame:
         .filter(pl.col("others").list.len().fill_null(0) == 0)
     )  # fmt: skip
     both = theirs.with_row_index().join(own, on=["utid", "ts"])
-    # A thread may come and leave in one instant: whichever of our rows is the nearest.
+    # A thread may come and leave at one instant: the nearest of our rows counts.
     distance = (pl.col("recorded") - pl.col("vlag")).abs()
     return both.group_by("index").agg(off=distance.min(), recorded=pl.col("recorded").first())
 
@@ -257,7 +259,7 @@ def off_record(trace: ss.Trace, policy: str) -> pl.DataFrame:
 @pytest.mark.parametrize("policy", EEVDF)
 @pytest.mark.parametrize("name", [name for name in LOADS if name != "cascade of 8"])
 def test_the_lag_is_the_one_that_eevdf_recorded(name: str, policy: str) -> None:
-    """To the ns, where weights are 1024; and every thread that EEVDF picked was eligible."""
+    """Equal to the ns where weights are 1024; and every thread that EEVDF picked was eligible."""
     trace = recorded(name, policy)
     both = off_record(trace, policy)
     assert both.height >= 20
@@ -269,7 +271,7 @@ def test_the_lag_is_the_one_that_eevdf_recorded(name: str, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", EEVDF)
 def test_the_lag_of_nice_threads_is_right_within_rounding(policy: str) -> None:
-    """Virtual time is rounded at each update, and the simulator's are more: ticks, too."""
+    """Virtual time is rounded at each update, and the simulator updates more often (ticks)."""
     trace = niced(policy)
     both = off_record(trace, policy)
     assert both.height > 300
@@ -283,9 +285,9 @@ def test_the_lag_of_nice_threads_is_right_within_rounding(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["cfs-2.6.32", "cfs-2.6.31"])
 @pytest.mark.parametrize("name", ["requests", "web", "make", "hackbench", "cascade of 8"])
 def test_virtual_times_are_as_far_apart_as_cfs_recorded(name: str, policy: str) -> None:
-    """When a thread joins a queue, against whoever runs there; but for a child of that one.
+    """When a thread joins a queue, relative to the running one, except for a child of that one.
 
-    Old CFS has a child change places with its parent, which the parent's record comes before.
+    Old CFS lets a child change places with its parent after the parent's value was recorded.
     """
     trace = recorded(name, policy)
     record = (
@@ -323,10 +325,10 @@ def test_virtual_times_are_as_far_apart_as_cfs_recorded(name: str, policy: str) 
 @pytest.mark.parametrize("policy", ["eevdf", "cfs"])
 @pytest.mark.parametrize("name", ["linux-ftrace-mixed.capture", "freebsd-ule-synthetic.capture"])
 def test_on_every_queue_lags_sum_to_zero(name: str, policy: str, tmp_path: Path) -> None:
-    """At the end of the window, where every thread on a queue has a row."""
+    """At the end of the window, when every thread on a queue has a row."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     turns = ss.virtual_lag_series(trace, policy)
-    # EEVDF's delayed sleepers are on a queue, too, and have no row: without them.
+    # EEVDF's delayed sleepers are on a queue, too, but have no row: they are left out.
     kept = {"set": {"delay_dequeue": False}} if policy == "eevdf" else {}
     turns = ss.virtual_lag_series(trace, policy, **kept)  # type: ignore[arg-type]
     sums = (
@@ -343,7 +345,7 @@ def test_on_every_queue_lags_sum_to_zero(name: str, policy: str, tmp_path: Path)
     ["linux-ftrace-mixed.capture", "linux-ftrace-lossy.capture", "freebsd-4bsd-synthetic.capture"],
 )
 def test_recordings_keep_their_time(name: str, tmp_path: Path) -> None:
-    """What a thread ran and waited is in `competed` or `unplaced`, unless of another class."""
+    """Running and waiting time is in `competed` or `unplaced`, except that of another class."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.virtual_lag(trace)
     wanted = (
@@ -358,9 +360,9 @@ def test_recordings_keep_their_time(name: str, tmp_path: Path) -> None:
     fair = both.join(trace.threads.collect().select("utid", "sched_class"), on="utid").filter(
         pl.col("sched_class").cast(pl.String).is_in(["fair", "timeshare"])
     )
-    told = fair.filter(pl.col("competed") + pl.col("unplaced") == pl.col("time"))
+    complete = fair.filter(pl.col("competed") + pl.col("unplaced") == pl.col("time"))
     # A thread may have been lent a real-time priority for a while.
-    assert told.height >= fair.height - 2
+    assert complete.height >= fair.height - 2
     assert frame.filter(pl.col("picks_eligible") > pl.col("picks")).is_empty()
     assert len(ss.virtual_lag_sentences(frame)) == frame.height
 
@@ -368,7 +370,7 @@ def test_recordings_keep_their_time(name: str, tmp_path: Path) -> None:
 # -- refusals, the command, the figure -------------------------------------------------
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_are_refused() -> None:
     trace = of_states(TURNS)
     with pytest.raises(ss.UsageError, match="keeps virtual times"):
         ss.virtual_lag(trace, "ule")
@@ -388,7 +390,7 @@ def sched(tmp_path: Path) -> str:
 
 
 def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """FIFO lets one hog finish first: 10 of its 20 ms were the other's."""
+    """FIFO lets one hog finish first: of its 20 ms 10 were due to the other."""
     assert cli.main(["virtual-lag", sched]) == 0
     out = capsys.readouterr().out
     assert "for EEVDF, hog-1 1001 is 10.0 ms behind at most, at 0.020000 s" in out
@@ -405,7 +407,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["--model", "bfs"], ["--sort", "score"], ["--set", "x=1"]])
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["virtual-lag", sched, *words]) == 2
@@ -414,7 +416,7 @@ def test_the_command_refuses(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_the_figure_has_a_line_for_each_thread() -> None:
+def test_figure_has_a_line_for_each_thread() -> None:
     frame = ss.virtual_lag_series(of_states(TURNS))
     axes = ss.plot.virtual_lag(frame)
     assert len(axes.get_lines()) == 3  # and zero

@@ -1,4 +1,4 @@
-"""`wake_chain`: forwards through wakeups, in a world that a person can follow."""
+"""`wake_chain`: forwards through wakeups, in a trace worked out by hand."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def rows(frame: pl.DataFrame) -> list[tuple[object, ...]]:
     return frame.select("ts_ready", "hops", "waker_comm", "comm", "wait", "chain_wait").rows()
 
 
-def test_a_chain_that_a_person_can_follow() -> None:
-    """`hog` wakes `server` at 500: what that does then no longer follows from `client`."""
+def test_chain_equals_a_hand_computed_one() -> None:
+    """`hog` wakes `server` at 500, so what it does then does not follow from `client`."""
     world = played(WORLD, ncpu=2, window=(0, 1000))
     assert rows(ss.wake_chain(world, utid=utid(world, "client"))) == [
         (100, 1, "client", "server", 100, 100),
@@ -55,8 +55,10 @@ def test_a_chain_that_a_person_can_follow() -> None:
     ]
 
 
-def test_it_begins_and_ends_where_it_should() -> None:
-    """The first thread belongs to the chain whoever wakes it; what is woken at the end does not."""
+def test_chain_starts_and_ends_within_the_interval() -> None:
+    """The first thread belongs to the chain whichever thread woke it; one woken at the end does
+    not.
+    """
     world = played(WORLD, ncpu=2, window=(0, 1000))
     server = utid(world, "server")
     for since in ("330ns", "500ns", "501ns"):
@@ -91,7 +93,9 @@ def test_every_row_is_a_wait_whose_waker_belongs_to_the_chain(
     assert chains > 20
 
 
-def test_the_command_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_chain_of_the_function(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trace = ss.open(FIXTURES / "linux-ftrace-pool.capture", cache=tmp_path)
     assert trace.path is not None
     worst = ss.worst_waits(trace, 3, where=pl.col("censored") == "none").row(2, named=True)
@@ -108,7 +112,7 @@ def test_the_command_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(("since", "until"), [("2s", "1s"), ("0s", "99999s")])
-def test_other_intervals_are_refused(since: str, until: str) -> None:
+def test_invalid_interval_or_thread_is_refused(since: str, until: str) -> None:
     world = played(WORLD, ncpu=2, window=(0, 1000))
     with pytest.raises(UsageError, match="times within"):
         ss.wake_chain(world, since, until, utid=utid(world, "client"))

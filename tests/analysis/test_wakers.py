@@ -1,4 +1,4 @@
-"""`wakers`: edges in round numbers, interrupts by name, and the ledger's own sums."""
+"""`wakers`: edges in round numbers, interrupts by name, and equality with the waits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_irqs(trace: ss.Trace, rows: list[tuple[int, int, str, int, int]]) -> ss
     return ss.Trace.from_tables(tables, trace.info)
 
 
-def test_the_edges(trace: ss.Trace) -> None:
+def test_wakers_counts_each_edge(trace: ss.Trace) -> None:
     frame = ss.wakers(trace, quantiles=(0.5, 1))
     assert frame.rows() == [
         ("thread", "a", None, "b", 2, 40, 20.0, 10, 30, 30, 0, 0, 0),
@@ -59,7 +59,7 @@ def test_the_edges(trace: ss.Trace) -> None:
 
 
 def test_an_interrupt_is_named_by_its_handler(trace: ss.Trace) -> None:
-    """The innermost on that CPU at that instant; another CPU's does not matter."""
+    """The innermost handler on that CPU at that instant; those of other CPUs do not count."""
     handlers = [
         (290, 1, "hard", 24, 100),
         (295, 1, "soft", 1, 20),
@@ -75,13 +75,13 @@ def test_an_interrupt_is_named_by_its_handler(trace: ss.Trace) -> None:
     assert hard["interrupt"].to_list() == ["irq 24", "interrupt"]
 
 
-def test_an_idle_thread_stands_for_an_interrupt() -> None:
+def test_waking_by_the_idle_thread_has_kind_idle() -> None:
     trace = played("0 cpu0: x S -> idle\n5 cpu0: waking a on 0 by idle0\n9 cpu0: idle -> a",
                    ncpu=1, window=(0, 20))  # fmt: skip
     assert ss.wakers(trace).select("waker_kind", "waker_comm").rows() == [("idle", None)]
 
 
-def test_by_thread_and_selection(trace: ss.Trace) -> None:
+def test_wakers_groups_by_thread_and_selects_waits(trace: ss.Trace) -> None:
     frame = ss.wakers(trace, by="thread", where=pl.col("comm") == "b")
     assert frame.select("waker_comm", "waker_utid", "comm", "tid", "n").rows() == [
         ("a", 2, "b", 104, 2),
@@ -93,7 +93,7 @@ def test_by_thread_and_selection(trace: ss.Trace) -> None:
     assert by_pid["n"].sum() == 4
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='cpu'"):
         ss.wakers(trace, by="cpu")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="quantile 0"):
@@ -106,8 +106,8 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
      "perfetto-compact.pftrace"],
 )  # fmt: skip
 @pytest.mark.parametrize("by", ["comm", "thread", "process"])
-def test_the_edges_are_the_ledger(name: str, by: str, tmp_path: Path) -> None:
-    """Every wait that a wakeup began is on one edge; quantiles against a plain sort."""
+def test_edges_equal_a_count_of_waits(name: str, by: str, tmp_path: Path) -> None:
+    """Every wait that a wakeup started is on one edge; quantiles equal those of a plain sort."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.wakers(trace, by=by)  # type: ignore[arg-type]
     woken = trace.waits.filter(pl.col("cause").cast(pl.String).is_in(["wake", "new"])).collect()
@@ -154,7 +154,7 @@ def test_the_command(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["--top", "0"], ["--comm", "nobody"], ["--by", "cpu"]])
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["wakers", sched, *words]) == 2

@@ -1,4 +1,4 @@
-"""What is inferred of a recording holds in its parts: their sums are those of the whole."""
+"""Sums over the parts of a recording equal those of the whole, inferred values included."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ss.Trace
 
 
 def cuts(trace: ss.Trace) -> list[int]:
-    """Where to cut, in ns from the start: in sevenths, at an event, and just behind it."""
+    """Cut points in ns from the start: at sevenths, at an event, and just after it."""
     length = trace.duration
     switches = trace.switches.select(pl.col("ts") - trace.origin).collect()["ts"]
     event = int(switches[len(switches) // 3])
@@ -136,7 +136,7 @@ def summed(frames: list[pl.DataFrame], keys: list[str], columns: list[str]) -> p
 
 @pytest.mark.parametrize("name", TRACES)
 @pytest.mark.parametrize("question", ADDITIVE)
-def test_sums_over_parts_are_those_of_the_whole(
+def test_sums_over_parts_equal_the_whole(
     question: str, name: str, opened: Callable[[str], ss.Trace]
 ) -> None:
     trace = opened(name)
@@ -147,10 +147,8 @@ def test_sums_over_parts_are_those_of_the_whole(
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_every_event_and_every_instant_is_in_one_part(
-    name: str, opened: Callable[[str], ss.Trace]
-) -> None:
-    """What happened at the recording's last instant is in its last part."""
+def test_each_event_is_in_exactly_one_part(name: str, opened: Callable[[str], ss.Trace]) -> None:
+    """An event at the recording's last instant is in its last part."""
     trace = opened(name)
     cut = parts(trace, cuts(trace))
     assert sum(part.duration for part in cut) == trace.duration
@@ -160,14 +158,18 @@ def test_every_event_and_every_instant_is_in_one_part(
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_whole_as_a_part_is_the_whole(name: str, opened: Callable[[str], ss.Trace]) -> None:
+def test_between_without_times_is_the_whole_trace(
+    name: str, opened: Callable[[str], ss.Trace]
+) -> None:
     trace = opened(name)
     part = trace.between()
     for table in ("switches", "wakeups", "migrations", "waits", "states", "losses"):
         assert getattr(part, table).collect().equals(getattr(trace, table).collect()), table
 
 
-def test_throttled_time_is_the_kernels_in_eight_windows(opened: Callable[[str], ss.Trace]) -> None:
+def test_throttled_time_equals_the_kernels_count_in_eight_windows(
+    opened: Callable[[str], ss.Trace],
+) -> None:
     """Probes in the kernel counted 1,198.0 ms."""
     trace = opened(LAB)
     length = trace.duration
@@ -185,10 +187,10 @@ def test_a_part_of_a_part_is_cut_from_the_whole(opened: Callable[[str], ss.Trace
     assert ss.wait_breakdown(inner).equals(ss.wait_breakdown(trace.between("2s", "3s")))
 
 
-def test_a_quotas_finding_in_a_part_costs_what_it_did_there(
+def test_quota_finding_of_a_part_has_the_cost_within_the_part(
     opened: Callable[[str], ss.Trace],
 ) -> None:
-    """The kernel's count is of the whole recording, and said to be."""
+    """The finding states that the kernel's count is for the whole recording."""
     part = opened(LAB).between("2s", "3s")
     groups = ss.wait_breakdown(part, by="cgroup").filter(pl.col("cgroup") == "/limited")
     found = ss.findings(part).filter(pl.col("topic") == "quota").row(0, named=True)

@@ -1,4 +1,4 @@
-"""`work_conservation`, `idle_episodes`: worlds in round numbers, a count at every instant."""
+"""`work_conservation`, `idle_episodes`: traces in round numbers, and a count at every instant."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def machine(trace: ss.Trace) -> dict[str, Any]:
 
 
 def approached_at(rows: list[Interval], t: int) -> set[int | None]:
-    """CPUs that run a thread next of which nothing is known from `t` until then."""
+    """CPUs that are unknown at `t` and whose next known state is running."""
     unknown = [(r[2], r[1]) for r in rows if r[3] == "unknown" and r[0] <= t < r[1] < 20]
     return {row[4] for row in rows if row[3] == "running" and (row[2], row[0]) in unknown}
 
 
 def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
-    """The definition word by word: try every assignment of idle CPUs to waiting threads."""
+    """The definition, literally: try every assignment of idle CPUs to waiting threads."""
     here = [row for row in rows if row[0] <= t < row[1]]
     idle = {row[4] for row in here if row[3] == "running" and row[2] < 3}
     busy = {row[4] for row in here if row[3] == "running" and row[2] >= 3}
@@ -44,7 +44,7 @@ def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
     waiting = [row for row in here if row[3] == "runnable"]
     pinned = {row[4] for row in waiting if masks.get(row[2]) == "2"}
     movable = [row for row in waiting if masks.get(row[2]) != "2"]
-    # A CPU that idles, or may, picks up a thread of its own queue; a pinned one first.
+    # An idle or possibly idle CPU picks a thread of its own queue, a pinned one first.
     picks = [c for c in idle | unseen if c not in pinned and any(r[4] == c for r in movable)]
     unsure = approached_at(rows, t) - {row[4] for row in waiting}
     free = list(idle - pinned - unsure) + [c for c in picks if c in unseen]
@@ -61,7 +61,9 @@ def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(small_worlds())
-def test_agrees_with_a_look_at_every_instant(world: tuple[list[Interval], dict[int, str]]) -> None:
+def test_avoidable_idle_time_equals_a_naive_computation(
+    world: tuple[list[Interval], dict[int, str]],
+) -> None:
     rows, _ = world
     found = machine(of_states(rows, (1, 20)))
     assert found["wasted"] == sum(wasted_at(rows, {}, t) for t in range(1, 20))
@@ -69,7 +71,9 @@ def test_agrees_with_a_look_at_every_instant(world: tuple[list[Interval], dict[i
 
 @settings(max_examples=250, deadline=None)
 @given(small_worlds(masks=True))
-def test_masks_that_differ_are_a_matching(world: tuple[list[Interval], dict[int, str]]) -> None:
+def test_different_masks_are_solved_as_a_matching(
+    world: tuple[list[Interval], dict[int, str]],
+) -> None:
     """Against every assignment of CPUs to threads."""
     rows, masks = world
     each = [wasted_at(rows, masks, t) for t in range(1, 20)]
@@ -80,10 +84,10 @@ def test_masks_that_differ_are_a_matching(world: tuple[list[Interval], dict[int,
 
 @settings(max_examples=80, deadline=None)
 @given(small_worlds(masks=True))
-def test_the_tables_agree_with_a_look_at_every_instant(
+def test_tables_equal_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]],
 ) -> None:
-    """By CPU and by thread, word by word; and all of it is in episodes."""
+    """By CPU and by thread, literally; and all avoidable time is in episodes."""
     rows, masks = world
     trace = of_states(rows, (0, 20), masks=masks)
     spare_time = dict.fromkeys(range(3), 0)
@@ -117,9 +121,9 @@ def test_the_tables_agree_with_a_look_at_every_instant(
 
 # -- hand-made -------------------------------------------------------------------------
 
-# a runs on CPU 0 throughout. b is woken on CPU 0 at 100 while CPU 1 idles: badly placed.
-# At 300 CPU 1 takes c for 400; b waits on, without an idle CPU. At 700 CPU 1 idles again and
-# does not pull b, which runs at last at 900.
+# a runs on CPU 0 throughout. b is woken on CPU 0 at 100 while CPU 1 is idle: badly placed. At 300
+# CPU 1 runs c for 400; b waits on, with no idle CPU. At 700 CPU 1 is idle again and does not pull
+# b, which finally runs at 900.
 WORLD = """
     0   cpu0: idle -> a
     0   cpu1: x S -> idle
@@ -138,8 +142,8 @@ def trace() -> ss.Trace:
     return played(WORLD, window=(0, 1000), source={"name": "round"})
 
 
-def test_the_machine(trace: ss.Trace) -> None:
-    """100..300 and 700..900; 300..310 CPU 1 idles on its way to c."""
+def test_machine_row_sums_the_cpus(trace: ss.Trace) -> None:
+    """100..300 and 700..900; from 300 to 310 CPU 1 is idle with c on its queue."""
     assert machine(trace) == {
         "capacity": 2000,
         "idle": 610,
@@ -162,7 +166,7 @@ def test_the_machine(trace: ss.Trace) -> None:
     }
 
 
-def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:
+def test_work_conservation_groups_by_cpu_and_by_thread(trace: ss.Trace) -> None:
     assert ss.work_conservation(trace, by="cpu").rows() == [
         (0, 0, 0, 0, 0, 0, 800, None, 400),
         (1, 610, 0, 10, 600, 400, 10, None, 0),
@@ -175,8 +179,8 @@ def test_by_cpu_and_by_thread(trace: ss.Trace) -> None:
     assert only["comm"].to_list() == ["c"]
 
 
-def test_episodes_name_who_where_and_why(trace: ss.Trace) -> None:
-    """The wait was placed badly; that holds for both of its episodes."""
+def test_episodes_report_thread_cpu_and_reason(trace: ss.Trace) -> None:
+    """The wait was badly placed, in both of its episodes."""
     frame = ss.idle_episodes(trace, longer_than=0)
     assert frame.drop("tid", "utid").rows() == [
         (1, 100, 200, 200, "1", 200, "b", 0, 200, "placed"),
@@ -187,7 +191,7 @@ def test_episodes_name_who_where_and_why(trace: ss.Trace) -> None:
     assert ss.idle_episodes(trace, longer_than=0, where=pl.col("comm") == "c").height == 0
 
 
-def test_those_who_waited_least_in_an_episode_are_added_up() -> None:
+def test_shortest_waiters_of_an_episode_are_summed() -> None:
     """CPU 1 idles from 100 on, while a runs and b, c and d wait for CPU 0."""
     trace = played(
         """
@@ -224,13 +228,13 @@ def test_the_longest_waiters_and_the_sum_of_all_others_are_those_of_the_whole_li
     others = few.filter(pl.col("utid").is_null() & pl.col("waited").is_not_null())
     assert others.height > 0
     assert_frame_equal(others.select("episode", "waited"), beyond.agg(pl.col("waited").sum()))
-    # Where some are left out of the rows, the others are those that are not.
+    # With some of the waiters left out of the rows, the remainder is the others.
     everybody = ss.idle_episodes(trace, longer_than=0, waiters=3, where=pl.lit(True))
     assert_frame_equal(everybody, few)
 
 
-def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
-    """b and d are put on CPU 0, which idles as CPU 1 does; either may be the one it picks up."""
+def test_episode_without_a_known_waiter_is_listed() -> None:
+    """b and d wait on CPU 0 while both CPUs are idle; CPU 1 could take either."""
     trace = played(
         """
         0   cpu0: x S -> idle
@@ -251,8 +255,8 @@ def test_an_episode_in_which_nobody_can_be_named_is_listed() -> None:
     assert axes.texts[0].get_text() == "several; CPU 1 idle 200 ns"
 
 
-def test_preempted_beside_an_idle_cpu_and_not_pulled() -> None:
-    """b is preempted at 100 while CPU 1 idles; d waits since 20 when CPU 1 becomes idle at 50."""
+def test_episodes_distinguish_preempted_from_not_pulled() -> None:
+    """b is preempted at 100 while CPU 1 is idle; d waits since 20 when CPU 1 becomes idle at 50."""
     frame = ss.idle_episodes(
         played(
             """
@@ -274,7 +278,7 @@ def test_preempted_beside_an_idle_cpu_and_not_pulled() -> None:
     ]
 
 
-def test_pinned_threads_are_apart() -> None:
+def test_pinned_threads_are_counted_separately() -> None:
     rows: list[Interval] = [
         (0, 100, 20, "running", 0),
         (0, 100, 1, "running", 1),
@@ -289,8 +293,8 @@ def test_pinned_threads_are_apart() -> None:
     assert (elsewhere["wasted"], elsewhere["pinned"]) == (0, 0)
 
 
-def test_a_thread_whose_mask_was_changed_wastes_nothing() -> None:
-    """It ran on CPU 0, which its mask excludes: whether CPU 1 was free for it, nobody knows."""
+def test_thread_with_a_changed_mask_has_no_avoidable_wait() -> None:
+    """It ran on CPU 0, which its mask excludes: whether it could use CPU 1 is unknown."""
     rows: list[Interval] = [
         (0, 60, 20, "running", 0),
         (0, 100, 1, "running", 1),
@@ -305,7 +309,7 @@ def test_a_thread_whose_mask_was_changed_wastes_nothing() -> None:
 
 
 def test_unknown_time_is_not_idle() -> None:
-    """CPU 1 is known to idle from 40 on only; before that nothing is counted."""
+    """CPU 1 is known to be idle only from 40 on; time before that is not counted."""
     rows: list[Interval] = [
         (0, 100, 20, "running", 0),
         (40, 100, 1, "running", 1),
@@ -316,7 +320,7 @@ def test_unknown_time_is_not_idle() -> None:
     assert (found["wasted"], found["idle"], found["unknown"]) == (20, 60, 40)
 
 
-def test_an_empty_trace_has_nothing_to_waste() -> None:
+def test_empty_trace_has_no_avoidable_idle_time() -> None:
     trace = of_states([], (0, 0))
     assert machine(trace)["wasted"] == 0
     assert ss.idle_episodes(trace).height == 0
@@ -324,7 +328,7 @@ def test_an_empty_trace_has_nothing_to_waste() -> None:
     assert ss.work_conservation(trace, by="cpu").height == 3
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='core'"):
         ss.work_conservation(trace, by="core")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match="where with by='cpu'"):
@@ -343,7 +347,7 @@ def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "bfs", "rr", "4bsd", "scx-simple"])
 @pytest.mark.parametrize("workload", ["make", "web", "bursts"])
-def test_a_work_conserving_policy_wastes_nothing(policy: str, workload: str) -> None:
+def test_work_conserving_policy_has_no_avoidable_idle_time(policy: str, workload: str) -> None:
     """One queue for all CPUs, and switches cost nothing."""
     from schedscope.simulator.generators import make, periodic, requests
 
@@ -357,8 +361,8 @@ def test_a_work_conserving_policy_wastes_nothing(policy: str, workload: str) -> 
     assert found["wasted"] == found["dispatch"] == 0
 
 
-def test_queues_of_their_own_do_waste() -> None:
-    """The property above can fail: a policy with a queue per CPU is not work-conserving."""
+def test_per_cpu_queues_have_avoidable_idle_time() -> None:
+    """The property above can fail: per-CPU queues are not work-conserving."""
     from schedscope.simulator.generators import make
 
     assert machine(ss.simulate(make(12), policy="eevdf-6.12", cpus=4))["wasted"] > 0
@@ -368,8 +372,8 @@ def test_queues_of_their_own_do_waste() -> None:
     "name",
     ["freebsd-ule-synthetic.capture", "perfetto-compact.pftrace", "linux-ftrace-lossy.capture"],
 )
-def test_recordings(name: str, tmp_path: Path) -> None:
-    """What holds for every trace; SchedViz' rule finds time wherever we do."""
+def test_avoidable_idle_time_of_recordings_is_consistent(name: str, tmp_path: Path) -> None:
+    """Relations that hold for every trace; SchedViz's rule finds at least as much time."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     found = machine(trace)
     cpus = ss.work_conservation(trace, by="cpu").drop_nulls("cpu")
@@ -385,9 +389,9 @@ def test_recordings(name: str, tmp_path: Path) -> None:
 
 
 def idle_while_overloaded(trace: ss.Trace) -> int:
-    """Time in which a CPU idles while another has two threads or more, running one included.
+    """Time in which a CPU is idle while another has two or more threads, running one included.
 
-    Or waits for one whose CPU is not known: SchedViz has no unknown time, so this is more.
+    Or one that waits for an unknown CPU: SchedViz has no unknown time, so this is more.
     """
     depth = ss.queue_depth(trace).drop_nulls("cpu")
     times = sorted({*depth["ts"].to_list(), trace.window[1]})
@@ -411,7 +415,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
     return str(trace.to_sched(tmp_path / "round.sched").path)
 
 
-def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_its_tables(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["work-conservation", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:] == [
@@ -435,7 +439,7 @@ def test_top_counts_cpus_too(sched: str, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         cli.main(["work-conservation", sched, "--by", "comm", "--comm", "b", "--format", "json"])
         == 0
@@ -461,7 +465,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--by", "thread", "--comm", "nobody"],
     ],
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["work-conservation", sched, *words]) == 2
@@ -470,9 +474,7 @@ def test_the_command_refuses(
     assert err.count("\n") == 1
 
 
-def test_a_refusal_names_only_what_was_asked(
-    sched: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_error_names_only_the_given_options(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["work-conservation", sched, "--cpu", "0", "--comm", "b"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("schedscope: --cpu with rows about threads; expected --episodes")

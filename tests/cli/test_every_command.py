@@ -1,4 +1,4 @@
-"""Every command that answers a question about a trace: each source, each selection, each format."""
+"""Every command that answers a question about a trace: with each source, selection and format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schedscope.simulator import generators
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# Options that change what a question answers. Each question is also asked without any.
+# Options that change the answer. Each question is also tested without any.
 VARIANTS = [
     "affinity --outside",
     "affinity --residency cpu",
@@ -31,18 +31,18 @@ VARIANTS = [
     "interactivity --model ule-2003",
     "queue-depth --every 10ms",
 ]
-# Commands that ask nothing of one trace, or that need more than a trace to answer.
+# Commands that do not ask about one trace, or that need more than a trace.
 OTHERS = {
     "capture", "collectors", "compare", "convert", "critical-path", "doctor", "export", "fidelity",
     "fleet", "ministat", "report", "simulate", "timeline", "top", "validate", "view", "wake-chain",
     "whatif",
 }  # fmt: skip
 ASKED = sorted(set(cli.commands()) - OTHERS)
-# Those about threads and CPUs; those about a whole recording say more with a selection, and are
-# asked with one in test_selections.py.
+# Those about threads and CPUs; those about a whole recording print more with a selection and are
+# tested with one in test_selections.py.
 WHOLE = ["check", "info"]
 QUESTIONS = [name for name in ASKED if name not in WHOLE] + VARIANTS
-# A question that no CPU has; each says so.
+# A question without a selection by CPU; each reports this.
 NO_CPU = {
     "slowdown": "a process is not on a single CPU",
     "findings": "a finding is not about a single CPU",
@@ -104,14 +104,14 @@ def answer(
 
 
 def assert_needs(code: int, out: str, err: str, what: str) -> None:
-    """Not every source knows that: the question is refused, and how to record it is said."""
+    """Not every source has these events: then the question is refused with how to record them."""
     assert (code, out, len(err.splitlines())) == (1, "", 1)
     assert f"has no {what}" in err
     assert "Hint: record " in err
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
-def test_each_format_parses_and_says_the_same(
+def test_each_format_parses_and_has_the_same_rows(
     question: str,
     source: tuple[str, str, dict[str, object]],
     cache: Path,
@@ -150,10 +150,10 @@ def test_each_format_parses_and_says_the_same(
         "wakers",
     ],
 )
-def test_programs_get_all_rows_of_what_is_cut_for_people(
+def test_csv_has_all_rows_of_a_cut_table(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A table ends where a screen does and says so; a program is not told less in silence."""
+    """A text table ends at the screen and says so; CSV is not silently cut."""
     command, *options = question.split()
     words = [command, str(SOURCES["linux"]), *options]
     _, out, _ = answer(words, cache, capsys)
@@ -167,13 +167,13 @@ def test_programs_get_all_rows_of_what_is_cut_for_people(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_each_selection_is_answered(
+def test_each_selection_is_answered_or_refused_with_a_reason(
     question: str,
     source: tuple[str, str, dict[str, object]],
     cache: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By time, by thread and by CPU; where a question has no answer it says why, in a sentence."""
+    """By time, thread and CPU; a question without an answer gives the reason in a sentence."""
     name, path, thread = source
     command, *options = question.split()
     selections = [
@@ -204,7 +204,7 @@ def test_each_selection_is_answered(
         rows = json.loads(out)["rows"]
         if selection[0] == "--tid" and rows and "tid" in rows[0]:
             mine = {row["tid"] for row in rows}
-            # Of interference and wakers the columns name others: whom it is about is the victim.
+            # interference and wakers also name other threads: the selected one is the victim.
             assert command in ("interference", "wakers") or mine == {thread["tid"]}, selection
         if (
             selection[0] == "--cpu"
@@ -215,7 +215,7 @@ def test_each_selection_is_answered(
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, *WHOLE])
-def test_a_window_without_time_is_refused_in_a_sentence(
+def test_empty_window_is_refused_in_one_line(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, *options = question.split()
@@ -224,8 +224,8 @@ def test_a_window_without_time_is_refused_in_a_sentence(
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
-def test_no_command_is_left_out() -> None:
-    """What is not among the others is asked here, and needs no more than a trace."""
+def test_every_command_is_tested() -> None:
+    """A command outside these lists is tested here, and needs only a trace."""
     assert set(cli.commands()) >= OTHERS
     for name in ASKED:
         assert selects(name), name
@@ -254,5 +254,5 @@ def test_every_table_fits_a_terminal_of_80_columns(
     name, *words = question.split()
     assert cli.main([name, str(path), *words, "--cache", str(cache)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    told = (path.name, "recorder", "workload", "tables", "folder", "source")
-    assert [line for line in lines if len(line) > 80 and not line.startswith(told)] == []
+    facts = (path.name, "recorder", "workload", "tables", "folder", "source")
+    assert [line for line in lines if len(line) > 80 and not line.startswith(facts)] == []

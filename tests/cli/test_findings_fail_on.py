@@ -15,7 +15,7 @@ QUIET = str(FIXTURES / "linux-ftrace-placement.capture")
 
 
 @pytest.mark.parametrize(("level", "code"), [("violated", 0), ("warning", 3), ("note", 3)])
-def test_a_finding_of_the_level_or_worse_exits_with_3(
+def test_finding_at_the_level_or_above_exits_with_3(
     level: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["findings", STARVED, "--cache", str(tmp_path), "--fail-on", level]
@@ -36,7 +36,7 @@ def test_a_finding_that_is_not_shown_counts_too(
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
 
 
-def test_a_trace_that_cannot_be_read_is_not_a_finding(tmp_path: Path) -> None:
+def test_unreadable_trace_does_not_exit_with_3(tmp_path: Path) -> None:
     (tmp_path / "x.capture").mkdir()
     assert main(["findings", str(tmp_path / "x.capture"), "--fail-on", "note"]) == 1
     assert main(["findings", STARVED, "--fail-on", "critical"]) == 2

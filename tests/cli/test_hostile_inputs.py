@@ -26,7 +26,7 @@ LOSSY = FIXTURES / "linux-ftrace-lossy.capture"
         ("perf-sched.data", "hierarchy "),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_names_there_are(name: str, known: str) -> None:
+def test_unknown_option_is_refused_with_the_known_ones(name: str, known: str) -> None:
     with pytest.raises(UsageError, match=f'no option "bufer".*{known}'):
         _native.decode(str(FIXTURES / name), {"bufer": "x"})
 
@@ -34,7 +34,7 @@ def test_an_unknown_option_is_refused_with_the_names_there_are(name: str, known:
 @pytest.mark.parametrize(
     "name", ["raw/cpu0", "stats/cpu0", "cpus.tsv", "threads.tsv", "events/header_page"]
 )
-def test_a_pipe_inside_a_capture_is_refused_not_waited_for(tmp_path: Path, name: str) -> None:
+def test_pipe_inside_a_capture_is_refused_without_blocking(tmp_path: Path, name: str) -> None:
     capture = Path(shutil.copytree(LOSSY, tmp_path / "copy.capture"))
     (capture / name).unlink()
     os.mkfifo(capture / name)
@@ -43,7 +43,7 @@ def test_a_pipe_inside_a_capture_is_refused_not_waited_for(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("to", ["pipe", "/dev/zero"])
-def test_the_messages_of_a_recorder_are_a_file_too(tmp_path: Path, to: str) -> None:
+def test_recorder_messages_must_be_a_regular_file(tmp_path: Path, to: str) -> None:
     capture = Path(shutil.copytree(FIXTURES / "linux-dtrace.capture", tmp_path / "copy.capture"))
     messages = capture / "stderr.txt"
     messages.unlink()
@@ -56,7 +56,7 @@ def test_the_messages_of_a_recorder_are_a_file_too(tmp_path: Path, to: str) -> N
 
 
 def test_the_engine_opens_files_of_traces_in_one_place() -> None:
-    """Elsewhere a pipe would be waited for, where no signal ends the wait."""
+    """A pipe elsewhere would block the reader, and no signal would end it."""
     engine = FIXTURES.parent / "native"
     opens = re.compile(r"\bFile::open\(|\bfs::read(_to_string)?\(")
     found = {
@@ -68,7 +68,7 @@ def test_the_engine_opens_files_of_traces_in_one_place() -> None:
     assert found == {"ground/src/regular_file.rs"}
 
 
-def test_a_file_that_expands_without_end_is_refused(tmp_path: Path) -> None:
+def test_decompression_bomb_is_refused(tmp_path: Path) -> None:
     capture = Path(shutil.copytree(LOSSY, tmp_path / "copy.capture"))
     raw = capture / "raw" / "cpu0"
     raw.unlink()

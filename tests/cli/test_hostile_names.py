@@ -1,5 +1,6 @@
-"""Names that threads, hosts and files gave themselves do nothing: in a terminal, in CSV and JSON,
-in pages, notebooks, figures and exports."""
+"""Names chosen by threads, hosts and files have no effect in a terminal, in CSV and JSON, in pages,
+notebooks, figures and exports.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from test_doors import ASKED, WRITING
 import schedscope as ss
 from schedscope import cli
 
-# What our own lines may hold besides text: bold, and the line of progress.
+# What our own lines may contain besides text: bold, and the progress line.
 OURS = re.compile(r"\x1b\[1m|\x1b\[0m|\r\x1b\[K")
 DRAWN = "document.querySelector('.schedscope-timeline canvas')?.timeline?.state().frames > 0"
 QUESTIONS = [words for words in ASKED if not words.startswith(("simulate", "info"))]
@@ -77,12 +78,12 @@ def in_a_terminal(commands: list[list[str]], cwd: Path) -> list[str]:
 
 
 def unseen(text: str) -> set[str]:
-    """Characters in it that a terminal would obey or not show."""
+    """Characters in it that a terminal would interpret or not show."""
     return {c for c in OURS.sub("", text).replace("\r\n", "") if not c.isprintable()}
 
 
-def test_no_command_lets_a_name_reach_the_terminal(folder: Path, tmp_path: Path) -> None:
-    """Each command's table, its lines around, its complaints; and complaints about names."""
+def test_every_command_escapes_names_for_the_terminal(folder: Path, tmp_path: Path) -> None:
+    """Each command's table and the lines around it; and its error messages about names."""
     commands = [[w.split()[0], str(folder), *w.split()[1:]] for w in [*ASKED, *WRITING[:-1]]]
     outs = [str(tmp_path / f"\x1b]0;{i}\x07") for i in range(len(commands))]
     commands = [
@@ -104,7 +105,7 @@ def test_no_command_lets_a_name_reach_the_terminal(folder: Path, tmp_path: Path)
         assert "internal error" not in said, (words, said)
         if words[0] in cli.commands() and len(words) > 1 and words[1] == str(folder):
             wrong = words[-1] in ("\x1b[2J", "\u202e", "\x1b[2Jx")
-            # Nothing models the scheduler that the recording names.
+            # No policy models the scheduler that the recording names.
             wrong |= words[0] in ("simulate", "whatif", "fidelity") and "--policy" not in words
             assert said.endswith("@@2" if wrong else "@@0"), (words, said[-500:])
 
@@ -127,8 +128,8 @@ def test_csv_has_no_formulas_and_json_no_control_characters(
     assert json.loads(out)
 
 
-def test_json_says_the_names_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Escapes are only how it is written."""
+def test_json_keeps_names_unchanged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Escapes only change how it is written."""
     assert cli.main(["latency", str(folder), "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {row["comm"] for row in document["rows"]} <= set(hostile.NAMES)
@@ -146,8 +147,8 @@ def test_numbers_stay_numbers_in_csv(folder: Path, capsys: pytest.CaptureFixture
     assert texts == {"comm", "sharing", "basis"}
 
 
-def test_csv_tables_come_back_as_they_were(trace: ss.Trace, tmp_path: Path) -> None:
-    """Formulas are marked as texts on the way out, and read as what they were on the way in."""
+def test_csv_tables_are_read_back_unchanged(trace: ss.Trace, tmp_path: Path) -> None:
+    """Formulas are marked as text on writing, and restored on reading."""
     ss.export(trace, tmp_path / "tables", "csv")
     raw = (tmp_path / "tables" / "threads.csv").read_text()
     assert "'=cmd" in raw
@@ -171,7 +172,7 @@ def pages(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 
 @pytest.mark.parametrize("command", ["report", "timeline"])
-def test_a_page_allows_nothing_but_its_own_script(command: str, pages: dict[str, Path]) -> None:
+def test_page_allows_only_its_own_script(command: str, pages: dict[str, Path]) -> None:
     text = pages[command].read_text()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; base-uri 'none'; form-action 'none';")
@@ -181,7 +182,7 @@ def test_a_page_allows_nothing_but_its_own_script(command: str, pages: dict[str,
 
 @pytest.mark.needs("chromium")
 @pytest.mark.parametrize("command", ["report", "timeline"])
-def test_nothing_runs_and_nothing_is_fetched_in_a_browser(
+def test_page_runs_no_injected_script_and_fetches_nothing(
     command: str, pages: dict[str, Path], browser: Any
 ) -> None:
     browser.open(pages[command].as_uri())
@@ -204,10 +205,10 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.mark.needs("chromium")
-def test_the_policy_stops_what_would_run(
+def test_content_security_policy_blocks_injected_scripts(
     pages: dict[str, Path], browser: Any, tmp_path: Path
 ) -> None:
-    """Were a name not escaped, the page would still not run or fetch it."""
+    """Even if a name were not escaped, the page would not run or fetch it."""
     text = pages["timeline"].read_text()
     door = socket.create_server(("127.0.0.1", 0))
     away = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -225,13 +226,13 @@ def test_the_policy_stops_what_would_run(
     asked = b""
     with door, suppress(TimeoutError):
         caller = door.accept()[0]
-        # Chromium may connect ahead of a request that the policy then forbids.
+        # Chromium may connect ahead of a request that the policy then blocks.
         caller.settimeout(0.5)
         asked = caller.recv(1000)
     assert asked == b""
 
 
-def test_a_notebook_shows_names_and_obeys_none(trace: ss.Trace) -> None:
+def test_notebook_escapes_names(trace: ss.Trace) -> None:
     html = trace._repr_html_()
     assert "<script" not in html
     assert "<img" not in html
@@ -240,7 +241,7 @@ def test_a_notebook_shows_names_and_obeys_none(trace: ss.Trace) -> None:
 
 
 def test_figures_are_drawn_and_svg_is_well_formed(trace: ss.Trace) -> None:
-    """Dollar signs are no mathematics, and no name ends an element."""
+    """Dollar signs are not mathematics, and no name ends an element."""
     pytest.importorskip("matplotlib")
     from schedscope.report.svg import inline_svg
 
@@ -260,7 +261,7 @@ def test_figures_are_drawn_and_svg_is_well_formed(trace: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("to", ["chrome", "perfetto", "trace.dat"])
-def test_an_export_holds_names_as_data(to: str, trace: ss.Trace, tmp_path: Path) -> None:
+def test_export_keeps_names_as_data(to: str, trace: ss.Trace, tmp_path: Path) -> None:
     ss.export(trace, tmp_path / "out", to)
     data = (tmp_path / "out").read_bytes()
     if to == "chrome":
@@ -269,8 +270,8 @@ def test_an_export_holds_names_as_data(to: str, trace: ss.Trace, tmp_path: Path)
         assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", data)
 
 
-def test_what_goes_to_the_terminal_goes_through_one_place() -> None:
-    """Other writers would have to think of all this again."""
+def test_only_the_output_module_writes_to_the_terminal() -> None:
+    """Any other writer would have to repeat the escaping."""
     root = Path(ss.__file__).parent
     own = {
         "cli/_output.py",

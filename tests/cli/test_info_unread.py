@@ -1,4 +1,4 @@
-"""`schedscope info` names the events of another tracer from which no answer is read."""
+"""`schedscope info` names the other tracers' events that no question uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
         ("linux-ftrace-mixed.capture", None),
     ],
 )
-def test_what_is_counted_only(
+def test_info_names_events_that_are_only_counted(
     name: str, named: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["info", str(FIXTURES / name), "--cache", str(tmp_path)]) == 0

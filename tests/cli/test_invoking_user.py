@@ -1,4 +1,4 @@
-"""The recorder and the commands agree about who the user behind root is."""
+"""The recorder and the commands find the same invoking user behind root."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def line(user: pwd.struct_passwd) -> str:
         ({"PKEXEC_UID": "4123456789"}, "unknown"),
     ],
 )
-def test_shell_and_python_name_the_same_user(
+def test_shell_and_python_find_the_same_invoking_user(
     environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert by_shell(environment) == expected
     assert by_python(environment, monkeypatch) == expected
 
 
-def test_a_process_of_a_user_was_called_by_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unprivileged_process_has_no_other_invoking_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "nobody")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert invoking_user() is None

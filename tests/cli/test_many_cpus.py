@@ -1,4 +1,4 @@
-"""A machine of hundreds of CPUs: a table shows the worst and says so, programs get every row."""
+"""On a machine of hundreds of CPUs a text table shows the worst and says so; CSV has every row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("command", MOST)
-def test_a_table_has_the_worst_cpus(
+def test_table_shows_the_worst_cpus(
     command: str, folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = [row for row in rows(said([command, folder, "--format", "csv"], capsys)) if row["cpu"]]
@@ -61,13 +61,13 @@ def test_info_lists_the_worst_cpus_and_all_of_them_together(
     assert len(json.loads(said(["info", folder, "--format", "json"], capsys))["per_cpu"]) == CPUS
 
 
-def test_steps_over_time_have_no_top(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_over_time_refuse_top(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queue-depth", folder, "--steps", "--top", "3"]) == 2
     assert "--steps with --top" in capsys.readouterr().err
 
 
-def test_a_timeline_begins_with_the_worst_cpus(tmp_path: Path) -> None:
-    """More lanes than one question takes are no error."""
+def test_timeline_starts_with_the_worst_cpus(tmp_path: Path) -> None:
+    """More lanes than one request may ask for are no error."""
     _native.synthesize_trace_dat(tmp_path / "t.dat", 20_000, 1100, 2000)
     trace = ss.open(tmp_path / "t.dat", cache=tmp_path)
     from schedscope.timelines.answer import Timeline

@@ -1,4 +1,4 @@
-"""Names are names: no folder's or file's name is read as a pattern, an address or a partition."""
+"""No name of a folder or file is read as a pattern, an address or a partition."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folder_of_any_name_is_read_alone(name: str, answers: dict[str, Path]) -> None:
-    """Two threads and one more for each name before it: no others', and none less."""
+def test_folder_name_with_wildcards_matches_only_itself(
+    name: str, answers: dict[str, Path]
+) -> None:
+    """Two threads and one more for each name before it: exactly those of this folder."""
     trace = ss.open(answers[name])
     expected = 2 + NAMES.index(name)
     assert trace.threads.collect().height == expected + 1
@@ -49,7 +51,7 @@ def test_a_folder_of_any_name_is_read_alone(name: str, answers: dict[str, Path])
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_in_a_folder_of_any_name_are_read_alone(
+def test_table_folder_name_with_wildcards_matches_only_itself(
     name: str, suffix: str, answers: dict[str, Path], tmp_path: Path
 ) -> None:
     for other in ("run1", name):
@@ -58,18 +60,18 @@ def test_tables_in_a_folder_of_any_name_are_read_alone(
     assert trace.threads.collect().height == 3 + NAMES.index(name)
 
 
-def test_a_relative_name_is_one_too(
+def test_relative_name_with_wildcards_matches_only_itself(
     answers: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`~` is no home, `s3:` no address, and `*` nobody else."""
+    """`~` is not the home folder, `s3:` not an address, and `*` matches no other folder."""
     monkeypatch.chdir(answers["~"].parent.parent)
     for name in ("~", "s3:x", "a*b", "a=b"):
         assert cli.main(["latency", f"{name}/web.sched", "--by", "tid", "--format", "csv"]) == 0
         assert capsys.readouterr().out.count("\n") == 3 + NAMES.index(name)
 
 
-def test_a_name_that_is_not_utf_8(answers: dict[str, Path], tmp_path: Path) -> None:
-    """Bytes that are no characters, as old archives have them."""
+def test_name_that_is_not_utf_8_is_opened(answers: dict[str, Path], tmp_path: Path) -> None:
+    """Bytes that are not UTF-8, as in old archives."""
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.sched"))
     shutil.copytree(answers["c["], folder)
     trace = ss.open(folder)
@@ -77,8 +79,8 @@ def test_a_name_that_is_not_utf_8(answers: dict[str, Path], tmp_path: Path) -> N
     assert ss.fairness(trace).height
 
 
-def test_a_captures_name_is_no_pattern_when_leftovers_are_removed(tmp_path: Path) -> None:
-    """`c[ab]` clears away what its own conversions left, and nobody else's."""
+def test_capture_name_is_not_a_pattern_when_leftovers_are_removed(tmp_path: Path) -> None:
+    """`c[ab]` removes the leftovers of its own conversions and of no other."""
     kept = tmp_path / ".ca.11111111.sched.partial"
     kept.mkdir()
     gone = tmp_path / ".c[ab].22222222.sched.partial"
@@ -90,7 +92,7 @@ def test_a_captures_name_is_no_pattern_when_leftovers_are_removed(tmp_path: Path
 
 
 def test_polars_opens_files_in_one_place_only() -> None:
-    """There it is told that a name is a name: everywhere else it would take it for a pattern."""
+    """That module turns off Polars' patterns: everywhere else a name would be taken for one."""
     readers = {name for name in dir(pl) if name.startswith(("read_", "scan_"))}
     allowed = ROOT / "parsers" / "files.py"
     for path in sorted(ROOT.rglob("*.py")):
@@ -105,7 +107,7 @@ def test_polars_opens_files_in_one_place_only() -> None:
             if node.attr in readers and isinstance(node.value, ast.Name) and node.value.id == "pl"
         }
         if path == ROOT / "timelines" / "sql.py":
-            found.discard("read_ipc")  # of the bytes that the query's process answers with
+            found.discard("read_ipc")  # bytes that the query's process returns
         assert not found or path == allowed, f"{path.relative_to(ROOT)} calls {found}"
     tree = ast.parse(allowed.read_text())
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""A file without switches says nothing of who ran or waited, and is refused in one sentence."""
+"""A file without switches cannot answer who ran or waited, and is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def said(file: Path, command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def test_it_cannot_be_opened(file: Path) -> None:
+def test_trace_without_switches_is_refused(file: Path) -> None:
     with pytest.raises(FormatError, match="has no context switches") as caught:
         ss.open(file)
     assert caught.value.hint.startswith("record them: `schedscope capture` does")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_so_in_one_sentence(
+def test_every_command_refuses_a_trace_without_switches_in_one_sentence(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And nothing of a window, of a time of day, or of the quality of what is not there."""
+    """The error does not mention windows, times of day or data quality."""
     path = tmp_path / "frequencies.pftrace"
     path.write_bytes(FILES[path.name])
     err = said(path, command, capsys)

@@ -25,12 +25,12 @@ from schedscope.present.html_table import html_table
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MANY = 1_000_000
-# Commands that ask nothing of a trace, or make something of it that is no table of rows.
+# Commands that do not ask about a trace, or whose output is not a table of rows.
 OTHERS = {
     "capture", "collectors", "convert", "doctor", "export", "fleet", "ministat", "report",
     "simulate", "timeline", "top", "validate", "view", "info", "check", "fidelity", "whatif",
 }  # fmt: skip
-# Of what these must be given; of those with several kinds of rows, the most numerous.
+# Arguments that these require; of several kinds of rows, the most numerous.
 GIVEN = {
     "compare": [""],
     "critical-path": ["--worst 1", "--worst 1 --by thread"],
@@ -78,7 +78,7 @@ def words(question: str, cache: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_programs_get_every_row_and_people_read_how_many_are_left_out(
+def test_csv_and_json_have_every_row_and_text_counts_the_rest(
     question: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def said(*more: str) -> str:
@@ -115,12 +115,12 @@ def limited() -> list[str]:
 
 
 LIMITS = {"top", "victims", "most", "limit", "rows"}
-# Rows of these are tests of significance: of more groups, each single one shows less.
+# Their rows are tests of significance: with more groups each test shows less.
 TESTS = {"compare"}
 
 
 @pytest.mark.parametrize("name", sorted(set(limited()) - TESTS))
-def test_a_function_returns_every_row_unless_it_is_asked_for_the_first(name: str) -> None:
+def test_functions_return_all_rows_by_default(name: str) -> None:
     for limit in LIMITS & set(inspect.signature(getattr(ss, name)).parameters):
         assert inspect.signature(getattr(ss, name)).parameters[limit].default is None
 
@@ -135,7 +135,7 @@ def test_a_function_returns_every_row_unless_it_is_asked_for_the_first(name: str
         ("interference", {}),
     ],
 )
-def test_a_function_without_a_limit_returns_what_one_above_all_rows_does(
+def test_no_limit_equals_a_limit_above_the_number_of_rows(
     name: str, how: dict[str, object], cache: Path
 ) -> None:
     trace = ss.open(source(name, cache), cache=cache)
@@ -153,7 +153,7 @@ def test_a_wait_that_is_asked_for_one_by_one_is_a_row_for_each(cache: Path) -> N
     assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()
 
 
-def test_a_table_on_a_page_says_that_it_is_cut() -> None:
+def test_html_table_says_that_it_is_cut() -> None:
     frame = pl.DataFrame({"comm": ["a", "b", "c"]})
     columns = choose(frame, ["comm"])
     cut = html_table(frame, columns, most=2)

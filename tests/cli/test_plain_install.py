@@ -1,4 +1,4 @@
-"""Without extras every command works, or says in one sentence which extra it needs."""
+"""Without extras every command works, or names the extra that it needs in one sentence."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PACKAGES = sorted(
     }
 )
 ABSENT = (*PACKAGES, "scipy", "traitlets", "IPython")
-# What cannot do without, and the extra that it names.
+# Command lines that need an extra, and its name.
 NEEDS = {"report IN -o OUT.html": "plot", "simulate IN --figure OUT.png": "plot",
          "fleet IN -o OUT": "fleet"}  # fmt: skip
-# Commands that need more than a trace; each of the others is asked about one.
+# Commands that need more than a trace; each of the others is tested with one.
 WITH_ARGUMENTS = [
     "compare IN IN", "convert FILE -o OUT.sched", "critical-path IN --tid TID", "doctor",
     "export IN --to perfetto -o OUT.pftrace", "fidelity IN --policy rr", "ministat NUMBERS",
     "simulate hogs:2,time=5ms", "timeline IN -o OUT.html", "wake-chain IN --tid TID",
     "whatif IN --policy rr",
 ]  # fmt: skip
-# Tried by tests of their own: they record, write one shell script, read a folder of tables, and
-# serve until they are ended.
+# Tested elsewhere: they record, write a shell script, read a folder of tables, or serve until they
+# are ended.
 ELSEWHERE = {"capture", "collectors", "top", "validate", "view"}
 
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def program(words: list[str]) -> str:
-    """One command in an interpreter that does not find the packages of any extra."""
+    """One command in an interpreter that cannot import the packages of any extra."""
     return (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({ABSENT!r}))\n"
@@ -81,7 +81,7 @@ def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("line", NEEDS)
-def test_what_needs_an_extra_names_it(line: str, folder: Path) -> None:
+def test_command_needing_an_extra_names_it(line: str, folder: Path) -> None:
     done = run(folder, line)
     assert done.returncode == 1, done
     lacking = [one for one in declared()[NEEDS[line]] if one.split(">")[0] in ABSENT]
@@ -94,7 +94,7 @@ def test_what_needs_an_extra_names_it(line: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("line", plain())
-def test_the_others_do_without(line: str, folder: Path) -> None:
+def test_other_commands_run_without_extras(line: str, folder: Path) -> None:
     done = run(folder, line)
     # No simulated trace has system calls or dispatch queues.
     codes = {"doctor": (0, 1), "requests IN": (1,), "dispatch-queues IN": (1,)}
@@ -102,7 +102,7 @@ def test_the_others_do_without(line: str, folder: Path) -> None:
     assert "internal" not in done.stderr
 
 
-def test_the_viewer_does_without(folder: Path) -> None:
+def test_viewer_runs_without_extras(folder: Path) -> None:
     words = ["view", str(folder / "in.sched"), "--no-browser"]
     with subprocess.Popen(
         [sys.executable, "-c", program(words)], stdout=subprocess.PIPE, text=True
@@ -113,7 +113,7 @@ def test_the_viewer_does_without(folder: Path) -> None:
     assert address.startswith("http://127.0.0.1:")
 
 
-def test_a_command_asked_about_a_trace_alone_needs_no_more() -> None:
+def test_tested_commands_require_only_a_trace() -> None:
     for line in plain():
         if line not in WITH_ARGUMENTS:
             assert required(line.split()[0]) == ["input"], f"{line}: add a line above"
@@ -127,7 +127,7 @@ def test_an_extra_has_a_purpose_and_a_line_in_doctor() -> None:
         assert purpose in lines[extra].text
 
 
-def test_what_is_declared_is_read_from_the_metadata_of_an_install(
+def test_declared_requirements_are_read_from_installed_metadata(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines = ["polars>=1.39", 'matplotlib>=3.9 ; extra == "plot"', "x ; extra == 'all'"]
@@ -140,7 +140,7 @@ def test_what_is_declared_is_read_from_the_metadata_of_an_install(
         declared.cache_clear()
 
 
-def test_a_hint_is_a_command_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hint_is_a_command_for_the_running_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras.sys, "executable", "/opt/a b/python")
     monkeypatch.setattr(extras, "_belongs_to_the_system", lambda: False)
     monkeypatch.setattr(extras, "_installed", lambda name: name == "pip")
@@ -155,11 +155,11 @@ def test_a_hint_is_a_command_for_the_python_that_runs(monkeypatch: pytest.Monkey
 ROOT = Path(__file__).parents[2]
 
 
-def test_no_text_tells_people_to_install_schedscope_from_a_registry() -> None:
-    """The name is not ours there."""
+def test_no_text_suggests_installing_schedscope_from_a_registry() -> None:
+    """The name on the registry is not ours."""
     folders = ("src/schedscope", "analysis", "parsers", "simulator", "collectors", "docs")
     files = [ROOT / "README.md", *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
     texts = [path for path in files if path.suffix in (".py", ".md", ".sh", ".js")]
     assert len(texts) > 200
-    told = re.compile(r"pip(x)? install [^\n`]*\bschedscope(?![\w/.-]*\.whl)(\[|['\" `,]|$)")
-    assert [path.name for path in texts if told.search(path.read_text(encoding="utf-8"))] == []
+    suggested = re.compile(r"pip(x)? install [^\n`]*\bschedscope(?![\w/.-]*\.whl)(\[|['\" `,]|$)")
+    assert [path.name for path in texts if suggested.search(path.read_text(encoding="utf-8"))] == []

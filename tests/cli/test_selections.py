@@ -1,4 +1,4 @@
-"""A selection in commands whose answer is about the whole recording, or a file."""
+"""Selections in commands about a whole recording, or that write a file."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def checks(text: str) -> dict[str, dict[str, object]]:
     return {row["check"]: row for row in json.loads(text)["rows"]}
 
 
-def test_check_says_what_is_known_of_the_selected_threads(run, trace: ss.Trace) -> None:
+def test_check_reports_quality_of_the_selected_threads(run, trace: ss.Trace) -> None:
     whole = checks(run("check", CAPTURE, "--format", "json"))
     some = checks(run("check", CAPTURE, "--process", "python3", "--format", "json"))
-    # The facts of the recording stay as they are, and the last row stays the last.
+    # The recording's own facts are unchanged, and the last row stays last.
     assert {name: some[name] for name in whole} == whole
     assert list(some)[-1] == "rests on"
     new = [name for name in some if name not in whole]
@@ -59,7 +59,7 @@ def test_check_says_what_is_known_of_the_selected_threads(run, trace: ss.Trace) 
     waits = trace.waits.filter(pl.col("utid").is_in(mine)).collect()
     assert waits.height > 100
     assert some["selected threads"]["found"] == states.filter(state="running")["dur"].sum()
-    # What they may have waited: all that is not measured is in cut waits, or unknown.
+    # Upper bound of their waiting: cut waits and unknown time count as waiting.
     possible = states.filter(pl.col("state").is_in(["runnable", "unknown"]))["dur"].sum()
     measured = waits.filter(censored="none")["wait"].sum()
     assert some["selected waits"]["total"] == possible
@@ -72,8 +72,8 @@ def test_check_says_what_is_known_of_the_selected_threads(run, trace: ss.Trace) 
     assert "selected: --process python3: " in run("check", CAPTURE, "--process", "python3")
 
 
-def test_what_is_poor_of_the_selection_alone_is_a_warning(run, trace: ss.Trace) -> None:
-    """`--strict` is about what the script then asks of."""
+def test_poor_quality_of_the_selection_is_a_warning(run, trace: ss.Trace) -> None:
+    """`--strict` covers the selection that the script asks about next."""
     cut = trace.waits.filter(pl.col("censored") != "none").select("utid").unique()
     tid = trace.threads.join(cut, on="utid", how="semi").select("tid").collect()["tid"][0]
     rows = checks(run("check", CAPTURE, "--tid", tid, "--format", "json"))
@@ -170,7 +170,7 @@ def test_perfetto_gets_the_waits_of_the_selection_and_every_switch(
 
 
 @pytest.mark.parametrize("to", ["csv", "parquet"])
-def test_tables_get_the_rows_about_the_selection_and_are_no_trace(
+def test_tables_get_the_rows_about_the_selection_and_are_not_a_trace(
     run, trace: ss.Trace, mine: set[int], tmp_path: Path, to: str
 ) -> None:
     path = tmp_path / "mine"
@@ -187,18 +187,20 @@ def test_tables_get_the_rows_about_the_selection_and_are_no_trace(
     assert not (path / f"switches.{to}").exists()
     about = json.loads((path / "selection.json").read_text())
     assert set(about["selected_utids"]) == mine
-    # A CPU without the other threads would look idle: nobody reads that as a trace by accident.
+    # A CPU without its other threads would look idle, so this is never written by accident.
     assert cli.main(["latency", str(path)]) == 1
     with pytest.raises(ss.FormatError, match="only the rows about some threads"):
         ss.open(path)
-    # The same folder again, and then a whole one in its place.
+    # The same folder again, and then a complete one in its place.
     exported(run, to, path, *PYTHON, "--force")
     exported(run, to, path, "--force")
     assert not (path / "selection.json").exists()
     assert ss.open(path, cache=tmp_path / "cache").switches.collect().height
 
 
-def test_what_no_format_can_have_is_refused(run, trace: ss.Trace, tmp_path: Path) -> None:
+def test_selection_that_a_format_cannot_hold_is_refused(
+    run, trace: ss.Trace, tmp_path: Path
+) -> None:
     err = run("export", CAPTURE, "--to", "trace.dat", *PYTHON, "-o", tmp_path / "a", code=2)
     assert "CPUs without the other threads would look idle" in err
     assert "csv, parquet, perfetto or chrome" in err
@@ -212,7 +214,7 @@ def test_what_no_format_can_have_is_refused(run, trace: ss.Trace, tmp_path: Path
 
 
 def test_compare_selects_the_processes_of_each_recording(run) -> None:
-    """They have other numbers in each: those of the first must not be looked for in the second."""
+    """pids differ in each recording: those of the first must not be used in the second."""
     other = FIXTURES / "linux-syscalls.capture"
     words = ["compare", CAPTURE, other, "--format", "json", "--measure", "running", "--top", "0"]
     by_process = json.loads(run(*words, "--process", "python3"))["rows"][0]
@@ -254,14 +256,12 @@ def test_fidelity_compares_a_selection_of_any_kind(run) -> None:
 @pytest.mark.parametrize(
     "option", [("--comm", "x"), ("--tree", "1"), ("--workload",), ("--cpu", "0")]
 )
-def test_what_is_about_the_whole_recording_says_what_to_use(
-    capsys: pytest.CaptureFixture[str], option
-) -> None:
+def test_convert_refuses_selections(capsys: pytest.CaptureFixture[str], option) -> None:
     assert cli.main(["convert", str(CAPTURE), *option]) == 2
     assert option[0] in capsys.readouterr().err
 
 
-# What has no selection, and why.
+# Commands without a selection, and the reason.
 WITHOUT = {
     "capture": "records everything; its own options say of whom",
     "collectors": "no trace",
@@ -273,19 +273,19 @@ WITHOUT = {
 
 
 def test_every_other_command_takes_a_selection() -> None:
-    """The rule: a new command has the options, or a reason."""
+    """A new command must have the options, or a reason here."""
     without = {
         name
         for name in cli.commands()
         if not selects(name)
-        # Their --tid names one thread, and their selections say whose worst wait.
+        # Their --tid names one thread, and their selections choose whose worst wait it is.
         and name not in ("critical-path", "wake-chain")
     }
     assert without == set(WITHOUT)
 
 
 def forest() -> ss.Trace:
-    """sh 10 started make 11 and cc 12 below it; another sh 20 started cc 21."""
+    """sh 10 started make 11 and cc 12; another sh 20 started cc 21."""
     threads = pl.DataFrame(
         {
             "utid": range(1, 6),
@@ -312,20 +312,20 @@ def forest() -> ss.Trace:
         ({"process": ["make", "cc"]}, [11, 12, 21]),
     ],
 )
-def test_what_is_combined_selects_less(asked: dict[str, object], pids: list[int]) -> None:
+def test_combined_selections_narrow_the_result(asked: dict[str, object], pids: list[int]) -> None:
     trace = forest()
     found = trace.threads.filter(ss.of_processes(trace, **asked)).collect()
     assert found["pid"].to_list() == pids
 
 
-def test_a_tree_outside_the_workload_selects_nothing() -> None:
+def test_process_tree_outside_the_workload_selects_nothing() -> None:
     trace = forest()
     with pytest.raises(ss.UsageError, match="matches workload and tree 20"):
         ss.of_processes(trace, workload=True, tree=20)
 
 
-def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
-    """The command was process 9, of which the trace holds no event, nor of its children."""
+def test_workload_with_a_lost_start_is_reported() -> None:
+    """The command was process 9; the trace has no event of it or its children."""
     trace = forest()
     losses = pl.DataFrame({"cpu": [0], "ts_begin": [0], "ts_end": [1], "reason": ["overrun"]})
     about = {**trace.info, "workload": {"pid": 9, "command": ["make", "-j 2"]}}
@@ -344,7 +344,7 @@ def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
     [
         (["--process", "pyhton3"], "did you mean python3"),
         (["--comm", "pyhton3"], "did you mean python3"),
-        # Every name is right, and no thread has both.
+        # Every name exists, but no thread has both.
         (["--process", "python3", "--comm", "head"], "a thread must match every option"),
         (["--process", "head", "--tree", "18293"], "a process must match everything given"),
         (["--comm", "[a"], "matches --comm '[a'"),
@@ -354,7 +354,7 @@ def test_a_workload_of_which_the_start_was_lost_is_said_to_be_lost() -> None:
         (["--cmdline", "b" * 5000], "no cmdline of any thread"),
     ],
 )
-def test_a_selection_of_nothing_says_what_is_near(run, options: list[str], said: str) -> None:
+def test_empty_selection_suggests_similar_names(run, options: list[str], said: str) -> None:
     err = run("latency", CAPTURE, *options, code=2)
     assert said in err
     assert len(err) < 400
@@ -364,7 +364,7 @@ def test_a_selection_of_nothing_says_what_is_near(run, options: list[str], said:
     "command", ["check", "export --to csv", "fidelity", "findings", "off-cpu", "outliers", "report",
                 "requests", "slowdown", "whatif --cpus 4"],
 )  # fmt: skip
-def test_what_no_cpu_has_says_so_alike(
+def test_commands_without_cpu_selection_refuse_it_alike(
     run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -375,15 +375,17 @@ def test_what_no_cpu_has_says_so_alike(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_change_of_a_thread_that_is_not_replayed(run) -> None:
+def test_change_of_an_unselected_thread_is_refused(run) -> None:
     err = run("whatif", CAPTURE, *PYTHON, "--set-nice", "head=5", code=2)
     assert "one of the selected threads, which are those replayed" in err
 
 
-def test_a_report_about_some_threads_begins_its_timeline_and_whatif_with_them(
+def test_report_on_selected_threads_starts_its_timeline_and_whatif_with_them(
     run, mine: set[int], tmp_path: Path
 ) -> None:
-    """All are replayed, since the change may be of others: the selection may not wait the most."""
+    """All threads are replayed, since the change may affect others: the selection may not wait the
+    most.
+    """
     path = tmp_path / "page.html"
     options = ["--process", "head", "--set-nice", "python3=5", "-o", path]
     run("report", CAPTURE, *options)

@@ -1,4 +1,4 @@
-"""Tutorials and the examples of each question's page: what a page prints is what is printed."""
+"""Commands of the tutorials and of each question's page print what the page shows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def prose(name: str) -> str:
 
 
 def archives(text: str) -> list[str]:
-    """The captures that the page unpacks."""
+    """The captures that the page extracts."""
     return re.findall(r"^tar xf (fixtures/\S+)$", text, re.MULTILINE)
 
 
 def steps(text: str) -> list[tuple[str, str]]:
-    """Each command that prints something, and what."""
+    """Each command that prints something, with its output."""
     blocks = re.findall(r"^```console\n\$ schedscope (.*?)\n(.*?)^```", text, re.M | re.DOTALL)
     return [(str(command), str(said)) for command, said in blocks]
 
@@ -44,12 +44,12 @@ def tutorial(
     return text, folder
 
 
-def test_each_step_prints_what_the_page_prints(
+def test_each_step_prints_the_output_on_the_page(
     tutorial: tuple[str, Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A line of dots stands for lines that are left out."""
+    """A line of dots stands for omitted lines."""
     text, folder = tutorial
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SCHEDSCOPE_CACHE", str(folder / "cache"))
@@ -84,10 +84,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_the_examples_of_a_page_print_what_it_prints(
+def test_examples_print_the_output_on_their_page(
     name: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The head of the table and its first rows; what stands above and below is left out."""
+    """The heading of the table and its first rows; lines above and below may be omitted."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("SCHEDSCOPE_CACHE", str(cache))
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -1,4 +1,4 @@
-"""One word has one meaning in all commands, and a duration or a size has its unit everywhere."""
+"""Each option has one meaning in all commands, and durations and sizes have units everywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schedscope.cli import _quantities
 # Options that are those of ministat(1), which has one letter for each.
 AS_MINISTAT = {"ministat"}
 
-# What was called otherwise before: command, old words, and the new ones that they mean.
+# Renamed options: command, old words, and the new ones that they stand for.
 OLDER = [
     ("capture", "--until 'wait > 50ms'", "--trigger 'wait > 50ms'"),
     ("capture", "--service", "--systemd-unit"),
@@ -66,7 +66,7 @@ def test_an_option_means_one_kind_of_thing_in_all_commands() -> None:
     assert {name: dict(found) for name, found in kinds.items() if len(found) > 1} == {}
 
 
-def test_a_letter_always_stands_for_the_same_option_and_is_never_missing() -> None:
+def test_short_option_always_has_the_same_meaning() -> None:
     letters: dict[str, set[str]] = defaultdict(set)
     for command, action in listed():
         short = [name for name in action.option_strings if not name.startswith("--")]
@@ -97,13 +97,13 @@ def test_durations_and_sizes_take_units(metavar: str, good: list[str], bad: list
                 action.type(text)
 
 
-def test_no_option_counts_in_a_unit_of_its_own() -> None:
+def test_no_option_has_a_fixed_unit() -> None:
     metavars = {str(action.metavar) for _, action in listed()}
     assert metavars.isdisjoint({"KB", "MB", "MIB", "BYTES", "SECONDS", "MS", "NS"})
 
 
 @pytest.mark.parametrize(("command", "before", "now"), OLDER)
-def test_an_older_spelling_means_the_same_and_says_so_once(
+def test_older_spelling_is_accepted_with_one_warning(
     command: str, before: str, now: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parser = parsers()[command]
@@ -112,7 +112,7 @@ def test_an_older_spelling_means_the_same_and_says_so_once(
     found = vars(parser.parse_args(shlex.split(before)))
     said = capsys.readouterr().err.splitlines()
     wanted = vars(parser.parse_args(shlex.split(now)))
-    if command == "capture" and before.startswith("-b"):  # the recorder says it
+    if command == "capture" and before.startswith("-b"):  # the recorder prints it
         assert (found["buffer"], said) == ("8192", [])
         return
     assert found == wanted
@@ -123,7 +123,7 @@ def test_an_older_spelling_means_the_same_and_says_so_once(
     assert said == [f"schedscope: {old} is called {new} now"]
 
 
-def test_every_older_name_is_tried_here() -> None:
+def test_every_older_name_is_tested() -> None:
     older = {
         (command, action.option_strings[0])
         for command, parser in parsers().items()
@@ -154,7 +154,7 @@ def test_the_recorder_knows_the_options_of_capture() -> None:
 
 
 def recorder(*words: str) -> str:
-    """What the recorder says of them; it never begins, since nothing may be written there."""
+    """The recorder's message; it never starts recording, since it may not write there."""
     done = subprocess.run(
         ["sh", str(collectors.path()), *words, "-o", "-never"], capture_output=True, text=True
     )
@@ -168,13 +168,13 @@ def test_the_recorder_reads_durations(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["-d x", "-d 1.5m", "-d 5q", "-d .", "-b 8Q", "-b M", "-b 0K"])
-def test_the_recorder_refuses_what_is_neither(words: str) -> None:
+def test_recorder_refuses_values_without_a_valid_unit(words: str) -> None:
     option, value = words.split()
     what = {"-d": "a duration", "-b": "a size"}[option]
     assert recorder(option, value).startswith(f"capture: {option} {value} is not {what}; try ")
 
 
-def test_the_recorder_says_what_an_option_is_called_now() -> None:
+def test_recorder_names_the_new_option() -> None:
     said = recorder("--ring", "20s", "--until", "exit", "-b", "8192").splitlines()
     assert said[:2] == [
         "capture: --until is called --trigger now",

@@ -1,4 +1,4 @@
-"""What tests of recorders share: nothing runs on after a test that failed."""
+"""Shared by tests of recorders: nothing keeps running after a failed test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collector_runs import Run
 
 @pytest.fixture(autouse=True)
 def _no_recorder_outlives_its_test() -> Generator[None]:
-    """A test that failed must not take others along: they record the same host."""
+    """A failed test must not break the next ones: they record the same host."""
     Run.started.clear()
     yield
     for run in Run.started:

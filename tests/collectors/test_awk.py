@@ -1,7 +1,7 @@
-"""Every awk program of the collectors is read by every awk that a host may have.
+"""Every awk program of the collectors is parsed by every awk that a host may have.
 
 One-true-awk is the base system's on FreeBSD. Those of 2021 and 2022 refuse `print a != b ? c : d`,
-which the others and its later releases take.
+which the others and its later releases accept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AWK = re.compile(r"^(?!\s*#).*?(?:^|[\s(|`])awk(?= )", re.MULTILINE)
 
 
 def end_of_word(text: str, at: int) -> int:
-    """Behind the shell word at `at`, with what its quotes and $(...) hold."""
+    """The position after the shell word at `at`, including quotes and $(...)."""
     closing = {"'": "'", '"': '"', "$(": ")"}
     inside: list[str] = []
     while at < len(text):
@@ -43,7 +43,7 @@ def end_of_word(text: str, at: int) -> int:
 
 
 def variable(name: str) -> str:
-    """What a file of the collectors gives a variable in single quotes."""
+    """The value in single quotes that a collector file assigns to a variable."""
     for path in COLLECTORS.rglob("*.sh"):
         if given := re.search(rf"^{name}='([^']*)'", path.read_text(), re.MULTILINE):
             return given[1]
@@ -51,7 +51,7 @@ def variable(name: str) -> str:
 
 
 def programs() -> list[tuple[str, str]]:
-    """(file and line, text) of each program: the first word behind `awk` that is no option."""
+    """(file and line, text) of each program: the first word after `awk` that is not an option."""
     found = []
     for path in sorted([COLLECTORS / "capture", *COLLECTORS.rglob("*.sh")]):
         text = path.read_text()
@@ -76,13 +76,13 @@ def programs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("awk", AWKS, ids=lambda awk: awk[0])
-def test_every_awk_reads_every_program(awk: list[str], tmp_path: Path) -> None:
+def test_every_awk_parses_every_program(awk: list[str], tmp_path: Path) -> None:
     if shutil.which(awk[0]) is None:
         pytest.skip(f"needs {awk[0]}")
     refused = {}
     assert len(programs()) > 50
     for place, text in programs():
-        # Read, but not run: BEGIN leaves at once, and so does END.
+        # Parsed but not run: BEGIN exits at once, and so does END.
         (tmp_path / "program").write_text(f"BEGIN {{ exit }}\nEND {{ exit }}\n{text}\n")
         done = subprocess.run(
             [*awk, "-f", "program"],

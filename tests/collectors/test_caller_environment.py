@@ -1,4 +1,4 @@
-"""What the caller of `capture` exported goes to COMMAND as it is, and sets nothing else."""
+"""Exported variables of the caller reach COMMAND unchanged and set nothing in the recorder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collector_runs import ROOT
 COMMAND = ROOT / "collectors" / "command.sh"
 PROGRAMS = [ROOT / "collectors" / "capture", *(ROOT / "collectors").glob("**/*.sh")]
 ASSIGNED = re.compile(r"(?:^|[\s;({])([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
-# What tools and the recorder's own children read; every one is set or unset before its use.
+# Variables that tools and the recorder's children read; each is set or unset before its use.
 TAKEN = {
     "PATH", "LC_ALL", "IFS", "OFS", "FS", "RS", "CONVFMT", "OFMT", "RSTART", "RLENGTH", "NR", "NF",
     "SCHEDSCOPE_RECORDER", "SCHEDSCOPE_MARKER", "BPFTRACE_PERF_RB_PAGES", "BPFTRACE_MAP_KEYS_MAX",
@@ -28,7 +28,7 @@ AWKS = [["mawk"], ["gawk"], ["original-awk"], ["busybox", "awk"]]
 @pytest.mark.parametrize(
     "shell", [["dash"], ["bash"], ["busybox", "sh"], ["posh"]], ids=lambda words: words[0]
 )
-def test_every_variable_comes_back_as_it_was(
+def test_command_gets_every_variable_unchanged(
     shell: list[str], awk: list[str], tmp_path: Path
 ) -> None:
     """Also names and bytes that a shell cannot hold; what `env` takes for an option is left out."""
@@ -55,8 +55,8 @@ def test_every_variable_comes_back_as_it_was(
     assert done.stderr == b""
 
 
-def test_the_recorders_own_variables_are_in_lower_case() -> None:
-    """So what the caller exported by such a name can be unset without knowing them all."""
+def test_recorder_variables_are_lower_case() -> None:
+    """So exported lower-case names can be unset without a list of them."""
     for path in PROGRAMS:
         text = re.sub(r"(?m)^\s*#.*", "", path.read_text())
         names = {name for name in ASSIGNED.findall(text) if name.upper() == name}

@@ -34,8 +34,8 @@ def capture(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_records_summarises_and_hands_on_the_exit_code(tmp_path: Path) -> None:
-    """A shell that waits for its sleeping child: both are in the table."""
+def test_capture_records_summarises_and_returns_the_exit_status(tmp_path: Path) -> None:
+    """A shell waits for its sleeping child: both are in the table."""
     done = capture(
         "-o", "x.capture", "-t", "ftrace", "--", "sh", "-c", "sleep 0.2; exit 7", cwd=tmp_path
     )
@@ -56,15 +56,15 @@ def test_it_records_summarises_and_hands_on_the_exit_code(tmp_path: Path) -> Non
     )
 
 
-def test_without_summary_nothing_is_converted(tmp_path: Path) -> None:
+def test_no_summary_converts_nothing(tmp_path: Path) -> None:
     done = capture("-o", "x.capture", "-q", "--no-summary", "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["x.capture"]
 
 
-def test_it_has_the_options_of_the_program() -> None:
-    """All but those that `schedscope doctor` and `top` use, and `--version`."""
+def test_capture_command_has_the_options_of_the_program() -> None:
+    """All but `--version` and those that `schedscope doctor` and `top` use."""
     said = subprocess.run(["sh", collectors.path(), "--help"], capture_output=True, text=True)
     wanted = set(re.findall(r"--[a-z][a-z-]*", said.stdout)) - {"--clean", "--once", "--version"}
     parser = argparse.ArgumentParser()
@@ -73,12 +73,12 @@ def test_it_has_the_options_of_the_program() -> None:
     assert wanted <= {*parser._option_string_actions}
 
 
-def test_whose_calls_are_recorded_is_handed_on(tmp_path: Path) -> None:
+def test_option_of_is_passed_to_the_recorder(tmp_path: Path) -> None:
     words = ["--no-summary", "--with", "syscalls", "--of", "all"]
     done = capture("-o", "x.capture", *words, "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     recorder = meta(tmp_path / "x.capture")["recorder"]
-    # One instance records everything: the command is not chosen.
+    # One instance records everything: the command is not singled out.
     assert "; of command" not in recorder["command"]
     assert "raw_syscalls" in recorder["command"]
     done = capture("-o", "y", "--no-summary", "--with", "syscalls", "--of", "x", cwd=tmp_path)
@@ -115,10 +115,10 @@ def test_a_table_without_rows_is_refused_before_recording(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_recording_not_the_summary(
+def test_signal_ends_the_recording_and_keeps_the_summary(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The capture is complete, readable, and no tracing instance is left."""
+    """The capture is complete and readable, and no tracing instance is left."""
     process = subprocess.Popen(
         [sys.executable, "-m", "schedscope", "capture", "-t", "ftrace", "-o", "x.capture"],
         cwd=tmp_path,
@@ -152,7 +152,7 @@ def test_a_signal_ends_the_recording_not_the_summary(
         (["--", "sh", "-c", "exit 125"], 125),
     ],
 )
-def test_failures_of_capture_are_not_taken_for_the_commands(
+def test_capture_failure_has_its_own_exit_status(
     words: list[str], code: int, tmp_path: Path
 ) -> None:
     done = capture("-o", "x", "--no-summary", *words, cwd=tmp_path)
@@ -161,7 +161,7 @@ def test_failures_of_capture_are_not_taken_for_the_commands(
 
 
 def recording(tmp_path: Path, *words: str) -> subprocess.Popen[bytes]:
-    """`schedscope capture` at a terminal of its own, once it records."""
+    """`schedscope capture` at its own terminal, once it records."""
     leader, terminal = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "schedscope", "capture", "-o", "x", *words],
@@ -192,7 +192,7 @@ RECORDERS = ["ftrace"] + [
 
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_lost_connection_ends_the_recording(recorder: str, tmp_path: Path) -> None:
-    """The kernel hangs up: `ssh -t` whose network went away."""
+    """The terminal hangs up, as with `ssh -t` after a network failure."""
     process = recording(tmp_path, "-t", recorder)
     os.close(process.leader)  # type: ignore[attr-defined]
     process.wait(30)
@@ -213,8 +213,8 @@ def test_sigkill_of_the_python_parent_ends_the_recording(recorder: str, tmp_path
 
 
 @pytest.mark.parametrize("by", ["sudo", "doas", "pkexec"])
-def test_under_sudo_and_its_like_the_summary_is_the_users(by: str, tmp_path: Path) -> None:
-    """Root converts nothing where another user could put a link in the way."""
+def test_summary_belongs_to_the_invoking_user_under_sudo(by: str, tmp_path: Path) -> None:
+    """Root converts nothing where another user could place a link."""
     folder = tmp_path / "open"
     folder.mkdir()
     for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent, folder):
@@ -247,8 +247,8 @@ def test_under_sudo_and_its_like_the_summary_is_the_users(by: str, tmp_path: Pat
 
 
 @pytest.mark.needs("root", "tracefs", "linux", "perf")
-def test_what_only_another_recorder_adds_is_said(tmp_path: Path) -> None:
-    """`--list` names what each recorder adds; asking the wrong one names the right one."""
+def test_unsupported_with_names_the_recorder_that_supports_it(tmp_path: Path) -> None:
+    """`--list` names what each recorder adds; asking the wrong recorder names the right one."""
     listed = capture("--list", cwd=tmp_path).stdout
     assert "; --with irq,yield,syscalls,locks,block,stacks,scx\n" in listed
     done = capture("-t", "perf", "--with", "locks", "-d", "1", "-o", "x", cwd=tmp_path)

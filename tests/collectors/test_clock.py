@@ -1,4 +1,4 @@
-"""The recorder's clock on Linux, and the time of day: read from what nobody can make long."""
+"""The recorder's clock and the time of day on Linux come from files that users cannot enlarge."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def said(shell: list[str], code: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_clock_is_the_one_of_a_trace_instance(shell: list[str], tmp_path: Path) -> None:
+def test_clock_is_that_of_a_trace_instance(shell: list[str], tmp_path: Path) -> None:
     (tmp_path / "stats").write_text(STATS)
     (tmp_path / ".scratch").mkdir()
     (tmp_path / ".scratch" / "clock").write_text("stats\n")
@@ -39,8 +39,8 @@ def test_the_clock_is_the_one_of_a_trace_instance(shell: list[str], tmp_path: Pa
     assert said(shell, code, tmp_path) == "4424347721000 1000\n"
 
 
-def test_without_an_instance_it_is_hundredths_since_boot(shell: list[str], tmp_path: Path) -> None:
-    """Unless the host has slept since: then that is another clock, and the time is not known."""
+def test_clock_falls_back_to_hundredths_since_boot(shell: list[str], tmp_path: Path) -> None:
+    """After a suspend the fallback would be another clock, so the time is unknown."""
     before = float(Path("/proc/uptime").read_text().split()[0])
     clock, step, slept = said(
         shell,
@@ -61,7 +61,7 @@ def test_without_an_instance_it_is_hundredths_since_boot(shell: list[str], tmp_p
 
 
 def pair(shell: list[str], clocks: list[int], date: str, folder: Path) -> str:
-    """What clock_pair finds where the clock has these values, one reading after the other."""
+    """The result of clock_pair if the clock returns these values, one reading after the other."""
     return said(
         shell,
         f"""
@@ -75,7 +75,7 @@ def pair(shell: list[str], clocks: list[int], date: str, folder: Path) -> str:
 
 
 def test_the_pair_with_the_smallest_error_is_kept(shell: list[str], tmp_path: Path) -> None:
-    """The second one here: the clock was read 190 ns apart, and may have been 10 later."""
+    """The second pair: the clock was read 190 ns apart, and the true time may be 10 later."""
     date = "echo 1700000000000000005"
     clocks = [1000, 2000, 3000, 3190, 4000, 6000]
     assert pair(shell, clocks, date, tmp_path) == "[3100, 1700000000000000005] 100\n"
@@ -90,7 +90,7 @@ def test_a_date_of_whole_seconds_is_half_a_second_wrong(
     assert pair(shell, clocks, date, tmp_path) == "[1100, 1700000000500000000] 500000100\n"
 
 
-def test_no_file_is_read_that_grows_with_what_others_do() -> None:
+def test_recorder_reads_no_file_that_users_can_enlarge() -> None:
     """The kernel's timer list takes minutes where a user has armed ten thousand timers."""
     for path in (ROOT / "collectors").glob("**/*"):
         if path.suffix in ("", ".sh") and path.is_file():

@@ -1,4 +1,4 @@
-"""What `capture` writes, in every shell it claims, from the folder and from the bundle."""
+"""What `capture` writes, in every supported shell, from the folder and from the bundle."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_sub_buffers_of_other_sizes(kilobytes: int, tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.needs("busybox")
-def test_a_host_with_nothing_but_busybox(tmp_path: Path, bundle: Path) -> None:
-    """Its dd cannot be told not to wait, and its awk is yet another one."""
+def test_capture_runs_with_busybox_only(tmp_path: Path, bundle: Path) -> None:
+    """busybox's dd has no option for non-blocking reads, and its awk is yet another one."""
     tools = tmp_path / "bin"
     tools.mkdir()
     busybox = shutil.which("busybox")
@@ -225,7 +225,7 @@ def test_policy_priority_nice_and_affinity_are_the_kernels(tmp_path: Path) -> No
 
 
 @needs_ftrace
-def test_any_command_line_becomes_json(tmp_path: Path) -> None:
+def test_command_line_of_any_bytes_is_valid_json(tmp_path: Path) -> None:
     words = ["true", 'q"uote', "back\\slash", "new\nline", "\x01", "é€😀", "", "a b"]
     run = Run("-o", "x", "--", *words, cwd=tmp_path)
     assert run.wait() == 0
@@ -236,7 +236,7 @@ def test_any_command_line_becomes_json(tmp_path: Path) -> None:
 
 
 @needs_ftrace
-def test_under_sudo_the_command_and_the_folder_are_the_users(tmp_path: Path) -> None:
+def test_command_and_folder_belong_to_the_user_under_sudo(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     run = Run(
         "-o",
@@ -259,7 +259,7 @@ def test_under_sudo_the_command_and_the_folder_are_the_users(tmp_path: Path) -> 
 
 
 @needs_ftrace
-def test_the_command_takes_ctrl_c_as_it_would_alone(tmp_path: Path) -> None:
+def test_command_handles_ctrl_c_as_without_capture(tmp_path: Path) -> None:
     """A shell starts background jobs with SIGINT ignored; the command must not inherit that."""
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     run = Run("-o", "x", "--", sys.executable, "-c", code, cwd=tmp_path)
@@ -289,7 +289,7 @@ def test_a_time_limit_ends_the_recording_not_the_command(tmp_path: Path) -> None
 
 
 @needs_ftrace
-def test_a_command_that_ends_before_the_time_is_up_leaves_no_line_of_the_shell(
+def test_command_ending_early_leaves_no_shell_message(
     tmp_path: Path,
 ) -> None:
     run = Run("-o", "x", "-d", "60", "--", "sleep", "0.3", cwd=tmp_path)
@@ -299,7 +299,7 @@ def test_a_command_that_ends_before_the_time_is_up_leaves_no_line_of_the_shell(
 
 
 @needs_ftrace
-def test_a_buffer_too_small_says_what_it_lost(tmp_path: Path) -> None:
+def test_small_buffer_reports_lost_events(tmp_path: Path) -> None:
     code = (
         "import socket, os\n"
         "a, b = socket.socketpair()\nc, d = socket.socketpair()\n"
@@ -318,8 +318,8 @@ def test_a_buffer_too_small_says_what_it_lost(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.needs("bpftrace")
-def test_bpftrace_lines_are_all_there(tmp_path: Path) -> None:
-    """Every CPU's seq runs without a gap through the window, and the command's switches show."""
+def test_bpftrace_lines_are_complete(tmp_path: Path) -> None:
+    """No CPU's sequence numbers have a gap in the window; the command's switches are there."""
     run = Run("-t", "bpftrace", "-o", "x", "--", "sleep", "0.5", cwd=tmp_path)
     assert run.wait() == 0, run.said
     x = tmp_path / "x.capture"
@@ -337,7 +337,8 @@ def test_bpftrace_lines_are_all_there(tmp_path: Path) -> None:
             following[cpu] = int(seq) + 1
     pid = content["workload"]["pid"]
     switches = [line.split(" ") for line in lines if line.startswith("S ")]
-    # After bpftrace's own sleep a switch-in has no line, but the next one's `since` and prev_tid.
+    # After bpftrace's own sleep the switch-in has no line; the next one's `since` and prev_tid give
+    # it.
     assert any(
         words[9] == str(pid) or (words[4] != "0" and words[7] == str(pid)) for words in switches
     )
@@ -346,8 +347,8 @@ def test_bpftrace_lines_are_all_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("bpftrace")
-def test_a_name_with_ends_of_lines_costs_bpftrace_nothing(tmp_path: Path) -> None:
-    """Neither the reader nor the recorder's own count takes a part of a name for a line."""
+def test_name_with_newlines_loses_no_bpftrace_line(tmp_path: Path) -> None:
+    """Neither the decoder nor the recorder's own count takes part of a name for a line."""
     name = "a\nX 1 0 9 7 7"
     program = (
         "import sys, time; open('/proc/self/comm', 'w').write(sys.argv[1])\n"
@@ -380,7 +381,7 @@ def test_the_bundle_is_made_of_every_file() -> None:
 
 
 def test_the_bundle_hands_out_its_scripts_unchanged(bundle: Path, tmp_path: Path) -> None:
-    """What `bundle_asset` prints is the file, whatever quotes and dollars are in it."""
+    """`bundle_asset` prints the file exactly, with any quotes and dollars in it."""
     slot = bundle.read_text()
     start = slot.index("bundle_asset() {")
     function = slot[start : slot.index("\nesac\n}\n", start) + len("\nesac\n}\n")]

@@ -1,4 +1,4 @@
-"""`doctor` tells what the host can do, and what to type where it cannot."""
+"""`doctor` reports what the host can do, and the commands to enable the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collector_runs import INSTANCES, ROOT
 from schedscope import doctor
 
 
-def test_one_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_prints_one_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
     doctor.main([])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(doctor.findings())
@@ -33,7 +33,7 @@ def test_every_recorder_of_the_system_is_named_with_its_reason() -> None:
 
 
 @pytest.mark.needs("root", "tracefs", "linux")
-def test_ftrace_is_offered_and_the_exit_status_says_so(
+def test_doctor_offers_ftrace_and_exits_with_0(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert doctor.main(["--format", "json"]) == 0
@@ -42,7 +42,7 @@ def test_ftrace_is_offered_and_the_exit_status_says_so(
 
 
 @pytest.mark.needs("root", "tracefs", "linux", "unshare")
-def test_without_tracefs_and_tools_it_says_what_to_type(tmp_path: Path) -> None:
+def test_doctor_names_remedies_without_tracefs_and_tools(tmp_path: Path) -> None:
     """Nothing can record: exit status 1, and each line ends in a remedy."""
     only = tmp_path / "bin"
     only.mkdir()
@@ -70,14 +70,14 @@ def test_an_instance_left_by_a_dead_capture_is_found() -> None:
         instance = INSTANCES / f"schedscope-{dead.pid}-1"
         instance.mkdir()
         found = any(instance.name in finding.text for finding in doctor.findings())
-        # A capture that others start on this host meanwhile tidies it up: then once more.
+        # A capture that another test starts meanwhile may remove it: then try once more.
         with suppress(OSError):
             instance.rmdir()
             break
     assert found
 
 
-def test_it_needs_the_standard_library_only() -> None:
+def test_doctor_imports_only_the_standard_library() -> None:
     code = (
         "import sys; import schedscope.doctor; "
         "sys.exit('polars' in sys.modules or 'numpy' in sys.modules)"

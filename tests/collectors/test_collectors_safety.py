@@ -1,4 +1,4 @@
-"""The recorder as root on a host that matters: nobody else's capture, file or disk is harmed."""
+"""The recorder as root on a production host harms no other capture, file or disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUDO = {"SUDO_USER": "nobody"}
 
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Path:
-    """A folder that nobody but its user, `nobody`, may write to; root's files lie beside it."""
+    """A folder that only its owner, `nobody`, may write to; root's files are next to it."""
     folder = tmp_path / "users"
     folder.mkdir()
     for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
@@ -57,7 +57,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.needs("unshare")
 def test_a_capture_in_a_container_leaves_live_captures_alone(tmp_path: Path) -> None:
-    """It has a pid name space of its own, where no other capture's owner is to be seen."""
+    """It has its own pid namespace, in which owners of other captures are not visible."""
     live = Run("-t", "ftrace", "-o", "live", cwd=tmp_path)
     live.until("Ctrl-C ends the recording")
     inside = f"exec sh {CAPTURE} -t ftrace -o inside -- true"
@@ -118,7 +118,7 @@ def test_a_size_limit_ends_a_complete_recording(recorder: str, tmp_path: Path) -
     assert run.leftovers() == []
 
 
-# Three pairs of threads that wake each other as fast as they can, for as long as is said.
+# Three pairs of threads that wake each other as fast as they can, for a given time.
 STORM = """
 import os, sys, time
 end = time.time() + float(sys.argv[1])
@@ -141,14 +141,14 @@ for _ in range(3):
 
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_path: Path) -> None:
-    """Two CPUs write 27 MB/s, and all that the buffers hold at the end comes on top."""
+    """Two CPUs write 27 MB/s, plus the contents of the buffers at the end."""
     words = ["-t", recorder, "--max-size", "4M", "-o", "x", "--"]
     run = Run(*words, sys.executable, "-c", STORM, "3", cwd=tmp_path)
     assert run.wait(120) == 0, run.said
     content = meta(tmp_path / "x.capture")
     assert content["complete"] is True
     size = sum(path.stat().st_size for path in (tmp_path / "x.capture").rglob("*"))
-    # bpftrace has no limit of its own, and is asked to end for two seconds.
+    # bpftrace has no limit of its own, and takes up to two seconds to end.
     assert size < (4 << 20) * (3 if recorder == "bpftrace" else 1) + (256 << 10)
     if recorder != "bpftrace":
         assert "reached 4 MiB (--max-size)" in run.said
@@ -156,8 +156,8 @@ def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_p
     assert run.leftovers() == []
 
 
-def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
-    """Looked at every ten seconds where little was written, it would go on for eight."""
+def test_burst_after_a_quiet_time_is_limited_at_once(tmp_path: Path) -> None:
+    """With a check every ten seconds after a quiet time it would go on for eight."""
     load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
     words = ["-t", "ftrace", "-b", "512K", "--max-size", "32M", "-o", "x", "--", "sh", "-c", load]
     run = Run(*words, cwd=tmp_path)
@@ -168,8 +168,8 @@ def test_a_burst_after_a_quiet_time_is_seen_at_once(tmp_path: Path) -> None:
     assert ended - int((tmp_path / "began").read_text()) < 6
 
 
-def test_a_size_limit_holds_while_capture_is_stopped(tmp_path: Path) -> None:
-    """Ctrl-Z, say: the watchdog ends the tracing by itself, and the window ends there."""
+def test_size_limit_holds_while_capture_is_suspended(tmp_path: Path) -> None:
+    """For example after Ctrl-Z: the watchdog ends the tracing, and the window ends there."""
     words = ["-t", "ftrace", "-b", "512K", "--max-size", "1M", "-o", "x", "--"]
     load = "while :; do true | true; done"
     run = Run(*words, "timeout", "60", "sh", "-c", load, cwd=tmp_path)
@@ -204,7 +204,7 @@ def test_too_little_free_space_ends_the_recording(small_disk: Path, tmp_path: Pa
 def test_a_storm_of_switches_leaves_the_floor_of_free_space(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    """Also what the buffers still hold is written only as far as there is room for it."""
+    """The contents of the buffers are also written only as far as there is room."""
     words = ["-t", "ftrace", "--min-free", "2M", "-o", f"{small_disk}/x"]
     run = Run(*words, "--", sys.executable, "-c", STORM, "3", cwd=tmp_path)
     assert run.wait(120) == 125, run.said
@@ -213,10 +213,10 @@ def test_a_storm_of_switches_leaves_the_floor_of_free_space(
 
 
 @pytest.mark.parametrize("recorder", RECORDERS[1:])
-def test_a_full_disk_ends_tools_and_is_said(
+def test_full_disk_ends_the_tools_and_is_reported(
     recorder: str, small_disk: Path, tmp_path: Path
 ) -> None:
-    """What comes after the last event is neither idle nor running: it is not in the window."""
+    """Time after the last event is neither idle nor running: it is outside the window."""
     load = "i=0; while [ $i -lt 30000 ]; do true | true; i=$((i+1)); done"
     words = ["-t", recorder, "--min-free", "0", "-b", "512K", "-o", f"{small_disk}/x"]
     run = Run(*words, "--", "timeout", "25", "sh", "-c", load, cwd=tmp_path)
@@ -245,8 +245,8 @@ def test_a_full_disk_ends_tools_and_is_said(
 # ------------------------------------------------------------------ root led astray
 
 
-def test_the_command_cannot_lead_root_to_another_file(open_folder: Path) -> None:
-    """It replaces the folder's name by a link to root's files, again and again."""
+def test_command_cannot_redirect_root_to_another_file(open_folder: Path) -> None:
+    """The command repeatedly replaces the folder's name by a link to root's files."""
     victim = open_folder.parent / "roots"
     victim.mkdir(mode=0o755)
     for name in ("capture.json", "threads.tsv", "cpus.tsv", "events.txt"):
@@ -268,7 +268,7 @@ def test_the_command_cannot_lead_root_to_another_file(open_folder: Path) -> None
     assert "wrote x.capture" not in run.said
 
 
-def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
+def test_recording_is_readable_only_by_its_owner(open_folder: Path) -> None:
     other = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "ls"]
     seen = f"{' '.join(other)} {open_folder}/x.capture.partial; true"
     run = Run(
@@ -288,8 +288,8 @@ def test_nobody_else_can_read_a_recording(open_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
-def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path) -> None:
-    """Its caller's directory, umask, PATH, locale and descriptors: none of the recorder's."""
+def test_command_gets_its_environment_unchanged(recorder: str, tmp_path: Path) -> None:
+    """The caller's directory, umask, PATH, locale and descriptors, without the recorder's."""
     show = 'umask; pwd; echo "$PATH" "${LC_ALL-unset}"; ls /proc/self/fd; env | grep OLDPWD'
     show += "; env | grep -c ^watch"
     before = os.umask(0o027)
@@ -313,8 +313,8 @@ def test_the_command_gets_what_it_would_have_alone(recorder: str, tmp_path: Path
     assert run.answer == alone, run.said
 
 
-def test_tools_are_taken_from_where_only_root_writes(tmp_path: Path) -> None:
-    """Neither `.` nor another user's folder in PATH provides what runs as root."""
+def test_tools_are_run_only_from_folders_of_root(tmp_path: Path) -> None:
+    """Neither `.` nor another user's folder in PATH provides programs that run as root."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     for name in ("awk", "dd", "id", "ls", "cat", "mkfifo", "setsid", "sleep", "date"):
@@ -329,7 +329,7 @@ def test_tools_are_taken_from_where_only_root_writes(tmp_path: Path) -> None:
     assert not (tmp_path / "run-as-root").exists()
 
 
-def test_only_known_files_are_read(tmp_path: Path) -> None:
+def test_recorder_reads_only_its_own_files(tmp_path: Path) -> None:
     copy = tmp_path / "collectors"
     shutil.copytree(ROOT / "collectors", copy)
     for place in (copy, copy / "linux"):
@@ -342,7 +342,7 @@ def test_only_known_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x=y", "a b", "new\nline", "-dash"])
-def test_any_name_of_a_command_and_a_folder(name: str, tmp_path: Path) -> None:
+def test_command_and_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / name).chmod(0o755)
     run = Run("-t", "ftrace", "-o", f"./out {name}", "--", f"./{name}", cwd=tmp_path)
@@ -353,7 +353,9 @@ def test_any_name_of_a_command_and_a_folder(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status"), [(["no-such-command-here"], 127), (["/etc/passwd"], 126), (["/"], 126)]
 )
-def test_commands_that_cannot_be_run(words: list[str], status: int, tmp_path: Path) -> None:
+def test_command_that_cannot_be_run_is_reported(
+    words: list[str], status: int, tmp_path: Path
+) -> None:
     run = Run("-o", "x", "--", *words, cwd=tmp_path)
     assert run.wait() == status
     assert run.said.count("\n") == 1
@@ -364,7 +366,7 @@ def test_commands_that_cannot_be_run(words: list[str], status: int, tmp_path: Pa
 
 
 def tools_with(folder: Path, *, without: tuple[str, ...] = (), **instead: str) -> str:
-    """A PATH of links to this host's tools, some left out, some replaced by scripts."""
+    """A PATH of links to this host's tools, some missing, some replaced by scripts."""
     folder.mkdir()
     for place in ("/usr/bin", "/usr/sbin", "/bin", "/sbin"):
         for tool in Path(place).iterdir():
@@ -416,7 +418,7 @@ def test_every_awk_survives_threads_that_vanish(awk: tuple[str, ...], tmp_path: 
 
 
 def test_no_awk_reads_files_that_may_vanish() -> None:
-    """mawk ends with a read error where another awk goes on: files come through a pipe."""
+    """mawk ends with a read error where another awk goes on: files are passed through a pipe."""
     for path in (ROOT / "collectors").glob("**/*.sh"):
         assert not re.search(r"getline\b.*<", path.read_text()), path
 
@@ -438,7 +440,7 @@ def test_a_host_without_getconf_passwd_and_a_date_of_seconds(tmp_path: Path) -> 
         assert abs(wall - clock - now) <= content["clock"]["pair_error_ns"] + 2_000_000
 
 
-def test_a_clock_pair_of_whole_seconds_says_how_wrong_it_is(tmp_path: Path) -> None:
+def test_clock_pair_of_whole_seconds_has_its_error_bound(tmp_path: Path) -> None:
     path = tools_with(tmp_path / "bin", date="exec /bin/date +%s")
     script = f"""
         . {ROOT}/collectors/linux/clock.sh; . {ROOT}/collectors/metadata.sh
@@ -456,8 +458,8 @@ def test_a_clock_pair_of_whole_seconds_says_how_wrong_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.needs("setsid")
-def test_clean_removes_and_names_what_was_left(tmp_path: Path) -> None:
-    """An instance nobody holds, and a recorder whose session has lost its leader."""
+def test_clean_removes_and_names_leftovers(tmp_path: Path) -> None:
+    """An instance without an owner, and a recorder whose session leader is gone."""
     instance = INSTANCES / "schedscope-1-1"
     instance.mkdir(exist_ok=True)
     orphan = "SCHEDSCOPE_RECORDER=1 setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!'"
@@ -475,8 +477,8 @@ def test_clean_removes_and_names_what_was_left(tmp_path: Path) -> None:
     eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
-    """From one file on stdin: the watchdog needs nothing else there."""
+def test_bundle_passes_the_same_safety_checks(open_folder: Path, tmp_path: Path) -> None:
+    """From one file on stdin: the watchdog needs no other file."""
     program = tmp_path / "bundle"
     program.write_text(collectors.bundle())
     with program.open() as text:
@@ -499,10 +501,8 @@ def test_the_bundle_is_as_safe(open_folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_names_beyond_ascii_in_messages_do_nothing_to_a_terminal(
-    locale: str, shell: str, tmp_path: Path
-) -> None:
-    """Control characters of eight bits, and marks that turn or hide text; letters stay."""
+def test_messages_escape_names_beyond_ascii(locale: str, shell: str, tmp_path: Path) -> None:
+    """8-bit control characters, and marks that reverse or hide text; letters stay."""
     if not (path := shutil.which(shell)):
         pytest.skip(f"no {shell} here")
     hostile = "\x80\x9b31m\x9d0;a\x9c\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff"
@@ -520,15 +520,15 @@ def test_names_beyond_ascii_in_messages_do_nothing_to_a_terminal(
     "words",
     [["-o", "\x1b[2J/x\ny", "--", "true"], ["-t", "\x1b[2J"], ["-o", "x", "--", "\x1b]0;a\x07\nb"]],
 )
-def test_names_in_messages_do_nothing_to_a_terminal(words: list[str], tmp_path: Path) -> None:
+def test_messages_escape_names_for_the_terminal(words: list[str], tmp_path: Path) -> None:
     run = Run(*words, cwd=tmp_path)
     assert run.wait() in (125, 127)
     assert run.said.count("\n") == 1, run.said
     assert run.said.strip().isprintable(), run.said
 
 
-def test_what_the_caller_exported_goes_to_the_command_alone(tmp_path: Path) -> None:
-    """By any name that the recorder uses itself: none of its words or numbers is from outside."""
+def test_exported_variables_reach_only_the_command(tmp_path: Path) -> None:
+    """Under any name that the recorder uses itself: none of its values comes from outside."""
     names = set()
     for path in [CAPTURE, *(ROOT / "collectors").glob("**/*.sh")]:
         names |= set(re.findall(r"(?:^|[\s;({])([a-z_][a-z0-9_]*)=", path.read_text(), re.M))

@@ -33,7 +33,9 @@ def nothing_left(run: Run) -> None:
 @needs_ftrace
 @pytest.mark.parametrize("recorder", RECORDERS)
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
-def test_a_signal_with_a_command(number: signal.Signals, recorder: str, tmp_path: Path) -> None:
+def test_signal_ends_capture_with_a_command(
+    number: signal.Signals, recorder: str, tmp_path: Path
+) -> None:
     run = Run("-t", recorder, "-o", "x", "--", *FOREVER, cwd=tmp_path)
     run.until("recording with")
     run.process.send_signal(number)
@@ -61,7 +63,7 @@ def test_ctrl_c_at_a_terminal_reaches_command_and_recorder(recorder: str, tmp_pa
 
 @needs_ftrace
 @pytest.mark.parametrize("status", [9, 130, 200])
-def test_the_end_of_the_command_and_a_signal_at_once(status: int, tmp_path: Path) -> None:
+def test_signal_at_the_end_of_the_command_keeps_its_status(status: int, tmp_path: Path) -> None:
     for attempt in range(4):
         command = ["sh", "-c", f"kill -s INT $PPID; exit {status}"]
         run = Run("-o", f"x{attempt}", "--", *command, cwd=tmp_path)
@@ -73,13 +75,15 @@ def test_the_end_of_the_command_and_a_signal_at_once(status: int, tmp_path: Path
 @needs_ftrace
 @pytest.mark.parametrize("recorder", RECORDERS)
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda s: s.name)
-def test_a_signal_without_a_command(number: signal.Signals, recorder: str, tmp_path: Path) -> None:
+def test_signal_ends_capture_without_a_command(
+    number: signal.Signals, recorder: str, tmp_path: Path
+) -> None:
     run = Run("-t", recorder, "-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
     os.killpg(run.process.pid, number)
     assert run.wait() == 0
     content = meta(tmp_path / "x.capture")
-    # Ctrl-C is how such a recording is meant to end.
+    # Ctrl-C is the intended end of such a recording.
     expected = None if number == signal.SIGINT else number.name.removeprefix("SIG")
     assert content["interrupted"] == expected
     assert content["complete"] is True
@@ -95,7 +99,7 @@ def test_a_signal_without_a_command(number: signal.Signals, recorder: str, tmp_p
         for words in (("busybox", "sh"), ("posh",), ("yash",), ("bash",))
     ],
 )
-def test_a_signal_in_every_shell(
+def test_signal_ends_capture_in_every_shell(
     shell: tuple[str, ...], number: signal.Signals, tmp_path: Path
 ) -> None:
     run = Run("-o", "x", "--", *FOREVER, cwd=tmp_path, shell=shell)
@@ -119,7 +123,7 @@ def test_a_signal_ends_the_timer_too(tmp_path: Path) -> None:
 
 
 @needs_ftrace
-def test_a_command_that_crashes(tmp_path: Path) -> None:
+def test_crashing_command_returns_its_status(tmp_path: Path) -> None:
     run = Run("-o", "x", "--", "sh", "-c", "kill -SEGV $$", cwd=tmp_path)
     assert run.wait() == 128 + signal.SIGSEGV
     content = meta(tmp_path / "x.capture")
@@ -132,7 +136,7 @@ def test_a_command_that_crashes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recorder", RECORDERS)
 @pytest.mark.parametrize("group", [False, True], ids=["program", "group"])
 def test_sigkill_leaves_what_was_recorded(group: bool, recorder: str, tmp_path: Path) -> None:
-    """The watchdog notices, ends the recording and finishes the folder, which says so."""
+    """The watchdog notices, ends the recording and completes the folder, which records this."""
     run = Run("-t", recorder, "-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
     time.sleep(0.5)
@@ -151,8 +155,8 @@ def test_sigkill_leaves_what_was_recorded(group: bool, recorder: str, tmp_path: 
 
 
 @needs_ftrace
-def test_a_signal_before_recording_is_said(tmp_path: Path) -> None:
-    """As long as its folder is there and it does not record: it says nothing else."""
+def test_signal_before_recording_is_reported(tmp_path: Path) -> None:
+    """While its folder exists and it does not record yet it prints nothing else."""
     run = Run("-o", "x", "--", *FOREVER, cwd=tmp_path)
     eventually((tmp_path / "x.capture.partial").is_dir)
     run.process.send_signal(signal.SIGTERM)
@@ -165,8 +169,8 @@ def test_a_signal_before_recording_is_said(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.parametrize("ring", [False, True])
-def test_a_signal_right_after_its_folder_was_made_leaves_none(ring: bool, tmp_path: Path) -> None:
-    """While `capture` still looks whether the folder is the one that it made."""
+def test_signal_right_after_creating_the_folder_leaves_nothing(ring: bool, tmp_path: Path) -> None:
+    """While `capture` still checks whether the folder is the one that it created."""
     name, options = ("x.ring", ["--ring", "1s"]) if ring else ("x.capture.partial", [])
     for _ in range(5):
         run = Run(*options, "-o", "x", "--", *FOREVER, cwd=tmp_path)
@@ -198,7 +202,7 @@ def test_sigkill_before_recording_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.needs("root", "tracefs", "linux", "bpftrace")
 @pytest.mark.parametrize("delay", [0.0, 0.4])
 def test_sigkill_while_bpftrace_prepares_leaves_nothing(delay: float, tmp_path: Path) -> None:
-    """It has no probe yet that could tell it of the end, and hears no signal."""
+    """It has no probe yet that could end it, and receives no signal."""
     run = Run("-t", "bpftrace", "-o", "x", cwd=tmp_path)
     eventually(lambda: any("bpftrace -q" in line for line in run.leftovers()), 30)
     time.sleep(delay)
@@ -208,7 +212,7 @@ def test_sigkill_while_bpftrace_prepares_leaves_nothing(delay: float, tmp_path: 
 
 
 @pytest.mark.needs("root", "tracefs", "linux", "bpftrace")
-def test_a_folder_that_is_removed_leaves_no_tool(tmp_path: Path) -> None:
+def test_removed_folder_leaves_no_tool_running(tmp_path: Path) -> None:
     run = Run("-t", "bpftrace", "-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
     shutil.rmtree(tmp_path / "x.capture.partial")
@@ -220,10 +224,10 @@ def test_a_folder_that_is_removed_leaves_no_tool(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.parametrize("command", [(), ("--", "sleep", "60")], ids=["alone", "command"])
 @pytest.mark.parametrize("ring", [(), ("--ring", "4M", "--trigger", "log {} BOOM")], ids=len)
-def test_a_folder_that_is_removed_is_said_at_once(
+def test_removed_folder_is_reported_at_once(
     ring: tuple[str, ...], command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Also while a command goes on; nothing is left, nor is the folder made again."""
+    """Also while a command runs; nothing is left, and the folder is not created again."""
     (tmp_path / "log").touch()
     words = [word.format(tmp_path / "log") for word in ring]
     run = Run(*words, "-o", "x", *command, cwd=tmp_path)
@@ -241,7 +245,7 @@ def test_a_folder_that_is_removed_is_said_at_once(
 
 
 @needs_ftrace
-def test_a_recorder_that_died_is_said_while_the_command_goes_on(tmp_path: Path) -> None:
+def test_killed_recorder_is_reported_while_the_command_runs(tmp_path: Path) -> None:
     run = Run("-o", "x", "--", "sleep", "60", cwd=tmp_path)
     run.until("recording with")
     for pid, line in run.processes():
@@ -259,7 +263,7 @@ def test_a_recorder_that_died_is_said_while_the_command_goes_on(tmp_path: Path) 
 
 @pytest.mark.needs("linux", "mksh")
 def test_a_shell_that_keeps_descriptors_is_refused(tmp_path: Path) -> None:
-    """What records could not see the end of this program."""
+    """The recorder's process could not see the end of this program."""
     run = Run("--list", cwd=tmp_path, shell=("mksh",))
     assert run.wait() == 125
     assert run.said.startswith("capture: this shell keeps its descriptors")
@@ -267,7 +271,7 @@ def test_a_shell_that_keeps_descriptors_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "whole"), [('"x"', True), ("", False), ("null", True)])
-def test_a_value_that_awk_did_not_print_is_noticed(value: str, whole: bool, tmp_path: Path) -> None:
+def test_value_missing_from_awk_output_is_detected(value: str, whole: bool, tmp_path: Path) -> None:
     (tmp_path / "json").write_text(f'{{\n  "version": 1,\n  "hostname": {value},\n  "x": 2\n}}\n')
     code = f". {ROOT}/collectors/metadata.sh; json_whole json"
     done = subprocess.run(["sh", "-c", code], cwd=tmp_path, check=False)
@@ -275,7 +279,7 @@ def test_a_value_that_awk_did_not_print_is_noticed(value: str, whole: bool, tmp_
 
 
 @needs_ftrace
-def test_sigkill_of_everything_is_tidied_by_the_next_run(tmp_path: Path) -> None:
+def test_next_run_cleans_up_after_sigkill(tmp_path: Path) -> None:
     """Without its watchdog the instance stays, but the kernel ends the tracing in it."""
     run = Run("-o", "x", cwd=tmp_path)
     run.until("Ctrl-C ends the recording")
@@ -319,8 +323,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @needs_ftrace
 @pytest.mark.needs("hackbench")
-def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
-    """With no floor of free space what fits is kept, and the exit status says that it ended."""
+def test_disk_filling_up_ends_the_recording(small_disk: Path, tmp_path: Path) -> None:
+    """Without --min-free what fits is kept, and the exit status reports the early end."""
     words = ["--min-free", "0", "-o", f"{small_disk}/x", "--"]
     run = Run(*words, "hackbench", "-g", "8", "-l", "1000", cwd=tmp_path)
     assert run.wait() == 125, run.said
@@ -338,7 +342,7 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
 
 
 @needs_ftrace
-def test_a_disk_that_is_full_already(small_disk: Path, tmp_path: Path) -> None:
+def test_full_disk_is_reported_before_recording(small_disk: Path, tmp_path: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 5_900_000)
     run = Run("-o", f"{small_disk}/x", "--", "true", cwd=tmp_path)
     assert run.wait() == 125
@@ -349,7 +353,7 @@ def test_a_disk_that_is_full_already(small_disk: Path, tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.needs("bpftrace")
-def test_a_tool_that_dies_on_the_way(tmp_path: Path) -> None:
+def test_tool_dying_while_recording_is_reported(tmp_path: Path) -> None:
     run = Run("-t", "bpftrace", "-o", "x", "--", *FOREVER, cwd=tmp_path)
     run.until("recording with")
     tool = [line for line in run.leftovers() if line.startswith("bpftrace ")]
@@ -374,7 +378,9 @@ def test_a_tool_that_dies_on_the_way(tmp_path: Path) -> None:
         (["-b", "0K"], "-b 0K is not a size"),
     ],
 )
-def test_a_wrong_call_is_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_reported_in_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path
+) -> None:
     run = Run(*words, cwd=tmp_path)
     assert run.wait() == 125
     assert sentence in run.said
@@ -391,7 +397,7 @@ def test_a_wrong_call_is_one_sentence(words: list[str], sentence: str, tmp_path:
         (["-o", "taken", "--", "true"], "exists; give another name"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
+def test_unsupported_request_is_reported_in_one_sentence(
     words: list[str], sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / "taken.capture").mkdir()
@@ -403,7 +409,7 @@ def test_what_cannot_be_done_is_one_sentence(
 
 
 @pytest.mark.needs("root", "linux", "setpriv")
-def test_without_root_it_says_so(tmp_path: Path) -> None:
+def test_capture_without_root_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     text = CAPTURE.read_text()
@@ -427,7 +433,7 @@ def test_without_root_it_says_so(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.needs("unshare")
-def test_without_tracefs_it_says_how_to_get_it(tmp_path: Path) -> None:
+def test_capture_without_tracefs_names_the_mount_command(tmp_path: Path) -> None:
     hidden = (
         "umount -l /sys/kernel/debug/tracing /sys/kernel/tracing /sys/kernel/debug 2>/dev/null; "
         f"exec sh {CAPTURE} -t ftrace -o x -- true"
@@ -454,8 +460,8 @@ def test_top_level_tracing_is_not_touched(tmp_path: Path) -> None:
 
 
 @needs_ftrace
-def test_why_a_tool_ended_is_its_error_not_the_marks_below(tmp_path: Path) -> None:
-    """bpftrace shows the words of the script that it could not compile, and underlines them."""
+def test_reason_of_a_tool_failure_is_its_error_line(tmp_path: Path) -> None:
+    """bpftrace prints the part of the script that it could not compile, and underlines it."""
     fake = tmp_path / "bpftrace"
     fake.write_text(
         "#!/bin/sh\n"

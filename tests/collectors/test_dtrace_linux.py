@@ -37,7 +37,7 @@ WORKLOAD = (
     "for _ in range(2000):\n"
     "    os.write(w, b'x')\n"
     "    os.read(s, 1)\n"
-    # Two that give up one CPU to each other.
+    # Two threads that yield one CPU to each other.
     "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     "child = os.fork()\n"
     "open('/proc/self/comm', 'w').write('yielder')\n"
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.needs("dtrace", "root", "tracefs", "linux")
 
 
 def record(folder: Path) -> list[Decoded]:
-    """DTrace's capture and ftrace's around it."""
+    """DTrace's capture and ftrace's, which encloses it."""
     words = tool("dtrace")
     assert words is not None
     capture = shutil.copytree(COLLECTORS, folder / "collectors") / "capture"
@@ -72,7 +72,7 @@ def record(folder: Path) -> list[Decoded]:
 
 @pytest.mark.parametrize("killed", ["capture", "all but dtrace"])
 def test_dtrace_ends_with_a_capture_that_was_killed(killed: str) -> None:
-    """Without its watchdog it ends with the process that it waits for."""
+    """If its watchdog is killed it ends with the process that it waits for."""
     words = tool("dtrace")
     assert words is not None
     with TemporaryDirectory(dir="/tmp") as name:
@@ -99,7 +99,7 @@ def test_dtrace_ends_with_a_capture_that_was_killed(killed: str) -> None:
 
 
 class Both:
-    """What two recorders saw of the same seconds, switch by switch."""
+    """What two recorders recorded in the same seconds, switch by switch."""
 
     def __init__(self, dtrace: Decoded, ftrace: Decoded) -> None:
         self.dtrace, self.ftrace = dtrace, ftrace
@@ -109,11 +109,11 @@ class Both:
         self.switches = []
         for got in (dtrace, ftrace):
             rows = tids(got, "switches").filter(window)
-            # The kernel may leave switches out: research/notes/recorders-compared.md.
+            # The kernel may omit switches: research/notes/recorders-compared.md.
             for side in (dtrace, ftrace):
                 rows = rows.filter(~in_breaks(rows, side.tables["losses"]))
             self.switches.append(rows)
-        # Rows of the one and of the other that are the same switch.
+        # Rows of both that are the same switch.
         self.matched: list[tuple[int, int]] = []
         for cpu in self.switches[0]["cpu"].unique():
             rows = [
@@ -125,7 +125,7 @@ class Both:
             self.matched += [(rows[0][i][0], rows[1][j][0]) for i, j in pairs]
 
     def side_by_side(self) -> pl.DataFrame:
-        """One row per switch that both saw: DTrace's columns, and ftrace's with `_right`."""
+        """One row per switch that both recorded: DTrace's columns, and ftrace's with `_right`."""
         mine, theirs = (
             frame[[pair[side] for pair in self.matched]] for side, frame in enumerate(self.switches)
         )
@@ -133,7 +133,7 @@ class Both:
 
 
 def tids(got: Decoded, table: str) -> pl.DataFrame:
-    """The table with tids for utids; all idle threads are 0."""
+    """The table with tids instead of utids; all idle threads are 0."""
     frame = got.tables[table]
     names = [name for name in frame.columns if name.endswith("utid")]
     known = {utid: max(got.tid(utid) or 0, 0) for utid in got.tids}
@@ -141,7 +141,9 @@ def tids(got: Decoded, table: str) -> pl.DataFrame:
 
 
 def in_order(mine: list[object], theirs: list[object], ahead: int = 200) -> list[tuple[int, int]]:
-    """Positions of equal items, in order; where they part, the next place of three in a row."""
+    """Positions of equal items, in order; after a difference, the next place where three in a row
+    match.
+    """
     pairs, i, j = [], 0, 0
     while i < len(mine) and j < len(theirs):
         if mine[i] == theirs[j]:
@@ -178,23 +180,23 @@ def both() -> Iterator[Both]:
     pytest.skip(f"this host was too busy three times: {lost}")
 
 
-def test_all_lines_were_read_and_none_is_missing(both: Both) -> None:
+def test_all_lines_are_read_and_none_is_missing(both: Both) -> None:
     assert both.dtrace.about["warnings"] == []
     assert both.dtrace.about["unplaced_losses"] == []
     assert len(both.dtrace.tables["switches"]) > 4000
 
 
-def test_each_cpu_switched_between_the_same_threads(both: Both) -> None:
-    """In the same order; what one misses is what it hides from itself: 1 in 200, or three."""
+def test_both_recorders_have_the_same_switches_on_each_cpu(both: Both) -> None:
+    """In the same order; each misses at most what it hides about itself: 1 in 200, or three."""
     side_by_side = both.side_by_side()
     for cpu in both.switches[0]["cpu"].unique():
         longer = max(len(frame.filter(pl.col("cpu") == cpu)) for frame in both.switches)
         same = len(side_by_side.filter(pl.col("cpu") == cpu))
-        # A CPU that hardly switched leaves no room for a share: each recorder's own wait counts.
+        # On a CPU that hardly switched a share is too strict: each recorder's own wait counts.
         assert same >= min(0.995 * longer, longer - 3), f"cpu {cpu}: {same} of {longer}"
 
 
-def test_the_same_switch_is_seen_at_the_same_time(both: Both) -> None:
+def test_both_recorders_have_the_same_time_for_a_switch(both: Both) -> None:
     apart = (pl.col("ts") - pl.col("ts_right")).abs()
     distance = both.side_by_side().select(
         median=apart.median(), most=apart.quantile(0.95)
@@ -211,7 +213,7 @@ def test_states_agree_switch_by_switch(both: Both) -> None:
 
 
 def test_waits_agree_within_the_probes_distance(both: Both) -> None:
-    """The same wait, from waking to running, differs by the time between two tracers' probes."""
+    """The same wait, from waking to running, differs by the distance between the two probes."""
     switch = both.side_by_side().select("cpu", ts_run="ts", ts_right="ts_right")
     mine, theirs = (
         tids(got, "waits").filter(pl.col("cause") == "wake").select("utid", "cpu", "ts_run", "wait")
@@ -228,7 +230,7 @@ def test_waits_agree_within_the_probes_distance(both: Both) -> None:
     )
 
 
-def test_a_yield_is_told_from_a_preemption(both: Both) -> None:
+def test_yield_is_distinguished_from_preemption(both: Both) -> None:
     """Where the kernel can trace the call: every call, and each R is one or the other."""
     if not Path("/sys/kernel/tracing/events/syscalls/sys_enter_sched_yield").is_dir():
         pytest.skip("needs CONFIG_FTRACE_SYSCALLS")
@@ -238,7 +240,7 @@ def test_a_yield_is_told_from_a_preemption(both: Both) -> None:
     calls = got.tables["yields"].filter(pl.col("utid").is_in(yielders.implode()))
     assert calls.group_by("utid").len()["len"].to_list() == [YIELDS, YIELDS]
     waits = got.tables["waits"].filter(pl.col("utid").is_in(yielders.implode()))
-    # While one sleeps or the CPU is wanted by others, a yield leads nowhere: most do.
+    # While one sleeps, or others want the CPU, a yield has no effect: most do.
     assert len(waits.filter(pl.col("cause") == "yield")) > YIELDS / 2
     switches = got.tables["switches"].filter(pl.col("prev_utid") >= got.about["ncpu"])
     runnable = switches.filter(pl.col("prev_state") == "runnable")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("dtrace", "root", "linux")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Below /tmp, which a dtrace in a tree of its own sees, too."""
+    """Below /tmp, which a dtrace in another root sees, too."""
     with TemporaryDirectory(dir="/tmp") as name:
         for file in [*FREEBSD.glob("*.d"), *(HERE / "freebsd").glob("*.d")]:
             shutil.copy(file, name)
@@ -30,7 +30,7 @@ def folder() -> Iterator[Path]:
 
 
 def declarations(release: int) -> str:
-    """What a kernel of this release has: without the lines of later ones."""
+    """The structures of a kernel of this release: without the lines of later ones."""
     lines = (HERE / "freebsd" / "declarations.d").read_text().splitlines(keepends=True)
     since = [re.search(r"; *\t+/\* (\d+) \*/$", line) for line in lines]
     return "".join(
@@ -76,7 +76,7 @@ def members() -> list[tuple[str, str]]:
     [("sched.d", "td_lastcpu"), ("sched.d", "p_flag"), ("irq.d", "ie_irq"), ("prio.d", "td_tid")],
 )
 def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) -> None:
-    """Clauses of probes that only FreeBSD has are checked, too; sched.d's come last."""
+    """Clauses of FreeBSD-only probes are compiled, too; those of sched.d come last."""
     assert (script, member) in members()
     path = folder / script
     path.write_text(re.sub(rf"\b{member}\b", f"{member}x", path.read_text()))
@@ -85,8 +85,8 @@ def test_a_wrong_member_name_is_refused(folder: Path, script: str, member: str) 
     assert f"{member}x is not a member" in done.stderr
 
 
-def test_a_thread_that_left_is_not_chosen_again() -> None:
-    """off-cpu takes back what preempt noted: a later remain-cpu is of somebody else."""
+def test_exited_thread_is_not_chosen_again() -> None:
+    """off-cpu clears what preempt set: a later remain-cpu belongs to another thread."""
     text = (FREEBSD / "sched.d").read_text()
     clause = re.search(r'sched:::off-cpu\n\{\n(.*?printf\("S.*?)\n\}', text, re.DOTALL)
     assert clause is not None

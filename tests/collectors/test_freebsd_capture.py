@@ -112,7 +112,7 @@ class Host:
             "STAND_IN_SYSCTLS": str(self.sysctls),
             "SCHEDSCOPE_DTRACE_MODULE": str(self.folder / "dtraceall.ko"),
             "SCHEDSCOPE_DMESG": str(self.folder / "dmesg"),
-            # What dtrace can print does not depend on the host of the tests.
+            # The rate at which dtrace can print does not depend on the test host.
             "SCHEDSCOPE_DTRACE_LINES_PER_SECOND": "1000000",
         }
 
@@ -154,7 +154,7 @@ def host(tmp_path: Path) -> Host:
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) -> None:
+def test_capture_records_the_host_and_its_threads(host: Host, shell: list[str]) -> None:
     (host.state / "messages").write_text(
         "dtrace: 1 drop on CPU 3\ndtrace: 40 drops on CPU 0\ndtrace: 2 drops on CPU 3\n"
         "dtrace: 7 aggregation drops on CPU 1\n"
@@ -195,7 +195,7 @@ def test_a_capture_tells_the_host_and_its_threads(host: Host, shell: list[str]) 
     assert threads["100403"]["comm"] == r"worker\t\\x"
     assert (threads["100003"]["kernel"], threads["100402"]["kernel"]) == ("1", "0")
     got = Decoded(host.folder / "x.capture")
-    # Lines of both CPUs were dropped, and dtrace does not say when: its one wait is not measured.
+    # Lines of both CPUs were dropped, at unknown times: the only wait is not measured.
     waits = got.rows("waits", "utid", "wait", "queue_cpu", "censored")
     assert waits == [
         (100402, 0, None, "right"), (100402, 0, 3, "right"), (100402, None, None, "left"),
@@ -225,7 +225,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
-def test_other_systems_tools_write_the_same_capture(host: Host, variant: str) -> None:
+def test_every_awk_writes_the_same_capture(host: Host, variant: str) -> None:
     """One-true-awk is FreeBSD's own."""
     name, text = VARIANTS[variant]
     if shutil.which(text.split()[1]) is None:
@@ -303,8 +303,8 @@ def test_hyperthreads_that_are_switched_off_leave_gaps(host: Host) -> None:
     assert [row.split("\t")[:2] for row in rows[1:]] == [["0", ""], ["1", ""], ["2", ""]]
 
 
-def test_only_root_may(host: Host) -> None:
-    """Before anything is made or loaded."""
+def test_capture_without_root_is_refused(host: Host) -> None:
+    """Before anything is created or loaded."""
     plain = host.folder / "bin"
     plain.mkdir()
     (plain / "id").write_text("#!/bin/sh\necho 1001\n")
@@ -322,8 +322,8 @@ def test_only_root_may(host: Host) -> None:
 
 @pytest.mark.needs("root", "linux")
 @pytest.mark.parametrize("shell", SHELLS[:2], ids=lambda shell: shell[0])
-def test_a_full_disk_keeps_what_fits_and_says_so(host: Host, shell: list[str]) -> None:
-    """dtrace's output does not fit; the metadata, for which space was set aside, does."""
+def test_full_disk_keeps_what_fits_and_is_reported(host: Host, shell: list[str]) -> None:
+    """dtrace's output does not fit; the metadata, for which space was reserved, does."""
     disk = host.folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
@@ -341,7 +341,7 @@ def test_a_full_disk_keeps_what_fits_and_says_so(host: Host, shell: list[str]) -
         about = json.loads((disk / "x.capture/capture.json").read_text())
         assert about["complete"] is False
         assert "space" in about["interrupted"]
-        # What came before can be analysed.
+        # The part before can be analysed.
         got = Decoded(disk / "x.capture")
         assert len(got.tables["switches"]) >= 2
         assert any("#end" in text for text in got.about["warnings"])
@@ -349,7 +349,7 @@ def test_a_full_disk_keeps_what_fits_and_says_so(host: Host, shell: list[str]) -
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_4bsd_has_no_topology_and_says_nothing_of_it(host: Host) -> None:
+def test_capture_of_4bsd_has_no_topology(host: Host) -> None:
     (host.sysctls / "kern.sched.topology_spec").unlink()
     (host.sysctls / "kern.sched.name").write_text("4BSD\n")
     host.capture(["dash"], "-o", "x.capture", "--", "true")
@@ -362,7 +362,7 @@ def test_4bsd_has_no_topology_and_says_nothing_of_it(host: Host) -> None:
     ("arguments", "switches", "expected"),
     [((), 0, "bufsize=16384k"), (("-b", "2048K"), 0, "bufsize=2048k"), ((), 400_000, "")],
 )
-def test_buffers_follow_the_load_unless_told(
+def test_buffer_size_follows_the_load_by_default(
     host: Host, arguments: tuple[str, ...], switches: int, expected: str
 ) -> None:
     if switches:
@@ -405,10 +405,10 @@ def test_buffers_follow_the_load_unless_told(
     [(2 << 30, 128, 4096), (512 << 20, 128, 1024), (2 << 30, 16, 32_768), (997 << 20, 128, 1994)],
     ids=str,
 )
-def test_buffers_are_what_the_kernel_gives(
+def test_buffer_size_is_what_the_kernel_grants(
     host: Host, physmem: int, fraction: int, most: int
 ) -> None:
-    """memory / kern.dtrace.bufsize_max / CPUs, of which dtrace is refused more."""
+    """memory / kern.dtrace.bufsize_max / CPUs: dtrace refuses more."""
     (host.sysctls / "hw.physmem").write_text(f"{physmem}\n")
     (host.sysctls / "kern.dtrace.bufsize_max").write_text(f"{fraction}\n")
     done = host.capture(["dash"], "-o", "x.capture", "--", "true")
@@ -422,7 +422,7 @@ def test_buffers_are_what_the_kernel_gives(
     allowed = re.search(r"kern.dtrace.bufsize_max=(\d+)", done.stderr)
     if fraction > 16:
         assert allowed is not None
-        # What it advises is enough, and no more than is needed.
+        # The advised size is enough, and no larger than needed.
         assert physmem // int(allowed[1]) // 4 >= (most + 1) * 1024
     host.capture(["dash"], "-b", f"{most}K", "-o", "z.capture", "--", "true")
 
@@ -439,7 +439,7 @@ def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> N
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 def test_the_pace_of_the_host_is_measured(host: Host, shell: list[str]) -> None:
-    """In every shell `times` is read as a number; how large is the host's affair."""
+    """Every shell's `times` is parsed; how large the number is depends on the host."""
     environment = host.environment()
     del environment["SCHEDSCOPE_DTRACE_LINES_PER_SECOND"]
     subprocess.run(
@@ -450,8 +450,8 @@ def test_the_pace_of_the_host_is_measured(host: Host, shell: list[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_one_file_is_enough(host: Host, shell: list[str]) -> None:
-    """The bundle has FreeBSD's side, too, and its scripts reach dtrace."""
+def test_bundle_captures_from_one_file(host: Host, shell: list[str]) -> None:
+    """The bundle includes FreeBSD's part, and its scripts reach dtrace."""
     file = host.folder / "capture"
     assert cli.main(["collectors", "--bundle", str(file)]) == 0
     words = host.words(shell, "--with", "prio", "-o", "x.capture", "--", "true")
@@ -484,14 +484,16 @@ def test_additions_come_before_the_script_that_ends_the_file(host: Host) -> None
         ("kern.securelevel", "1", "dtraceall_load=YES"),
     ],
 )
-def test_what_forbids_tracing_is_named(host: Host, sysctl: str, value: str, complaint: str) -> None:
+def test_setting_that_forbids_tracing_is_named(
+    host: Host, sysctl: str, value: str, complaint: str
+) -> None:
     (host.sysctls / sysctl).write_text(value + "\n")
     done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
     assert complaint in done.stderr
     assert not list(host.folder.glob("x.capture*"))
 
 
-def test_without_the_module_dtraceall_it_says_what_to_install(host: Host) -> None:
+def test_missing_dtraceall_module_names_what_to_install(host: Host) -> None:
     (host.folder / "dtraceall.ko").unlink()
     done = host.capture(["dash"], "-o", "x.capture", "--", "true", status=125)
     assert (
@@ -501,14 +503,14 @@ def test_without_the_module_dtraceall_it_says_what_to_install(host: Host) -> Non
 
 
 def test_the_module_dtrace_alone_is_not_enough(host: Host) -> None:
-    """The probes of the scheduler are the module sdt's: dtraceall is loaded, which needs it."""
+    """The scheduler's probes are in the module sdt; dtraceall, which needs it, is loaded."""
     (host.state / "module-dtrace").touch()
     host.capture(["dash"], "-o", "x.capture", "--", "true")
     assert (host.state / "dtraceall").exists()
 
 
-def test_with_the_module_sdt_nothing_is_loaded(host: Host) -> None:
-    """Not even where securelevel forbids it."""
+def test_no_module_is_loaded_with_sdt_present(host: Host) -> None:
+    """Even where securelevel forbids it."""
     (host.state / "module-sdt").touch()
     (host.sysctls / "kern.securelevel").write_text("2\n")
     host.capture(["dash"], "-o", "x.capture", "--", "true")
@@ -553,7 +555,7 @@ FAILED = "dtrace: failed to compile script"
         ("irq", "dtrace: something else", "something else"),
     ],
 )
-def test_a_strange_kernel_is_told_in_one_sentence(
+def test_unsupported_kernel_is_reported_in_one_sentence(
     host: Host, extra: str, said: str, complaint: str
 ) -> None:
     (host.state / "dtrace-fails").write_text(said + "\n")
@@ -564,13 +566,13 @@ def test_a_strange_kernel_is_told_in_one_sentence(
 
 
 @pytest.mark.parametrize("flag", ["no-module", "no-probes"])
-def test_list_says_no_where_it_would_fail(host: Host, flag: str) -> None:
+def test_list_reports_no_where_capture_would_fail(host: Host, flag: str) -> None:
     (host.state / flag).touch()
     done = host.capture(["dash"], "--list")
     assert done.stdout.startswith("dtrace: no: ")
 
 
-def test_inter_is_for_ule(host: Host) -> None:
+def test_option_inter_needs_ule(host: Host) -> None:
     host.capture(["dash"], "-o", "x.capture", "--with", "inter", "--", "true")
     assert (host.state / "dtrace.arguments").read_text().count("inter.d") == 1
     (host.sysctls / "kern.sched.name").write_text("4BSD\n")
@@ -579,8 +581,8 @@ def test_inter_is_for_ule(host: Host) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_a_ring_is_a_capture_of_what_came_last(host: Host, shell: list[str]) -> None:
-    """DTrace prints it at its end, the first line after all others."""
+def test_ring_keeps_the_last_events(host: Host, shell: list[str]) -> None:
+    """DTrace prints the ring at its end, with the first line after all others."""
     host.capture(shell, "--ring", "64M", "-o", "x.capture", "--", "sleep", "0.3")
     words = (host.state / "dtrace.arguments").read_text().split()
     assert ("bufpolicy=ring" in words, "bufsize=16384k" in words) == (True, True)
@@ -601,7 +603,7 @@ def test_a_ring_is_a_capture_of_what_came_last(host: Host, shell: list[str]) -> 
         (["--ring", "64M", "--until", "exit != 0"], "one snapshot"),
     ],
 )
-def test_a_ring_promises_no_more_than_dtrace_keeps(
+def test_unsupported_ring_arguments_are_refused(
     host: Host, arguments: list[str], complaint: str
 ) -> None:
     done = host.capture(["dash"], *arguments, "-o", "x", "--", "true", status=125)
@@ -609,7 +611,7 @@ def test_a_ring_promises_no_more_than_dtrace_keeps(
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_a_dtrace_that_dies_ends_the_capture_and_says_why(host: Host, shell: list[str]) -> None:
+def test_dying_dtrace_ends_the_capture_with_its_reason(host: Host, shell: list[str]) -> None:
     (host.state / "dtrace-dies").touch()
     done = host.capture(shell, "-o", "x.capture", "-d", "8", status=125)
     assert "systemic unresponsiveness" in done.stderr
@@ -636,8 +638,8 @@ def test_interrupting_keeps_what_was_recorded(host: Host, shell: list[str]) -> N
     assert len(Decoded(host.folder / "x.capture").tables["switches"]) == 2
 
 
-def test_dtrace_is_asked_to_end_once_however_long_it_prints(host: Host) -> None:
-    """At a second signal it drops what it has not printed."""
+def test_dtrace_gets_one_signal_however_long_it_prints(host: Host) -> None:
+    """At a second signal it drops what it has not printed yet."""
     (host.state / "slow").touch()
     done = host.capture(["dash"], "-o", "x.capture", "--", "true")
     assert (host.state / "signals").read_text() == "USR1\n"
@@ -646,8 +648,8 @@ def test_dtrace_is_asked_to_end_once_however_long_it_prints(host: Host) -> None:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "PIPE"])
-def test_a_signal_to_the_whole_group_costs_nothing(host: Host, name: str) -> None:
-    """FreeBSD has no setsid: what a terminal or timeout(1) sends reaches dtrace, too."""
+def test_signal_to_the_process_group_loses_nothing(host: Host, name: str) -> None:
+    """FreeBSD has no setsid: a signal from a terminal or timeout(1) reaches dtrace, too."""
     (host.state / "slow").touch()
     process = subprocess.Popen(
         host.words(["dash"], "-o", "x.capture"),
@@ -673,7 +675,7 @@ def test_a_signal_to_the_whole_group_costs_nothing(host: Host, name: str) -> Non
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_dtrace_ends_a_recording_on_time_by_itself(host: Host, shell: list[str]) -> None:
+def test_dtrace_ends_the_recording_on_time(host: Host, shell: list[str]) -> None:
     host.capture(shell, "-o", "x.capture", "-d", "0.5")
     assert host.json()["complete"] is True
     # On a busy host the time is up for capture, too, before dtrace gets to its own end.
@@ -686,21 +688,21 @@ def test_dtrace_ends_a_recording_on_time_by_itself(host: Host, shell: list[str])
     ]  # fmt: skip
 
 
-def test_without_the_profile_provider_capture_keeps_the_time(host: Host) -> None:
+def test_capture_ends_on_time_without_the_profile_provider(host: Host) -> None:
     (host.state / "no-profile").touch()
     host.capture(["dash"], "-o", "x.capture", "-d", "0.5")
     assert host.json()["complete"] is True
     assert (host.state / "signals").read_text() == "USR1\n"
 
 
-def test_a_recording_that_somebody_ended_too_early_says_so(host: Host) -> None:
-    """The stand-in's recording is of 1 s, and ends after 1.5 s as if that were the time asked."""
+def test_recording_ended_early_by_another_process_is_reported(host: Host) -> None:
+    """The stand-in's recording has 1 s, and ends after 1.5 s as if on time."""
     done = host.capture(["dash"], "-o", "x.capture", "-d", "1.5", status=125)
     assert "dtrace was told to end by somebody else, after 1.0 s" in done.stderr
     assert host.json()["complete"] is False
 
 
-def test_what_a_killed_capture_left_is_named_by_the_next_one(host: Host) -> None:
+def test_next_capture_names_leftovers_of_a_killed_one(host: Host) -> None:
     """Unless it still records: one of its processes lives."""
     for name, pids in (("dead", None), ("killed", "999999999"), ("alive", str(os.getpid()))):
         left = host.folder / f"{name}.capture.partial"
@@ -715,7 +717,7 @@ def test_what_a_killed_capture_left_is_named_by_the_next_one(host: Host) -> None
 
 
 @pytest.mark.needs("shellcheck")
-def test_shellcheck_has_nothing_to_say() -> None:
+def test_shellcheck_finds_nothing() -> None:
     files = [COLLECTORS / "dtrace-session.sh", *(COLLECTORS / "freebsd").glob("*.sh")]
     files.append(COLLECTORS / "linux" / "dtrace.sh")
     subprocess.run(["shellcheck", "-s", "sh", *map(str, files)], check=True)

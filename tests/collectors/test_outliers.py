@@ -1,4 +1,4 @@
-"""`outliers` of a real recording: the second in which many threads computed stands out most."""
+"""`outliers` of a real recording: the second in which many threads ran is the worst."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ time.sleep(6)
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_a_second_of_many_threads_stands_out_most(tmp_path: Path) -> None:
+def test_second_with_many_threads_is_the_worst_outlier(tmp_path: Path) -> None:
     (tmp_path / "load.py").write_text(LOAD)
     run = Run(
         "-o", "x.capture", "--", "sh", "-c", f"{sys.executable} -I -S load.py >log", cwd=tmp_path

@@ -23,7 +23,7 @@ def capture(folder: Path, *words: str) -> Path:
 
 
 def test_a_workload_is_recorded_within_its_window(tmp_path: Path) -> None:
-    """Both wake events, host and threads as of the capture; the load's forks are in it."""
+    """Both wake events, and the host and threads of the capture; the load's forks are in it."""
     path = capture(tmp_path, "--", "sh", "-c", "/bin/true; /bin/true; sleep 0.1")
     about = json.loads((path / "capture.json").read_text())
     assert about["complete"]
@@ -34,7 +34,7 @@ def test_a_workload_is_recorded_within_its_window(tmp_path: Path) -> None:
     begin, end = about["window"]["begin"], about["window"]["end"]
     assert trace.window[0] <= begin < end <= trace.window[1]
     times = trace.switches.collect()["ts"]
-    # Recording is on before `begin` is read: perf's answer is looked for every quarter second.
+    # Recording is on before `begin` is read: perf's answer is polled every quarter second.
     assert times.is_between(begin - 2 * 10**9, end + 2 * 10**9).all()
     born = trace.threads.filter(pl.col("start_ts").is_not_null()).collect()
     load = born.filter(pl.col("comm").is_in(["true", "sleep"]))
@@ -43,7 +43,7 @@ def test_a_workload_is_recorded_within_its_window(tmp_path: Path) -> None:
     assert trace.threads.filter(pl.col("affinity").is_not_null()).collect().height > 10
 
 
-def test_nothing_stays_behind(tmp_path: Path) -> None:
+def test_perf_recorder_leaves_nothing_behind(tmp_path: Path) -> None:
     """No perf of ours, no pipes, no message file beside the data."""
     path = capture(tmp_path, "-d", "0.2")
     assert sorted(p.name for p in path.iterdir()) == [

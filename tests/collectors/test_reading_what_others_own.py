@@ -1,6 +1,6 @@
-"""What root reads of other users: names, command lines, environments, logs. It reads no more.
+"""What root reads of other users: names, command lines, environments, logs.
 
-Each runs under every shell and awk that is installed.
+It reads no more than that. Each test runs under every installed shell and awk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("linux")
     ids=lambda pair: f"{pair[0][0]}-{pair[1][0]}",
 )
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], str]:
-    """Words that run a script, and a PATH in which awk is another one."""
+    """The words that run a script, and a PATH with another awk."""
     words, awk = request.param
     for name in (words[0], awk[0]):
         if shutil.which(name) is None:
@@ -39,7 +39,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], st
 
 
 def said(shell: tuple[list[str], str], code: str, folder: Path) -> str:
-    """What the code prints after the files of collectors/linux were read."""
+    """What the code prints after sourcing the files of collectors/linux."""
     words, path = shell
     head = f". {LINUX}/host.sh; . {LINUX}/processes.sh; . {LINUX}/clean.sh; anonymous=''\n"
     head = 'have() { command -v "$1" >/dev/null 2>&1; }\n' + head
@@ -66,10 +66,8 @@ NAMES = [
 ]
 
 
-def test_any_name_of_a_control_group_is_one_name(
-    shell: tuple[list[str], str], tmp_path: Path
-) -> None:
-    """Also one that a tool would take apart, into the path of a file of root's."""
+def test_control_group_of_any_name_is_read(shell: tuple[list[str], str], tmp_path: Path) -> None:
+    """Also one that a tool would split into the path of a file of root's."""
     tree = tmp_path / "tree"
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -92,10 +90,10 @@ def test_any_name_of_a_control_group_is_one_name(
     assert rows == expected
 
 
-def test_neither_links_nor_pipes_are_read_as_control_groups(
+def test_links_and_pipes_are_not_read_as_control_groups(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
-    """Nor a file in a folder that a link leads to; a pipe holds nobody up."""
+    """The same for a file behind a linked folder; and a pipe does not block."""
     tree = tmp_path / "tree"
     for name in ("link", "pipe", "plain"):
         (tree / name).mkdir(parents=True)
@@ -111,10 +109,10 @@ def test_neither_links_nor_pipes_are_read_as_control_groups(
     assert said(shell, code, tmp_path) == "start\t/plain\t100" + "\t" * 7 + "\n"
 
 
-def test_names_in_the_process_table_lead_to_the_same_group(
+def test_escaped_names_in_the_process_table_resolve_to_the_same_group(
     shell: tuple[list[str], str], tmp_path: Path
 ) -> None:
-    """At the end of a recording its groups are those of processes.tsv, where names are escaped."""
+    """At the end of a recording the groups come from processes.tsv, where names are escaped."""
     row = "start\t1\t0\t0\t/a\\tb\\\\t\t\t\n"
     (tmp_path / "processes.tsv").write_text("header\n" + row)
     assert said(shell, "host_group_paths", tmp_path) == "/a\tb\\t\n"
@@ -155,10 +153,10 @@ def huge() -> Iterator[int]:
         child.communicate()
 
 
-def test_a_process_that_shows_a_tebibyte_is_read_in_part(
+def test_huge_command_line_is_read_in_part(
     shell: tuple[list[str], str], huge: int, tmp_path: Path
 ) -> None:
-    """And what others show is all there."""
+    """Other processes are read completely."""
     forged = f"one\n==> /proc/{os.getpid()}/cmdline <==\nforged\nstart\t1\t1\t1\t1\t1\t1\t1"
     sleeper = subprocess.Popen(["sh", "-c", "read x; exit", forged], stdin=subprocess.PIPE)
     try:
@@ -176,8 +174,8 @@ def test_a_process_that_shows_a_tebibyte_is_read_in_part(
     assert shown[str(os.getpid())].encode(errors="surrogateescape").startswith(mine[:40])
 
 
-def test_only_environments_of_root_are_looked_at(tmp_path: Path) -> None:
-    """Of all processes whose session has lost its leader: others show what they please."""
+def test_only_environments_of_root_are_read(tmp_path: Path) -> None:
+    """Of all processes whose session leader is gone: other users control their environment."""
     shell = (["sh"], os.environ["PATH"])
     orphan = "setsid sh -c 'sleep 60 >/dev/null 2>&1 & echo $!'"
     pid = subprocess.run(["sh", "-c", orphan], capture_output=True, text=True).stdout.strip()
@@ -191,7 +189,7 @@ def test_only_environments_of_root_are_looked_at(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", SHELLS, ids=lambda words: words[0])
 def test_a_log_is_read_no_further_than_a_mebibyte(words: list[str], tmp_path: Path) -> None:
-    """A text that two writes made is found, one in what was there before is not."""
+    """A text split over two writes is found, one written before is not."""
     if shutil.which(words[0]) is None:
         pytest.skip(f"no {words[0]} here")
     log = tmp_path / "log"
@@ -221,7 +219,7 @@ def test_a_log_is_read_no_further_than_a_mebibyte(words: list[str], tmp_path: Pa
     assert done.stdout.splitlines() == ["log at turn 3", "log at turn 6"]
 
 
-def test_nothing_is_named_to_a_tool_that_takes_names_apart() -> None:
+def test_no_name_is_passed_to_xargs_without_0() -> None:
     """`xargs` without -0 splits at blanks, tabs and quotes."""
     for path in (ROOT / "collectors").glob("**/*.sh"):
         for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""A real server under load: what its own log says of each request is what the trace says."""
+"""A real server under load: the trace agrees with the server's own log of each request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def waits_of_clients(trace: ss.Trace, pid: int) -> list[list[tuple[int, int]]]:
 
 
 def during(spans: list[tuple[int, int]], begin: int, end: int) -> int:
-    """How much of the time between two instants lies in these spans."""
+    """How much of the time between two instants lies in these intervals."""
     return sum(max(0, min(b, end) - max(a, begin)) for a, b in spans)
 
 
@@ -56,7 +56,7 @@ def test_requests_are_those_of_the_log(tmp_path: Path, mode: str) -> None:
     timers: list[int] = []
     waited = 0
     waits = waits_of_clients(trace, pid)
-    # Connections were made in the order of their descriptors, and clients in that of their numbers.
+    # Connections were made in the order of their descriptors and of the clients' numbers.
     for number, fd in enumerate(sorted(found["fd"].unique())):
         rows = found.filter(pl.col("fd") == fd).to_dicts()
         logs = {
@@ -71,7 +71,7 @@ def test_requests_are_those_of_the_log(tmp_path: Path, mode: str) -> None:
         for turn, row in enumerate(rows):
             (read, sent, taken), (asked, answered) = logs["server"][turn], logs["client"][turn]
             begin, end = row["ts"], row["ts"] + row["dur"]
-            # The server's log begins behind the read, and ends behind the write.
+            # The server's log starts after the read and ends after the write.
             assert begin < read < sent
             assert end <= sent
             # A poll may have been woken for the other connection.
@@ -94,9 +94,9 @@ def test_requests_are_those_of_the_log(tmp_path: Path, mode: str) -> None:
     assert whole["p50"] < statistics.median(clients) + 300_000
     assert whole["unknown"] == found["unknown"].sum()
     if mode == "pool":
-        # Two workers for six connections: much of the time is between read and taken.
+        # Two workers for six connections: much of the time passes before the read.
         assert waited > 0.3 * whole["total"]
         assert abs(whole["backlog"] - waited) < 0.15 * waited + 10_000_000
-    # Who takes a request without having been woken for it, or answered another one, was idle
-    # and woken by somebody else: that time is unknown, as it happens.
+    # A thread that takes a request without being woken for it, or after answering another one, was
+    # idle and woken by another thread: that time is unknown.
     assert whole["unknown"] < (0.5 if mode == "handed" else 0.15) * whole["total"]

@@ -1,4 +1,4 @@
-"""The flight recorder: what a snapshot holds, what asks for one, and what stays afterwards."""
+"""The flight recorder: contents of a snapshot, triggers, and what remains afterwards."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def snapshots(run: Run, name: str = "x") -> list[Path]:
 
 
 def gone(run: Run) -> None:
-    """No instance, no process, and in the folder nothing but snapshots."""
+    """No instance, no process, and only snapshots in the folder."""
     assert run.instance() == []
     run.eventually(lambda: not run.leftovers(), 10)
     assert not list(run.cwd.glob("*.ring/.*")) + list(run.cwd.glob("*.ring/*.partial"))
 
 
 def asked(run: Run, count: int = 1, name: str = "x") -> list[Path]:
-    """Asks for a snapshot until there are so many."""
+    """Requests snapshots until there are so many."""
     os.kill(run.process.pid, signal.SIGUSR1)
     run.eventually(lambda: len(snapshots(run, name)) >= count)
     return snapshots(run, name)
@@ -51,7 +51,7 @@ def load(loops: int) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_without_a_trigger_nothing_is_written(tmp_path: Path) -> None:
+def test_ring_without_a_trigger_writes_nothing(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     assert not snapshots(run)
@@ -65,7 +65,7 @@ def test_without_a_trigger_nothing_is_written(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
-    """What was overwritten is where a CPU begins, and no loss; nothing reaches past the trigger."""
+    """A CPU starts after its overwritten events, without a loss; nothing is after the trigger."""
     run = Run("--ring", "3s", "-b", "1024K", "-o", "x", cwd=tmp_path)
     run.until(READY)
     for _ in range(4):
@@ -86,17 +86,17 @@ def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
     trace = schedscope.open(capture, cache=tmp_path / "cache")
     assert trace.window == (begin, end)
     losses = trace.losses.collect()
-    told = losses.filter(losses["reason"] != "chain_break")
+    losses_found = losses.filter(losses["reason"] != "chain_break")
     held = {cpu["cpu"]: cpu for cpu in ring["cpus"]}
-    # On a host that is very busy the ring may come round before a CPU is copied.
+    # On a very busy host the ring may wrap before a CPU is copied.
     nothing = {number for number, cpu in held.items() if cpu["held_ns"] == 0}
-    reasons = dict(told.select("cpu", "reason").iter_rows())
+    reasons = dict(losses_found.select("cpu", "reason").iter_rows())
     assert set(reasons.values()) <= {"late_start", "absent"}
     assert {number for number, reason in reasons.items() if reason == "absent"} <= nothing
-    assert told["count"].drop_nulls().is_empty()
-    for loss in told.iter_rows(named=True):
+    assert losses_found["count"].drop_nulls().is_empty()
+    for loss in losses_found.iter_rows(named=True):
         assert loss["ts_begin"] == begin
-        # No time is invented ahead of what the CPU holds.
+        # No time is claimed before the first event of the CPU.
         assert loss["ts_end"] >= held[loss["cpu"]]["begin"]
     for cpu in ring["cpus"]:
         assert cpu["held_ns"] == end - (cpu["begin"] or begin)
@@ -107,7 +107,7 @@ def test_a_snapshot_holds_the_last_seconds_of_every_cpu(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
-    """A ring that overwrites nothing: each event of the kernel's count is in one of the two."""
+    """A ring that overwrites nothing: each event in the kernel's count is in one of the two."""
     run = Run("--ring", "64M", "-o", "x", cwd=tmp_path)
     run.until(READY)
     load(2000)
@@ -129,8 +129,8 @@ def test_nothing_is_missing_between_two_snapshots(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_what_cpus_record_while_others_are_read_is_in_the_next(tmp_path: Path) -> None:
-    """In a storm: all that the kernel counts is in the files, though in part before the window."""
+def test_events_recorded_during_a_snapshot_are_in_the_next(tmp_path: Path) -> None:
+    """Under heavy load all counted events are in the files, some before the window."""
     run = Run("--ring", "64M", "-o", "x", cwd=tmp_path)
     run.until(READY)
     words = [sys.executable, "-c", "import time\nwhile True: time.sleep(5e-5)"]
@@ -182,12 +182,12 @@ def test_the_exit_status_of_the_command(until: str, status: int, tmp_path: Path)
 @needs_ftrace
 @pytest.mark.records
 def test_files_and_log_lines(tmp_path: Path) -> None:
-    """Each ends a recording without --keep; with it, --pause leaves out the second of two."""
+    """Each ends a recording without --keep; with it, --pause skips the second of two."""
     log, flag = tmp_path / "app.log", tmp_path / "flag"
     log.write_text("an ERROR of yesterday\n")
     run = Run("--ring", "5s", "-o", "x", "--trigger", f"log {log} ERROR", cwd=tmp_path)
     run.until(READY)
-    # tail begins at the end of the file as it finds it.
+    # tail starts at the current end of the file.
     run.eventually(lambda: "tail" in " ".join(run.leftovers()), 10)
     with log.open("a") as lines:
         lines.write("all is well\nan ERROR of today\n")
@@ -224,8 +224,8 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("busybox")
-def test_the_reason_names_the_thread_where_tools_are_small(tmp_path: Path) -> None:
-    """Busybox's `tr` may take [:print:] for the letters that it is written with."""
+def test_trigger_reason_names_the_thread_with_small_tools(tmp_path: Path) -> None:
+    """Busybox's `tr` may take [:print:] for its literal characters."""
     (tmp_path / ".scratch").mkdir()
     (tmp_path / ".scratch/reading").touch()
     said = "thread 812 (worker) waited 61380 us"
@@ -244,8 +244,8 @@ def test_the_reason_names_the_thread_where_tools_are_small(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("present", "cpus"), [("0", 1), ("0-3", 4), ("0-1,4-5", 6), ("0,7", 8)])
-def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: Path) -> None:
-    """Also of those behind one that is offline, or whose number no CPU has."""
+def test_quantile_trigger_covers_all_cpus(present: str, cpus: int, tmp_path: Path) -> None:
+    """Also of those after an offline or missing CPU."""
     (tmp_path / "present").write_text(f"{present}\n")
     script = f". {ROOT}/collectors/linux/ring-watch.sh; ring_cpus {tmp_path}/present"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
@@ -254,7 +254,7 @@ def test_a_quantile_is_of_all_cpus_there_are(present: str, cpus: int, tmp_path: 
 
 @needs_ftrace
 @pytest.mark.records
-def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
+def test_predicate_without_bpftrace_is_refused(tmp_path: Path) -> None:
     environment = {"SCHEDSCOPE_BPFTRACE": "no-such-bpftrace"}
     words = ["--ring", "5s", "-o", "x", "--trigger", "wait > 50ms"]
     run = Run(*words, cwd=tmp_path, environment=environment)
@@ -264,7 +264,7 @@ def test_a_predicate_needs_bpftrace_and_says_so(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_asking_by_command(tmp_path: Path) -> None:
+def test_snapshot_command_triggers_the_ring(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     words = ["sh", str(CAPTURE), "--snapshot", "-o", str(tmp_path / "x.ring")]
@@ -280,8 +280,8 @@ def test_asking_by_command(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_the_one_meant_is_asked(tmp_path: Path) -> None:
-    """Two recorders into folders of one name, each in its own place."""
+def test_snapshot_command_reaches_the_ring_of_its_folder(tmp_path: Path) -> None:
+    """Two recorders with folders of one name in different places."""
     runs = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -300,8 +300,8 @@ def test_the_one_meant_is_asked(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_snapshots_of_one_second_do_not_fall_into_one_another(tmp_path: Path) -> None:
-    """A recorder that was started again counts from 1, too."""
+def test_snapshots_within_one_second_have_different_names(tmp_path: Path) -> None:
+    """A restarted recorder counts from 1 again."""
     run = Run("--ring", "512K", "-o", "x", cwd=tmp_path)
     run.until(READY)
     for later in range(40):
@@ -329,8 +329,8 @@ COUNTS = """
 
 @needs_ftrace
 @pytest.mark.records
-def test_the_kernels_counts_are_those_of_one_moment(tmp_path: Path) -> None:
-    """While events come and numbers get longer: the sum only grows until the ring is emptied."""
+def test_kernel_counts_are_read_at_one_instant(tmp_path: Path) -> None:
+    """While events arrive and numbers grow: the sum only grows until the ring is emptied."""
     instance = INSTANCES / f"schedscope-test-{os.getpid()}"
     instance.mkdir()
     busy = subprocess.Popen([sys.executable, "-c", "import time\nwhile 1: time.sleep(5e-5)"])
@@ -351,8 +351,8 @@ def test_the_kernels_counts_are_those_of_one_moment(tmp_path: Path) -> None:
 
 @needs_ftrace
 @pytest.mark.records
-def test_the_oldest_make_room(tmp_path: Path) -> None:
-    """--keep holds for all snapshots together, also for those of a recorder before."""
+def test_oldest_snapshots_are_removed_first(tmp_path: Path) -> None:
+    """--keep applies to all snapshots together, including those of an earlier recorder."""
     words = ["--ring", "512K", "-o", "x", "--trigger", f"file {tmp_path}/never", "--keep", "20M"]
     old = tmp_path / "x.ring" / "20200101-000000-1-wait.capture"
     run = Run(*words, cwd=tmp_path)
@@ -376,7 +376,7 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_however_it_ends_finished_snapshots_stay(number: signal.Signals, tmp_path: Path) -> None:
+def test_finished_snapshots_stay_after_any_end(number: signal.Signals, tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     (capture,) = asked(run)
@@ -390,7 +390,7 @@ def test_however_it_ends_finished_snapshots_stay(number: signal.Signals, tmp_pat
 
 @needs_ftrace
 @pytest.mark.records
-def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_second_ring_in_one_folder_is_refused(tmp_path: Path) -> None:
     run = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
     run.until(READY)
     other = Run("--ring", "5s", "-o", "x", cwd=tmp_path)
@@ -435,7 +435,7 @@ def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
     (capture,) = asked(run)
     assert {path.owner() for path in [capture, *capture.rglob("*")]} == {"nobody"}
     assert oct(capture.stat().st_mode & 0o777) == "0o700"
-    # Nobody but root writes beside it while recording.
+    # Only root can write beside it while recording.
     assert capture.parent.owner() == "root"
     assert oct(capture.parent.stat().st_mode & 0o777) == "0o755"
     run.process.send_signal(signal.SIGTERM)
@@ -446,8 +446,8 @@ def test_a_snapshot_belongs_to_the_user_behind_sudo(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 @pytest.mark.needs("setpriv")
-def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) -> None:
-    """Whatever the user put there meanwhile, root neither follows nor waits for it."""
+def test_ring_continues_in_the_folder_of_the_sudo_user(tmp_path: Path) -> None:
+    """Root neither follows nor waits for anything that the user put there."""
     environment = {"SUDO_USER": "nobody"}
     tmp_path.chmod(0o755)
     words = ("--ring", "2M", "--trigger", "exit", "-o", "x", "--", "true")
@@ -497,7 +497,7 @@ def test_it_goes_on_in_the_folder_that_the_user_behind_sudo_got(tmp_path: Path) 
     ],
 )
 @pytest.mark.needs("linux")
-def test_options_that_make_no_sense(words: list[str], said: str, tmp_path: Path) -> None:
+def test_conflicting_options_are_refused(words: list[str], said: str, tmp_path: Path) -> None:
     run = Run("-o", "x", *words, cwd=tmp_path)
     assert run.wait() == 125
     assert said in run.said

@@ -1,4 +1,4 @@
-"""`capture --then`: what runs when the flight recorder has written a snapshot, and as whom."""
+"""`capture --then`: what runs after the flight recorder wrote a snapshot, and as which user."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def fired(cwd: Path, command: str, *, user: str = "", limit: str = "", more: str
     return done.stdout + done.stderr
 
 
-def test_the_command_gets_the_snapshot_and_the_reason_as_they_are(tmp_path: Path) -> None:
+def test_then_command_gets_snapshot_and_reason_unchanged(tmp_path: Path) -> None:
     said = fired(tmp_path, 'printf "%s|%s|%s" "$SNAPSHOT" "$REASON" "$TRIGGER"')
     assert said == '/tmp/it\'s.capture|a wait longer than 50ms: "$(x)"|wait'
 
 
-def test_the_command_sees_nothing_else_of_the_recorders_environment(tmp_path: Path) -> None:
+def test_then_command_gets_no_recorder_variables(tmp_path: Path) -> None:
     names = {line.partition("=")[0] for line in fired(tmp_path, "env").splitlines()}
     assert names - {"PWD", "OLDPWD", "SHLVL", "_"} == {
         "PATH", "HOME", "SNAPSHOT", "REASON", "TRIGGER",
     }  # fmt: skip
 
 
-def test_a_command_that_fails_is_said_in_one_line(tmp_path: Path) -> None:
+def test_failing_then_command_is_reported_in_one_line(tmp_path: Path) -> None:
     assert fired(tmp_path, "exit 7") == "capture: --then ended with status 7\n"
 
 
-def test_a_command_that_does_not_end_is_killed(tmp_path: Path) -> None:
+def test_then_command_that_does_not_end_is_killed(tmp_path: Path) -> None:
     said = fired(tmp_path, "echo begun; exec sleep 1000", limit="1")
     assert said == "begun\ncapture: --then was killed; it may take 1 seconds\n"
 
 
-def test_one_command_runs_at_a_time(tmp_path: Path) -> None:
+def test_only_one_then_command_runs_at_a_time(tmp_path: Path) -> None:
     second = "ring_then /tmp/second.capture again signal; : >go"
     said = fired(tmp_path, "until [ -e go ]; do sleep 0.01; done; echo $TRIGGER", more=second)
     assert said.splitlines() == [
@@ -70,7 +70,7 @@ def test_one_command_runs_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "setpriv")
-def test_the_command_runs_as_the_invoking_user(tmp_path: Path) -> None:
+def test_then_command_runs_as_the_invoking_user(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     said = fired(tmp_path, 'id -un; echo "$HOME $USER"', user="nobody")
     assert said == f"nobody\n{pwd.getpwnam('nobody').pw_dir} nobody\n"
@@ -78,7 +78,7 @@ def test_the_command_runs_as_the_invoking_user(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """A folder that every user can enter, which pytest's own are not."""
+    """A folder that every user can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

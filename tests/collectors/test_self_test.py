@@ -47,24 +47,23 @@ def failed(report: str) -> set[str]:
 
 # ---------------------------------------------------------------- real recordings
 
-# At times a kernel keeps switches of idle CPUs out of its trace events: see
-# research/notes/recorders-compared.md.
-# The self-test finds them; that is neither the recorder's fault nor the self-test's.
-# What it then lacks is missing from the counts and the busy time, too.
+# At times a kernel omits switches of idle CPUs from its trace events
+# (research/notes/recorders-compared.md). The self-test detects this, and neither the recorder nor
+# the self-test is at fault. The switches are missing from the counts and the busy time, too.
 KERNELS_OWN = {
     "switches out of idle are all there",
     "switches = the kernel's count",
     "busy time of CPUs = the kernel's",
 }
-# bpftrace 0.17 lost 1,849 wakeups of a recording under load without telling: probes do not nest.
-# Once in some ten recordings it has one thread on two CPUs at once; why is not known.
+# bpftrace 0.17 silently lost 1,849 wakeups of a recording under load, since probes do not nest. In
+# about one of ten recordings it has one thread on two CPUs at once; the cause is unknown.
 TOOLS_OWN = {
     "bpftrace": {"every sleeper is woken before it runs", "no thread runs on two CPUs"},
 }
 
 
 def environment_of(recorder: str, folder: Path) -> tuple[Path, dict[str, str]]:
-    """The program and its environment; a tool of another root sees only what is below /tmp."""
+    """The program and its environment; a tool in another root sees only paths below /tmp."""
     words = tool(recorder)
     if recorder != "dtrace" or words is None:
         return CAPTURE, {}
@@ -83,14 +82,14 @@ def environment_of(recorder: str, folder: Path) -> tuple[Path, dict[str, str]]:
     ],
 )
 def test_every_check_holds_for_a_real_recorder(recorder: str, tmp_path: Path) -> None:
-    """Switch for switch what the kernel counted, of each thread of the load."""
+    """Equal to the kernel's counts, switch for switch, for each thread of the load."""
     program, environment = environment_of(recorder, tmp_path)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment["TMPDIR"] = str(temporary)
     words = ("--self-test", "-t", recorder, "-d", "4", "-o", "kept")
     known = KERNELS_OWN | TOOLS_OWN.get(recorder, set())
-    # A recorder may truly lose something on a busy host: one recording of three is to be whole.
+    # A recorder may really lose events on a busy host: one of three recordings must be complete.
     for _ in range(3):
         shutil.rmtree(tmp_path / "kept", ignore_errors=True)
         done = capture(*words, cwd=tmp_path, program=program, **environment)
@@ -152,7 +151,7 @@ def stretch(lines: list[str]) -> list[str]:
 
 
 def asleep(lines: list[str]) -> list[str]:
-    """One preemption told as a sleep."""
+    """One preemption recorded as a sleep."""
     at = [n for n, line in enumerate(lines) if line.startswith("S ") and " 13 " in line][20]
     lines[at] = lines[at].replace(" 13 ", " 2001 ", 1)
     return lines
@@ -176,10 +175,10 @@ BROKEN: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
         lambda lines: [x for x in lines if not x.startswith(("W 2000320", "E 2000320"))],
         "every sleeper is woken before it runs",
     ),
-    "a preemption is never told": (never_preempted, "hog: involuntary switches"),
+    "a preemption is never recorded": (never_preempted, "hog: involuntary switches"),
     "the exits are missing": (without("X"), "the load is in the recording"),
     "the clock runs fast": (stretch, "sleeper sleeps as long as it asked"),
-    "a preemption is told as a sleep": (asleep, "hog: involuntary switches"),
+    "a preemption is recorded as a sleep": (asleep, "hog: involuntary switches"),
     "the end is missing": (lambda lines: lines[: len(lines) // 2], "the load is in the recording"),
     "it is empty": (lambda _: [], "the load is in the recording"),
 }
@@ -187,7 +186,7 @@ BROKEN: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
 
 @pytest.mark.parametrize("how", list(BROKEN))
 def test_a_broken_recording_fails(how: str, tmp_path: Path) -> None:
-    """Each kind of damage fails at least the check made for it."""
+    """Each kind of damage fails at least the check for it."""
     kept = write(tmp_path / "kept")
     change, expected = BROKEN[how]
     edit(kept, change)
@@ -198,7 +197,7 @@ def test_a_broken_recording_fails(how: str, tmp_path: Path) -> None:
     assert "awk" not in done.stderr
 
 
-def test_what_the_capture_says_of_itself_counts(tmp_path: Path) -> None:
+def test_incomplete_capture_fails_the_self_test(tmp_path: Path) -> None:
     kept = write(tmp_path / "kept")
     path = kept / "dtrace.capture" / "capture.json"
     about = json.loads(path.read_text())
@@ -217,7 +216,7 @@ def test_what_the_capture_says_of_itself_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["hog", "ping"])
-def test_an_account_that_differs_by_one_switch_fails(role: str, tmp_path: Path) -> None:
+def test_account_off_by_one_switch_fails(role: str, tmp_path: Path) -> None:
     kept = write(tmp_path / "kept")
     path = kept / "dtrace.account"
     lines = [line.split() for line in path.read_text().splitlines()]
@@ -229,8 +228,10 @@ def test_an_account_that_differs_by_one_switch_fails(role: str, tmp_path: Path) 
     assert failed(done.stdout) == {f"{role}: voluntary switches"}
 
 
-def test_a_thread_that_gave_way_in_vain_is_judged_by_the_sign_of_preemption(tmp_path: Path) -> None:
-    """Twice it was chosen again, which leaves a count and no line; then it was preempted."""
+def test_yield_without_a_switch_is_not_counted_as_preemption(tmp_path: Path) -> None:
+    """Twice the same thread was chosen again, which is counted but has no line; then it was
+    preempted.
+    """
     kept = write(tmp_path / "kept")
     seen = 0
 
@@ -263,13 +264,13 @@ def test_a_thread_that_gave_way_in_vain_is_judged_by_the_sign_of_preemption(tmp_
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
 @pytest.mark.parametrize("awk", AWKS, ids=lambda awk: awk[0])
-def test_the_judge_is_the_same_everywhere(
+def test_judge_agrees_in_every_shell_and_awk(
     shell: tuple[str, ...], awk: tuple[str, ...], tmp_path: Path
 ) -> None:
     paths = [shutil.which(words[0]) for words in (shell, awk)]
     if None in paths:
         pytest.skip(f"needs {shell[0]} and {awk[0]}")
-    # Below /tmp nobody else may write to it, as the program demands.
+    # Below /tmp no other user may write to it, as the program demands.
     tools = tmp_path / "tools"
     tools.mkdir(mode=0o755)
     (tools / "awk").write_text(f'#!/bin/sh\nexec {paths[1]} {" ".join(awk[1:])} "$@"\n')
@@ -336,7 +337,7 @@ def load(tmp_path: Path, tools: dict[str, str], *words: str) -> subprocess.Compl
 
 @pytest.mark.needs("linux", "taskset")
 def test_a_role_that_dies_is_named(tmp_path: Path) -> None:
-    """The load waits for its roles for so many seconds, not for ever."""
+    """The load waits for its roles for a limited time."""
     kills = f"""case $1 in
     -cp) [ -e {tmp_path}/killed ] || {{ : >{tmp_path}/killed; kill -s KILL "$3"; }} ;;
     *) exec {shutil.which("taskset")} "$@" ;;
@@ -349,7 +350,7 @@ def test_a_role_that_dies_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("linux", "taskset")
-def test_without_renice_the_nice_one_is_left_out(tmp_path: Path) -> None:
+def test_load_without_renice_has_no_nice_role(tmp_path: Path) -> None:
     """Debian's busybox lacks `nice`; others may lack `renice`."""
     done = load(tmp_path, {"renice": "exit 127", "nice": "exit 127"}, "1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -357,7 +358,7 @@ def test_without_renice_the_nice_one_is_left_out(tmp_path: Path) -> None:
     assert set(roles) - {"mover"} == {"hog", "ping", "pong", "sleeper"}
 
 
-def test_a_load_without_the_nice_one_is_judged(tmp_path: Path) -> None:
+def test_judge_accepts_a_load_without_the_nice_role(tmp_path: Path) -> None:
     kept = write(tmp_path / "kept")
     path = kept / "dtrace.account"
     lines = path.read_text().splitlines(keepends=True)

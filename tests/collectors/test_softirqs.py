@@ -1,4 +1,4 @@
-"""`capture --with irq`: as many softirqs of each kind as the kernel itself counted meanwhile."""
+"""`capture --with irq`: as many softirqs of each kind as the kernel itself counted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counted(text: str) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_as_many_of_each_kind_as_the_kernel_counted(tmp_path: Path) -> None:
+def test_softirqs_of_each_kind_equal_the_kernels_count(tmp_path: Path) -> None:
     import ast
 
     (tmp_path / "load.py").write_text(LOAD)
@@ -61,13 +61,14 @@ def test_as_many_of_each_kind_as_the_kernel_counted(tmp_path: Path) -> None:
         rows = soft.filter(pl.col("ts").is_between(begin, end)).group_by("id", "cpu").len()
         return {(vector, cpu): n for vector, cpu, n in rows.rows()}
 
-    # The file is read for some microseconds: at least what lies surely between, at most all.
+    # Reading the file takes microseconds: the lower bound is what lies surely within, the upper one
+    # all.
     sure, possible = between(first[2], last[0]), between(first[0], last[2])
-    told = 0
+    total = 0
     for key in after:
         kernel = after[key] - before[key]
-        told += kernel
+        total += kernel
         assert sure.get(key, 0) <= kernel <= possible.get(key, 0), (key, kernel)
-    # Each datagram over the loopback device is one of the network's, at least.
+    # Each datagram over the loopback device causes at least one network softirq.
     assert sum(n for (vector, _), n in sure.items() if vector == 3) >= 150
-    assert told > 300
+    assert total > 300

@@ -1,4 +1,4 @@
-"""What a recording says of threads that noted themselves how long they did not run."""
+"""A recording agrees with threads that logged for how long they did not run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recorded(program: Path, tool: str, folder: Path) -> tuple[ss.Trace, pl.DataFrame]:
-    """Three threads to a CPU for a second and a half, and what they noted."""
+    """Three threads per CPU for a second and a half, and what they logged."""
     log, threads = folder / "notes", 3 * (os.cpu_count() or 1)
     command = [program, log, str(threads), "1.5"]
     subprocess.run(
@@ -41,10 +41,10 @@ def recorded(program: Path, tool: str, folder: Path) -> tuple[ss.Trace, pl.DataF
 
 @pytest.mark.needs("root", "cc", "tracefs")
 @pytest.mark.parametrize("tool", ["ftrace", pytest.param("perf", marks=pytest.mark.needs("perf"))])
-def test_sums_contain_what_the_threads_and_the_kernel_counted(
+def test_bounds_of_sums_contain_the_counts_of_threads_and_kernel(
     tool: str, program: Path, tmp_path: Path, record_property: pytest.RecordProperty
 ) -> None:
-    """However busy the host is and whatever its kernel leaves out."""
+    """On any load of the host, and whatever its kernel omits."""
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel has no /proc/PID/schedstat (CONFIG_SCHED_INFO)")
     trace, notes = recorded(program, tool, tmp_path)
@@ -55,7 +55,7 @@ def test_sums_contain_what_the_threads_and_the_kernel_counted(
         row = ss.latency(window, where=mine).row(0, named=True)
         slack = CLOCKS + waited // 100
         assert row["total"] - slack <= waited <= row["total_high"] + slack, (tid, waited, row)
-        # A wait is within a jump of the clock; a jump may hold several waits.
+        # A wait lies within a jump of the clock; a jump may contain several waits.
         assert row["max"] <= longest + CLOCKS, (tid, longest, row)
         assert longest <= row["total_high"] + slack, (tid, longest, row)
         low, high = low + row["total"], high + row["total_high"]

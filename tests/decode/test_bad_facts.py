@@ -1,4 +1,4 @@
-"""Facts that no trace can hold are refused in a sentence, not turned into a wrong answer."""
+"""Impossible facts are refused in a sentence, not turned into a wrong answer."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SWITCH = {"ts": 5, "cpu": 0, "prev_utid": 2, "prev_state": "sleeping", "next_uti
         ),
     ],
 )
-def test_facts_that_no_trace_can_hold_are_refused(
+def test_impossible_facts_are_refused(
     table: str, rows: list[dict[str, Any]], complaint: str
 ) -> None:
-    """By a sentence that names table, column and row; not by a wrong answer or a panic."""
+    """The error names table, column and row; there is no wrong answer and no panic."""
     with pytest.raises((UsageError, FormatError), match=complaint):
         _native.reconstruct(facts({table: rows}), 2)
 
@@ -43,7 +43,7 @@ def test_a_window_that_ends_before_it_begins_is_refused() -> None:
         _native.reconstruct({}, 1, (9, 8))
 
 
-def test_a_null_where_a_value_must_be_is_refused() -> None:
+def test_null_in_a_required_column_is_refused() -> None:
     switches = facts({"switches": [SWITCH]})["switches"].with_columns(ts=pl.lit(None, pl.Int64))
     with pytest.raises(UsageError, match="column ts of table switches is null in row 0"):
         _native.reconstruct({"switches": switches}, 2)
@@ -57,7 +57,7 @@ def test_a_column_of_another_type_is_refused() -> None:
 
 @pytest.mark.parametrize("row", [2047, 2048, 9_999])
 def test_the_row_of_a_long_table_is_named(row: int) -> None:
-    """Tables are read in parts; rows are counted from the table's begin, however it is chunked."""
+    """Tables are read in batches; rows are counted from the start of the table in any batches."""
     rows = [SWITCH | {"ts": ts} for ts in range(10_000)]
     whole = facts({"switches": rows})["switches"].with_row_index()
     lacking = whole.with_columns(prev_utid=pl.when(pl.col("index") != row).then("prev_utid")).drop(
@@ -70,7 +70,7 @@ def test_the_row_of_a_long_table_is_named(row: int) -> None:
 
 
 def test_an_unknown_category_of_a_long_table_is_refused() -> None:
-    """If a row has it; one that is only in the list of categories does no harm."""
+    """Only if a row has it; one that is only in the list of categories does no harm."""
     states = ["sleeping"] * 4999 + ["dozing"]
     table = facts({"switches": [SWITCH | {"ts": ts} for ts in range(5000)]})["switches"]
     named = pl.Series("prev_state", states, dtype=pl.Enum(["sleeping", "dozing"]))

@@ -1,4 +1,4 @@
-"""The decoder of bpftrace captures, on a real one and on what a recorder can do to its lines."""
+"""The decoder of bpftrace captures: a real one, and lines damaged as a recorder could."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ def stamp(line: bytes) -> int:
     return int(line.split(b" ")[1])
 
 
-def test_what_bpftrace_says_of_lost_events_is_no_line_of_the_script(tmp_path: Path) -> None:
-    """The gap in the numbers has its count already; before, each sentence was one more loss."""
+def test_bpftraces_lost_events_message_is_not_counted_again(tmp_path: Path) -> None:
+    """The gap in the sequence numbers has its count already; each such sentence used to be one more
+    loss.
+    """
     on = next(n for n, line in enumerate(LINES) if line.startswith(b"#on "))
     at = [n for n, line in enumerate(LINES) if n > on and line[:1].isalpha()][200]
     cut = [line for n, line in enumerate(LINES) if not at <= n < at + 7]
     said = [*cut[:at], b"Lost 7 events\n", *cut[at:]]
-    (silent, _), (told, about) = decode(write(tmp_path, cut)), decode(write(tmp_path, said))
+    (silent, _), (recorded, about) = decode(write(tmp_path, cut)), decode(write(tmp_path, said))
     for name in TABLES:
-        assert told[name].equals(silent[name], null_equal=True), name
+        assert recorded[name].equals(silent[name], null_equal=True), name
     assert "not from the script" not in json.dumps(about)
     _, odd = decode(write(tmp_path, [*cut[:at], b"Lost x events\n", *cut[at:]]))
     assert "1 lines are not from the script" in json.dumps(odd)
@@ -86,11 +88,13 @@ def test_a_file_that_was_rewritten_is_refused_with_the_cause(
         decode(capture)
 
 
-def test_a_cpu_without_a_line_is_lost_from_the_beginning_of_the_trace_and_nothing_else(
+def test_cpu_without_lines_is_one_loss_from_the_start(
     tmp_path: Path,
 ) -> None:
-    """It is not taken for one of another recording, whose clock differs. What threads did on it is
-    unknown: hardly a wait is measured, and each is known between two bounds."""
+    """It is not taken for a CPU of another recording, whose clock differs.
+
+    What threads did on it is unknown: few waits are measured, and each is known between bounds.
+    """
     tables, about = decode(
         write(tmp_path, [line for line in LINES if line not in EVENTS or line.split()[2] != b"0"])
     )
@@ -112,7 +116,7 @@ def test_a_cpu_without_a_line_is_lost_from_the_beginning_of_the_trace_and_nothin
 
 
 def missing_at_the_end() -> dict[int, tuple[int, int]]:
-    """How many of a CPU's lines did not arrive, and when the last that did was made."""
+    """How many of a CPU's lines are missing, and the time of the last one that arrived."""
     arrived = Counter(int(line.split(b" ")[2]) for line in EVENTS)
     last = {int(line.split(b" ")[2]): stamp(line) for line in EVENTS}
     made = (line[3:].split(b"]: ") for line in LINES if line.startswith(b"@n["))
@@ -124,13 +128,13 @@ UNTIL = min(last for _, last in missing_at_the_end().values())
 """The fixture's window ends before; what came later did not arrive of every CPU."""
 ON = next(int(line.split(b" ")[1]) for line in LINES if line.startswith(b"#on "))
 """From here on all probes record."""
-TOLD = [line for line in EVENTS if ON <= stamp(line) <= UNTIL]
+WITHIN = [line for line in EVENTS if ON <= stamp(line) <= UNTIL]
 
 
 def test_every_line_is_an_event() -> None:
     """Counted by letter and CPU, with nothing but split()."""
     expected: dict[str, Counter[str]] = {}
-    for line in TOLD:
+    for line in WITHIN:
         letter, _, cpu, *_ = line.split(b" ")
         expected.setdefault(NAMES[letter], Counter())[cpu.decode()] += 1
     _, info = decode(FIXTURE)
@@ -138,7 +142,7 @@ def test_every_line_is_an_event() -> None:
 
 
 def test_switches_are_the_lines_field_by_field() -> None:
-    """Those that have a line, and one more for each `since` that a line tells anew."""
+    """Those with a line, and one more for each new `since` in a line."""
     tables, _ = decode(FIXTURE)
     tids = dict(tables["threads"].select("utid", "tid").iter_rows())
     switches = tables["switches"]
@@ -146,44 +150,46 @@ def test_switches_are_the_lines_field_by_field() -> None:
         (row["ts"], row["cpu"], tids[row["prev_utid"]], tids[row["next_utid"]], row["next_prio"])
         for row in switches.iter_rows(named=True)
     }
-    told = set()
-    for line in TOLD:
+    recorded = set()
+    for line in WITHIN:
         if line.startswith(b"S "):
             _, ts, cpu, _, _, _, _, prev, prio, following, *_ = line.split(b" ")
-            told.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
-    assert told <= found
+            recorded.add((int(ts), int(cpu), int(prev), int(following), int(prio)))
+    assert recorded <= found
     hidden = {(line.split(b" ")[2], line.split(b" ")[4]) for line in EVENTS if line[:1] == b"S"}
     hidden = {pair for pair in hidden if pair[1] != b"0" and ON <= int(pair[1]) <= UNTIL}
-    assert len(found) == len(told) + len(hidden)
+    assert len(found) == len(recorded) + len(hidden)
 
 
-def test_what_is_missing_behind_the_window_is_no_loss_and_ends_the_trace() -> None:
-    """bpftrace leaves its probes one after the other, and reads no more meanwhile."""
+def test_lines_missing_after_the_window_end_the_trace_without_a_loss() -> None:
+    """bpftrace detaches its probes one after the other, and stops reading while it does."""
     assert missing_at_the_end()
     tables, info = decode(FIXTURE)
     assert tables["losses"].filter(pl.col("reason") != "chain_break").is_empty()
     assert info["warnings"] == []
-    assert info["window"] == [stamp(min(TOLD, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
+    assert info["window"] == [stamp(min(WITHIN, key=stamp)), UNTIL]  # type: ignore[comparison-overlap]
 
 
-def test_what_some_probes_saw_before_all_were_on_is_not_measured(tmp_path: Path) -> None:
-    """Loading a script takes seconds; they were time of every CPU, and their gaps losses."""
+def test_events_before_all_probes_are_attached_are_excluded(tmp_path: Path) -> None:
+    """Attaching a script takes seconds, which used to count as time of every CPU, with gaps as
+    losses.
+    """
     expected, about = decode(FIXTURE)
     assert about["window"][0] >= ON  # type: ignore[index]
     early = ON - 2 * 10**9
     stray = b"K %d 0 0 28220 0 120 28308\n" % early
     moved = [line for line in LINES if line not in EVENTS or stamp(line) >= ON]
-    tables, told = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
-    # Lines are missing, of which some may have come after the mark.
-    assert told["window"] == [ON, UNTIL]
+    tables, recorded = decode(write(tmp_path, [moved[0], stray, *moved[1:]]))
+    # Lines are missing, of which some may have been after the mark.
+    assert recorded["window"] == [ON, UNTIL]
     for name in ("switches", "wakeups", "migrations"):
         assert len(tables[name]) == len(expected[name]), name
     lost = tables["losses"].filter(pl.col("reason") == "overrun")
     assert lost["ts_begin"].min() is None or lost["ts_begin"].min() >= ON  # type: ignore[operator]
 
 
-def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> None:
-    """`capture` waits for the mark, so that it cannot lie behind the window's begin."""
+def test_damaged_mark_keeps_the_rest_of_the_recording(tmp_path: Path) -> None:
+    """`capture` waits for the mark, so it cannot be before the window's start."""
     begin = json.loads((FIXTURE / "capture.json").read_text())["window"]["begin"]
     late = [b"#on 9323533204785\n" if line.startswith(b"#on ") else line for line in LINES]
     _, about = decode(write(tmp_path, late))
@@ -191,11 +197,9 @@ def test_a_damaged_mark_does_not_take_the_recording_with_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("ahead", [10**6, 10**8, 9 * 10**18])
-def test_a_stamp_that_is_too_late_takes_the_lines_behind_it_along(
-    tmp_path: Path, ahead: int
-) -> None:
-    """They are left out, being earlier: a hole from the line before the damaged one."""
-    at = [n for n, line in enumerate(LINES) if line in TOLD and line.split(b" ")[2] == b"1"][1000]
+def test_timestamp_in_the_future_loses_the_lines_after_it(tmp_path: Path, ahead: int) -> None:
+    """They are excluded as earlier ones: a loss from the line before the damaged one."""
+    at = [n for n, line in enumerate(LINES) if line in WITHIN and line.split(b" ")[2] == b"1"][1000]
     fields = LINES[at].split(b" ")
     fields[1] = b"%d" % (int(fields[1]) + ahead)
     tables, about = decode(write(tmp_path, [*LINES[:at], b" ".join(fields), *LINES[at + 1 :]]))
@@ -208,18 +212,18 @@ def test_a_stamp_that_is_too_late_takes_the_lines_behind_it_along(
 
 
 def measured(waits: pl.DataFrame) -> list[dict[str, int]]:
-    """The waits whose begin and end are known, up to where the whole fixture is told."""
+    """The waits with a known start and end, within the complete part of the fixture."""
     return waits.filter(pl.col("censored") == "none", pl.col("ts_run") <= UNTIL).to_dicts()
 
 
-def test_lines_with_other_ends_are_refused(tmp_path: Path) -> None:
-    """Every switch of them was left out, since its name did not end where the line does."""
+def test_lines_with_windows_line_ends_are_refused(tmp_path: Path) -> None:
+    """Every switch used to be excluded, since its name did not end with the line."""
     with pytest.raises(FormatError, match="its lines end with CR LF"):
         decode(write(tmp_path, [line.replace(b"\n", b"\r\n") for line in LINES]))
 
 
 def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> None:
-    """seq counts the lines that a CPU made; the footer says how many in all."""
+    """seq numbers the lines of a CPU; the footer has their total."""
     capture = write(tmp_path, LINES)
     about = json.loads((capture / "capture.json").read_text())
     about["window"]["end"] = stamp(max(EVENTS, key=stamp)) + 10**6
@@ -235,19 +239,19 @@ def test_numbers_that_are_missing_in_the_window_are_losses(tmp_path: Path) -> No
     assert "did not arrive" in " ".join(info["warnings"])  # type: ignore[arg-type]
 
 
-def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
+def test_missing_line_may_have_been_the_switch_from_the_recorder(
     tmp_path: Path,
 ) -> None:
-    """The recorder leaves a CPU without a line; the next switch there tells when (`since`)."""
+    """The recorder's own switch-out has no line; the next switch there gives its time (`since`)."""
     lines = {(int(f[2]), int(f[3])): f for f in (line.split(b" ") for line in EVENTS)}
-    untold = []
+    hidden_switches = []
     for (cpu, number), fields in lines.items():
         before = lines.get((cpu, number - 1))
         late = fields[0] == b"S" and before and 0 < int(fields[4]) < int(before[1])
         if late and int(fields[4]) > ON and int(fields[1]) < UNTIL:
-            untold.append((cpu, number, int(fields[4])))
-    assert untold
-    for cpu, number, since in untold[:: len(untold) // 3]:
+            hidden_switches.append((cpu, number, int(fields[4])))
+    assert hidden_switches
+    for cpu, number, since in hidden_switches[:: len(hidden_switches) // 3]:
         missing = b" ".join(lines[cpu, number])
         tables, _ = decode(write(tmp_path, [line for line in LINES if line != missing]))
         (lost,) = tables["losses"].filter(pl.col("reason") == "overrun").to_dicts()
@@ -258,7 +262,7 @@ def test_a_line_that_is_missing_may_have_told_of_the_switch_from_the_recorder(
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_the_order_of_cpus_does_not_matter(tmp_path: Path, seed: int) -> None:
-    """Buffers are drained CPU by CPU, in any turns; the tables come out the same."""
+    """Buffers are drained CPU by CPU, in any order; the tables are the same."""
     chance = random.Random(seed)
     queues: dict[bytes, list[bytes]] = {}
     for line in EVENTS:
@@ -279,7 +283,7 @@ def test_the_order_of_cpus_does_not_matter(tmp_path: Path, seed: int) -> None:
         assert found[name].equals(expected[name]), name
 
 
-def test_a_file_that_was_cut_says_so(tmp_path: Path) -> None:
+def test_truncated_file_is_reported(tmp_path: Path) -> None:
     whole = b"".join(LINES)
     tables, info = decode(write(tmp_path, [whole[: len(whole) // 2 - 3]]))
     ended = tables["losses"].filter(pl.col("reason") == "early_end")
@@ -295,7 +299,7 @@ def test_a_file_that_was_cut_says_so(tmp_path: Path) -> None:
     ("text", "message"),
     [(b"", "events.txt is empty"), (b"S 1 2 3\n", "line 1 is not the script's")],
 )
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
+def test_file_without_a_recording_is_refused(tmp_path: Path, text: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         decode(write(tmp_path, [text]))
 
@@ -303,7 +307,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, message: s
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=40))
 def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]]) -> None:
-    """A spoilt line is counted, or the file refused in a sentence."""
+    """A damaged line is counted, or the file is refused in a sentence."""
     data = bytearray(b"".join(LINES))
     for place, byte in flips:
         data[int(place * len(data))] = byte
@@ -311,8 +315,8 @@ def test_damaged_bytes_never_panic(tmp_path: Path, flips: list[tuple[float, int]
         decode(write(tmp_path, [bytes(data)]))
 
 
-def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
-    """The script leaves wakeups of its own thread out: the header's tid tells whose."""
+def test_wakeups_of_the_recorder_are_not_counted_as_missing(tmp_path: Path) -> None:
+    """The script omits wakeups of its own thread, whose tid is in the header."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     unseen = trace.waits.filter(pl.col("censored") == "left").join(trace.threads, on="utid")
     own = LINES[0].split(b"tid=")[1].split()[0]
@@ -323,14 +327,14 @@ def test_the_recorders_own_wakeups_are_no_ones_loss(tmp_path: Path) -> None:
     assert others < 30
 
 
-def test_a_second_account_of_who_left_late_cannot_go_back_in_time(tmp_path: Path) -> None:
-    """Two `@late` lines of one CPU, the later one about an earlier instant: it says nothing."""
-    # The fixture's last lines are beyond the end of what is told.
-    told = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
-    late = [b"@late[0]: %d\n" % (told - before) for before in (1_000, 2_000)]
+def test_second_late_line_of_a_cpu_cannot_go_back_in_time(tmp_path: Path) -> None:
+    """Two `@late` lines of one CPU, the second with an earlier time: it is ignored."""
+    # The fixture's last lines are after the end of the window.
+    recorded = int(decode(FIXTURE)[0]["switches"]["ts"][-1])
+    late = [b"@late[0]: %d\n" % (recorded - before) for before in (1_000, 2_000)]
     one, _ = decode(write(tmp_path, [*LINES, late[0]]))
     two, _ = decode(write(tmp_path, [*LINES, *late]))
-    assert told - 1_000 in one["switches"]["ts"]
+    assert recorded - 1_000 in one["switches"]["ts"]
     assert two["switches"].equals(one["switches"])
 
 
@@ -360,8 +364,10 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_may_hold_ends_of_lines(tmp_path: Path, name: bytes) -> None:
-    """What follows one is the name's rest, whatever it looks like: no event, and none is lost."""
+def test_name_may_contain_newlines(tmp_path: Path, name: bytes) -> None:
+    """Text after a newline is the rest of the name, whatever it looks like: no event, and none is
+    lost.
+    """
     (plain, before), (odd, about) = (
         decode(write(tmp_path, named(one, times=True))) for one in (b"plain", name)
     )
@@ -374,9 +380,7 @@ def test_a_name_may_hold_ends_of_lines(tmp_path: Path, name: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"\n\n\nx", b"a\nb\nc\nd\ne\nf\ng\nh"])
-def test_older_captures_put_names_together_that_hold_ends_of_lines(
-    tmp_path: Path, name: bytes
-) -> None:
+def test_names_with_newlines_are_joined_in_older_captures(tmp_path: Path, name: bytes) -> None:
     (plain, before), (odd, about) = (
         decode(write(tmp_path, named(one, times=False))) for one in (b"plain", name)
     )
@@ -386,7 +390,7 @@ def test_older_captures_put_names_together_that_hold_ends_of_lines(
     assert name.decode() in odd["threads"]["comm"].to_list()
 
 
-def test_both_versions_of_the_script_say_the_same() -> None:
+def test_both_versions_of_the_script_give_the_same_tables() -> None:
     with tempfile.TemporaryDirectory() as folder:
         old, _ = decode(write(Path(folder), named(b"x", times=False)))
         new, _ = decode(write(Path(folder), named(b"x", times=True)))

@@ -1,4 +1,4 @@
-"""A capture whose system calls have a buffer of their own: what that lost is told, too."""
+"""A capture with a separate buffer of system calls: its losses are reported, too."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def opened(folder: Path, stats: dict[int, str]) -> ss.Trace:
     [
         ({0: COUNTED.format(0), 1: COUNTED.format(0)}, []),
         ({0: COUNTED.format(0), 1: COUNTED.format(5)}, [(1, "absent", 5)]),
-        # The recorder did not come to count the second one.
+        # The recorder did not read the counts of the second buffer.
         ({0: COUNTED.format(0)}, [(1, "absent", None)]),
     ],
 )
-def test_losses_of_the_second_buffer(
+def test_losses_of_the_system_call_buffer_are_recorded(
     tmp_path: Path, stats: dict[int, str], lost: list[tuple[int, str, int | None]]
 ) -> None:
     trace = opened(tmp_path, stats)

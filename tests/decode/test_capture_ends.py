@@ -1,4 +1,4 @@
-"""What the kernel's counts say of a capture folder: lost, missing, read before, unknown."""
+"""The kernel's counts in a capture folder: lost, missing, read before, unknown."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def restat(capture: Path, cpu: int, **changes: int) -> None:
     path.write_text(text)
 
 
-def test_entries_that_the_file_holds_are_not_lost(capture: Path) -> None:
-    """Counted before the buffer was saved, all events are unread; they are all there."""
+def test_unread_entries_in_the_file_are_not_lost(capture: Path) -> None:
+    """Counted before the buffer was saved, all events are unread, but they are all in the file."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, entries=there, read_events=0)
     tables, about = decode(capture)
@@ -37,7 +37,7 @@ def test_entries_that_the_file_holds_are_not_lost(capture: Path) -> None:
     assert about["unplaced_losses"] == []
 
 
-def test_events_read_by_somebody_else_are_told(capture: Path) -> None:
+def test_events_taken_by_another_reader_are_reported(capture: Path) -> None:
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, entries=there, read_events=70)
     _, about = decode(capture)
@@ -46,7 +46,7 @@ def test_events_read_by_somebody_else_are_told(capture: Path) -> None:
 
 
 def test_each_lost_event_is_counted_once(capture: Path) -> None:
-    """Sums of places and of what has none are the kernel's own."""
+    """Placed and unplaced losses add up to the kernel's counts."""
     restat(capture, 0, overrun=1630 + 25, dropped_events=3, entries=4)
     tables, about = decode(capture)
     placed = losses(tables)["count"].sum()
@@ -54,43 +54,43 @@ def test_each_lost_event_is_counted_once(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-def test_without_the_kernels_counts_the_end_is_unknown(capture: Path, how: str) -> None:
+def test_cpu_without_kernel_counts_ends_unknown(capture: Path, how: str) -> None:
     stats = capture / "stats" / "cpu1"
     stats.unlink()
     if how == "empty":
         stats.touch()
     tables, about = decode(capture)
     last = max(record.ts for record in records(LOSSY) if record.cpu == 1)
-    told = losses(tables).filter(pl.col("cpu") == 1)
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
     end = json.loads((capture / "capture.json").read_text())["window"]["end"]
     expected = [(last, end, None, "early_end")]
-    assert told.select("ts_begin", "ts_end", "count", "reason").rows() == expected
+    assert recorded.select("ts_begin", "ts_end", "count", "reason").rows() == expected
     assert any("lacks the kernel's counts of CPU 1" in text for text in about["warnings"])
 
 
-def test_without_an_end_mark_every_cpu_ends_unknown(capture: Path) -> None:
+def test_every_cpu_ends_unknown_without_an_end_mark(capture: Path) -> None:
     window = json.loads((capture / "capture.json").read_text())["window"]
     rewrite(capture, window=window | {"end": None})
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("reason") == "early_end")
-    assert sorted(told["cpu"].to_list()) == [0, 1]
+    recorded = losses(tables).filter(pl.col("reason") == "early_end")
+    assert sorted(recorded["cpu"].to_list()) == [0, 1]
     assert any("does not say when recording ended" in text for text in about["warnings"])
 
 
 def test_a_capture_that_ended_early_ends_every_cpu_unknown(capture: Path) -> None:
-    """The recorder says so, whatever window and counts it could still write."""
+    """The recorder reports this, whatever window and counts it could still write."""
     about = json.loads((capture / "capture.json").read_text())
     end = about["window"]["end"]
     loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": end}
     rewrite(capture, complete=False, lost=[*about["lost"], loss])
     tables, _ = decode(capture)
-    told = losses(tables).filter(pl.col("reason") == "early_end")
-    assert sorted(told["cpu"].to_list()) == [0, 1]
-    assert set(told["ts_end"].to_list()) == {end}
+    recorded = losses(tables).filter(pl.col("reason") == "early_end")
+    assert sorted(recorded["cpu"].to_list()) == [0, 1]
+    assert set(recorded["ts_end"].to_list()) == {end}
 
 
 @pytest.mark.parametrize("recorder", ["bpftrace", "dtrace"])
-def test_a_capture_of_any_recorder_that_ended_early_says_so(recorder: str, tmp_path: Path) -> None:
+def test_interrupted_capture_of_any_recorder_is_reported(recorder: str, tmp_path: Path) -> None:
     """Even where the lines themselves have an end mark."""
     fixture = LOSSY.parent / f"linux-{recorder}.capture"
     capture = Path(shutil.copytree(fixture, tmp_path / "copy.capture"))
@@ -98,43 +98,43 @@ def test_a_capture_of_any_recorder_that_ended_early_says_so(recorder: str, tmp_p
     assert before.filter(pl.col("reason") == "early_end").is_empty()
     loss = {"cpu": None, "count": None, "reason": "early_end", "ts_begin": None, "ts_end": None}
     rewrite(capture, complete=False, lost=[loss])
-    told = losses(decode(capture)[0]).filter(pl.col("reason") == "early_end")
-    # A CPU whose last event is the window's end has nothing unknown behind it.
-    assert not told.is_empty()
-    assert (told["ts_begin"] < told["ts_end"]).all()
+    recorded = losses(decode(capture)[0]).filter(pl.col("reason") == "early_end")
+    # A CPU whose last event is at the window's end has no unknown time after it.
+    assert not recorded.is_empty()
+    assert (recorded["ts_begin"] < recorded["ts_end"]).all()
 
 
 def test_a_cpu_whose_file_is_empty_is_absent(capture: Path) -> None:
-    """The kernel counted its events, and none of them is there."""
+    """The kernel counted its events, and none of them is in the file."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     (capture / "raw" / "cpu1").write_bytes(b"")
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("cpu") == 1)
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
     begin, end = about["window"]
-    assert told.select("ts_begin", "ts_end", "count", "reason").rows() == [
+    assert recorded.select("ts_begin", "ts_end", "count", "reason").rows() == [
         (begin, end, there, "absent")
     ]
 
 
-def test_events_that_the_kernel_read_and_the_file_lacks_inside_may_be_anywhere(
+def test_events_missing_inside_the_file_may_be_in_any_gap(
     capture: Path,
 ) -> None:
-    """The file ends where the kernel's last sub-buffer does: it was not cut off."""
+    """The file ends where the kernel's last sub-buffer does, so it was not truncated."""
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, read_events=there + 40)
     tables, about = decode(capture)
     assert {"cpu": 1, "count": 40, "reason": "overrun"} in about["unplaced_losses"]
     assert any("does not show where they are missing" in text for text in about["warnings"])
-    told = losses(tables).filter(pl.col("cpu") == 1)
-    assert told.height > 3
-    assert (told["ts_end"] - told["ts_begin"]).min() >= 32 * 250
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
+    assert recorded.height > 3
+    assert (recorded["ts_end"] - recorded["ts_begin"]).min() >= 32 * 250
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_file_that_was_cut_off_lacks_its_end(capture: Path, early: bool) -> None:
-    """It ends before the kernel's last sub-buffer begins, and its loss with the last event.
+def test_truncated_file_ends_with_a_loss(capture: Path, early: bool) -> None:
+    """It ends before the kernel's last sub-buffer, and its loss starts with the last event.
 
-    Of any CPU: the window that a recorder states may end before events do.
+    This holds for any CPU: the window that a recorder states may end before its events do.
     """
     whole = records(LOSSY)
     own = [record.ts for record in whole if record.cpu == 1]
@@ -157,7 +157,7 @@ def test_a_file_that_was_cut_off_lacks_its_end(capture: Path, early: bool) -> No
     assert (loss["ts_begin"], loss["ts_end"], loss["count"]) == (own[-1], end, 40)
 
 
-def test_more_events_than_the_kernel_counted_are_told(capture: Path) -> None:
+def test_more_events_than_the_kernel_counted_are_reported(capture: Path) -> None:
     there = sum(record.cpu == 1 for record in records(LOSSY))
     restat(capture, 1, read_events=there - 5)
     _, about = decode(capture)
@@ -166,7 +166,7 @@ def test_more_events_than_the_kernel_counted_are_told(capture: Path) -> None:
 
 @pytest.mark.parametrize("part", ["pages", "pages and counts", "a second time"])
 def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> None:
-    """Stamps of the one are not of the other's time."""
+    """Timestamps of one are outside the time of the other."""
     one, other = (LOSSY.parent / f"linux-slice-default-{n}.capture" for n in (4, 3))
     mixed = shutil.copytree(one, tmp_path / "mixed.capture")
     pages = mixed / "raw" / "cpu1.zst"
@@ -179,10 +179,12 @@ def test_two_recordings_in_one_folder_are_refused(part: str, tmp_path: Path) -> 
     assert schedscope.read_tables(mixed, "switches", options={"salvage": "1"})
 
 
-def test_a_recording_that_was_switched_off_late_is_read_as_far_as_the_kernel_counted(
+def test_recording_switched_off_late_is_read_up_to_the_kernels_count(
     tmp_path: Path,
 ) -> None:
-    """On a busy host whoever switches it off waits for a CPU; without a count it is damage."""
+    """On a busy host the process that stops the tracing waits for a CPU; without a count this is
+    damage.
+    """
     late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
     begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
     rewrite(late, window={"begin": begin, "end": begin + 300_000_000})
@@ -195,8 +197,10 @@ def test_a_recording_that_was_switched_off_late_is_read_as_far_as_the_kernel_cou
         schedscope.read_tables(late, "switches")
 
 
-def test_a_window_whose_events_were_all_overwritten_is_told_from_a_mixture(tmp_path: Path) -> None:
-    """Whoever switches it off waits for a CPU, and the buffer is too small to keep so much."""
+def test_overwritten_window_is_distinguished_from_mixed_recordings(tmp_path: Path) -> None:
+    """The process that stops the tracing waits for a CPU, and the buffer is too small for that
+    time.
+    """
     late = Path(shutil.copytree(LOSSY.parent / "linux-ftrace-starved.capture", tmp_path / "x"))
     begin = json.loads((late / "capture.json").read_text())["window"]["begin"]
     rewrite(late, window={"begin": begin - 60_000_000_000, "end": begin - 58_000_000_000})
@@ -209,8 +213,8 @@ def test_a_window_whose_events_were_all_overwritten_is_told_from_a_mixture(tmp_p
     assert schedscope.read_tables(late, "switches", options={"salvage": "1"})
 
 
-def test_what_a_ring_overwrote_is_where_a_cpu_begins(capture: Path) -> None:
-    """A flight recorder's snapshot: no loss, nothing outside its window, and no time invented."""
+def test_overwritten_events_of_a_ring_start_a_cpu_late_without_a_loss(capture: Path) -> None:
+    """A flight recorder's snapshot: no loss, nothing outside its window, no invented time."""
     there = [record for record in records(LOSSY) if record.cpu == 0]
     others = [record.ts for record in records(LOSSY) if record.cpu != 0]
     begin, first = min(others) - 5_000_000, there[0].ts

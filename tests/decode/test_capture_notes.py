@@ -1,4 +1,4 @@
-"""What a recorder says of its own recording reaches whoever asks how far it can be trusted."""
+"""Notes of a recorder about its recording are shown with the data quality."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ import schedscope as ss
     "fixture",
     ["linux-ftrace-mixed", "linux-bpftrace", "linux-dtrace", "freebsd-ule-synthetic", "perf"],
 )
-def test_what_the_recorder_noted_is_a_warning_whichever_it_was(
-    fixture: str, tmp_path: Path
-) -> None:
-    """As that a limit of size ended the recording, or that somebody interrupted it."""
+def test_notes_of_every_recorder_are_warnings(fixture: str, tmp_path: Path) -> None:
+    """For example that a size limit ended the recording, or that it was interrupted."""
     capture = tmp_path / "noted.capture"
     shutil.copytree(FIXTURES / f"{fixture.replace('perf', 'linux-dtrace')}.capture", capture)
     (capture / "checksums").unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What other tracers' files say of causes: every format tells the same of one load.
+"""Causes in other tracers' files: every format agrees on one load.
 
-perf, Perfetto and an instance of tracefs record it at once; what a format has of a kind of event
-must be what the others have, row by row, for the threads of the load.
+perf, Perfetto and an instance of tracefs record it at once; a kind of event that a format has must
+equal that of the others, row by row, for the threads of the load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = tuple[object, ...]
 
 
 def opened(path: Path, chosen: int) -> ss.Trace:
-    """The trace, with moves of the hierarchy `chosen`."""
+    """The trace, with moves of the `chosen` hierarchy."""
     tables, about = _native.decode(str(path), {"hierarchy": str(chosen)})
     frames = {name: pl.DataFrame(table) for name, table in tables.items()}
     return ss.Trace.from_tables(frames, json.loads(about))
@@ -40,7 +40,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
 
 
 def load(trace: ss.Trace) -> dict[int, str]:
-    """utid -> what the load's threads are called, in the order in which they were made."""
+    """utid -> name of the load's threads, in the order of their creation."""
     threads = trace.threads.select("utid", "tid", "comm", "comm_first").collect()
     first = threads.filter(pl.col("comm") == "cause_load")["tid"].item()
     names = {"maps", "reads", "holds", "wants", "cause_load"}
@@ -55,8 +55,8 @@ def of_load(table: str, *columns: str) -> Callable[[ss.Trace], list[Row]]:
         own = load(trace)
         frame = getattr(trace, table).sort("ts", maintain_order=True)
         found = frame.filter(pl.col("utid").is_in(list(own))).collect()
-        told = found.select("utid", *(pl.col(name).cast(pl.String) for name in columns)).rows()
-        return sorted(((own[utid], *rest) for utid, *rest in told), key=lambda row: str(row[0]))
+        readable = found.select("utid", *(pl.col(name).cast(pl.String) for name in columns)).rows()
+        return sorted(((own[utid], *rest) for utid, *rest in readable), key=lambda row: str(row[0]))
 
     return rows
 
@@ -76,7 +76,7 @@ def lives(trace: ss.Trace) -> list[Row]:
 
 
 def interrupts(kind: str) -> Callable[[ss.Trace], list[Row]]:
-    """Handlers while the load ran: on which CPU, which."""
+    """Handlers during the load: CPU and handler."""
 
     def rows(trace: ss.Trace) -> list[Row]:
         own = trace.threads.filter(pl.col("utid").is_in(list(load(trace)))).collect()
@@ -92,13 +92,13 @@ def moves(trace: ss.Trace) -> list[Row]:
 
 
 def disk_requests(trace: ss.Trace) -> list[Row]:
-    """Those that the load made; to `perf script` text interrupts look like threads."""
+    """Those that the load caused; to `perf script` text interrupts look like threads."""
     rows = of_load("disk_requests", "step", "device", "sector", "sectors")(trace)
     return [row for row in rows if row[1] == "start"]
 
 
 def locks(trace: ss.Trace) -> list[Row]:
-    """Waits for locks that a thread can sleep for: perf's text does not tell interrupts apart."""
+    """Waits for sleeping locks: perf's text does not distinguish interrupts."""
     rows = of_load("locks", "step", "kind", "value")(trace)
     return [row for row in rows if row[2] and row[2] != "spinlock"]
 
@@ -127,25 +127,25 @@ KINDS: dict[str, tuple[str, Callable[[ss.Trace], list[Row]]]] = {
 
 
 def cells(traces: dict[str, ss.Trace]) -> dict[tuple[str, str], bool]:
-    """Of each kind and format: is it read? Asserts that all that read it agree."""
+    """For each kind and format: is it read? Asserts that all that read it agree."""
     read = {}
     for kind, (_, rows) in KINDS.items():
         found = {name: rows(trace) for name, trace in traces.items()}
-        told = {name: of for name, of in found.items() if of}
-        assert told, kind
-        reference = next(iter(told.values()))
-        for name, of in told.items():
+        readable = {name: of for name, of in found.items() if of}
+        assert readable, kind
+        reference = next(iter(readable.values()))
+        for name, of in readable.items():
             assert of == reference, (kind, name)
         read |= {(kind, name): bool(of) for name, of in found.items()}
     return read
 
 
-def test_every_format_tells_the_same(packed: dict[str, ss.Trace]) -> None:
+def test_every_format_gives_the_same_causes(packed: dict[str, ss.Trace]) -> None:
     assert all(cells(packed).values())
 
 
 def test_the_page_lists_every_kind_and_every_format() -> None:
-    """That each format reads each kind is the test above."""
+    """The test above checks that each format reads each kind."""
     lines = [f"| {kind} | {becomes} |" for kind, (becomes, _) in KINDS.items()]
     page = DOCS.read_text()
     assert "\n".join(("| event | becomes |", "|---|---|", *lines)) in page
@@ -153,10 +153,10 @@ def test_the_page_lists_every_kind_and_every_format() -> None:
     assert [name for name in FILES if name.strip("`") not in listed] == []
 
 
-def test_addresses_of_locks_are_the_kernels_where_the_file_has_them(
+def test_lock_addresses_are_those_of_the_file(
     packed: dict[str, ss.Trace],
 ) -> None:
-    """Four threads of one process wait for its one lock. Perfetto does not tell which it is."""
+    """Four threads of one process wait for its one lock. Perfetto does not record which it is."""
     for name, trace in packed.items():
         waits = trace.locks.filter(
             pl.col("utid").is_in([utid for utid, who in load(trace).items() if "maps" in who])
@@ -176,7 +176,7 @@ def test_a_lock_without_an_address_is_named_by_its_kind(packed: dict[str, ss.Tra
         assert locks[0] == "rwsem (unknown)" if name == "Perfetto" else known, locks
 
 
-def test_moves_are_of_the_hierarchy_that_was_chosen_or_of_none(tmp_path: Path) -> None:
+def test_group_moves_are_of_the_chosen_hierarchy(tmp_path: Path) -> None:
     paths = unpacked(FIXTURES / "causes.tar.xz", tmp_path, FILES)
     for name, path in paths.items():
         for number in (0, 1):

@@ -24,7 +24,7 @@ RECORDED = {
 
 
 def listed(folder: Path) -> Path:
-    """The folder with the list that a recorder makes last of all."""
+    """The folder with the list that a recorder writes last."""
     names = sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -50,7 +50,7 @@ def stored_files(capture: Path, **options: str) -> dict[str, object]:
     return dict(found.row(by_predicate=pl.col("check") == "stored files", named=True))
 
 
-def test_whole_captures_are_read_as_without_the_list(capture: Path) -> None:
+def test_intact_capture_is_read_the_same_with_checksums(capture: Path) -> None:
     with_list = ss.read_tables(capture, "switches")["switches"]
     assert stored_files(capture)["level"] == "ok"
     (capture / "checksums").unlink()
@@ -60,7 +60,7 @@ def test_whole_captures_are_read_as_without_the_list(capture: Path) -> None:
     assert "no checksums" in str(row["text"])
 
 
-def test_any_flipped_bit_is_noticed(capture: Path) -> None:
+def test_any_flipped_bit_is_detected(capture: Path) -> None:
     chance = random.Random(str(capture.name))
     files = [line.split(" ", 2)[2] for line in (capture / "checksums").read_text().splitlines()]
     for name in files:
@@ -81,13 +81,13 @@ def test_any_flipped_bit_is_noticed(capture: Path) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 255, 256, 65535, 65536, (1 << 18) + 7])
 def test_the_sum_is_that_of_cksum(length: int, ftrace: Path) -> None:
-    """Of lengths whose own bytes are none, one, two and three."""
+    """Lengths whose own bytes are none, one, two and three."""
     (ftrace / "more").write_bytes(random.Random(length).randbytes(length))
     listed(ftrace)
     assert ss.read_tables(ftrace, "switches")["switches"].height
 
 
-def test_salvage_reads_it_and_says_so(ftrace: Path) -> None:
+def test_salvage_reads_damaged_captures_with_a_warning(ftrace: Path) -> None:
     threads = ftrace / "threads.tsv"
     threads.write_text(threads.read_text().swapcase())
     (ftrace / "cpus.tsv").unlink()
@@ -101,7 +101,7 @@ def test_salvage_reads_it_and_says_so(ftrace: Path) -> None:
 
 
 @pytest.mark.parametrize("no", ["no", "0", "off", "FALSE", ""])
-def test_salvage_that_is_declined_is_none(no: str, ftrace: Path) -> None:
+def test_declined_salvage_refuses_the_capture(no: str, ftrace: Path) -> None:
     (ftrace / "cpus.tsv").unlink()
     with pytest.raises(ss.FormatError, match=r"cpus.tsv is missing"):
         ss.read_tables(ftrace, "switches", options={"salvage": no})
@@ -117,7 +117,7 @@ def test_a_file_that_was_cut_short_is_named_with_its_length(ftrace: Path) -> Non
 
 
 def test_a_file_may_be_compressed_since(ftrace: Path) -> None:
-    """The list is of what is inside."""
+    """The list is for the uncompressed content."""
     whole = ss.read_tables(ftrace, "switches")["switches"]
     pages = ftrace / "raw" / "cpu0"
     subprocess.run(["zstd", "-q", "--rm", str(pages)], check=True)
@@ -142,7 +142,7 @@ def test_a_file_may_be_compressed_since(ftrace: Path) -> None:
         "\x1b[31m" * 100,
     ],
 )
-def test_a_list_of_something_else_is_an_error(line: str, ftrace: Path) -> None:
+def test_invalid_list_of_checksums_is_an_error(line: str, ftrace: Path) -> None:
     (ftrace / "checksums").write_text(line + "\n")
     with pytest.raises(ss.FormatError, match="expected a checksum") as raised:
         ss.read_tables(ftrace, "switches")
@@ -150,7 +150,7 @@ def test_a_list_of_something_else_is_an_error(line: str, ftrace: Path) -> None:
 
 
 def test_a_file_that_is_named_again_and_again_is_read_once(ftrace: Path) -> None:
-    """Otherwise a small folder keeps us busy for hours."""
+    """Otherwise a small folder would keep the reader busy for hours."""
     with (ftrace / "big").open("wb") as file:
         file.truncate(64 << 20)
     listed(ftrace)
@@ -161,7 +161,7 @@ def test_a_file_that_is_named_again_and_again_is_read_once(ftrace: Path) -> None
     assert ss.read_tables(ftrace, "switches")["switches"].height
 
 
-def test_a_pipe_in_the_list_is_no_file(ftrace: Path) -> None:
+def test_pipe_in_the_list_of_checksums_is_refused(ftrace: Path) -> None:
     os.mkfifo(ftrace / "pipe")
     (ftrace / "checksums").write_text("1 2 pipe\n")
     with pytest.raises(ss.SchedscopeError, match="is a pipe or device"):

@@ -1,4 +1,4 @@
-"""Counts of the kernel that went below zero, as it prints them: numbers beyond 2^63."""
+"""Kernel counts that went below zero are printed as numbers beyond 2^63."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def opened(folder: Path, name: str, value: int) -> ss.Trace:
 
 
 @pytest.mark.parametrize("value", [2**63, 2**64 - 128])
-def test_entries_below_zero_are_no_loss(tmp_path: Path, value: int) -> None:
-    """Nor do they say that nothing was lost: the reader is told."""
+def test_negative_entries_are_not_a_loss(tmp_path: Path, value: int) -> None:
+    """They do not prove that nothing was lost, either: there is a warning."""
     trace = opened(tmp_path, "entries", value)
     whole = ss.open(RECORDED, cache=tmp_path / "whole")
     assert trace.waits.collect().equals(whole.waits.collect())
@@ -34,7 +34,7 @@ def test_entries_below_zero_are_no_loss(tmp_path: Path, value: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["overrun", "commit overrun", "dropped events"])
-def test_losses_below_zero_may_be_anywhere(tmp_path: Path, name: str) -> None:
+def test_negative_losses_have_no_place(tmp_path: Path, name: str) -> None:
     trace = opened(tmp_path, name, 2**64 - 1)
     whole = ss.open(RECORDED, cache=tmp_path / "whole")
     assert {"cpu": 0, "count": 1, "reason": "overrun"} in trace.info["unplaced_losses"]
@@ -43,8 +43,8 @@ def test_losses_below_zero_may_be_anywhere(tmp_path: Path, name: str) -> None:
     assert measured[0] < measured[1]
 
 
-def test_counts_that_no_sum_can_hold_are_cut(tmp_path: Path) -> None:
-    """They are in trace.json as others are, so that it can be read again, and added up."""
+def test_counts_above_2_to_the_53_are_capped(tmp_path: Path) -> None:
+    """They are in trace.json like others, so that it can be read again and summed."""
     trace = opened(tmp_path, "overrun", 2**63 - 1)
     assert [row["count"] for row in trace.info["unplaced_losses"]] == [2**53]
     trace.to_sched(tmp_path / "kept.sched")

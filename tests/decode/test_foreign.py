@@ -1,4 +1,4 @@
-"""Traces of other tools that are not read: one sentence says what the file is, and what to open."""
+"""Traces of other tools that are not read: one sentence names the format, and what to open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINES = "\n".join((FIXTURES / "text-tracefs.txt").read_text().splitlines()[:40])
         ('{"type": "attached_probes", "data": {"probes": 1}}\n', "is JSON"),
     ],
 )
-def test_json_is_refused_by_what_it_is(text: str, found: str, tmp_path: Path) -> None:
+def test_json_of_other_tools_is_refused_by_name(text: str, found: str, tmp_path: Path) -> None:
     """Also where its strings look like lines of a trace."""
     path = tmp_path / "t.json"
     path.write_text(text)
@@ -43,7 +43,7 @@ def test_a_folder_of_ctf_is_named(head: bytes, tmp_path: Path) -> None:
 
 
 def test_pages_without_formats_are_named(tmp_path: Path) -> None:
-    """What `cat trace_pipe_raw` gives cannot be read alone."""
+    """Output of `cat trace_pipe_raw` cannot be read without its formats."""
     stored = FIXTURES / "linux-ftrace-mixed.capture" / "raw" / "cpu0.zst"
     path = tmp_path / "cpu0"
     path.write_bytes(

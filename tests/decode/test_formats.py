@@ -15,7 +15,7 @@ import schedscope as ss
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def test_each_format_says_what_wrote_it_and_what_it_can_be_told() -> None:
+def test_each_format_lists_its_writers_and_options() -> None:
     frame = ss.formats()
     assert frame["format"].is_unique().all()
     for row in frame.to_dicts():
@@ -32,7 +32,7 @@ def test_an_unknown_option_is_refused_and_the_known_ones_are_listed(tmp_path: Pa
 
 
 def test_a_value_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
-    """A typo must not switch an examination off."""
+    """A mistyped option must not silently disable a check."""
     mixed = FIXTURES / "linux-ftrace-mixed.capture"
     for value in ("nonsense", "ye"):
         with pytest.raises(ss.UsageError, match=f'option clocks="{value}"; expected yes or no'):
@@ -50,7 +50,7 @@ def test_a_value_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
         (b"\x04\x22\x4d\x18\x64\x40", "lz4", "lz4 -d"),
     ],
 )
-def test_of_a_compressed_file_it_is_said_how_to_expand_it(
+def test_compressed_file_is_refused_with_the_command_to_expand_it(
     packed: bytes, packer: str, expand: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "trace.packed"
@@ -61,7 +61,7 @@ def test_of_a_compressed_file_it_is_said_how_to_expand_it(
 
 
 def test_a_byte_order_mark_before_dtrace_lines_is_named(tmp_path: Path) -> None:
-    """An editor saved the file; the capture folder and the lone file name the cause alike."""
+    """An editor saved the file; the capture folder and the single file report the same cause."""
     folder = tmp_path / "marked.capture"
     shutil.copytree(FIXTURES / "freebsd-ule-synthetic.capture", folder)
     lines = folder / "events.txt"

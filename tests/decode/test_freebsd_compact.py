@@ -1,4 +1,4 @@
-"""Genuine recordings told in version 2 of the lines: fewer bytes, the same tables."""
+"""Real recordings in version 2 of the lines: fewer bytes, the same tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compact(capture: Path, folder: Path) -> Path:
     return copy
 
 
-def test_the_same_tables_come_out(genuine: Path, tmp_path: Path) -> None:
+def test_compact_lines_give_the_same_tables(genuine: Path, tmp_path: Path) -> None:
     old, new = ss.open(genuine), ss.open(compact(genuine, tmp_path))
     for name in TABLES:
         one, other = getattr(old, name).collect(), getattr(new, name).collect()
@@ -44,10 +44,10 @@ def test_the_same_tables_come_out(genuine: Path, tmp_path: Path) -> None:
 def test_a_switch_costs_fewer_bytes_and_a_third_of_the_writes(
     genuine: Path,
 ) -> None:
-    """FreeBSD's dtrace writes each field, and each text between two, by itself."""
+    """FreeBSD's dtrace writes each field, and each text between two, separately."""
     text = (genuine / "events.txt").read_text(errors="surrogateescape")
     switches = text.count("\nS\t")
-    # What names cost at the beginning is left out: 400 threads in half a second.
+    # The names printed at the start are excluded: 400 threads in half a second.
     compacted = re.sub(r"(?m)^N .*\n", "", Translator(text).text())
     assert len(compacted) / len(text) < 0.6
     before = sum(2 * line.count("\t") + 1 for line in text.splitlines() if line[1:2] == "\t")
@@ -74,7 +74,7 @@ def machine() -> Machine:
 
 
 def test_a_nice_value_and_the_kernels_sums_are_read(tmp_path: Path) -> None:
-    """Changed by renice: in the lines of whoever runs next. 5000 of 50,000 is a score of 5."""
+    """Changed by renice: recorded with the next switch-in. 5000 of 50,000 is a score of 5."""
     text = Translator(machine().text(2_000_000)).text()
     text = text.replace("100402 1402 3 0 20 4 make", "100402 1402 3 0 25 4 make", 1)
     extra = (
@@ -90,7 +90,7 @@ def test_a_nice_value_and_the_kernels_sums_are_read(tmp_path: Path) -> None:
     assert (row["is_interactive"], row["interactive"], row["transitions"]) == (False, 50_000, 2)
 
 
-def test_a_line_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+def test_unreadable_line_loses_only_itself(tmp_path: Path) -> None:
     text = Translator(machine().text(2_000_000)).text()
     spoilt = text.replace("S 300003", "S 300003 x", 1)
     got = decode(tmp_path, spoilt)
@@ -107,7 +107,7 @@ def test_an_unknown_thread_has_no_name_and_no_process(tmp_path: Path) -> None:
     assert (row["pid"], row["comm"] or None) == (None, None)
 
 
-def test_a_ring_says_what_it_kept(tmp_path: Path) -> None:
+def test_ring_reports_what_it_kept(tmp_path: Path) -> None:
     text = Translator(machine().text(2_000_000), ring=True).text()
     head, *lines = text.splitlines(True)
     kept = [line for line in lines if line[0] in "#\n" or int(line.split()[1]) > 150_000]

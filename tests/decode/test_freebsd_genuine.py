@@ -1,4 +1,4 @@
-"""Recordings of a real FreeBSD 13.2, against what its kernel counted itself."""
+"""Recordings of a real FreeBSD 13.2, compared with its kernel's own counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lines(capture: Path, letter: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(("name", "n"), [("ule-mix", 10), ("4bsd-mix", 11)])
 def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_path: Path) -> None:
-    """A yield after which the same thread is chosen again is counted, and is no switch."""
+    """A yield after which the same thread is chosen again is counted, but is not a switch."""
     trace = ss.open(unpacked(name, tmp_path))
     threads = dict(trace.threads.select("tid", "utid").collect().iter_rows())
     switches = trace.switches.collect()
@@ -49,20 +49,20 @@ def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_pat
         left = switches.filter((pl.col("prev_utid") == utid) & (pl.col("prev_state") != "dead"))
         preempted = left["preempted"].fill_null(value=False).sum()
         if role in ("main", "yielder"):
-            # The first was not recorded from its start; the other yields in vain at times.
+            # The first was not recorded from its start; the other at times yields without a switch.
             assert 0 <= int(voluntary) - (left.height - preempted) <= int(turns), role
             continue
-        # It may leave once more after it has printed its counts; one that is woken before it has
-        # left has given way in vain.
+        # It may switch out once more after printing its counts; one that is woken before its
+        # switch-out has yielded without a switch.
         assert abs(preempted - int(involuntary)) <= 1, role
         assert abs(left.height - preempted - int(voluntary)) <= 1, role
         if role.startswith("hog"):
-            # What probes take is counted by both, but not to the same side of a switch.
+            # Both count the time of the probes, but on different sides of a switch.
             assert abs(ran[utid] / int(cpu_ns) - 1) < 0.06, role
 
 
 @pytest.mark.parametrize("name", ["ule-mix", "4bsd-mix", "ule-with-all"])
-def test_nothing_is_missing_or_contradicts_itself(name: str, tmp_path: Path) -> None:
+def test_recordings_have_no_losses_or_contradictions(name: str, tmp_path: Path) -> None:
     checks = ss.check(ss.open(unpacked(name, tmp_path)))
     found = dict(checks.select("check", "found").iter_rows())
     for check in ("losses", "unplaced losses", "chain breaks", "contradictions"):
@@ -71,7 +71,7 @@ def test_nothing_is_missing_or_contradicts_itself(name: str, tmp_path: Path) -> 
 
 
 def test_priorities_interrupts_and_callbacks_are_all_read(tmp_path: Path) -> None:
-    """One row a line; of a loan, which has two lines, one."""
+    """One row per line; a lent priority, which has two lines, has one."""
     capture = unpacked("ule-with-all", tmp_path)
     trace = ss.open(capture)
     times = {
@@ -89,18 +89,18 @@ def test_priorities_interrupts_and_callbacks_are_all_read(tmp_path: Path) -> Non
 
 
 def test_records_that_dtrace_discarded_count_as_lost(tmp_path: Path) -> None:
-    """The capture itself said that none were lost: dtrace's messages tell."""
+    """The capture itself reported none lost: dtrace's messages show it."""
     capture = unpacked("ule-discarded", tmp_path)
     assert "67 dynamic variable drops" in (capture / "stderr.txt").read_text()
     trace = ss.open(capture)
     assert [row["count"] for row in trace.info["unplaced_losses"]] == [67]
     assert any("dtrace discarded 67 records" in text for text in trace.info["warnings"])
-    # Switches and wakeups are all there, so waits are measured.
+    # Switches and wakeups are complete, so waits are measured.
     waits = trace.waits.select(pl.col("wait").is_not_null().mean()).collect().item()
     assert waits > 0.9
 
 
-def test_ktrdumps_clocks_are_not_blamed_for_a_late_line(tmp_path: Path) -> None:
+def test_late_running_line_of_ktrdump_is_not_a_clock_error(tmp_path: Path) -> None:
     """`running` is logged after the switch, when others may have queued the thread that left."""
     options = {"tsc_hz": "2599998274", "osreldate": "1302001"}
     text = tmp_path / "ktr.out"
@@ -117,27 +117,31 @@ def test_ktrdumps_clocks_are_not_blamed_for_a_late_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "policy"), [("freebsd-ule", "ule-13"), ("freebsd-4bsd", "4bsd-13")]
 )
-def test_a_recording_tells_its_scheduler_and_settings(name: str, policy: str) -> None:
+def test_recording_has_its_scheduler_and_settings(name: str, policy: str) -> None:
     trace = ss.open(FIXTURES / f"{name}.capture")
     assert recorded_policy(trace) == policy
-    told = recorded_tunables(trace, policy)
-    assert (told["stathz"], told["slice"]) == (127, 12)
-    assert (told["min_timeshare"], told["min_realtime"]) == (120, 48)
+    tunables = recorded_tunables(trace, policy)
+    assert (tunables["stathz"], tunables["slice"]) == (127, 12)
+    assert (tunables["min_timeshare"], tunables["min_realtime"]) == (120, 48)
     if policy == "ule-13":
-        assert (told["hz"], told["preempt_thresh"], told["interact_levels"]) == (100, 80, 32)
-        assert told["interact"] == 30
+        assert (tunables["hz"], tunables["preempt_thresh"], tunables["interact_levels"]) == (
+            100,
+            80,
+            32,
+        )
+        assert tunables["interact"] == 30
 
 
 @pytest.mark.parametrize("name", ["freebsd-ule", "freebsd-4bsd"])
-def test_interrupt_threads_are_woken_and_are_a_class_of_their_own(name: str) -> None:
-    """They are put on a queue without a `wakeup`, which is of sleepers."""
+def test_interrupt_threads_are_woken_and_have_their_own_class(name: str) -> None:
+    """They are put on a queue without a `wakeup`, which is only for sleepers."""
     workload = extract(ss.open(FIXTURES / f"{name}.capture"))
     assert report(workload)["wakes_missing"] <= 5
     classes = dict(workload.threads.group_by("class").len().iter_rows())
     assert classes["interrupt"] >= 2
 
 
-def test_findings_name_the_recorder_and_advise_nothing_that_freebsd_lacks() -> None:
+def test_findings_name_dtrace_and_advise_only_freebsd_commands() -> None:
     found = ss.findings(ss.open(FIXTURES / "freebsd-ule.capture"))
     advice = dict(found.select("topic", "advice").iter_rows())
     assert "dtrace" in advice["recorder"]

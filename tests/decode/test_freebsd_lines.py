@@ -40,7 +40,7 @@ def test_a_wakeup_an_enqueue_and_a_load_are_one_wake_with_its_target(tmp_path: P
     assert got.rows("queue_load", "cpu", "load") == [(1, 1), (1, 0)]
 
 
-def test_4bsd_never_tells_the_target(tmp_path: Path) -> None:
+def test_wakeups_of_4bsd_have_no_target_cpu(tmp_path: Path) -> None:
     world = machine("4BSD")
     world.wake(1_000_100, 0, A, target=1)
     world.switch(1_000_200, 1, A, "preempt")
@@ -49,8 +49,8 @@ def test_4bsd_never_tells_the_target(tmp_path: Path) -> None:
     assert got.rows("queue_load", "cpu", "load") == [(None, 1)]
 
 
-def test_a_wakeup_without_an_enqueue_was_none(tmp_path: Path) -> None:
-    """The thread was on the sleep queue but still running: it never slept."""
+def test_wakeup_without_an_enqueue_is_dropped(tmp_path: Path) -> None:
+    """The thread was on the sleep queue but still running, so it never slept."""
     world = machine()
     world.wake(1_000_100, 0, A, target=0)
     world.switch(1_000_200, 0, A, "preempt")
@@ -61,8 +61,10 @@ def test_a_wakeup_without_an_enqueue_was_none(tmp_path: Path) -> None:
     assert got.about["reconstruction"]["spurious_wakeups"] == 0
 
 
-def test_a_wakeup_before_its_sleeper_left_is_not_that_of_a_later_enqueue(tmp_path: Path) -> None:
-    """In vain, then suspended instead, and resumed by the same hand without a probe."""
+def test_wakeup_before_the_switch_out_does_not_match_a_later_enqueue(tmp_path: Path) -> None:
+    """Woken without an effect, then suspended instead, and resumed by the same thread without a
+    probe.
+    """
     world = Machine(2, noload=True)
     world.thread(A, "make")
     world.thread(B, "cc")
@@ -81,8 +83,8 @@ def test_a_wakeup_before_its_sleeper_left_is_not_that_of_a_later_enqueue(tmp_pat
 
 
 @pytest.mark.parametrize("scheduler", ["ULE", "4BSD"])
-def test_voluntary_or_not(tmp_path: Path, scheduler: str) -> None:
-    """The counter that moved tells; after a remain-cpu both did, and preempt decides."""
+def test_switch_reason_is_voluntary_or_involuntary(tmp_path: Path, scheduler: str) -> None:
+    """The counter that changed decides; after a remain-cpu both did, and preempt decides."""
     world = machine(scheduler)
     world.wake(1_000_010, 0, A, target=0)
     world.wake(1_000_020, 0, B, target=0)
@@ -120,7 +122,7 @@ def test_an_exit_is_a_switch_to_its_successor(tmp_path: Path) -> None:
     assert (A, "running", 1_000_103, 100) in got.rows("states", "utid", "state", "ts", "dur")
 
 
-def test_an_exit_whose_successor_was_lost_is_a_hole_and_no_running_time(tmp_path: Path) -> None:
+def test_exit_with_a_lost_successor_is_a_loss_without_running_time(tmp_path: Path) -> None:
     world = machine()
     world.wake(1_000_010, 0, A, target=0)
     world.switch(1_000_100, 0, A, "preempt")
@@ -153,7 +155,7 @@ def test_a_steal_is_a_migration_and_a_requeue_is_not_a_wakeup(tmp_path: Path) ->
     ]  # fmt: skip
 
 
-def test_4bsd_requeues_tell_no_cpu_and_are_no_wakeups(tmp_path: Path) -> None:
+def test_requeues_of_4bsd_are_not_wakeups_or_migrations(tmp_path: Path) -> None:
     world = machine("4BSD")
     world.wake(1_000_010, 0, A, target=0)
     world.requeue(1_000_200, 0, A, prio=120)
@@ -163,7 +165,7 @@ def test_4bsd_requeues_tell_no_cpu_and_are_no_wakeups(tmp_path: Path) -> None:
     assert len(got.rows("wakeups", "kind")) == 2
 
 
-def test_a_thread_put_elsewhere_as_it_leaves(tmp_path: Path) -> None:
+def test_thread_moved_as_it_leaves_is_a_migration(tmp_path: Path) -> None:
     """ULE's sched_switch_migrate: two load-changes and no dequeue before the switch."""
     world = machine()
     world.wake(1_000_010, 0, A, target=0)
@@ -224,7 +226,9 @@ def test_an_interrupt_wakes_without_a_waker(tmp_path: Path) -> None:
     [(1, 2, "interrupt"), (2, 0, "realtime"), (3, 0, "timeshare"), (3, 2, "kernel"), (4, 0, "idle"),
      (10, 0, "realtime")],
 )  # fmt: skip
-def test_classes(tmp_path: Path, pri_class: int, kind: int, sched_class: str) -> None:
+def test_classes_follow_the_recorded_class(
+    tmp_path: Path, pri_class: int, kind: int, sched_class: str
+) -> None:
     world = machine()
     world.thread(100600, "t", pri_class=pri_class, kind=kind)
     world.wake(1_000_010, 0, 100600, target=0)
@@ -237,7 +241,7 @@ def test_classes(tmp_path: Path, pri_class: int, kind: int, sched_class: str) ->
 @pytest.mark.parametrize(
     "name", ["two words", 'a"b', "tab\there", "line\nbreak", "grün", "S\t1\t0\n"]
 )
-def test_no_name_breaks_a_line(tmp_path: Path, name: str) -> None:
+def test_name_of_any_characters_keeps_its_line_intact(tmp_path: Path, name: str) -> None:
     world = machine()
     world.thread(100600, name)
     world.wake(1_000_010, 0, 100600, target=0)
@@ -248,7 +252,7 @@ def test_no_name_breaks_a_line(tmp_path: Path, name: str) -> None:
     assert len(got.tables["switches"]) == 2
 
 
-def test_lending_is_one_change_told_twice(tmp_path: Path) -> None:
+def test_lent_priority_in_two_lines_is_one_change(tmp_path: Path) -> None:
     world = machine()
     world.wake(1_000_010, 0, A, target=0)
     for ts, lent in ((1_000_100, 0), (1_000_101, 1)):
@@ -262,8 +266,8 @@ def test_lending_is_one_change_told_twice(tmp_path: Path) -> None:
     ]
 
 
-def test_what_4bsd_calls_lending_is_no_loan(tmp_path: Path) -> None:
-    """Its probe fires when the priority gets worse; the plain line has told that already."""
+def test_lend_line_of_4bsd_is_ignored(tmp_path: Path) -> None:
+    """Its probe fires when the priority gets worse, which the plain line has reported already."""
     world = machine("4BSD")
     world.wake(1_000_010, 0, A, target=0)
     for ts, lent in ((1_000_100, 0), (1_000_101, 1)):
@@ -312,7 +316,7 @@ def test_buffers_printed_cpu_after_cpu_mean_the_same(tmp_path: Path, chunk: int)
     assert facts(chunked) == facts(temporal)
 
 
-def test_missing_lines_are_told_by_the_counts(tmp_path: Path) -> None:
+def test_missing_lines_are_detected_by_the_counts(tmp_path: Path) -> None:
     text = busy().text(END)
     lines = text.splitlines(True)
     del lines[300:310]
@@ -323,7 +327,7 @@ def test_missing_lines_are_told_by_the_counts(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_in_the_file_twice_are_read_once(tmp_path: Path) -> None:
-    """DTrace writes none a second time: read again, each would be another switch or wakeup."""
+    """DTrace never writes a line twice: read again, each would be another switch or wakeup."""
     lines = busy().text(END).splitlines(True)
     whole = decode(tmp_path, "".join(lines))
     got = decode(tmp_path, "".join([*lines[:310], *lines[300:310], *lines[310:]]))
@@ -332,8 +336,8 @@ def test_lines_that_are_in_the_file_twice_are_read_once(tmp_path: Path) -> None:
     assert "10 lines are in the file twice" in said
 
 
-def test_the_cpus_of_a_flight_recorder_begin_at_instants_of_their_own(tmp_path: Path) -> None:
-    """Nothing is said of a CPU before its first line, and nothing measured that hangs on it."""
+def test_each_cpu_of_a_ring_starts_at_its_own_first_line(tmp_path: Path) -> None:
+    """A CPU is unknown before its first line, and nothing that depends on it is measured."""
     text = busy().text(END)
     whole = decode(tmp_path, text)
     got = decode(tmp_path, ring(text, [1_050_150, 1_020_450], END))
@@ -348,7 +352,7 @@ def test_the_cpus_of_a_flight_recorder_begin_at_instants_of_their_own(tmp_path: 
     true = {row for row in whole.rows("waits", *columns) if row[3] == "none"}
     measured = {row for row in got.rows("waits", *columns) if row[3] == "none"}
     assert measured <= true
-    # Whoever was woken after the last CPU began is measured as in the whole recording.
+    # A wakeup after the start of the last CPU is measured as in the whole recording.
     assert {row for row in true if row[1] > 1_051_000} <= measured
     running = [
         row for row in got.rows("states", "utid", "state", "ts", "cpu") if row[1] == "running"
@@ -356,8 +360,8 @@ def test_the_cpus_of_a_flight_recorder_begin_at_instants_of_their_own(tmp_path: 
     assert min(ts for _, _, ts, cpu in running if cpu == 0) >= 1_050_203
 
 
-def test_a_flight_recorder_that_never_came_round_is_whole(tmp_path: Path) -> None:
-    """Then the line printed at the beginning is there, too, and nothing is missing."""
+def test_ring_that_never_wrapped_is_complete(tmp_path: Path) -> None:
+    """Then the line printed at the start is there, too, and nothing is missing."""
     text = busy().text(END)
     head = text.splitlines(True)[0]
     again = ring(text, [0, 0], END).splitlines(True)[0]
@@ -367,7 +371,7 @@ def test_a_flight_recorder_that_never_came_round_is_whole(tmp_path: Path) -> Non
     assert got.about["window"] == whole.about["window"]
 
 
-def test_a_killed_dtrace_and_a_cut_file_are_told(tmp_path: Path) -> None:
+def test_killed_dtrace_and_truncated_file_are_reported(tmp_path: Path) -> None:
     text = busy().text(END)
     killed = decode(tmp_path, text[: text.index("#count")])
     cut = decode(tmp_path, text[: text.index("#count") - 9])
@@ -375,8 +379,8 @@ def test_a_killed_dtrace_and_a_cut_file_are_told(tmp_path: Path) -> None:
     assert [loss["reason"] for loss in cut.about["unplaced_losses"]] == ["truncated"]
 
 
-def test_drops_are_placed_where_the_chain_breaks(tmp_path: Path) -> None:
-    """dtrace says how many a CPU dropped, not when; a broken chain says when."""
+def test_drops_are_placed_at_prev_next_mismatches(tmp_path: Path) -> None:
+    """dtrace reports how many lines a CPU dropped; a prev/next mismatch shows when."""
     lines = busy().text(END).splitlines(True)
     gone = {n for n, line in enumerate(lines) if line[:2] == "S\t" and "\tcc\t" in line}
     gone = set(sorted(gone)[60:61])
@@ -389,7 +393,7 @@ def test_drops_are_placed_where_the_chain_breaks(tmp_path: Path) -> None:
     assert {"cpu": 1, "count": 1, "reason": "overrun"} in got.about["unplaced_losses"]
 
 
-def test_nonsense_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_unreadable_lines_are_counted_and_skipped(tmp_path: Path) -> None:
     text = busy().text(END)
     head, rest = text.split("\n", 1)
     spoilt = f"{head}\nS\t1000001\t0\tx\nmake: warning\nE\t1000002\t99\t1\n\x00\xff\n{rest}"
@@ -406,7 +410,7 @@ def test_nonsense_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
         ("#sched\t1\tfreebsd\tx\n", "version, system, time"),
     ],
 )
-def test_a_wrong_first_line_is_an_error_with_a_way_out(
+def test_unknown_first_line_is_an_error_with_a_hint(
     tmp_path: Path, line: str, complaint: str
 ) -> None:
     with pytest.raises(FormatError, match=complaint):
@@ -414,7 +418,7 @@ def test_a_wrong_first_line_is_an_error_with_a_way_out(
 
 
 def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path) -> None:
-    """Events know better; a kernel process's timeshare is the kernel's class, as in events."""
+    """Events take precedence; timeshare of a kernel process is its kernel class, as in events."""
     folder = tmp_path / "x.capture"
     shutil.copytree(FIXTURES / "freebsd-ule-synthetic.capture", folder)
     rows = [
@@ -428,7 +432,7 @@ def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path)
     with (folder / "threads.tsv").open("a") as table:
         for tid, policy, kernel, comm in rows:
             table.write(f"{tid}\t1\t1\t{policy}\t100\t0\t\t{kernel}\t{comm}\n")
-    # A hog, timeshare in every event, was said to be something else.
+    # A hog, timeshare in every event, was reported in another class.
     text = (folder / "threads.tsv").read_text().replace("timeshare\t200", "realtime\t200")
     (folder / "threads.tsv").write_text(text)
     classes = dict(Decoded(folder).rows("threads", "tid", "sched_class"))
@@ -438,8 +442,8 @@ def test_a_thread_that_never_ran_has_the_class_that_was_recorded(tmp_path: Path)
     assert classes[100500] == "timeshare"
 
 
-def test_on_linux_the_recorded_policy_tells_batch_and_idle(tmp_path: Path) -> None:
-    """ftrace's events have priorities only; where these say another class, they are right."""
+def test_recorded_policy_distinguishes_batch_and_idle_on_linux(tmp_path: Path) -> None:
+    """ftrace's events have priorities only; where they show another class, they take precedence."""
     folder = tmp_path / "x.capture"
     shutil.copytree(FIXTURES / "linux-ftrace-mixed.capture", folder)
     header = (folder / "threads.tsv").read_text().splitlines(keepends=True)[0]

@@ -37,16 +37,16 @@ def ran_and_left(trace: ss.Trace, begin: int, end: int) -> dict[int, tuple[int, 
     }
 
 
-def test_ktr_of_the_same_half_second_agrees_with_the_capture(tmp_path: Path) -> None:
-    """`running` is logged after the switch, in other probes' company: some 20 us later."""
+def test_ktr_agrees_with_a_capture_of_the_same_half_second(tmp_path: Path) -> None:
+    """`running` is logged after the switch, among other probes: some 20 us later."""
     folder = unpacked("both", tmp_path)
     capture = ss.open(folder / "events.txt")
     options = {"tsc_hz": "2599998274", "osreldate": "1302001"}
     ktr = ss.open(folder / "ktr.out", options=options)
-    # The clocks have one zero, from which schedscope takes KTR's first entry.
+    # The clocks share one origin, which schedscope shifts to KTR's first entry.
     cycles = re.findall(r"^ *\d+ +\d+ +(\d+) KTRGRAPH", (folder / "ktr.out").read_text(), re.M)
     zero = int(min(map(int, cycles)) / 2.599998274)
-    # Not the first and last ms, which one of them may lack.
+    # Without the first and last ms, which one of them may miss.
     begin = max(capture.window[0], ktr.window[0] + zero) + 2_000_000
     end = min(capture.window[1], ktr.window[1] + zero) - 2_000_000
     assert end - begin > 450_000_000
@@ -77,7 +77,7 @@ def test_schedgraph_counts_the_switches_that_getrusage_does(tmp_path: Path) -> N
             assert abs(ran / int(cpu_ns) - 1) < 0.05, role
 
 
-def test_a_genuine_ring_knows_where_each_cpu_begins(tmp_path: Path) -> None:
+def test_recorded_ring_has_a_start_for_each_cpu(tmp_path: Path) -> None:
     text = tmp_path / "events.txt"
     text.write_bytes(lzma.decompress((GENUINE / "ring.xz").read_bytes()))
     trace = ss.open(text)
@@ -86,7 +86,7 @@ def test_a_genuine_ring_knows_where_each_cpu_begins(tmp_path: Path) -> None:
     late = losses.filter(pl.col("reason").cast(pl.String) == "late_start")
     assert late["cpu"].to_list() == [0]
     assert late["ts_end"].item() - late["ts_begin"].item() == pytest.approx(100_000_000, rel=0.1)
-    # On the CPU that is whole, nothing contradicts itself.
+    # The CPU that is complete has no contradictions.
     checks = dict(ss.check(trace).select("check", "found").iter_rows())
     assert not checks["chain breaks"]
     assert not checks["contradictions"]

@@ -1,8 +1,8 @@
-"""What is different on FreeBSD 13, 14 and 15, to whoever reads their traces.
+"""What differs between traces of FreeBSD 13, 14 and 15.
 
-The probes and what they say are the same (the scripts are compiled against each release's
-structures in `test_dtrace_scripts.py`); priorities were renumbered twice, and threads were
-swapped out before 15.
+The probes and their arguments are the same (the scripts are compiled against each release's
+structures in `test_dtrace_scripts.py`); priorities were renumbered twice, and threads were swapped
+out before 15.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def story(release: int) -> str:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_same_story_has_the_same_answer_in_every_release(release: int, tmp_path: Path) -> None:
-    """Class, states and waits; only the priorities are the release's own."""
+def test_same_events_give_the_same_tables_in_every_release(release: int, tmp_path: Path) -> None:
+    """Class, states and waits; only the priorities depend on the release."""
     got = decode(tmp_path, story(release))
     assert got.about["release"] == str(RELEASES[release])
     assert got.rows("threads", "tid", "sched_class")[2:] == [(A, "timeshare"), (B, "realtime")]
@@ -65,10 +65,8 @@ def ktr(prio: int) -> str:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_where_only_the_priority_tells_the_class_the_bands_are_the_releases(
-    release: int, tmp_path: Path
-) -> None:
-    """Kernel priorities are of no class: a user thread that slept in the kernel has one, too."""
+def test_class_follows_the_priority_bands_of_the_release(release: int, tmp_path: Path) -> None:
+    """Kernel priorities have no class: a user thread that slept in the kernel has one, too."""
 
     def of(prio: int) -> str | None:
         got = decode(tmp_path, ktr(prio), osreldate=str(RELEASES[release]))
@@ -83,7 +81,7 @@ def test_where_only_the_priority_tells_the_class_the_bands_are_the_releases(
     ]  # fmt: skip
 
 
-def test_the_same_number_is_of_another_class_in_another_release(tmp_path: Path) -> None:
+def test_class_of_a_priority_depends_on_the_release(tmp_path: Path) -> None:
     """40 is an interrupt thread's on 13, real time on 14, the kernel's on 15."""
     classes = [
         dict(decode(tmp_path, ktr(40), osreldate=str(r)).rows("threads", "tid", "sched_class"))[A]
@@ -93,7 +91,7 @@ def test_the_same_number_is_of_another_class_in_another_release(tmp_path: Path) 
 
 
 def test_a_thread_that_is_swapped_out_is_blocked(tmp_path: Path) -> None:
-    """Until 14: no signal ends it, and it waits for nothing that has a name."""
+    """Until 14: no signal ends it, and its wait has no name."""
     world = Machine(2, osreldate=RELEASES[13])
     world.thread(A, "make")
     world.wake(1_000_100, 0, A, target=0)

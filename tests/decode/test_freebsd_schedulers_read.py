@@ -1,4 +1,4 @@
-"""What FreeBSD's own probes and KTR points tell of a run is what the run was."""
+"""FreeBSD's own probes and KTR points of a run are read back as that run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plain(path: Path, folder: Path) -> Path:
 
 
 def lasting(rows: Iterable[Interval]) -> Iterator[Interval]:
-    """Without intervals of no length, and those that adjoin in one state as one."""
+    """Without intervals of length zero; adjoining ones in one state are joined."""
     last: Interval | None = None
     for state, begin, end, cpu in rows:
         where = cpu if state == "running" else None
@@ -72,7 +72,7 @@ def read(trace: Trace) -> dict[int, list[Interval]]:
 
 
 def true(path: Path) -> dict[int, list[Interval]]:
-    """What the machine that made the file knows."""
+    """The true values of the machine that made the file."""
     rows = pl.read_parquet(path.parents[1] / "states.parquet").with_columns(
         pl.col("case", "state").cast(pl.String)
     )
@@ -84,8 +84,8 @@ def true(path: Path) -> dict[int, list[Interval]]:
 
 
 def assert_same(ours: dict[int, list[Interval]], theirs: dict[int, list[Interval]]) -> None:
-    """State for state and CPU for CPU, in time to within the tolerance."""
-    # A KTR file begins at an instant of its own.
+    """Equal states and CPUs, with times within the tolerance."""
+    # A KTR file has its own origin of time.
     shift = min(r[0][1] for r in theirs.values()) - min(r[0][1] for r in ours.values())
     shift = 0 if abs(shift) <= TOLERANCE else shift
     assert ours.keys() == theirs.keys()
@@ -116,7 +116,9 @@ def test_states_from_ktrdump(path: Path, tmp_path: Path) -> None:
     "path", [path for path in PROBES if path.name.startswith(("m45", "m28", "z4"))], ids=label
 )
 def test_states_from_a_flight_recorder(path: Path, tmp_path: Path) -> None:
-    """Each CPU's ring begins somewhere else: what is told is true, and behind the last, all."""
+    """Each CPU's ring starts at another time: all that is read is true, and complete after the last
+    start.
+    """
     text = gzip.decompress(path.read_bytes()).decode()
     lines = [line.split("\t", 3) for line in text.splitlines() if line[0] not in "#\n"]
     begin, end = int(lines[0][1]), int(lines[-1][1])
@@ -128,22 +130,22 @@ def test_states_from_a_flight_recorder(path: Path, tmp_path: Path) -> None:
     late = trace.losses.filter(reason="late_start").collect()
     assert set(late["cpu"]) == set(range(ncpu - 1))
     last = max(late["ts_end"])
-    told = read(trace)
+    read_back = read(trace)
     ran = [0, 0]
     for thread, rows in true(path).items():
-        # Who keeps a CPU to itself has no line at all.
-        if thread not in told:
+        # A thread that keeps a CPU to itself has no line at all.
+        if thread not in read_back:
             continue
         truth = [(r[0], r[3], r[1] - TOLERANCE, (r[2] or end) + TOLERANCE) for r in lasting(rows)]
-        for state, since, until, cpu in told[thread]:
+        for state, since, until, cpu in read_back[thread]:
             if (until or end) - since > TOLERANCE:
                 where = cpu if state == "running" else None
                 covers = [t for t in truth if t[2] <= since and (until or end) <= t[3]]
                 assert (state, where) in [t[:2] for t in covers], (thread, state, since, until)
-        for which, intervals in enumerate([rows, told[thread]]):
+        for which, intervals in enumerate([rows, read_back[thread]]):
             running = [(r[1], r[2] or end) for r in intervals if r[0] == "running"]
             ran[which] += sum(max(0, e - max(b, last)) for b, e in running)
-    # From the last beginning on everybody who runs is known.
+    # After the last start every running thread is known.
     assert ran[0] > (end - last) // 2
     assert ran[1] == pytest.approx(ran[0], abs=10 * TOLERANCE)
 
@@ -153,8 +155,8 @@ def doubts(decoded: Decoded) -> list[str]:
 
 
 @pytest.mark.parametrize("path", CLOCKS, ids=label)
-def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
-    """The counter's frequency to 0.1 %, and a warning where few points tell it."""
+def test_frequency_is_found_on_an_idle_machine(path: Path, tmp_path: Path) -> None:
+    """The counter's frequency to 0.1 %, with a warning where few points determine it."""
     text = gzip.decompress(path.read_bytes())
     decoded = decode(tmp_path, text)
     assert decoded.about["clock"]["hz"] == pytest.approx(2_500_000_000, rel=0.001)
@@ -164,8 +166,8 @@ def test_the_clock_of_an_idle_machine(path: Path, tmp_path: Path) -> None:
     assert bool(doubts(decoded)) == (len(points) < 12)
 
 
-def test_the_clock_of_any_part_is_right_or_in_doubt(tmp_path: Path) -> None:
-    """A ring of any length, and points that are missing: never silently another frequency."""
+def test_frequency_of_any_part_is_right_or_marked_doubtful(tmp_path: Path) -> None:
+    """A ring of any length, with missing points: never silently another frequency."""
     chance = random.Random(7)
     answers = {"right": 0, "in doubt": 0, "refused": 0}
     for path in CLOCKS:
@@ -189,8 +191,8 @@ def test_the_clock_of_any_part_is_right_or_in_doubt(tmp_path: Path) -> None:
     assert min(answers.values()) >= 5, answers
 
 
-def test_with_too_few_points_the_frequency_has_to_be_given(tmp_path: Path) -> None:
-    """Points of idle threads are off the grid: they are no help."""
+def test_too_few_statclock_points_require_tsc_hz(tmp_path: Path) -> None:
+    """Points of idle threads are off the grid and do not help."""
     text = gzip.decompress(CLOCKS[0].read_bytes())
     idle = [line for line in text.splitlines() if b"statclock" not in line or b'id:"idle' in line]
     with pytest.raises(FormatError, match="statclock points of running threads"):

@@ -1,4 +1,4 @@
-"""Raw sub-buffers of a capture folder: against a naive reader, and damaged in every way."""
+"""Raw sub-buffers of a capture folder: compared with a naive reader, and damaged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def capture(tmp_path: Path) -> Path:
 
 
 def losses(tables: Tables) -> pl.DataFrame:
-    """What the recorder and the file told, without what was inferred."""
+    """What the recorder and the file recorded, without inferred values."""
     return tables["losses"].filter(pl.col("reason") != "chain_break")
 
 
@@ -77,7 +77,7 @@ def test_every_record_is_where_a_naive_reader_finds_it() -> None:
 
 
 def test_a_wakeup_from_an_interrupt_has_no_waker() -> None:
-    """common_flags says hard or soft interrupt: whoever ran then woke nobody."""
+    """common_flags has hard or soft interrupt: then the running thread is not the waker."""
     expected = [r for r in records(LOSSY) if r.event == "sched_waking"]
     tables, _ = decode(LOSSY)
     wakings = tables["wakeups"].filter(pl.col("kind") == "waking")
@@ -86,48 +86,48 @@ def test_a_wakeup_from_an_interrupt_has_no_waker() -> None:
     assert 0 < without < wakings.height
 
 
-def test_overruns_stand_where_the_sub_buffers_tell() -> None:
-    """Their counts add up to the kernel's own, and each lies between two events."""
+def test_overruns_are_placed_by_the_sub_buffers() -> None:
+    """Their counts add up to the kernel's, and each lies between two events."""
     tables, about = decode(LOSSY)
-    told = losses(tables).filter(pl.col("cpu") == 0)
-    assert told["count"].sum() == 1630
+    recorded = losses(tables).filter(pl.col("cpu") == 0)
+    assert recorded["count"].sum() == 1630
     assert about["unplaced_losses"] == []
     times = {r.ts for r in records(LOSSY) if r.cpu == 0}
-    for begin, end, reason in told.select("ts_begin", "ts_end", "reason").iter_rows():
+    for begin, end, reason in recorded.select("ts_begin", "ts_end", "reason").iter_rows():
         assert end in times
         assert not any(begin < ts < end for ts in times)
         assert reason in ("overrun", "late_start")
 
 
-def test_events_that_were_never_written_cast_doubt_on_the_whole_window(capture: Path) -> None:
-    """`dropped events` has no place in the trace: the CPU's whole window is doubtful.
+def test_dropped_events_make_the_whole_window_doubtful(capture: Path) -> None:
+    """`dropped events` have no place in the trace: the CPU's whole window is doubtful.
 
-    Their number stands once, among the losses without a place.
+    They are counted once, among the losses without a place.
     """
     stats = capture / "stats" / "cpu1"
     stats.write_text(stats.read_text().replace("dropped events: 0", "dropped events: 9"))
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("cpu") == 1)
-    assert told.select("count", "reason").rows() == [(None, "overrun")]
-    assert told["ts_begin"].item() <= tables["switches"]["ts"].min()
-    assert told["ts_end"].item() >= tables["switches"]["ts"].max()
+    recorded = losses(tables).filter(pl.col("cpu") == 1)
+    assert recorded.select("count", "reason").rows() == [(None, "overrun")]
+    assert recorded["ts_begin"].item() <= tables["switches"]["ts"].min()
+    assert recorded["ts_end"].item() >= tables["switches"]["ts"].max()
     assert about["unplaced_losses"] == [{"cpu": 1, "count": 9, "reason": "overrun"}]
 
 
 def test_events_left_in_the_kernel_are_an_early_end(capture: Path) -> None:
-    """`entries` that nobody read are missing behind the CPU's last event."""
+    """`entries` that were never read are missing after the CPU's last event."""
     stats = capture / "stats" / "cpu1"
     stats.write_text(stats.read_text().replace("entries: 0", "entries: 4"))
     tables, about = decode(capture)
-    told = losses(tables).filter(pl.col("reason") == "early_end")
+    recorded = losses(tables).filter(pl.col("reason") == "early_end")
     last = max(r.ts for r in records(LOSSY) if r.cpu == 1)
-    assert told.select("cpu", "ts_begin", "count").rows() == [(1, last, 4)]
-    assert told["ts_end"].item() == max(last, about["window"][1])
+    assert recorded.select("cpu", "ts_begin", "count").rows() == [(1, last, 4)]
+    assert recorded["ts_end"].item() == max(last, about["window"][1])
 
 
 @pytest.mark.parametrize("cut", [1, 100, 2000, 4095])
-def test_a_torn_last_sub_buffer_gives_what_it_holds(capture: Path, cut: int) -> None:
-    """An interrupted recorder: whole records are read, the rest is a loss."""
+def test_torn_last_sub_buffer_is_read_in_part(capture: Path, cut: int) -> None:
+    """An interrupted recorder: complete records are read, the rest is a loss."""
     raw = capture / "raw" / "cpu1"
     content = raw.read_bytes()
     # Cut inside the last sub-buffer that is nearly full.
@@ -140,16 +140,16 @@ def test_a_torn_last_sub_buffer_gives_what_it_holds(capture: Path, cut: int) -> 
     found, expected = tables["switches"].filter(here)["ts"], whole["switches"].filter(here)["ts"]
     assert found.to_list() == expected.head(len(found)).to_list()
     used = 16 + _used(content, at)
-    told = losses(tables).filter(pl.col("reason") == "truncated")
-    assert told.height == (1 if PAGE - cut < used else 0)
+    recorded = losses(tables).filter(pl.col("reason") == "truncated")
+    assert recorded.height == (1 if PAGE - cut < used else 0)
 
 
 def _used(content: bytes, at: int) -> int:
     return int(struct.unpack_from("<Q", content, at + 8)[0]) & 0x7FFFFFF
 
 
-def test_a_sub_buffer_that_cannot_be_is_an_error_with_its_byte(capture: Path) -> None:
-    """More bytes used than there are; with salvage, a loss in its place."""
+def test_invalid_sub_buffer_is_an_error_with_its_offset(capture: Path) -> None:
+    """More bytes used than it has; with salvage, a loss in its place."""
     raw = capture / "raw" / "cpu1"
     content = bytearray(raw.read_bytes())
     content[2 * PAGE + 8 : 2 * PAGE + 16] = struct.pack("<Q", 5000)
@@ -161,12 +161,12 @@ def test_a_sub_buffer_that_cannot_be_is_an_error_with_its_byte(capture: Path) ->
     assert any("1 damaged" in warning for warning in about["warnings"])
 
 
-def test_larger_sub_buffers_are_read_as_the_capture_tells(capture: Path) -> None:
-    """`sub_buffer_bytes` counts, not what header_page says of the top instance."""
+def test_larger_sub_buffers_are_read_at_their_recorded_size(capture: Path) -> None:
+    """`sub_buffer_bytes` is used, not the header_page of the top instance."""
     for raw in (capture / "raw").iterdir():
         content = raw.read_bytes()
         pages = [content[at : at + PAGE] + bytes(3 * PAGE) for at in range(0, len(content), PAGE)]
-        # A lost count stands behind the records wherever they end.
+        # A lost count follows the records wherever they end.
         raw.write_bytes(b"".join(pages))
     about = json.loads((capture / "capture.json").read_text())
     rewrite(capture, ftrace=about["ftrace"] | {"sub_buffer_bytes": 4 * PAGE})
@@ -206,15 +206,15 @@ def test_a_damaged_description_is_named(capture: Path, what: str, message: str) 
         decode(capture)
 
 
-def test_a_capture_without_sub_buffers_says_so(capture: Path) -> None:
+def test_capture_without_sub_buffers_is_refused(capture: Path) -> None:
     shutil.rmtree(capture / "raw")
     (capture / "raw").mkdir()
     with pytest.raises(FormatError, match="raw"):
         decode(capture)
 
 
-def test_prev_state_follows_the_captures_own_letters(capture: Path) -> None:
-    """The bit that is S here is D in another kernel: the format file decides."""
+def test_prev_state_follows_the_format_file(capture: Path) -> None:
+    """The bit that means S here means D in another kernel: the format file decides."""
     path = capture / "events/sched/sched_switch/format"
     text = path.read_text()
     swapped = text.replace('{ 0x00000001, "S" }', '{ 0x00000001, "D" }').replace(
@@ -251,8 +251,8 @@ def test_the_sub_buffers_of_a_trace_dat_are_those_of_a_capture(
     for cpu, (at, size) in enumerate(places):
         (capture / "raw" / f"cpu{cpu}").write_bytes(content[at : at + size])
         (capture / "stats" / f"cpu{cpu}").unlink()
-    # The capture's events carry the kernel's numbers, the file its own; and this
-    # kernel's sched_migrate_task is laid out otherwise than the file's.
+    # The capture's events have the kernel's numbers, the file its own; and this kernel's
+    # sched_migrate_task has another layout than the file's.
     shutil.rmtree(capture / "events/sched/sched_migrate_task")
     numbers = {300: "sched_switch", 301: "sched_waking", 302: "sched_wakeup"}
     for number, name in numbers.items():
@@ -292,9 +292,7 @@ def _first(capture: Path, event: str, cpu: int = 0) -> tuple[Path, int]:
         ("sched_switch", 38, 0),
     ],
 )
-def test_a_record_that_no_kernel_writes_is_damage(
-    capture: Path, event: str, byte: int, bit: int
-) -> None:
+def test_impossible_record_is_damage(capture: Path, event: str, byte: int, bit: int) -> None:
     whole, _ = decode(capture)
     path, at = _first(capture, event)
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""ftrace text: one set of events in five dialects, and lines made to break parsers."""
+"""ftrace text: one set of events in five dialects, and lines that could break parsers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RAW = "text-report-R.txt"
 
 @pytest.mark.parametrize("name", ["text-report.txt", "text-report-l.txt", "text-report-3.4.txt"])
 def test_dialects_of_trace_cmd_agree(name: str) -> None:
-    """Plain, latency and newer reports say what -R says.
+    """Plain, latency and newer reports equal those of -R.
 
     libtraceevent prints R+ as R: only there `preempted` is null instead of true.
     """
@@ -40,13 +40,13 @@ def test_dialects_of_trace_cmd_agree(name: str) -> None:
     assert ours.filter(known)["preempted"].null_count() == known.sum()
     assert ours.filter(~known)["preempted"].equals(raw.filter(~known)["preempted"], null_equal=True)
     wakes, raw_wakes = wakeups(decode(FIXTURES / name)), wakeups(decode(FIXTURES / RAW))
-    # Only dialects with flags tell wakes from interrupts, which have no waker.
+    # Only dialects with flags distinguish wakes from interrupts, which have no waker.
     assert wakes.drop("waker").equals(raw_wakes.drop("waker"), null_equal=True)
     assert migrations(decode(FIXTURES / name)).equals(migrations(decode(FIXTURES / RAW)))
 
 
-def test_the_kernels_own_print_out_agrees() -> None:
-    """`cat trace` is the same, rounded to the next µs, and tells R+ from R."""
+def test_kernel_text_agrees_with_the_raw_trace() -> None:
+    """`cat trace` is the same, rounded to the next µs, and distinguishes R+ from R."""
     kernel, raw = switches(decode(FIXTURES / "text-tracefs.txt")), switches(decode(FIXTURES / RAW))
     assert kernel["ts"].to_list() == ((raw["ts"] + 500) // 1000 * 1000).to_list()
     assert kernel.drop("ts").equals(raw.drop("ts"), null_equal=True)
@@ -57,7 +57,7 @@ def test_the_kernels_own_print_out_agrees() -> None:
 
 
 def counted(tmp_path: Path, entries: int, written: int, dropped: range = range(0)) -> ss.Trace:
-    """The kernel's print-out with other counts in its header, and without some of its events."""
+    """The kernel's text with other counts in its header, and without some of its events."""
     lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
     head = [line for line in lines if line.startswith("#")]
     rows = [line for line in lines if not line.startswith("#")]
@@ -69,14 +69,14 @@ def counted(tmp_path: Path, entries: int, written: int, dropped: range = range(0
 
 
 def test_the_header_counts_what_the_kernel_overwrote(tmp_path: Path) -> None:
-    """A ring that ran over: 4,300 events are older than what is left, and no line tells of them."""
+    """A ring that wrapped: 4,300 events were overwritten, and no line reports them."""
     whole = counted(tmp_path, 700, 700)
     broken = whole.losses.collect()
     assert set(broken["reason"]) == {"chain_break"}
     trace = counted(tmp_path, 700, 5000)
     late = trace.losses.filter(pl.col("reason") != "chain_break").collect()
     (row,) = late.filter(pl.col("cpu").is_null()).to_dicts()
-    # And the CPU whose lines begin 13 us after the other's.
+    # And the CPU whose lines start 13 us after the other's.
     assert trace.losses.collect().height == broken.height + 2 == broken.height + late.height
     assert (row["count"], row["reason"], row["cpu"]) == (4300, "late_start", None)
     assert row["ts_begin"] == row["ts_end"] <= trace.wakeups.collect()["ts"].min()
@@ -85,7 +85,7 @@ def test_the_header_counts_what_the_kernel_overwrote(tmp_path: Path) -> None:
 
 
 def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_path: Path) -> None:
-    """Threads may have run there: no wait is measured across it, as from a trace.dat."""
+    """Threads may have run there: no wait is measured across it, as with a trace.dat."""
     whole = counted(tmp_path, 700, 700)
     rows = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
     rows = [row for row in rows if not row.startswith("#")]
@@ -97,7 +97,7 @@ def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_pat
     late = trace.losses.filter(pl.col("reason") == "late_start", pl.col("cpu") == 1).collect()
     until = trace.switches.filter(pl.col("cpu") == 1).collect()["ts"].min()
     assert late["ts_end"].item() <= until
-    # Of two waits in a broken chain of CPU 1 the whole file shows the end alone.
+    # Of two waits across a mismatch on CPU 1 the whole file has only the end.
     known = whole.waits.filter(pl.col("censored") == "none").collect()
     measured = trace.waits.filter(pl.col("censored") == "none").collect()
     both = measured.join(known, on=["ts_run", "cpu"], suffix="_whole")
@@ -106,8 +106,8 @@ def test_a_cpu_that_begins_late_in_an_overwritten_buffer_was_overwritten(tmp_pat
     assert measured.height - both.height <= 2
 
 
-def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: Path) -> None:
-    """One event in 350 was cut out: nothing is measured across where it may have been."""
+def test_lines_counted_by_the_header_but_absent_are_losses(tmp_path: Path) -> None:
+    """One event in 350 was removed: nothing is measured across where it may have been."""
     whole = counted(tmp_path, 700, 700)
     trace = counted(tmp_path, 700, 700, dropped=range(300, 302))
     assert "of 700 events that the header counts, 2 are not in" in "".join(trace.info["warnings"])
@@ -116,15 +116,15 @@ def test_lines_that_the_header_counts_and_the_file_lacks_are_missing(tmp_path: P
     true = set(whole.waits.collect().select("utid", "ts_run", "wait").iter_rows())
     measured = trace.waits.filter(pl.col("censored") == "none").collect()
     assert set(measured.select("utid", "ts_run", "wait").iter_rows()) <= true
-    # An excerpt is known as such, and what is in it can be asked about.
+    # An excerpt is recognised, and the rest of it can be analysed.
     excerpt = counted(tmp_path, 2023, 2023)
     assert "1323 are not in the file" in "".join(excerpt.info["warnings"])
     assert excerpt.waits.collect().equals(whole.waits.collect())
-    # Counts that are not of these lines say nothing.
+    # Counts that do not belong to these lines are ignored.
     assert counted(tmp_path, 600, 900).info["warnings"] == []
 
 
-def test_latency_format_counts_from_the_buffers_begin() -> None:
+def test_latency_format_counts_from_the_start_of_the_buffer() -> None:
     """The same steps between events; another origin."""
     latency = switches(decode(FIXTURES / "text-latency.txt"))
     kernel = switches(decode(FIXTURES / "text-tracefs.txt"))
@@ -138,12 +138,12 @@ def test_names_that_look_like_fields(name: str) -> None:
     """Spaces, colons, brackets, arrows and `key=` in a name stay in the name."""
     trace = decode(FIXTURES / name)
     assert set(trace.threads.collect()["comm"]) >= ODD_NAMES
-    # text-tracefs.txt is the beginning of what its header counts.
+    # text-tracefs.txt is the start of what its header counts.
     assert [text for text in trace.info["warnings"] if "header counts" not in text] == []
 
 
-def test_perf_script_says_what_perf_data_says() -> None:
-    """Everything but what its text leaves out: R+ (printed as R), interrupt context."""
+def test_perf_script_agrees_with_perf_data() -> None:
+    """All but what its text omits: R+ (printed as R), and interrupt context."""
     text, data = decode(FIXTURES / "text-perf-script.txt"), decode(FIXTURES / "perf-sched.data")
     ours = switches(text)
     assert ours.drop("preempted").equals(switches(data).drop("preempted"), null_equal=True)
@@ -169,13 +169,13 @@ def test_handlers_of_a_report_are_those_of_the_trace_dat(
         with pytest.raises(FormatError, match="without a gap"):
             decode(report)
         return
-    told, ours = decode(binary).irqs.collect(), decode(report).irqs.collect()
-    assert told.height > 100
-    assert ours.select(IRQS).equals(told.select(IRQS))
+    recorded, ours = decode(binary).irqs.collect(), decode(report).irqs.collect()
+    assert recorded.height > 100
+    assert ours.select(IRQS).equals(recorded.select(IRQS))
 
 
-def test_handlers_nest_and_a_hole_forgets_them(tmp_path: Path) -> None:
-    """In a hole the handler may have been left and entered again."""
+def test_handlers_nest_and_a_loss_resets_them(tmp_path: Path) -> None:
+    """During a loss the handler may have been left and entered again."""
     path = tmp_path / "trace.txt"
     lines = [
         ("1.000010", "softirq_entry: vec=1 [action=TIMER]"),
@@ -221,7 +221,7 @@ def test_system_calls_in_every_dialect(tmp_path: Path) -> None:
 
 
 def test_locks_and_groups_in_every_dialect(tmp_path: Path) -> None:
-    """Names or numbers, in an interrupt or not; a group may be called like the fields behind it."""
+    """Names or numbers, in an interrupt or not; a group may be named like the fields after it."""
     path = tmp_path / "x.txt"
     lines = [
         "a-7 [000] d..2.  1.000001: sched_switch: prev_comm=a prev_pid=7 prev_prio=120 "
@@ -303,7 +303,7 @@ def fields(state: str, prev: str = "a", following: str = "b") -> str:
         ("       a-11      3d..2. 4836436159us!: ", 4836436159000),
     ],
 )
-def test_heads_of_tracefs(tmp_path: Path, head: str, ts: int) -> None:
+def test_headers_of_tracefs_are_read(tmp_path: Path, head: str, ts: int) -> None:
     """CPU, stamp in µs or ns, with and without flags and thread group."""
     assert read(tmp_path, head + fields("S")) == [(ts, 3, 11, "sleeping", False, 22)]
 
@@ -331,7 +331,7 @@ def test_states_as_letters_and_numbers(
     assert read(tmp_path, line) == [(10**9, 0, 11, name, preempted, 22)]
 
 
-def test_lines_of_trace_pipe_that_come_late_find_their_place(tmp_path: Path) -> None:
+def test_late_lines_of_trace_pipe_are_sorted(tmp_path: Path) -> None:
     """A CPU's event may be printed after a later one of another CPU."""
     rows = read(
         tmp_path,
@@ -342,7 +342,7 @@ def test_lines_of_trace_pipe_that_come_late_find_their_place(tmp_path: Path) -> 
 
 
 def test_lost_events_are_losses(tmp_path: Path) -> None:
-    """A line of tracefs or trace-cmd: the hole is between the CPU's events around it."""
+    """A line of tracefs or trace-cmd: the loss is between the CPU's events around it."""
     for line in ["CPU:0 [LOST 17 EVENTS]", "CPU:0 [17 EVENTS DROPPED]"]:
         path = tmp_path / "trace.txt"
         path.write_text(
@@ -386,8 +386,8 @@ def test_systrace_html(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, found: str) -> None:
-    """Never an empty trace: the error quotes the line and says what to do."""
+def test_unreadable_text_is_refused_with_the_line(tmp_path: Path, text: str, found: str) -> None:
+    """Never an empty trace: the error quotes the line and gives a hint."""
     path = tmp_path / "trace.txt"
     path.write_text(text)
     with pytest.raises(FormatError, match=found) as caught:
@@ -395,8 +395,8 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, found
     assert caught.value.hint
 
 
-def test_time_that_goes_back_on_a_cpu_is_told(tmp_path: Path) -> None:
-    """Two boots in one file are sorted into one another: no number of it is worth much."""
+def test_time_going_back_on_a_cpu_is_reported(tmp_path: Path) -> None:
+    """Two boots in one file are merged by time: its numbers are of little value."""
     path = tmp_path / "trace.txt"
     lines = [f"  a-11 [000] d..2. {ts:.6f}: {fields('S')}" for ts in (100, 101, 5, 6)]
     path.write_text("# tracer: nop\n" + "\n".join(lines) + "\n")
@@ -414,7 +414,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_any_damage_is_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
-    """Cut anywhere, with bytes replaced: no crash, and no event that is not there."""
+    """Truncated anywhere, with bytes replaced: no crash, and no invented event."""
     source = FIXTURES / data.draw(st.sampled_from([RAW, "text-tracefs.txt", "text-report-l.txt"]))
     damaged = bytearray(source.read_bytes()[: data.draw(st.integers(0, 60_000))])
     for _ in range(data.draw(st.integers(0, 8))):
@@ -437,7 +437,7 @@ NAME = st.text(
 @given(prev=NAME.filter(bool), following=NAME.filter(bool), plugin=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_any_name_survives(folder: Path, prev: str, following: str, plugin: bool) -> None:
-    """Whatever 15 printable bytes two threads are called, the line is read right."""
+    """The line is read correctly for any 15 printable bytes as names of the two threads."""
     if plugin:
         line = f"sched_switch: {prev}:11 [120] S ==> {following}:22 [120]"
     else:
@@ -473,7 +473,7 @@ def _switches_of(tmp_path: Path, states: list[str]) -> list[tuple[str, bool | No
     [
         # Linux 4.8 to 4.13 in numbers: x, D|K, R+.
         (["1", "64", "130", "4096"], ["sleeping", "dead", "blocked", "runnable"]),
-        # Linux 4.14 logs numbers of letters, which a printer takes for bits.
+        # Linux 4.14 logs indexes of letters, which a printer takes for bits.
         (["S", "D", "S|T", "D|T", "S|D|T", "t", "R+"], [
             "sleeping", "blocked", "dead", "dead", "parked", "parked", "runnable"
         ]),
@@ -485,7 +485,7 @@ def _switches_of(tmp_path: Path, states: list[str]) -> list[tuple[str, bool | No
         (["S", "t", "X"], ["sleeping", "stopped", "dead"]),
     ],
 )  # fmt: skip
-def test_states_without_a_release_betray_their_kernel(
+def test_kernel_is_inferred_from_the_state_letters(
     tmp_path: Path, states: list[str], expected: list[str]
 ) -> None:
     found = _switches_of(tmp_path, states)
@@ -508,8 +508,8 @@ def test_a_header_that_reads_as_an_event_is_a_header(tmp_path: Path) -> None:
     assert trace.info["ncpu"] == 2
 
 
-def test_a_wait_beside_a_hole_that_nothing_marks_is_a_bound(tmp_path: Path) -> None:
-    """CPU 1 says nothing for 300 ms; that a switch is missing shows when the wait is over."""
+def test_wait_beside_an_unmarked_loss_is_a_lower_bound(tmp_path: Path) -> None:
+    """CPU 1 has no line for 300 ms; that a switch is missing shows when the wait is over."""
 
     def switch(cpu: int, ms: int, prev: str, state: str, following: str) -> str:
         def of(who: str, name: str) -> str:
@@ -536,7 +536,7 @@ def test_a_wait_beside_a_hole_that_nothing_marks_is_a_bound(tmp_path: Path) -> N
     after = switch(0, 300, "12", "S", "11")
     whole = waits(*before, after, switch(1, 310, "8", "S", "7"))
     assert whole == [(290_000_000, "none")]
-    # Not 8, whom CPU 1 ran when it was last heard of: it may have had thread 11 meanwhile.
+    # Not 8, which CPU 1 ran in its last event: it may have run thread 11 meanwhile.
     assert waits(*before, after, switch(1, 310, "13", "S", "7")) == [(0, "right")]
 
 
@@ -555,21 +555,21 @@ prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
 @pytest.mark.parametrize(
     "line",
     [
-        # Two lines in one: the name would be longer than any.
+        # Two lines in one: the name would be too long.
         "          <idle>-0       [001] d..2. 10.000350: sched_switch: prev_comm=swapper/1 "
         "prev_pi=1 switch prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=c next_pid=12 "
         "next_prio=120",
         "          <idle>-0       [001] d..2. 10.000350: sched_switch: c:12 [120] swi: d:13 "
         "[120] R ==> c:12 [120]",
-        # Without its middle, its beginning, its fields.
+        # Without its middle, its start, its fields.
         "          <idle>-0       [001] d..2. 10.000350: sched_swget_cpu=001",
         "e=S ==> next_comm=c next_pid=12 next_prio=120",
         "          <idle>-0       [001] d..2. 10.000350: sched_wakeup: comm=c pi",
         "          <idle>-0       [001] d..2. 10.000350: sch",
     ],
 )
-def test_a_damaged_line_is_a_hole(tmp_path: Path, line: str) -> None:
-    """Of every CPU: what was overwritten or cut out there may have been events of any."""
+def test_damaged_line_is_a_loss(tmp_path: Path, line: str) -> None:
+    """On every CPU: the overwritten or removed text may have had events of any."""
     text = HEALTHY.splitlines()
     path = tmp_path / "report.txt"
     path.write_text("\n".join([*text[:3], line, *text[3:]]) + "\n")
@@ -580,8 +580,8 @@ def test_a_damaged_line_is_a_hole(tmp_path: Path, line: str) -> None:
     assert switches(trace).height == 3
 
 
-def test_what_is_no_event_is_no_damage(tmp_path: Path) -> None:
-    """Call chains, the function tracer's lines and what programs print stand between events."""
+def test_lines_that_are_not_events_are_not_damage(tmp_path: Path) -> None:
+    """Call chains, lines of the function tracer and trace markers may be between events."""
     others = [
         "            bash-1977  [000] .... 10.000350: sys_close <-system_call_fastpath",
         " => futex_wait_queue",
@@ -602,9 +602,10 @@ def test_any_byte_but_nul_may_be_in_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["text-tracefs.txt", "text-perf-script.txt", "text-report.txt"])
-def test_what_an_editor_makes_of_text_changes_nothing(tmp_path: Path, name: str) -> None:
-    """A byte-order mark, line ends of Windows, a decimal comma: of the comma, parts of the time
-    were read as a CPU, flags and a time."""
+def test_text_changed_by_an_editor_is_read_the_same(tmp_path: Path, name: str) -> None:
+    """A byte-order mark, Windows line ends, a decimal comma. With the comma, parts of the time used
+    to be read as a CPU, flags and a time.
+    """
     text = (FIXTURES / name).read_bytes()
     there = tmp_path / "x.txt"
     comma = re.sub(rb"(\d)\.(\d{6,9}: )", rb"\1,\2", text)
@@ -621,7 +622,7 @@ def test_what_an_editor_makes_of_text_changes_nothing(tmp_path: Path, name: str)
 
 
 def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
-    """Its switches and wakeups are missing: a clone at each end does not make it a whole CPU."""
+    """Its switches and wakeups are missing: a clone at each end does not make the CPU complete."""
     lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
     kept = [line for line in lines if "[001]" not in line]
     events = [n for n, line in enumerate(kept) if "[000]" in line]
@@ -636,8 +637,8 @@ def test_a_cpu_that_shows_only_clones_is_silent(tmp_path: Path) -> None:
     assert "unrecorded" in trace.losses.collect().filter(cpu=1)["reason"].to_list()
 
 
-def test_stamps_that_count_events_are_no_times(tmp_path: Path) -> None:
-    """`trace-cmd report` of the clock `counter`: an event a nanosecond."""
+def test_timestamps_that_count_events_are_refused(tmp_path: Path) -> None:
+    """`trace-cmd report` with the clock `counter`: one event per nanosecond."""
     line = "  a-{0} [000] 0.{1:09d}: sched_waking: comm=b pid=9 prio=120 target_cpu=000\n"
     path = tmp_path / "t.txt"
     path.write_text("".join(line.format(8, 1000 + n) for n in range(2000)))

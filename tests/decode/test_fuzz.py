@@ -12,7 +12,7 @@ import pytest
 
 @pytest.mark.parametrize("door", [fuzz_decoders, fuzz_simulator])
 @pytest.mark.release
-def test_nothing_breaks(door: ModuleType) -> None:
+def test_random_damage_breaks_no_decoder(door: ModuleType) -> None:
     """Bounded by SCHEDSCOPE_FUZZ_SECONDS; SCHEDSCOPE_FUZZ_SEED repeats a run."""
     seconds = float(os.environ.get("SCHEDSCOPE_FUZZ_SECONDS", "10"))
     seed = int(os.environ.get("SCHEDSCOPE_FUZZ_SEED", "1"))

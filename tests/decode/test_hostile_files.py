@@ -1,4 +1,4 @@
-"""Files that are made to break a reader: one sentence, bounded memory, no wrong number."""
+"""Files made to break a reader: one sentence, bounded memory, no wrong number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("seconds", [FAR // 10**9 + 1, 2**63 // 10**9 - 1])
-def test_stamps_beyond_all_clocks_are_refused_in_text(tmp_path: Path, seconds: int) -> None:
+def test_impossible_timestamps_are_refused_in_text(tmp_path: Path, seconds: int) -> None:
     lines = (FIXTURES / "text-tracefs.txt").read_text().splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if ": sched_switch:" in line)
     head, rest = lines[at].split(": sched_switch:")
@@ -50,7 +50,7 @@ def test_stamps_beyond_all_clocks_are_refused_in_text(tmp_path: Path, seconds: i
 
 
 @pytest.mark.parametrize("member", ["begin", "end"])
-def test_a_window_beyond_all_clocks_is_refused(tmp_path: Path, member: str) -> None:
+def test_impossible_window_is_refused(tmp_path: Path, member: str) -> None:
     path = copy_of("linux-bpftrace.capture", tmp_path)
     about = json.loads((path / "capture.json").read_text())
     about["window"][member] = 2**63 - 1
@@ -71,7 +71,7 @@ def test_a_window_beyond_all_clocks_is_refused(tmp_path: Path, member: str) -> N
 def test_a_damaged_capture_json_is_named_with_the_place(
     tmp_path: Path, damage: Callable[[str], str], message: str
 ) -> None:
-    """It is there: to say that the folder has none would send a person to the wrong place."""
+    """The file exists: reporting it as missing would mislead."""
     path = copy_of("linux-ftrace-mixed.capture", tmp_path)
     text = (path / "capture.json").read_text()
     assert damage(text) != text
@@ -82,7 +82,7 @@ def test_a_damaged_capture_json_is_named_with_the_place(
     assert "Hint: " in str(refused.value)
 
 
-def test_ktr_of_a_cpu_that_no_machine_has_is_refused(tmp_path: Path) -> None:
+def test_ktr_with_an_impossible_cpu_is_refused(tmp_path: Path) -> None:
     line = (
         '{cpu} {ts} KTRGRAPH group:"thread", id:"a/a tid 7", state:"running", attributes: prio:1\n'
     )
@@ -113,7 +113,7 @@ def test_cpus_of_a_trace_dat_that_share_bytes_are_refused(tmp_path: Path) -> Non
         _native.decode(path)
 
 
-def test_a_packet_that_grows_beyond_all_traces_is_refused(tmp_path: Path) -> None:
+def test_packet_expanding_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     bomb = zlib.compress(bytes(128 << 20), 9)
     packet = varint(50 << 3 | 2) + varint(len(bomb)) + bomb
     path = tmp_path / "bomb.pftrace"
@@ -122,7 +122,7 @@ def test_a_packet_that_grows_beyond_all_traces_is_refused(tmp_path: Path) -> Non
         _native.decode(path)
 
 
-def test_more_files_than_may_be_open_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_too_many_open_files_is_reported_with_a_hint(tmp_path: Path) -> None:
     path = copy_of("linux-slice-default-1.capture", tmp_path)
     for cpu in range(2, 80):
         (path / "raw" / f"cpu{cpu}.zst").write_bytes((path / "raw" / "cpu1.zst").read_bytes())
@@ -150,7 +150,7 @@ def test_a_capture_of_8192_cpus_takes_one_descriptor_and_little_memory(tmp_path:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "_, about = _native.decode(sys.argv[1])\n"
         "use = resource.getrusage(resource.RUSAGE_SELF)\n"
-        # Not ru_maxrss, which begins at what the parent had when it forked.
+        # Not ru_maxrss, which starts at the parent's value at the fork.
         "peak = next(int(l.split()[1]) for l in open('/proc/self/status') if 'VmHWM' in l) >> 10\n"
         "print(json.loads(about)['rows']['switches'], peak, round(use.ru_utime))\n"
     )
@@ -161,11 +161,11 @@ def test_a_capture_of_8192_cpus_takes_one_descriptor_and_little_memory(tmp_path:
     rows, peak, seconds = map(int, done.stdout.split())
     assert rows == json.loads(before)["rows"]["switches"]
     assert peak < 300
-    # Of 8,192 CPUs, 8,188 have no event: nothing is looked for there.
+    # Of 8,192 CPUs, 8,188 have no event: they are skipped.
     assert seconds < 10
 
 
-def test_time_that_goes_back_at_every_line_costs_no_window_each(tmp_path: Path) -> None:
+def test_time_going_back_at_every_line_takes_little_memory(tmp_path: Path) -> None:
     lines = (FIXTURES / "linux-dtrace.capture" / "events.txt").read_text().splitlines(True)
     waking = next(line for line in lines if line.startswith("W\t"))
     fields = waking.split("\t")
@@ -182,7 +182,7 @@ def test_time_that_goes_back_at_every_line_costs_no_window_each(tmp_path: Path) 
         "import sys; from schedscope import _native\n"
         "_native.decode(sys.argv[1])\n"
         "status = open('/proc/self/status')\n"
-        # Not ru_maxrss, which begins at what the parent had when it forked.
+        # Not ru_maxrss, which starts at the parent's value at the fork.
         "print(next(int(l.split()[1]) for l in status if l.startswith('VmHWM')) >> 10)\n"
     )
     done = subprocess.run(
@@ -247,7 +247,7 @@ def test_counts_of_lost_events_that_add_up_to_more_than_fits(tmp_path: Path) -> 
 def test_two_files_of_one_cpu_are_refused(
     tmp_path: Path, folder: str, name: str, other: str
 ) -> None:
-    """Nothing says which of them is of the recording."""
+    """Which of them belongs to the recording is unknown."""
     path = copy_of("linux-ftrace-placement.capture", tmp_path)
     shutil.copy(path / folder / name, path / folder / other)
     one, two = sorted([name, other])

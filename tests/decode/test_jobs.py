@@ -1,4 +1,4 @@
-"""Any number of threads makes the same files, and ends as one thread does."""
+"""Any number of threads writes the same files, and ends as one thread does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def converted(path: Path, folder: Path, jobs: int) -> dict[str, bytes]:
-    """Every file that comes of it, and trace.json."""
+    """Every written file, and trace.json."""
     folder.mkdir()
     about = _native.convert(path, folder, jobs=jobs)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
@@ -48,14 +48,14 @@ def converted(path: Path, folder: Path, jobs: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
-def test_more_threads_make_the_same_bytes(path: Path, tmp_path: Path) -> None:
+def test_converted_bytes_do_not_depend_on_jobs(path: Path, tmp_path: Path) -> None:
     one = converted(path, tmp_path / "1", 1)
     assert len(one["waits.parquet"]) > 0
     for jobs in (2, 3):
         assert converted(path, tmp_path / str(jobs), jobs) == one
 
 
-def test_a_long_trace_is_the_same_whatever_the_number(large: Path, tmp_path: Path) -> None:
+def test_converted_bytes_of_a_long_trace_do_not_depend_on_jobs(large: Path, tmp_path: Path) -> None:
     one = converted(large, tmp_path / "1", 1)
     for jobs in (2, 3, 8):
         assert converted(large, tmp_path / str(jobs), jobs) == one
@@ -65,24 +65,24 @@ def test_a_long_trace_is_the_same_whatever_the_number(large: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("at", [0.3, 0.7, 0.99])
-def test_damage_is_told_as_by_one_thread(large: Path, tmp_path: Path, at: float) -> None:
-    """The chunk of one CPU is found damaged by whichever thread comes to it."""
+def test_damage_is_reported_the_same_for_any_jobs(large: Path, tmp_path: Path, at: float) -> None:
+    """The damaged chunk of one CPU is found by any of the threads."""
     damaged = bytearray(large.read_bytes())
     place = int(len(damaged) * at)
     damaged[place : place + 64] = bytes(64)
     path = tmp_path / "damaged.dat"
     path.write_bytes(damaged)
-    told = []
+    messages = []
     for jobs in (1, 2, 4):
         with pytest.raises(ss.FormatError) as caught:
             ss.convert(path, tmp_path / "out.sched", jobs=jobs)
-        told.append(str(caught.value))
+        messages.append(str(caught.value))
         assert [file.name for file in tmp_path.iterdir()] == ["damaged.dat"]
-    assert told[0] == told[1] == told[2]
+    assert messages[0] == messages[1] == messages[2]
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
-def test_an_exception_of_the_caller_comes_back_as_it_is(
+def test_exception_of_the_caller_is_raised_unchanged(
     large: Path, tmp_path: Path, jobs: int
 ) -> None:
     calls = []
@@ -123,10 +123,8 @@ sys.exit(cli.main([*words, "--jobs", "{jobs}"]))
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
-def test_a_file_that_cannot_be_written_is_one_sentence(
-    large: Path, tmp_path: Path, jobs: int
-) -> None:
-    """The system refuses the second half of the largest table, whichever thread writes it."""
+def test_failed_write_is_reported_in_one_sentence(large: Path, tmp_path: Path, jobs: int) -> None:
+    """The system refuses the second half of the largest table, in any of the threads."""
     sizes = [len(body) for body in converted(large, tmp_path / "whole", 1).values()]
     shutil.rmtree(tmp_path / "whole")
     done = subprocess.run(
@@ -148,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(
 
 
 @pytest.mark.parametrize("jobs", [0, -1])
-def test_no_thread_at_all_is_refused(tmp_path: Path, jobs: int) -> None:
+def test_jobs_below_one_are_refused(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(ss.UsageError, match=f"jobs: {jobs}; expected a number of threads"):
         ss.convert(TRACES[0], tmp_path / "out.sched", jobs=jobs)
     assert not list(tmp_path.iterdir())

@@ -46,7 +46,7 @@ def test_every_threads_latency_is_perfs(perf: ss.Trace, folder: Path) -> None:
 
 
 def test_every_row_of_timehist_is_a_switch(perf: ss.Trace, folder: Path) -> None:
-    """But for the rows of threads that perf has forgotten by then, which it calls [-1]."""
+    """Except rows of threads that perf has forgotten by then, which it calls [-1]."""
     text = (folder / "perf72.timehist.txt").read_text().splitlines()
     rows = [match for match in map(TIMEHIST.match, text) if match]
     ours = {(r["ts"] // 1000, r["cpu"], r["prev"]): r for r in switches(perf).to_dicts()}
@@ -68,7 +68,7 @@ def _tids(trace: ss.Trace) -> pl.LazyFrame:
 
 
 def test_every_slice_is_trace_processors(perfetto: ss.Trace, folder: Path) -> None:
-    """Time, length, CPU, thread, priority, and the end state where the compact form tells it."""
+    """Time, length, CPU, thread, priority, and the end state where the compact form has it."""
     theirs = pl.read_parquet(folder / "tp.sched_slice.parquet")
     after = {"end": "ts", "state": "prev_state"}
     ours = (
@@ -88,23 +88,23 @@ def test_every_slice_is_trace_processors(perfetto: ss.Trace, folder: Path) -> No
     same = ["ts", "cpu", "tid", "dur", "priority"]
     both = theirs.join(ours, on=same)
     assert len(both) == len(theirs)
-    # It leaves out the first compact switch of each CPU.
+    # It omits the first compact switch of each CPU.
     assert len(ours) == len(theirs) + perfetto.ncpu
-    told = both.filter(pl.col("state").is_not_null() & (pl.col("state") != "unknown"))
+    known = both.filter(pl.col("state").is_not_null() & (pl.col("state") != "unknown"))
     wrong = [
         row
-        for row in told.select("end_state", "state").unique().rows()
+        for row in known.select("end_state", "state").unique().rows()
         if row[0][0] not in LETTERS[row[1]]
     ]
     assert wrong == []
-    # Where the compact form cannot tell who left, it gives that state to another thread.
-    untold = both.filter(pl.col("state") == "unknown")
+    # Where the compact form cannot name prev, it gives that state to another thread.
+    unnamed = both.filter(pl.col("state") == "unknown")
     said = sum(int(text.split()[2]) for text in perfetto.info["warnings"])
-    assert len(untold) == said
+    assert len(unnamed) == said
 
 
 def test_runnable_states_are_trace_processors(perfetto: ss.Trace, folder: Path) -> None:
-    """R and R+ rows begin and last as our waits do; each difference has a reason."""
+    """R and R+ rows start and last as our waits do; each difference has a reason."""
     states = pl.read_parquet(folder / "tp.thread_state.parquet")
     theirs = states.filter(pl.col("state").is_in(["R", "R+"]) & (pl.col("dur") >= 0))
     waits = (
@@ -116,21 +116,21 @@ def test_runnable_states_are_trace_processors(perfetto: ss.Trace, folder: Path) 
     equal = theirs.join(waits, on=["ts", "tid", "dur"])
     ours = waits.join(theirs, on=["ts", "tid", "dur"], how="anti")
     reasons = Counter(
-        # A waking that came before its thread had left the CPU: it counts no wait at all.
+        # The waking came before the switch-out: trace_processor counts no wait at all.
         "race"
         if row["ts_waking"] is not None and row["ts_waking"] < row["ts"]
-        # A new thread's row begins at the fork, our wait at its first wakeup.
+        # A new thread's row starts at the fork, our wait at its first wakeup.
         else "new"
         if row["cause"] == "new"
         else "other"
         for row in ours.to_dicts()
     )
     assert len(equal) > 100_000
-    # Theirs began earlier and ends with ours: it takes a thread for preempted at a switch for which
-    # the compact form does not name who left, and we ask the full events of the same bundle.
+    # Theirs started earlier and ends with ours: it takes a thread for preempted at a switch whose
+    # prev the compact form does not name, while we use the full events of the same bundle.
     ends = [pl.col("tid").cast(pl.Int64), pl.col("ts") + pl.col("dur")]
     longer = len(ours.join(theirs, on=ends, how="semi").filter(pl.col("cause") != "new"))
-    # The rest begins or ends at switches whose threads nothing names.
+    # The rest starts or ends at switches whose threads are not named.
     assert reasons["other"] - longer <= len(equal) // 1000
     assert reasons["race"] <= len(equal) // 50
     assert len(theirs) - len(equal) <= reasons["new"] + longer + len(equal) // 800

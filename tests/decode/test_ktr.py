@@ -80,7 +80,7 @@ def test_ktrdump_with_the_frequency_given(tmp_path: Path, newest_first: bool) ->
 
 
 def test_the_lines_that_are_read_are_counted(tmp_path: Path) -> None:
-    """By what they tell and CPU, but for a point that tells a wakeup from the other side."""
+    """By event and CPU, without a point that records a wakeup from the other side."""
     path = tmp_path / "ktr.txt"
     path.write_text(ktrdump())
     trace = ss.open(path, options={"tsc_hz": str(HZ)}, cache=tmp_path / "cache")
@@ -108,16 +108,16 @@ def test_schedgraph_d_prints_nanoseconds_and_process_names(tmp_path: Path) -> No
     check(decode(tmp_path, "".join(lines)))
 
 
-def told(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
+def decoded(tmp_path: Path, *entries: tuple[int, int, str]) -> Decoded:
     lines = [
         f'{n} {cpu} {time} KTRGRAPH group:"{what}\n' for n, (time, cpu, what) in enumerate(entries)
     ]
     return decode(tmp_path, "".join(lines), tsc_hz=str(10**9), osreldate="1302001")
 
 
-def test_a_thread_has_left_at_its_own_line_and_not_at_the_next_ones(tmp_path: Path) -> None:
-    """Another CPU may queue it before `running` is logged, and does so to the next one, too."""
-    got = told(
+def test_thread_leaves_at_its_own_running_line(tmp_path: Path) -> None:
+    """Another CPU may queue it before `running` is logged, and the same for the next one."""
+    got = decoded(
         tmp_path,
         (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
         (1_010, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
@@ -147,8 +147,8 @@ def test_a_thread_has_left_at_its_own_line_and_not_at_the_next_ones(tmp_path: Pa
 
 
 def test_a_thread_that_spins_for_a_lock_runs(tmp_path: Path) -> None:
-    """`running` without a priority says that it has the lock; a switch says the priority."""
-    got = told(
+    """`running` without a priority means that it has the lock; a switch has the priority."""
+    got = decoded(
         tmp_path,
         (1_000, 0, f'thread", id:"{IDLE}", state:"idle", attributes: prio:255'),
         (1_010, 0, f'thread", id:"{MAKE}", state:"running", attributes: prio:152'),
@@ -168,7 +168,7 @@ def test_a_thread_that_spins_for_a_lock_runs(tmp_path: Path) -> None:
     assert not any("KTRGRAPH lines" in warning for warning in got.about["warnings"])
 
 
-def test_priority_bands_tell_the_class_where_the_release_is_known(tmp_path: Path) -> None:
+def test_class_follows_priority_where_the_release_is_known(tmp_path: Path) -> None:
     got = decode(tmp_path, ktrdump(), tsc_hz=str(HZ), osreldate="1402000")
     classes = dict(got.rows("threads", "tid", "sched_class"))
     assert classes[100402] == "timeshare"
@@ -178,14 +178,14 @@ def test_priority_bands_tell_the_class_where_the_release_is_known(tmp_path: Path
     assert unknown[100402] is None
 
 
-def test_without_a_frequency_the_error_says_where_to_find_it(tmp_path: Path) -> None:
+def test_missing_frequency_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"tsc_hz.*machdep\.tsc_freq"):
         decode(tmp_path, ktrdump())
     with pytest.raises(UsageError, match="cycles per second"):
         decode(tmp_path, ktrdump(), tsc_hz="fast")
 
 
-def test_strange_lines_are_counted(tmp_path: Path) -> None:
+def test_unreadable_lines_are_counted(tmp_path: Path) -> None:
     text = ktrdump() + '7 0 5 KTRGRAPH group:"thread", id:"no number", state:"running"\n'
     got = decode(tmp_path, text, tsc_hz=str(HZ))
     assert any("1 KTRGRAPH lines" in warning for warning in got.about["warnings"])

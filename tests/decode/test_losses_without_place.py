@@ -1,4 +1,4 @@
-"""Losses that are known as a number only: wherever they may be, nothing is measured."""
+"""Losses known only by their number: nothing is measured where they may have been."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hole(case: campaign.Case) -> tuple[int, int]:
 
 
 def lossy(case: campaign.Case, folder: Path, count: int | None = None) -> Trace:
-    """Events of CPU 0 are missing in the middle, and `stats` alone tells how many."""
+    """Events of CPU 0 are missing in the middle, and only `stats` has their number."""
     made = case.recording.copy()
     lost = cut(made, 0, *hole(case))
     assert lost > 32
@@ -37,7 +37,7 @@ def lossy(case: campaign.Case, folder: Path, count: int | None = None) -> Trace:
     return campaign.opened(Mutant(made, "lossy"), folder)
 
 
-def test_every_gap_long_enough_may_be_the_place(case: campaign.Case, tmp_path: Path) -> None:
+def test_unplaced_loss_may_be_in_any_long_enough_gap(case: campaign.Case, tmp_path: Path) -> None:
     trace = lossy(case, tmp_path)
     losses = trace.losses.filter(pl.col("reason") != "chain_break").collect()
     assert losses["cpu"].unique().to_list() == [0]
@@ -50,7 +50,7 @@ def test_every_gap_long_enough_may_be_the_place(case: campaign.Case, tmp_path: P
     assert losses.filter(inside).height == 1
 
 
-def test_what_is_measured_is_right_and_is_not_nothing(case: campaign.Case, tmp_path: Path) -> None:
+def test_measured_waits_are_true_and_not_empty(case: campaign.Case, tmp_path: Path) -> None:
     trace = lossy(case, tmp_path)
     true = set(case.truth.waits.select("tid", "ts_run", "wait").iter_rows())
     rows = trace.waits.filter(censored="none").join(trace.threads, on="utid")

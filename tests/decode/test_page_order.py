@@ -1,4 +1,4 @@
-"""Sub-buffers that were copied together wrongly: read in order and once, or refused."""
+"""Sub-buffers that were copied in the wrong order: sorted and read once, or refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def swapped(pages: list[bytes]) -> list[bytes]:
 def test_whole_sub_buffers_are_put_in_order(
     whole: Path, tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], said: str
 ) -> None:
-    """Nothing is missing, so nothing may differ; and the reader is told."""
+    """Nothing is missing, so the tables are equal; and there is a warning."""
     path = changed(whole, tmp_path, change)
     expected = tables(whole)
     for name, table in tables(path).items():
@@ -70,7 +70,7 @@ def test_whole_sub_buffers_are_put_in_order(
 
 
 def test_a_sub_buffer_among_the_events_of_another_is_refused(whole: Path, tmp_path: Path) -> None:
-    """Its time stamp is damaged: no order makes sense of it."""
+    """Its timestamp is damaged: no order is consistent."""
 
     def later(pages: list[bytes]) -> list[bytes]:
         begin, after = (int.from_bytes(page[:8], "little") for page in (pages[5], pages[6]))
@@ -86,7 +86,7 @@ def test_a_sub_buffer_among_the_events_of_another_is_refused(whole: Path, tmp_pa
 
 
 def test_a_stamp_far_ahead_of_the_next_sub_buffer_is_refused(whole: Path, tmp_path: Path) -> None:
-    """A flipped bit of a record's time, which all that follows would have to be later than."""
+    """A flipped bit in a record's time, after which all later ones would go back."""
 
     def extended(pages: list[bytes]) -> list[bytes]:
         header = 16

@@ -1,4 +1,4 @@
-"""perf.data recorded and judged by the perf of this host."""
+"""perf.data recorded on this host and compared with its perf."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_a_fresh_recording_equals_perfs_own_latency(tmp_path: Path) -> None:
         assert ours == latency_rows(latency)
 
 
-def test_perfs_rule_by_hand_equals_perfs_own_latency(tmp_path: Path) -> None:
-    """The judge is judged: on a recording without missing switches both say the same."""
+def test_reimplemented_perf_rule_equals_perf_latency(tmp_path: Path) -> None:
+    """The reference itself is tested: on a recording without missing switches both agree."""
     perf = tool("perf")
     assert perf is not None
     if _version(perf) < 7:
         pytest.skip("needs perf 7 or later as a judge (SCHEDSCOPE_TOOLS names a tree with one)")
-    # The newer perf may have a root of its own, which shares /tmp.
+    # The newer perf may be in another root, which shares /tmp.
     data = str(shutil.copy(FIXTURES / "perf-sched.data", tmp_path))
     script = [*perf, "script", "--ns", "-F", "tid,cpu,time,event,trace", "-i", data]
     done = subprocess.run(script, capture_output=True, text=True, check=True, errors="replace")
@@ -127,10 +127,10 @@ def test_perfs_rule_by_hand_equals_perfs_own_latency(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("newest", [True, False])
-def test_a_recording_of_one_program_says_so(
+def test_recording_of_one_program_is_reported(
     tmp_path: Path, options: list[str], partial: bool, newest: bool
 ) -> None:
-    """And one of all CPUs does not, by this host's perf as by the newer tree's."""
+    """One of all CPUs is not reported so, for this host's perf and for the newer one."""
     perf = (tool("perf") or ()) if newest else ("perf",)
     data = tmp_path / "x.data"
     events = [] if options[0] == "sched" else ["-e", "sched:sched_switch"]
@@ -142,10 +142,10 @@ def test_a_recording_of_one_program_says_so(
     assert any("one program only" in text for text in warnings) == partial
 
 
-def test_counters_in_samples_tell_of_losses_as_the_records_do(tmp_path: Path) -> None:
+def test_lost_counters_in_samples_equal_the_lost_records(tmp_path: Path) -> None:
     """PERF_FORMAT_LOST: each sample has how many of its event were lost so far.
 
-    The LOST records of a small buffer are taken out; what the counters say is left, once.
+    The LOST records of a small buffer are removed; the counters of the samples give the rest, once.
     """
     data = tmp_path / "read.data"
     events = "{sched:sched_switch,sched:sched_waking}:S"
@@ -168,7 +168,7 @@ def test_counters_in_samples_tell_of_losses_as_the_records_do(tmp_path: Path) ->
     while at < end:
         kind, _, length = struct.unpack_from("<IHH", raw, at)
         if kind in (2, 13):
-            # An id that nobody looks at: THROTTLE.
+            # An id that is not looked up: THROTTLE.
             struct.pack_into("<I", raw, at, 5)
         at += length
     data.write_bytes(raw)
@@ -179,7 +179,7 @@ def test_counters_in_samples_tell_of_losses_as_the_records_do(tmp_path: Path) ->
 
 
 def test_a_file_in_which_perf_inject_moved_the_switches_is_refused(tmp_path: Path) -> None:
-    """Its samples have the delays of sleeps as periods, which are no numbers of lost events."""
+    """Its samples have the delays of sleeps as periods, which are not numbers of lost events."""
     perf = tool("perf")
     raw, moved, again = (str(tmp_path / name) for name in ("raw.data", "moved.data", "again.data"))
     events = [word for name in ("stat_runtime", "switch", "process_exit")
@@ -190,7 +190,7 @@ def test_a_file_in_which_perf_inject_moved_the_switches_is_refused(tmp_path: Pat
     subprocess.run([*perf, "inject", "-s", "-i", raw, "-o", moved], check=True)
     for path in (moved, again):
         if path == again:
-            # Without perf's own word for it, the periods of the samples tell.
+            # Without perf's own note the periods of the samples show it.
             data = Path(moved).read_bytes()
             Path(again).write_bytes(data.replace(b"inject\0", b"record\0"))
         with pytest.raises(FormatError, match="a file of `perf inject -s`"):

@@ -1,4 +1,4 @@
-"""Perfetto traces against Google's own protobuf classes, and hand-made packets."""
+"""Perfetto traces compared with Google's protobuf classes, and hand-made packets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEFLATE = FIXTURES / "perfetto-deflate.pftrace"
 ZSTD = FIXTURES / "perfetto-zstd.pftrace"
 
 
-def test_a_world_in_full_events(tmp_path: Path) -> None:
+def test_full_events_are_read(tmp_path: Path) -> None:
     """Two CPUs, bundles in the order in which they were drained, not of time."""
     path = tmp_path / "x.pftrace"
     path.write_bytes(
@@ -47,15 +47,15 @@ def test_a_world_in_full_events(tmp_path: Path) -> None:
         (300, 0, 11, "runnable", True, 120, 22, 100),
         (320, 1, 0, "runnable", None, 120, 11, 120),
     ]
-    # Raised in an interrupt (flags 8): nobody's doing.
+    # Raised in an interrupt (flags 8): no waker.
     assert wakeups(trace).rows() == [
         (150, 1, 0, "waking", 22, 100, 0),
         (350, 0, None, "waking", 11, 120, 1),
     ]
 
 
-def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
-    """What a handler that was recorded wakes is the interrupt's, and a loss forgets handlers."""
+def test_handlers_requests_calls_and_reasons_are_read(tmp_path: Path) -> None:
+    """A wakeup inside a recorded handler belongs to the interrupt; a loss resets handlers."""
     path = tmp_path / "x.pftrace"
     disk = field(1, 259 << 8 | 3) + field(2, 4096) + field(3, 8)
     path.write_bytes(
@@ -74,7 +74,7 @@ def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
             event(155, 11, 18, field(1, 22) + field(2, 5) + field(3, 1)),
             event(160, 11, 25, field(1, 4)),
         )
-        # The handler goes on in the next bundle.
+        # The handler continues in the next bundle.
         + bundle(0, waking(165, 11, B, 0), event(170, 11, 37, field(1, 36)))
         + bundle(0, waking(180, 11, B, 0), event(185, 11, 24, field(1, 9)))
         + bundle(0, field(3, 1), waking(190, 11, B, 0), event(195, 11, 25, field(1, 9)))
@@ -107,15 +107,15 @@ def test_handlers_requests_calls_and_reasons(tmp_path: Path) -> None:
     assert reasons.collect().rows() == [(155, 22, True, None)]
 
 
-def test_a_sleeps_function_has_the_name_that_its_sequence_gives_its_number(
+def test_sleep_function_is_named_by_its_sequence(
     tmp_path: Path,
 ) -> None:
-    """Until the sequence begins anew, when the same number stands for another."""
+    """Until the sequence is reset, when the same number stands for another name."""
 
     def packet(sequence: int, ts: int, *names: tuple[int, str], cleared: bool = False) -> bytes:
         asleep = event(ts, 11, 18, field(1, 22) + field(2, 1) + field(3, 0))
         symbols = (field(26, field(1, number) + field(2, name)) for number, name in names)
-        # Another data source at work at once, on another CPU.
+        # Another data source, active at the same time on another CPU.
         cpu = int(sequence == 6)
         parts = field(1, field(1, cpu) + asleep) + field(10, sequence) + field(13, int(cleared))
         return field(1, parts + (field(12, b"".join(symbols)) if names else b""))
@@ -141,13 +141,13 @@ def test_a_sleeps_function_has_the_name_that_its_sequence_gives_its_number(
 
 
 def described(number: int, name: str, **fields: int) -> bytes:
-    """What a bundle says of events that have no message: their name, and their fields' numbers."""
+    """The bundle's descriptors of events without a message: their names and field numbers."""
     parts = (field(2, field(1, of) + field(3, at)) for of, at in fields.items())
     return field(11, field(1, number) + field(2, field(1, name) + b"".join(parts)))
 
 
 def test_events_that_the_bundle_describes_are_read_by_name(tmp_path: Path) -> None:
-    """A small number for a lock's address is a name for a moment; a true address is kept."""
+    """A small number as a lock's address is only a temporary name; a true address is kept."""
     path = tmp_path / "x.pftrace"
     path.write_bytes(
         RELEASE
@@ -195,7 +195,7 @@ def test_entries_of_handlers_alone_do_not_make_every_waker_an_interrupt(tmp_path
 
 
 def test_compact_switches_name_only_the_next_thread(tmp_path: Path) -> None:
-    """The one who leaves is the one who came; at first, and after X to X, nobody knows."""
+    """prev is the previous next; at first, and after X to X, it is unknown."""
     path = tmp_path / "x.pftrace"
     names = ["swapper/0", "a", "b"]
     path.write_bytes(
@@ -213,8 +213,8 @@ def test_compact_switches_name_only_the_next_thread(tmp_path: Path) -> None:
     assert breaks == [(150, 200, "chain_break")]
 
 
-def test_full_events_tell_compact_switches_who_leaves(tmp_path: Path) -> None:
-    """The switch to b is not traced, but b is seen to run: that is one broken chain, not two."""
+def test_full_events_supply_prev_of_compact_switches(tmp_path: Path) -> None:
+    """The switch to b is not recorded, but b runs: that is one mismatch, not two."""
     path = tmp_path / "x.pftrace"
     names = ["swapper/0", "a", "b"]
     seen = waking(170, 22, A, 0)
@@ -272,10 +272,12 @@ TWO_CPUS = bundle(0, switch(100, IDLE, 0, A), switch(900, A, 1, IDLE)) + bundle(
     ],
     ids=["older", "the first", "before all", "cut", "lost"],
 )
-def test_a_cpu_that_idled_at_first_lacks_nothing(
+def test_cpu_idle_at_the_start_has_no_loss(
     before: bytes, holes: list[tuple[int, int, int]], tmp_path: Path
 ) -> None:
-    """A bundle says when the one before it ended, 0 if there was none: it lacks nothing since."""
+    """A bundle has the end of the one before it, 0 if there was none: nothing is missing since
+    then.
+    """
     path = tmp_path / "x.pftrace"
     path.write_bytes(
         RELEASE
@@ -286,8 +288,8 @@ def test_a_cpu_that_idled_at_first_lacks_nothing(
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == holes
 
 
-def test_a_recording_of_four_cpus_lacks_nothing() -> None:
-    """One of them idled for 29 ms: a hole there would be in doubt for each wait in that time."""
+def test_recording_of_four_cpus_has_no_loss() -> None:
+    """One of them was idle for 29 ms: a loss there would make each wait in that time doubtful."""
     trace = decode(FIXTURES / "perfetto-4cpu.pftrace")
     assert trace.switches.collect().height == 578
     assert trace.losses.collect().is_empty()
@@ -295,7 +297,7 @@ def test_a_recording_of_four_cpus_lacks_nothing() -> None:
 
 
 def test_packets_lost_before_a_bundle_are_a_hole(tmp_path: Path) -> None:
-    """Where no bundle says when the one before it ended, events may have been in any of them."""
+    """Without the end of the previous bundle events may be missing before each of them."""
     path = tmp_path / "x.pftrace"
     first = RELEASE + bundle(0, switch(100, IDLE, 0, A))
     second = field(1, field(1, 0) + switch(300, A, 1, IDLE))
@@ -309,7 +311,7 @@ def test_packets_lost_before_a_bundle_are_a_hole(tmp_path: Path) -> None:
 def test_a_full_buffer_and_a_failed_flush_end_every_cpu_early(
     tmp_path: Path, how: dict[str, int]
 ) -> None:
-    """The chunks of CPU 1 may be among those that are missing: it is not idle until the end."""
+    """Chunks of CPU 1 may be among the missing ones: it is not idle until the end."""
     path = tmp_path / "x.pftrace"
     path.write_bytes(RELEASE + TWO_CPUS + service_stats())
     assert decode(path).losses.collect().is_empty()
@@ -321,15 +323,15 @@ def test_a_full_buffer_and_a_failed_flush_end_every_cpu_early(
 
 
 def test_a_file_that_was_cut_ends_every_cpu_early(tmp_path: Path) -> None:
-    """What the packets behind the cut held is not known: CPU 1's next bundle, perhaps."""
+    """The packets after the cut are unknown, and may have had CPU 1's next bundle."""
     path = tmp_path / "x.pftrace"
     path.write_bytes((RELEASE + TWO_CPUS + TWO_CPUS)[: -len(TWO_CPUS) + 3])
     losses = decode(path).losses.filter(pl.col("reason") == "early_end").collect()
     assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(1, 400, 900)]
 
 
-def test_what_the_kernel_overwrote_before_a_ring_begins_is_not_lost_in_it(tmp_path: Path) -> None:
-    """A bundle that is kept tells of a loss before it; what was dropped has no mark."""
+def test_events_overwritten_before_the_ring_are_not_losses(tmp_path: Path) -> None:
+    """A bundle in the ring reports a loss before it; dropped ones have no mark."""
     path = tmp_path / "x.pftrace"
     counts = kernel_stats(end=False), kernel_stats(end=True, overrun=50)
     for overwritten, lost in ((0, 50), (9, 0)):
@@ -371,7 +373,7 @@ def losses(path: Path) -> list[tuple[int, int]]:
         ({"ts": [1000, 100, 36, 100]}, 1300),
         ({"prio": [120] * 3}, 1300),
         ({"name": [1, 2, 1, 3]}, 1300),
-        # Who runs is woken again and again.
+        # The running thread is woken again and again.
         ({"w_ts": [1350, 100], "w_tid": [2000, 2001], "w_cpu": [0, 0], "w_prio": [120, 120],
           "w_name": [1, 2]}, 1300),
         ({}, 1308),
@@ -396,8 +398,8 @@ def test_a_compact_bundle_that_contradicts_itself_or_the_next_is_a_hole(
     assert losses(path) == [(1300, 1700)]
 
 
-def test_what_a_bundle_before_a_lost_packet_misses_is_no_damage(tmp_path: Path) -> None:
-    """Its last events are in the packet that was lost."""
+def test_events_in_a_lost_packet_are_not_damage(tmp_path: Path) -> None:
+    """Its last events are in the lost packet."""
     path = tmp_path / "x.pftrace"
     later = field(1, 0) + field(10, 1500) + columns(**(GOOD | {"ts": [1700, 100, 100, 100]}))
     first = RELEASE + bundle(0, field(10, 0), columns(**GOOD))
@@ -408,8 +410,8 @@ def test_what_a_bundle_before_a_lost_packet_misses_is_no_damage(tmp_path: Path) 
     assert any("contradict" in said for said in decode(path).info["warnings"])
 
 
-def test_a_thread_with_anothers_name_and_nearly_its_number_is_that_one(tmp_path: Path) -> None:
-    """2000 was preempted; 2000 ^ 128 comes, of which nothing else is told."""
+def test_thread_with_the_same_name_and_a_near_tid_is_the_same_thread(tmp_path: Path) -> None:
+    """2000 was preempted; 2000 ^ 128 is switched in, without any other event."""
     path = tmp_path / "x.pftrace"
     states = {"ts": [1000, 100, 100, 100, 100], "prio": [120] * 5, "state": [1, 0, 1, 1, 1]}
 
@@ -449,10 +451,10 @@ def test_a_full_event_out_of_order_is_a_hole_between_its_neighbours(tmp_path: Pa
     assert losses(path) == [(500, 500)]
 
 
-def test_a_switch_that_another_thread_than_the_one_who_leaves_made_is_damaged(
+def test_switch_whose_writer_is_not_prev_is_damaged(
     tmp_path: Path,
 ) -> None:
-    """Each event says who ran; traced_probes writes every field."""
+    """Each event has the thread that ran; traced_probes writes every field."""
     path = tmp_path / "x.pftrace"
     head = field(10, 50)
     good = switch(200, A, 1, B)
@@ -461,13 +463,13 @@ def test_a_switch_that_another_thread_than_the_one_who_leaves_made_is_damaged(
         around = (switch(100, IDLE, 0, A), bad, switch(300, B, 1, IDLE))
         path.write_bytes(RELEASE + bundle(0, head, *around))
         assert losses(path) == [(100, 300)]
-        # Another writer may not say it.
+        # Another writer may omit it.
         path.write_bytes(RELEASE + bundle(0, *around))
         assert losses(path) == []
 
 
 def test_generic_events_are_read_by_name(tmp_path: Path) -> None:
-    """What the writer had no message for comes with its fields' names."""
+    """Events without a message have the names of their fields."""
 
     def named(name: str, value: int | str) -> bytes:
         return field(2, field(1, name) + field(3 if isinstance(value, str) else 4, value))
@@ -490,8 +492,8 @@ def test_states_follow_the_kernels_release(tmp_path: Path) -> None:
         assert switches(decode(path))["prev_state"].to_list() == [state]
 
 
-def test_the_process_tree_tells_parents_and_command_lines(tmp_path: Path) -> None:
-    """Of threads that its processes have; a name alone is no command line."""
+def test_process_tree_gives_parents_and_command_lines(tmp_path: Path) -> None:
+    """Threads are linked to processes; a name alone is not a command line."""
     nginx = field(1, 11) + field(2, 1) + field(3, "/usr/sbin/nginx") + field(3, "-g")
     kernel = field(1, 22) + field(2, 2) + field(3, "kworker/0") + field(8, 1) + field(9, 1)
     worker = field(1, 12) + field(2, "worker") + field(3, 11)
@@ -508,8 +510,8 @@ def test_the_process_tree_tells_parents_and_command_lines(tmp_path: Path) -> Non
     ]
 
 
-def test_zstd_packets_hold_what_deflate_packets_hold() -> None:
-    """The same packets compressed either way are the same trace, to the last row."""
+def test_zstd_and_deflate_packets_give_the_same_trace() -> None:
+    """The same packets in either compression give the same trace, to the last row."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = pb.Trace()
     trace.ParseFromString(ZSTD.read_bytes())
@@ -522,7 +524,7 @@ def test_zstd_packets_hold_what_deflate_packets_hold() -> None:
 
 
 def test_a_zstd_packet_that_does_not_expand_is_named(tmp_path: Path) -> None:
-    """Damage inside the stream, and a stream that ends early: where, and what to do."""
+    """Damage inside the stream, and a truncated stream: the error has the place and a hint."""
     whole = ZSTD.read_bytes()
     begin = whole.index(b"\x28\xb5\x2f\xfd")  # zstd's magic number
     path = tmp_path / "x.pftrace"
@@ -532,7 +534,7 @@ def test_a_zstd_packet_that_does_not_expand_is_named(tmp_path: Path) -> None:
             decode(path)
 
 
-def test_deflate_packets_hold_the_packets_they_replace(tmp_path: Path) -> None:
+def test_deflate_packets_give_the_same_trace_as_plain_ones(tmp_path: Path) -> None:
     import zlib
 
     plain = RELEASE + bundle(0, switch(100, IDLE, 0, A), switch(300, A, 1, IDLE))
@@ -546,7 +548,7 @@ def test_deflate_packets_hold_the_packets_they_replace(tmp_path: Path) -> None:
 # --- Real traces. ---
 
 
-def test_every_event_is_what_the_official_classes_say() -> None:
+def test_every_event_equals_the_official_parser() -> None:
     """Decoded by Google's generated Python classes, event by event."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     import zlib
@@ -582,7 +584,7 @@ def test_every_event_is_what_the_official_classes_say() -> None:
     assert len(theirs) > 300
 
 
-def test_compact_and_full_form_tell_the_host() -> None:
+def test_both_forms_have_the_host() -> None:
     """Release, clock and process names are in both."""
     for path in (COMPACT, DEFLATE):
         trace = decode(path)
@@ -594,14 +596,14 @@ def test_compact_and_full_form_tell_the_host() -> None:
         assert lives(trace)["start_ts"].drop_nulls().len() > 0
 
 
-def test_chain_breaks_of_compact_form_are_counted_in_words() -> None:
-    """A fifth of this trace's switches cannot tell who left: said, not guessed."""
+def test_mismatches_of_compact_form_are_counted_in_a_warning() -> None:
+    """A fifth of this trace's switches cannot name prev: reported, not guessed."""
     trace = decode(COMPACT)
     unknown = switches(trace).filter(pl.col("prev_state") == "unknown")
-    # Of the first of each CPU, a full event before it tells who leaves.
+    # For the first switch of each CPU a full event before it names prev.
     said = sum(int(text.split()[2]) for text in trace.info["warnings"])
     assert said == len(unknown)
-    # Other evidence (a waker who cannot have run) breaks the chain elsewhere, too.
+    # Other evidence (a waker that cannot have run) causes mismatches elsewhere, too.
     assert trace.losses.filter(pl.col("reason") == "chain_break").collect().height >= said
 
 
@@ -613,7 +615,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataObject) -> None:
-    """Packets are whole or missing; nothing is made up."""
+    """Packets are complete or missing; nothing is invented."""
     source = data.draw(st.sampled_from([COMPACT, DEFLATE, ZSTD]))
     whole = source.read_bytes()
     cut = data.draw(st.integers(0, len(whole) - 1))
@@ -664,10 +666,10 @@ def packets(data: bytes) -> list[bytes]:
     return found
 
 
-def test_of_two_data_sources_with_the_same_cpus_one_is_read(tmp_path: Path) -> None:
-    """Each event stands twice in the file; a warning says that one source was left out."""
+def test_only_one_of_two_data_sources_is_read(tmp_path: Path) -> None:
+    """Each event is twice in the file; a warning reports the excluded source."""
     data = COMPACT.read_bytes()
-    # A later field of the same number counts: trusted_packet_sequence_id.
+    # A later field of the same number wins: trusted_packet_sequence_id.
     again = b"".join(field(1, packet + field(10, 4711)) for packet in packets(data))
     path = tmp_path / "twice.pftrace"
     for text in (data + again, again + data):
@@ -681,7 +683,7 @@ def test_of_two_data_sources_with_the_same_cpus_one_is_read(tmp_path: Path) -> N
 
 
 def test_a_writer_that_follows_on_another_is_read(tmp_path: Path) -> None:
-    """traced_probes was started anew: the second half has a sequence of its own."""
+    """traced_probes was restarted: the second half has its own sequence."""
     (first, second) = (
         field(1, field(1, field(1, 0) + switch(ts, ("a", 7, 120), 1, ("b", 8, 120))) + field(10, n))
         for ts, n in ((1000, 3), (9000, 4))

@@ -1,4 +1,4 @@
-"""trace_processor as second engine: how it is found, how its tables become ours."""
+"""trace_processor as second engine: how it is found, and how its tables become ours."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from schedscope.parsers import perfetto
 COMPACT = FIXTURES / "perfetto-compact.pftrace"
 
 
-def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The argument, then the environment, then PATH; a wrong place is said, not skipped."""
+def test_trace_processor_is_found_by_argument_environment_and_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The argument, then the environment, then PATH; an invalid place is reported, not skipped."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(perfetto.VARIABLE, raising=False)
     assert perfetto.find_program() is None
@@ -41,7 +43,7 @@ def test_sql_needs_a_perfetto_file(tmp_path: Path) -> None:
 
 
 def test_slices_and_states_become_switches_and_wakeups() -> None:
-    """Two slices after one another are a switch; R rows that no switch began are wakeups."""
+    """Two adjoining slices are a switch; R rows that no switch started are wakeups."""
     frames = {
         "slices": pl.DataFrame(
             {
@@ -83,8 +85,8 @@ def test_slices_and_states_become_switches_and_wakeups() -> None:
 
 
 @pytest.mark.needs("trace_processor_shell")
-def test_both_engines_see_the_same_switches(tmp_path: Path) -> None:
-    """Slices equal, but for the first switch of each CPU, which trace_processor leaves out."""
+def test_both_engines_have_the_same_switches(tmp_path: Path) -> None:
+    """Slices are equal, except the first switch of each CPU, which trace_processor omits."""
     theirs = switches(ss.open(COMPACT, engine="trace_processor"))
     ours = switches(decode(COMPACT))
     place = ["ts", "cpu", "next", "next_prio"]

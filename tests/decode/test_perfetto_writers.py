@@ -1,4 +1,4 @@
-"""Perfetto traces of other writers and other sessions: what they leave out is not made up."""
+"""Perfetto traces of other writers and sessions: missing values are not invented."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERVICE = field(1, field(45, field(1, field(3, "6.18.0")) + field(4, "Perfetto v
 
 
 def compact_wakings(rows: list[tuple[int, int, int]], *, interrupts: bool = False) -> bytes:
-    """(time, tid, CPU) of each waking, in columns; the names are of another list."""
+    """(time, tid, CPU) of each waking, in columns; the names are from another list."""
     times = [row[0] for row in rows]
     steps = [b - a for a, b in zip([0, *times], times, strict=False)]
     return (
@@ -52,7 +52,7 @@ def runs(turns: list[tuple[int, int, int]], wakings: bytes = b"") -> bytes:
         for step, (_, state, tid) in zip(steps, turns, strict=True)
     ]
     whole = compact(rows, ["swapper", "x"])
-    # The columns of the wakings belong into the same message.
+    # The columns of the wakings belong to the same message.
     body = whole[whole.index(b"swapper") - 2 :]
     return field(4, body + wakings)
 
@@ -64,7 +64,7 @@ def saved(tmp_path: Path, data: bytes) -> Path:
 
 
 def two_cpus(head: bytes, *, apart: bool, interrupts: bool = False) -> bytes:
-    """11 on CPU 0 wakes nobody; 22 on CPU 1 wakes 33 there, and another CPU wakes 22."""
+    """11 on CPU 0 wakes no thread; 22 on CPU 1 wakes 33 there, and another CPU wakes 22."""
     first = [(0, 0, 11), *((n * 10 * MS, n % 2, 11 if n % 2 == 0 else 0) for n in range(1, 11))]
     second, woken = [(0, 0, 22)], []
     for n in range(10):
@@ -80,8 +80,8 @@ def two_cpus(head: bytes, *, apart: bool, interrupts: bool = False) -> bytes:
     return head + bundle(0, runs(first, mine)) + bundle(1, runs(second, theirs))
 
 
-def test_wakings_of_all_cpus_in_the_bundles_of_one_have_no_waker(tmp_path: Path) -> None:
-    """Who runs on the CPU of the bundle did not wake them; their times and threads are right."""
+def test_wakings_in_the_bundle_of_one_cpu_have_no_waker(tmp_path: Path) -> None:
+    """The running thread of the bundle's CPU is not the waker; times and threads are right."""
     trace = decode(saved(tmp_path, two_cpus(RELEASE, apart=False)))
     found = wakeups(trace)
     assert found.height == 20
@@ -94,7 +94,7 @@ def test_wakings_of_all_cpus_in_the_bundles_of_one_have_no_waker(tmp_path: Path)
     assert set(waits["wait"].drop_nulls()) == {MS}
 
 
-def test_wakings_of_all_cpus_by_interrupts_are_not_of_the_bundles_cpu(tmp_path: Path) -> None:
+def test_interrupt_wakings_in_the_bundle_of_one_cpu_are_on_their_target_cpu(tmp_path: Path) -> None:
     trace = decode(saved(tmp_path, two_cpus(RELEASE, apart=False, interrupts=True)))
     found = wakeups(trace)
     assert set(found["cpu"]) == {1}
@@ -102,7 +102,7 @@ def test_wakings_of_all_cpus_by_interrupts_are_not_of_the_bundles_cpu(tmp_path: 
 
 
 @pytest.mark.parametrize(("head", "apart"), [(SERVICE, False), (RELEASE, True)])
-def test_wakings_of_perfettos_own_writer_or_of_several_cpus_have_one(
+def test_wakings_in_bundles_of_several_cpus_have_a_waker(
     tmp_path: Path, head: bytes, apart: bool
 ) -> None:
     trace = decode(saved(tmp_path, two_cpus(head, apart=apart)))
@@ -126,7 +126,7 @@ NEW = switch(900 * MS, A, 1, IDLE) + switch(910 * MS, IDLE, 0, B)
 
 @pytest.mark.parametrize("together", [True, False], ids=["one bundle", "two bundles"])
 def test_events_before_tracing_started_are_left_out(tmp_path: Path, together: bool) -> None:
-    """The kernel's buffer held them by chance: they are of another time."""
+    """They were left in the kernel's buffer, from another time."""
     bundles = bundle(0, OLD + NEW) if together else bundle(0, field(3, 1), OLD) + bundle(0, NEW)
     trace = decode(saved(tmp_path, RELEASE + started(800 * MS) + bundles))
     assert trace.window == (900 * MS, 910 * MS)
@@ -150,7 +150,7 @@ def test_a_compact_switch_after_tracing_started_does_not_continue_an_older_one(
     ]
 
 
-def test_a_session_that_asks_for_the_kernels_buffer_keeps_what_was_in_it(tmp_path: Path) -> None:
+def test_session_preserving_the_buffer_keeps_earlier_events(tmp_path: Path) -> None:
     data = RELEASE + config(preserve=True) + started(800 * MS) + bundle(0, OLD + NEW)
     assert switches(decode(saved(tmp_path, data))).height == 4
 
@@ -170,24 +170,24 @@ def snapshot(boot: int, wall: int) -> bytes:
     ],
     ids=["own", "preserved", "preserved, with its clock", "local, without a pair"],
 )
-def test_the_clock_of_a_preserved_buffer_is_known_only_if_the_file_says_it(
+def test_clock_of_a_preserved_buffer_must_be_in_the_file(
     tmp_path: Path, preserve: bool, clock: bytes, known: bool
 ) -> None:
-    """Without it there is no time of day, rather than one that is wrong by days."""
+    """Without it there is no time of day, instead of one that is wrong by days."""
     head = RELEASE + snapshot(9_000 * MS, 1_700_000_000_000 * MS) + config(preserve=preserve)
     path = saved(tmp_path, head + bundle(0, NEW, clock))
     trace = decode(path)
     assert trace.duration == 10 * MS
     assert (trace.time_of_day(trace.window[0]) is not None) == known
     assert (trace.metadata("clock", "name") == "boot") == known
-    told = [text for text in trace.info["warnings"] if "which clock" in text]
-    assert bool(told) != known
+    clock_warnings = [text for text in trace.info["warnings"] if "which clock" in text]
+    assert bool(clock_warnings) != known
     opened = ss.open(path, cache=tmp_path / "cache")
     assert json.dumps(opened.info["clock"]) == json.dumps(trace.info["clock"])
 
 
 def idle_first(*, woken: bool = True, taken_over: bool = False, state: int = 0) -> bytes:
-    """CPU 0 switches from the start; on CPU 1, 33 comes after 5 s, and then it idles."""
+    """CPU 0 switches from the start; on CPU 1 33 runs after 5 s, and then it is idle."""
     first = [(0, 0, 11), *((n * 10 * MS, n % 2, 11 if n % 2 == 0 else 0) for n in range(1, 800))]
     wakings = [(n * 10 * MS - 50_000, 11, 0) for n in range(2, 800, 2)]
     begin = 5_000 * MS
@@ -204,8 +204,8 @@ def idle_first(*, woken: bool = True, taken_over: bool = False, state: int = 0) 
     )
 
 
-def test_a_cpu_whose_first_compact_switch_comes_late_idled_until_then(tmp_path: Path) -> None:
-    """No thread that another preempted appears: who left was the idle thread."""
+def test_cpu_with_a_late_first_compact_switch_was_idle(tmp_path: Path) -> None:
+    """No preempted thread appears: prev was the idle thread."""
     trace = decode(saved(tmp_path, idle_first()))
     per_cpu = {cpu["cpu"]: cpu for cpu in trace.info["per_cpu"]}
     assert per_cpu[1]["unknown"] == 0
@@ -224,7 +224,7 @@ def test_a_cpu_whose_first_compact_switch_comes_late_idled_until_then(tmp_path: 
     [{"taken_over": True}, {"state": 1}, {"state": 256}],
     ids=["another CPU runs it", "it slept", "it was preempted in the kernel"],
 )
-def test_a_cpu_where_a_thread_may_have_run_is_unknown_until_its_first_switch(
+def test_cpu_with_a_possible_runner_is_unknown_until_its_first_switch(
     tmp_path: Path, changed: dict[str, bool]
 ) -> None:
     trace = decode(saved(tmp_path, idle_first(**changed)))  # type: ignore[arg-type]
@@ -232,13 +232,13 @@ def test_a_cpu_where_a_thread_may_have_run_is_unknown_until_its_first_switch(
     assert per_cpu[1]["unknown"] == 5_000 * MS
 
 
-def test_a_cpu_whose_beginning_was_overwritten_is_unknown_until_then(tmp_path: Path) -> None:
+def test_cpu_with_an_overwritten_start_is_unknown_until_its_first_event(tmp_path: Path) -> None:
     trace = decode(saved(tmp_path, idle_first() + service_stats(overwritten=7)))
     assert {cpu["cpu"]: cpu for cpu in trace.info["per_cpu"]}[1]["unknown"] == 5_000 * MS
 
 
-def test_only_the_buffer_of_ftrace_counts_what_was_overwritten(tmp_path: Path) -> None:
-    """The ring of another data source came round: the scheduler's events are all there."""
+def test_overwritten_counts_of_other_buffers_are_ignored(tmp_path: Path) -> None:
+    """The ring of another data source wrapped: the scheduler's events are complete."""
     empty = field(1, field(3, 0))
     ring = field(1, field(3, 7) + field(18, 5))
     stats = field(1, field(35, empty + ring))
@@ -254,7 +254,7 @@ def test_only_the_buffer_of_ftrace_counts_what_was_overwritten(tmp_path: Path) -
     assert set(decode(path).losses.collect()["reason"]) == {"late_start"}
 
 
-def test_full_wakings_name_their_waker_whoever_wrote_them(tmp_path: Path) -> None:
+def test_full_wakings_have_a_waker_with_any_writer(tmp_path: Path) -> None:
     data = (
         RELEASE
         + bundle(0, switch(100, IDLE, 0, A), waking(150, 11, B, 1), switch(300, A, 1, IDLE))

@@ -1,4 +1,4 @@
-"""Events beside switches and wakeups, in text: an unreadable one costs only itself."""
+"""Events besides switches and wakeups in text: an unreadable one loses only itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = (1 << 64) - 1
 
 
 def turns(line: Callable[[int], Iterable[str]], n: int = 60) -> str:
-    """`n` times: thread 77 runs for 20 us with some lines within, and sleeps for 5 ms."""
+    """`n` times: thread 77 runs for 20 us with some other lines, and sleeps for 5 ms."""
     found = []
     for turn in range(n):
         ts = 100_000_000 + turn * 5010
@@ -44,7 +44,7 @@ def opened(tmp_path: Path, text: str) -> ss.Trace:
 def test_a_sector_is_read_over_the_whole_range_of_64_bits(
     tmp_path: Path, sector: int, end: str
 ) -> None:
-    """Linux flushes a disk with the sector (u64)-1; a name behind it may look like a length."""
+    """Linux flushes a disk with the sector (u64)-1; a name after it may look like a length."""
     name = "block_rq_complete: 254,0 FF ()" if "none" in end else "block_rq_issue: 254,0 FF 0 ()"
     trace = opened(tmp_path, turns(lambda _: [f"{name} {sector} + 16 {end}"]))
     rows = trace.disk_requests.select("sector", "sectors").collect()
@@ -75,8 +75,8 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("line", UNREADABLE)
-def test_an_unreadable_side_event_costs_only_itself(tmp_path: Path, line: str) -> None:
-    """Of as many of them as of switches, none makes the file unreadable, or a hole in it."""
+def test_unreadable_side_event_loses_only_itself(tmp_path: Path, line: str) -> None:
+    """As many of them as switches make the file neither unreadable nor lossy."""
     whole = opened(tmp_path, turns(lambda _: []))
     trace = opened(tmp_path, turns(lambda _: [line]))
     assert trace.waits.collect().equals(whole.waits.collect())
@@ -90,10 +90,10 @@ def test_an_unreadable_side_event_costs_only_itself(tmp_path: Path, line: str) -
     assert warning.endswith(f'{line}"')
 
 
-def test_one_unreadable_switch_in_a_hundred_is_too_many_however_much_else_is_read(
+def test_file_is_refused_above_one_unreadable_switch_in_a_hundred(
     tmp_path: Path,
 ) -> None:
-    """System calls by the thousand do not hide that the switches are not understood."""
+    """Thousands of system calls do not hide that the switches are not understood."""
     calls = ["sys_enter: NR 1 (0, 0, 0, 0, 0, 0)"] * 50
     broken = "sched_switch: from a to b"
     assert opened(tmp_path, turns(lambda n: [*calls, *([broken] if n < 11 else [])]))
@@ -106,7 +106,7 @@ def test_one_unreadable_switch_in_a_hundred_is_too_many_however_much_else_is_rea
     ["0: E", "0: B|655|draw", "0: trace_event_clock_sync: parent_ts=0.0", "0: ", "E",
      "0xc0034e54: E", "0: C|7|a target_cpu=|1", "tracing_mark_write: B|7|x next_prio=7"],
 )  # fmt: skip
-def test_what_programs_write_into_the_trace_is_no_damage(tmp_path: Path, marker: str) -> None:
+def test_trace_marker_lines_are_not_damage(tmp_path: Path, marker: str) -> None:
     """Linux before 3.4 names such a line by an address, which may be 0."""
     whole = opened(tmp_path, turns(lambda _: []))
     trace = opened(tmp_path, turns(lambda _: [marker, marker]))
@@ -115,7 +115,7 @@ def test_what_programs_write_into_the_trace_is_no_damage(tmp_path: Path, marker:
     assert trace.info["warnings"] == []
 
 
-def test_a_page_of_2012_has_its_lines_in_a_text_constant(tmp_path: Path) -> None:
+def test_systrace_page_of_2012_is_read_from_its_string(tmp_path: Path) -> None:
     text = turns(lambda _: ["0: E"])
     constant = text.replace("\n", "\\n\\\n")
     path = tmp_path / "trace.html"
@@ -131,7 +131,7 @@ def test_a_page_of_2012_has_its_lines_in_a_text_constant(tmp_path: Path) -> None
 
 
 def perf(records: Callable[[int], Iterable[str]]) -> str:
-    """What `perf script` prints: thread 77 runs on CPU 1 for 1 ms, a hundred times."""
+    """`perf script` output: thread 77 runs on CPU 1 for 1 ms, a hundred times."""
     lines = []
     for turn in range(100):
         begin = 2_000_000_000 + turn * 3_000_000
@@ -157,8 +157,8 @@ def perf(records: Callable[[int], Iterable[str]]) -> str:
      "PERF_RECORD_FORK(77:78):(77:77)",
      "PERF_RECORD_MMAP2 77/77: [0x5581(0x5000) @ 0 fe:01 3 4]: r-xp /bin/x"],
 )  # fmt: skip
-def test_records_of_perf_that_are_no_events_are_passed_over(tmp_path: Path, record: str) -> None:
-    """Also where the first 4096 bytes hold nothing else."""
+def test_other_perf_records_are_skipped(tmp_path: Path, record: str) -> None:
+    """Also where the first 4096 bytes contain nothing else."""
     line = f"               x    77 [001]     1.990000000: {record}"
     whole = opened(tmp_path, perf(lambda _: []))
     trace = opened(tmp_path, perf(lambda turn: [line] * (80 if turn == 0 else 1)))
@@ -175,12 +175,12 @@ def test_a_loss_that_perf_script_shows_lies_between_the_cpus_events(
     line = f"         swapper     0 [001]     2.062500000: PERF_RECORD_LOST lost {count}"
     trace = opened(tmp_path, perf(lambda turn: [line] if turn == 21 else []))
     (row,) = trace.losses.collect().to_dicts()
-    # The wakeup before, to the switch behind.
+    # From the wakeup before to the switch after it.
     expected = (1, 2_062_950_000, 2_063_000_000, count, "overrun")
     assert tuple(row[name] for name in ("cpu", "ts_begin", "ts_end", "count", "reason")) == expected
 
 
-def test_a_loss_behind_the_cpus_last_event_reaches_to_the_end(tmp_path: Path) -> None:
+def test_loss_after_the_last_event_extends_to_the_end(tmp_path: Path) -> None:
     line = "         swapper     0 [000]     2.500000000: PERF_RECORD_LOST lost 9\n"
     trace = opened(tmp_path, perf(lambda _: []) + line)
     (row,) = trace.losses.collect().to_dicts()

@@ -1,4 +1,4 @@
-"""Text that strangers print: broken lines, other options, other stamps."""
+"""Text from other tools: broken lines, other options, other timestamps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = "# tracer: nop\n"
 
 
 def renamed(tmp_path: Path, old: str, new: str) -> tuple[ss.Trace, ss.Trace]:
-    """The kernel's print-out, and the same with another name for a thread."""
+    """The kernel's text, and the same with another name for a thread."""
     text = TRACEFS.read_text()
     assert f"comm={old} " in text
     path = tmp_path / "renamed.txt"
@@ -36,8 +36,8 @@ def some_name() -> str:
 
 
 @pytest.mark.parametrize("name", ["new\nline", "\n", "a\n\n\nb", "x 1\n", "x\n#y", "7\n8 9"])
-def test_a_name_with_ends_of_lines_breaks_no_event(tmp_path: Path, name: str) -> None:
-    """Every event is there, and the name is whole."""
+def test_name_with_newlines_keeps_events_intact(tmp_path: Path, name: str) -> None:
+    """Every event is there, and the name is complete."""
     whole, broken = renamed(tmp_path, some_name(), name)
     assert switches(broken).equals(switches(whole), null_equal=True)
     assert wakeups(broken).equals(wakeups(whole), null_equal=True)
@@ -45,8 +45,8 @@ def test_a_name_with_ends_of_lines_breaks_no_event(tmp_path: Path, name: str) ->
     assert name in broken.threads.collect()["comm"].to_list()
 
 
-def test_a_line_that_is_cut_takes_no_other_with_it(tmp_path: Path) -> None:
-    """An event without its end is damage; the next line is read as it stands."""
+def test_truncated_line_loses_only_itself(tmp_path: Path) -> None:
+    """An event without its end is damage; the next line is read normally."""
     lines = TRACEFS.read_text().splitlines()
     at = next(n for n, line in enumerate(lines) if n > 100 and "sched_waking: " in line)
     lines[at] = lines[at][: lines[at].index(" pid=")]
@@ -58,8 +58,8 @@ def test_a_line_that_is_cut_takes_no_other_with_it(tmp_path: Path) -> None:
     assert f"line {at + 1}: " in "".join(trace.info["warnings"])
 
 
-def test_stack_traces_between_the_events_are_passed_over(tmp_path: Path) -> None:
-    """The option `stacktrace`: each event has one, and all are read."""
+def test_stack_traces_between_events_are_skipped(tmp_path: Path) -> None:
+    """The option `stacktrace`: each event has one, and all events are read."""
     lines = []
     for line in TRACEFS.read_text().splitlines():
         lines.append(line)
@@ -73,7 +73,7 @@ def test_stack_traces_between_the_events_are_passed_over(tmp_path: Path) -> None
     assert trace.info["warnings"] == []
 
 
-def test_records_of_perf_between_the_events_are_passed_over(tmp_path: Path) -> None:
+def test_perf_records_between_events_are_skipped(tmp_path: Path) -> None:
     """`perf script --show-task-events`."""
     lines = []
     for line in (FIXTURES / "text-perf-script.txt").read_text().splitlines():
@@ -85,7 +85,7 @@ def test_records_of_perf_between_the_events_are_passed_over(tmp_path: Path) -> N
 
 
 def test_names_that_trace_cmd_prints_as_arrays(tmp_path: Path) -> None:
-    """`report -R` does so from the first name on that is not ASCII."""
+    """`report -R` does so from the first non-ASCII name on."""
     hexed = ", ".join(f"{byte:02x}" for byte in "été".encode().ljust(16, b"\0"))
     path = tmp_path / "arrays.txt"
     path.write_text(
@@ -99,8 +99,8 @@ def test_names_that_trace_cmd_prints_as_arrays(tmp_path: Path) -> None:
     assert trace.threads.filter(pl.col("tid") == 7).collect()["comm"].to_list() == ["été"]
 
 
-def test_names_that_begin_like_fields_in_libtraceevents_words(tmp_path: Path) -> None:
-    """`NAME:TID [PRIO]`, whose name begins as the kernel's own fields do."""
+def test_names_that_start_like_fields_are_read_from_libtraceevent(tmp_path: Path) -> None:
+    """`NAME:TID [PRIO]`, with a name that starts like the kernel's fields."""
     path = tmp_path / "plugin.txt"
     path.write_text(
         '   a 7 [000]  1.000001: sched:sched_wakeup: comm=" x:8 [4294967295] CPU:000\n'
@@ -114,8 +114,8 @@ def test_names_that_begin_like_fields_in_libtraceevents_words(tmp_path: Path) ->
     assert trace.info["warnings"] == []
 
 
-def test_a_name_with_a_slash_is_no_tid(tmp_path: Path) -> None:
-    """`perf script -F comm,cpu,time,event,trace` prints none."""
+def test_name_with_a_slash_is_not_read_as_a_tid(tmp_path: Path) -> None:
+    """`perf script -F comm,cpu,time,event,trace` prints no tid."""
     path = tmp_path / "no-tid.txt"
     path.write_text(
         "  ksoftirqd/1 [000]  1.000001: sched:sched_waking: b:8 [120] CPU:000\n"
@@ -126,7 +126,7 @@ def test_a_name_with_a_slash_is_no_tid(tmp_path: Path) -> None:
 
 
 def test_differences_of_times_are_refused(tmp_path: Path) -> None:
-    """`perf script --deltatime` counts from the event before."""
+    """`perf script --deltatime` prints times relative to the previous event."""
     rows = [
         f"  a 7 [000]  0.0000{n % 3:02}: sched:sched_switch: a:7 [120] S ==> b:8 [120]"
         for n in range(100)
@@ -148,7 +148,7 @@ def test_differences_of_times_are_refused(tmp_path: Path) -> None:
 def test_a_header_that_names_a_later_event(
     tmp_path: Path, first: str, last: str, said: str | None
 ) -> None:
-    """`perf script --header` says when the recording's samples begin and end."""
+    """`perf script --header` prints when the recording's samples start and end."""
     path = tmp_path / "header.txt"
     path.write_text(
         f"# ========\n# captured on    : today\n# time of first sample : {first}\n"
@@ -160,8 +160,8 @@ def test_a_header_that_names_a_later_event(
     assert (said in warnings) if said else (warnings == "")
 
 
-def test_text_without_thread_ids_reads_none_out_of_names(tmp_path: Path) -> None:
-    """`perf script -F comm,cpu,time,event,trace`: `ld-linux-x86-64` is no thread 64."""
+def test_text_without_tids_has_no_tids_from_names(tmp_path: Path) -> None:
+    """`perf script -F comm,cpu,time,event,trace`: `ld-linux-x86-64` is not thread 64."""
     source = (FIXTURES / "text-perf-script.txt").read_text()
     whole = tmp_path / "whole.txt"
     whole.write_text(re.sub(r"(?m)^ +perf(?= +\d+ \[)", "ld-linux-x86-64", source))
@@ -176,8 +176,8 @@ def test_text_without_thread_ids_reads_none_out_of_names(tmp_path: Path) -> None
     assert trace.wakeups.collect()["current_utid"].null_count() == wakeups(trace).height
 
 
-def test_what_perfs_command_line_left_out_is_named(tmp_path: Path) -> None:
-    """In text, only the header of `perf script --header` says so."""
+def test_filter_in_perfs_command_line_is_reported(tmp_path: Path) -> None:
+    """In text only the header of `perf script --header` has it."""
     path = tmp_path / "filtered.txt"
     line = "# cmdline : /usr/bin/perf record -a -e sched:* --filter prev_pid==7 \n"
     path.write_text(line + (FIXTURES / "text-perf-script.txt").read_text())

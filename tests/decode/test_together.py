@@ -1,4 +1,4 @@
-"""Five recorders at once: they saw the same switches, and where they differ is explained."""
+"""Five recorders at once have the same switches, and their differences are explained."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
 
 
 def assert_same_switches(table: pl.DataFrame) -> None:
-    """Every recorder has the reference's switches but for what it says it lost, and edges.
+    """Every recorder has the reference's switches except reported losses and both edges.
 
-    At times the kernel hands its trace events no switch from a CPU's idle thread, while BPF
-    programs get them: who reads trace events has a chain break for each.
+    At times the kernel gives its trace events no switch from a CPU's idle thread, while BPF
+    programs get it: recorders of trace events have a prev/next mismatch for each.
     """
     assert table["recorder"].to_list() == list(TRACES)
     reference = table["switches"][0]
@@ -40,20 +40,20 @@ def assert_same_switches(table: pl.DataFrame) -> None:
         assert row["stamps apart p50"] < 20_000, row
 
 
-def test_the_recorders_saw_the_same_switches(packed: dict[str, ss.Trace]) -> None:
+def test_all_recorders_have_the_same_switches(packed: dict[str, ss.Trace]) -> None:
     assert_same_switches(compare(packed))
 
 
-def test_waits_that_only_ftrace_has_are_the_readers_own(packed: dict[str, ss.Trace]) -> None:
-    """perf misses wake-ups raised while a BPF program runs, and those are bpftrace's and DTrace's.
+def test_waits_only_in_ftrace_belong_to_the_readers(packed: dict[str, ss.Trace]) -> None:
+    """perf misses wakeups raised while a BPF program runs, here those of bpftrace and DTrace.
 
-    The kernel's trace_call_bpf() drops an event for perf, too, if a program is running on that
-    CPU already.
+    The kernel's trace_call_bpf() drops an event for perf, too, if a program is already running on
+    that CPU.
     """
     for row in compare(packed).to_dicts():
         if not row["lost"]:
             others = row["waits only ftrace"] - row["of readers"]
-            # A broken chain casts doubt on waits across it, right as they are.
+            # A mismatch makes waits across it doubtful, even if they are right.
             assert others <= row["switches"] * 4 // 100, row
 
 
@@ -71,7 +71,7 @@ def recorded() -> Iterator[dict[str, ss.Trace]]:
 
 
 @pytest.mark.needs("root", "tracefs", "linux", *PROGRAMS)
-def test_recorded_here_and_now(recorded: dict[str, ss.Trace]) -> None:
+def test_recorders_agree_on_this_host(recorded: dict[str, ss.Trace]) -> None:
     """The same on this host: one second under all five."""
     table = compare(recorded)
     print(table)

@@ -1,4 +1,4 @@
-"""trace.dat: what is written comes back, other tools read the same, damage is told."""
+"""trace.dat: written files are read back, other tools read the same, damage is reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decode(path: Path, **options: str) -> tuple[Tables, dict[str, Any]]:
 
 
 def by_tid(tables: Tables) -> Judged:
-    """Our tables in the judge's form: threads by tid, rows sorted."""
+    """Our tables in the form of trace-cmd's: threads by tid, rows sorted."""
     tids = dict(tables["threads"].select("utid", "tid").iter_rows())
     judged = Judged()
     for row in tables["switches"].iter_rows(named=True):
@@ -94,7 +94,7 @@ def streams(draw: st.DrawFn) -> tuple[int, Tables]:
     rows: dict[str, list[Row]] = {"switches": [], "wakeups": [], "migrations": []}
     ts = draw(st.integers(0, 1 << 50))
     for _ in range(draw(st.integers(0, 60))):
-        # Ties across tables have an order of their own: see test_merge.
+        # Ties across tables have a defined order: see test_merge.
         ts += 1 + draw(pause)
         on = draw(cpu)
         match draw(st.sampled_from(["switch", "wake", "migrate"])):
@@ -182,7 +182,7 @@ def renamed(tables: Tables, name: str) -> list[Row]:
 
 
 @given(stream=streams(), flavour=st.sampled_from(FLAVOURS))
-def test_what_is_written_is_what_is_read(
+def test_written_trace_dat_is_read_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, stream: tuple[int, Tables], flavour: dict[str, str]
 ) -> None:
     """Any stream, either version, byte order, long size, page size and compression."""
@@ -195,12 +195,12 @@ def test_what_is_written_is_what_is_read(
         return
     read, about = decode(path)
     for name in ("switches", "wakeups", "migrations"):
-        # A dead thread's tid means somebody new at its next sight, but the same tid.
+        # The tid of a dead thread is a new thread at its next event, with the same tid.
         assert renamed(read, name) == renamed(tables, name)
     assert about["ncpu"] == ncpu
     assert about["warnings"] == []
-    # A CPU that is silent while others hand it threads is a hole; nobody counted it.
-    # Nothing was lost; random switches are a leak, of which one row stands for several breaks.
+    # A silent CPU that others put threads on is an uncounted loss. Nothing was lost; but random
+    # switches look like missing ones, of which one row stands for several mismatches.
     assert (read["losses"]["count"].fill_null(6) >= 6).all()
     assert sum(counted(about).values()) == sum(
         tables[name].height for name in ("switches", "wakeups", "migrations")
@@ -219,7 +219,7 @@ def test_a_thread_that_linux_cannot_have_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda f: "-".join(f.values()))
-def test_every_flavour_reads_as_the_plainest_one(tmp_path: Path, flavour: dict[str, str]) -> None:
+def test_every_flavour_reads_like_the_plain_one(tmp_path: Path, flavour: dict[str, str]) -> None:
     """Thousands of events over many pages and chunks, in every kind of file."""
     plain, other = tmp_path / "plain.dat", tmp_path / "other.dat"
     _native.synthesize_trace_dat(plain, 20_000, 3, 40, 7, {"compression": "none"})
@@ -235,7 +235,7 @@ def test_every_flavour_reads_as_the_plainest_one(tmp_path: Path, flavour: dict[s
 
 
 def test_lost_events_come_back_as_losses_between_their_neighbours(tmp_path: Path) -> None:
-    """A counted hole, an uncounted one, and one before the first event of a CPU."""
+    """A counted loss, an uncounted one, and one before the first event of a CPU."""
     switches = pl.DataFrame(
         {
             "ts": [100, 200, 300, 400, 500],
@@ -265,8 +265,8 @@ def test_lost_events_come_back_as_losses_between_their_neighbours(tmp_path: Path
     for flavour in FLAVOURS:
         _native.write_trace_dat([tables], path, 2, flavour)
         read, _ = decode(path)
-        told = read["losses"].filter(pl.col("reason") != "chain_break").sort("ts_begin")
-        assert told.select(losses.columns).rows() == losses.rows()
+        recorded = read["losses"].filter(pl.col("reason") != "chain_break").sort("ts_begin")
+        assert recorded.select(losses.columns).rows() == losses.rows()
 
 
 # ---------------------------------------------------------------- other tools as judges
@@ -286,7 +286,7 @@ def test_every_row_is_what_trace_cmd_reports(fixture: Path, tmp_path: Path) -> N
     ids=lambda f: "-".join(f.values()),
 )
 def test_trace_cmd_reads_what_we_write(flavour: dict[str, str], tmp_path: Path) -> None:
-    """Real trace-cmd on our files; it cannot map pages smaller than the host's."""
+    """The real trace-cmd on our files; it cannot map pages smaller than the host's."""
     command = tool("trace-cmd")
     assert command is not None
     listed = subprocess.run([*command, "list", "-c"], capture_output=True, check=False).stdout
@@ -300,7 +300,7 @@ def test_trace_cmd_reads_what_we_write(flavour: dict[str, str], tmp_path: Path) 
 def _as_reported(path: Path, tmp_path: Path) -> int:
     command = tool("trace-cmd")
     assert command is not None
-    # A tool by chroot sees only /tmp.
+    # A tool under chroot sees only /tmp.
     copy = tmp_path / "judged.dat"
     copy.write_bytes(path.read_bytes())
     tables, about = decode(path)
@@ -341,7 +341,7 @@ def test_trace_cmd_conversions_read_alike(words: list[str], tmp_path: Path) -> N
 
 @pytest.mark.needs("trace-cmd")
 @pytest.mark.parametrize("version", ["6", "7"])
-def test_a_part_that_trace_cmd_split_off_is_that_part(version: str, tmp_path: Path) -> None:
+def test_file_from_trace_cmd_split_has_only_its_switches(version: str, tmp_path: Path) -> None:
     """`trace-cmd split`: the switches between two times, and no others."""
     command = tool("trace-cmd")
     assert command is not None
@@ -374,8 +374,8 @@ def test_a_part_that_trace_cmd_split_off_is_that_part(version: str, tmp_path: Pa
 # ---------------------------------------------------------------- what a real file tells
 
 
-def test_a_recorded_sched_yield_tells_yielding_from_preemption() -> None:
-    """Plain R after a sched_yield is of the thread's own will; R+ never is."""
+def test_recorded_sched_yield_distinguishes_yield_from_preemption() -> None:
+    """Plain R after a sched_yield is voluntary; R+ never is."""
     tables, _ = decode(YIELD)
     assert tables["yields"].height == 213
     left = tables["switches"].filter(pl.col("prev_state") == "runnable")
@@ -394,18 +394,18 @@ def test_softirqs_become_intervals() -> None:
 
 
 def test_an_overwritten_buffer_is_a_late_start() -> None:
-    """What was overwritten before a CPU's first event, with its count.
+    """Events overwritten before a CPU's first event, with their count.
 
-    The trace begins with CPU 1: what that lost was before the window.
+    The trace starts with CPU 1: its losses were before the window.
     """
     tables, about = decode(OVERRUN)
-    told = tables["losses"].filter(pl.col("reason") == "late_start")
-    assert told.select("cpu", "count").rows() == [(0, 11_876), (1, 17_309)]
-    assert told["ts_begin"].to_list() == [about["window"][0]] * 2
-    assert (told["ts_end"] - told["ts_begin"]).to_list() == [3_573_211, 0]
+    recorded = tables["losses"].filter(pl.col("reason") == "late_start")
+    assert recorded.select("cpu", "count").rows() == [(0, 11_876), (1, 17_309)]
+    assert recorded["ts_begin"].to_list() == [about["window"][0]] * 2
+    assert (recorded["ts_end"] - recorded["ts_begin"]).to_list() == [3_573_211, 0]
 
 
-def test_the_file_tells_of_its_host() -> None:
+def test_file_has_the_facts_of_its_host() -> None:
     """Release, machine and recorder come from the file's options."""
     _, about = decode(YIELD)
     assert about["os"] == "Linux"
@@ -417,7 +417,7 @@ def test_the_file_tells_of_its_host() -> None:
     assert (about["has_waking"], about["has_enqueued"]) == (True, True)
 
 
-def test_a_buffer_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_unknown_buffer_is_refused_with_the_existing_ones() -> None:
     """The error lists the buffers that hold events."""
     with pytest.raises(UsageError, match="decode-fixture"):
         decode(YIELD, buffer="nosuch")
@@ -442,7 +442,7 @@ def attempt(path: Path, **options: str) -> str | None:
 
 @pytest.mark.parametrize("flavour", [FLAVOURS[0], FLAVOURS[4]], ids=["v7", "v6"])
 def test_a_file_cut_anywhere_is_one_clear_error(flavour: dict[str, str], tmp_path: Path) -> None:
-    """At every 1 KiB: an error that names a byte, or all events, never half of them."""
+    """At every 1 KiB: an error that names a byte, or all events, never some of them."""
     whole, cut = tmp_path / "whole.dat", tmp_path / "cut.dat"
     _native.synthesize_trace_dat(whole, 3_000, 2, 10, 1, flavour)
     expected, _ = decode(whole)
@@ -451,7 +451,7 @@ def test_a_file_cut_anywhere_is_one_clear_error(flavour: dict[str, str], tmp_pat
         cut.write_bytes(content[:size])
         sentence = attempt(cut)
         if sentence is None:
-            # Only what nobody needs is missing: descriptions of sections.
+            # Only unused parts are missing: descriptions of sections.
             assert len(content) - size < 256
             found, _ = decode(cut)
             assert all(table.equals(found[name]) for name, table in expected.items())
@@ -459,7 +459,7 @@ def test_a_file_cut_anywhere_is_one_clear_error(flavour: dict[str, str], tmp_pat
             assert "byte" in sentence
 
 
-def test_what_is_intact_of_a_cut_file_is_read_on_request(tmp_path: Path) -> None:
+def test_salvage_reads_the_intact_part_of_a_truncated_file(tmp_path: Path) -> None:
     """With salvage, every event before the cut, and a loss from there to the end."""
     whole, cut = tmp_path / "whole.dat", tmp_path / "cut.dat"
     _native.synthesize_trace_dat(whole, 20_000, 1, 10, 1, {"version": "6"})
@@ -476,8 +476,8 @@ def test_what_is_intact_of_a_cut_file_is_read_on_request(tmp_path: Path) -> None
         assert any("ends inside" in warning for warning in about["warnings"])
 
 
-def test_a_flipped_bit_is_an_error_or_changes_what_it_says(tmp_path: Path) -> None:
-    """Every bit of the headers, and many of the data: never a panic, never a hang."""
+def test_flipped_bit_is_an_error_or_changes_only_its_field(tmp_path: Path) -> None:
+    """Every bit of the headers, and many in the data: no panic and no hang."""
     whole, flipped = tmp_path / "whole.dat", tmp_path / "flipped.dat"
     _native.synthesize_trace_dat(whole, 400, 2, 10, 1, {"version": "7", "compression": "none"})
     content = whole.read_bytes()
@@ -503,7 +503,7 @@ def test_a_wrong_file_is_one_clear_error(name: str, content: bytes, tmp_path: Pa
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    """No partial file, whatever went wrong."""
+    """No partial file after any failure."""
     target = tmp_path / "no" / "such" / "folder.dat"
     with pytest.raises(SchedscopeError):
         _native.synthesize_trace_dat(target, 100, 2, 10, 1, {})
@@ -513,7 +513,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_the_kernels_statistics_count_in_ticks_is_refused(tmp_path: Path) -> None:
-    """`trace-cmd extract -B` names the clock of the top buffer: the statistics know better."""
+    """`trace-cmd extract -B` writes the top buffer's clock: the statistics have the right one."""
     data = (FIXTURES / "linux-trace-cmd-yield.dat").read_bytes()
     stamps = set(re.findall(rb"now ts: +\d+\.\d+", data))
     assert stamps

@@ -1,4 +1,4 @@
-"""Intervals hold what they promise, in simulations with a known answer; who stands out does so."""
+"""Intervals have their stated coverage, in simulations with a known answer; outliers are found."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def drawn(
 def test_intervals_of_groups_cover_the_truth(
     n_a: int, n_b: int, traces: int, between: float, within: float
 ) -> None:
-    """Both groups are alike: 95 % of the intervals should hold 0. Of 300, fewer than 272 would be
-    a chance of 1 in 1,000 if it were 95 %."""
+    """Both groups are alike: 95 % of the intervals should contain 0.
+
+    Of 300, fewer than 272 would have a chance of 1 in 1,000 at 95 %.
+    """
     rng = np.random.default_rng(3)
     covered, widths = 0, []
     for seed in range(300):
@@ -37,12 +39,12 @@ def test_intervals_of_groups_cover_the_truth(
         covered += bool(low[0] <= 0 <= high[0])
         widths.append(float(high[0] - low[0]))
     assert covered >= 272
-    # Not by being endless: no wider than twice what knowing the spread would give.
+    # They are not trivially wide: at most twice the width with a known spread.
     spread = np.sqrt((between**2 + within**2 / traces) * (1 / n_a + 1 / n_b))
     assert np.median(widths) < 2 * 2 * 1.96 * spread
 
 
-def test_many_traces_of_few_hosts_do_not_make_an_interval_narrow() -> None:
+def test_interval_width_follows_hosts_not_traces() -> None:
     """Resampling traces as if they were independent would be wrong by a factor of ten here."""
     rng = np.random.default_rng(5)
     a = drawn(rng, 6, 100, 0.5, 0.05)
@@ -84,7 +86,7 @@ def table(rng: np.random.Generator, n: int, traces: int = 4, **effect: float) ->
     return pl.DataFrame(rows)
 
 
-def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
+def test_only_the_host_with_long_waits_is_an_outlier() -> None:
     frame = hosts.outliers(table(np.random.default_rng(1), 30, h7=8.0))
     sure = frame.filter(pl.col("verdict") == "more")
     assert sure["host"].unique().to_list() == ["h7"]
@@ -96,8 +98,8 @@ def test_a_host_with_long_waits_stands_out_and_no_other_does() -> None:
 
 
 @pytest.mark.parametrize("n", [8, 30])
-def test_as_many_hosts_are_listed_by_chance_as_the_page_says(n: int) -> None:
-    """Hosts alike but far apart, so that the limit of the ratio leaves none out."""
+def test_rate_of_chance_outliers_is_the_documented_one(n: int) -> None:
+    """Hosts with one wide distribution, so that the limit of the ratio excludes none."""
     rng = np.random.default_rng(n)
     fleets, listed = 1200 // n, 0
     for _ in range(fleets):
@@ -108,13 +110,13 @@ def test_as_many_hosts_are_listed_by_chance_as_the_page_says(n: int) -> None:
         listed += hosts.outliers(frame, resamples=2).filter(pl.col("verdict") != "").height
     rows = 3 * n * fleets
     said = hosts.by_chance(n) * rows
-    # Hosts of one fleet share its median: more apart than independent ones would be.
+    # Hosts of one fleet share its median: they spread more than independent ones.
     assert abs(listed - said) < 5 * np.sqrt(said)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.02, ""), (1.2, ""), (0.82, ""), (1.4, "more")])
 def test_a_host_that_differs_by_little_does_not_stand_out(factor: float, verdict: str) -> None:
-    """Hosts alike to a thousandth: 2 % is 14 robust deviations, and too little to act upon."""
+    """Hosts equal to a thousandth: 2 % is 14 robust deviations, but too little to act upon."""
     rng = np.random.default_rng(1)
     frame = table(rng, 12)
     noise = pl.Series(np.exp(rng.normal(0, 0.001, frame.height)))
@@ -142,7 +144,7 @@ def test_among_equal_hosts_few_stand_out() -> None:
     assert found <= 12, "of 600 rows"
 
 
-def test_with_one_trace_each_a_host_stands_out_only_perhaps() -> None:
+def test_single_traces_give_only_possible_outliers() -> None:
     frame = hosts.outliers(table(np.random.default_rng(1), 30, traces=1, h7=8.0))
     assert set(frame.filter(pl.col("host") == "h7")["verdict"]) == {"perhaps more"}
     assert not set(frame["verdict"]) & {"more", "less"}
@@ -170,12 +172,12 @@ def test_groups_that_differ_are_found_and_others_are_not() -> None:
     assert again.equals(groups.grouped(table(np.random.default_rng(4), 20))[0]), "the seed is fixed"
 
 
-def test_a_column_that_is_not_there_is_refused() -> None:
+def test_unknown_column_is_refused() -> None:
     with pytest.raises(UsageError, match=r"label_row.*one of release"):
         groups.grouped(table(np.random.default_rng(2), 6), ["label_row"])
 
 
-def test_what_is_not_compared_is_counted() -> None:
+def test_excluded_traces_are_counted() -> None:
     frame = table(np.random.default_rng(2), 6, traces=1).with_columns(
         host=pl.Series(["h0", None, "h2", "h3", "h4", "h5"]),
         level=pl.Series(["ok", "ok", "violated", "ok", "ok", "ok"]),

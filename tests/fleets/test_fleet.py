@@ -36,7 +36,7 @@ LIMIT = 1 << 30
 
 
 def host(folder: Path, name: str, number: int) -> Path:
-    """A capture that says that it is of a host of this name; its sizes tell it from others."""
+    """A capture of a host with this name; its size makes it unique."""
     place = folder / f"{name}-{number}.capture"
     shutil.copytree(CAPTURE, place)
     about = json.loads((place / "capture.json").read_text())
@@ -52,7 +52,7 @@ def broken(folder: Path) -> Path:
 
 
 class InProcess:
-    """Workers without processes, for what is not about processes."""
+    """Workers without processes, for tests that do not need processes."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
@@ -80,7 +80,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def children() -> dict[int, str]:
-    """The processes that this one started, and their states."""
+    """Child processes and their states."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def children() -> dict[int, str]:
 
 
 def in_session(leader: int) -> list[bytes]:
-    """Command lines of the processes of a session that are alive."""
+    """Command lines of the living processes of a session."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -107,14 +107,14 @@ def traces_at_work(scratch: Path) -> list[Path]:
 
 
 def killed_at_work(output: Path) -> int:
-    """Kill workers while at least one of them has a trace; how many had one."""
+    """Kill workers while at least one of them has a trace; returns how many had one."""
     [scratch] = output.glob(".scratch-*")
     for _ in range(2_000):
         if traces_at_work(scratch):
             pids = children()
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
-            # Stopped, they cannot finish meanwhile.
+            # While stopped they cannot finish.
             deadline = time.monotonic() + 10
             while set(children().values()) != {"T"} and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -130,19 +130,19 @@ def killed_at_work(output: Path) -> int:
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_workers_killed_in_the_middle_lose_nothing(tmp_path: Path) -> None:
-    """Three processes; when two traces are done, all that are at work are killed by SIGKILL."""
+def test_killed_workers_lose_no_result(tmp_path: Path) -> None:
+    """Three processes; when two traces are done, all busy ones are killed by SIGKILL."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
     paths = [str(host(folder, f"h{number}", number)) for number in range(8)]
     killed: list[int] = []
 
-    def told(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         assert total == 9
         if done == 2:
             killed.append(killed_at_work(output))
 
     bad = broken(folder)
-    found = fleets.summarised([str(folder)], output, labels=Labels(), jobs=3, told=told)
+    found = fleets.summarised([str(folder)], output, labels=Labels(), jobs=3, told=progress)
     assert len(killed) == 1
     assert killed[0] >= 1, "one was at work"
     assert found.table.height == 9
@@ -169,7 +169,7 @@ def ends_over_one(
     limit: int,
     select: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """In a worker, instead of its own function."""
+    """Runs in a worker, instead of its own function."""
     if "deadly" in trace:
         os.kill(os.getpid(), signal.SIGKILL)
     return task(trace, str(scratch), keep, options, limit, select)
@@ -177,13 +177,13 @@ def ends_over_one(
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_a_trace_over_which_every_worker_ends_is_named(
+def test_trace_that_kills_every_worker_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One worker, so that the other trace is on the same one; two attempts instead of four."""
     import cloudpickle
 
-    # The workers do not find this file.
+    # The workers cannot import this file.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     monkeypatch.setattr(cluster, "_on_worker", ends_over_one)
     monkeypatch.setitem(cluster._CONFIG, "distributed.scheduler.allowed-failures", 1)
@@ -198,7 +198,7 @@ def test_a_trace_over_which_every_worker_ends_is_named(
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_ctrl_c_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_prints_one_sentence_and_the_next_run_resumes(tmp_path: Path) -> None:
     """The signal goes to the whole group, as from a terminal."""
     folder, output = tmp_path / "traces", tmp_path / "fleet"
     paths = [host(folder, f"h{number}", number) for number in range(40)]
@@ -210,7 +210,7 @@ def test_ctrl_c_is_one_sentence_and_the_next_run_goes_on(tmp_path: Path) -> None
     try:
         kept = output / "summaries"
         deadline = time.monotonic() + 100
-        # The first was counted before the second was begun.
+        # The first was counted before the second started.
         while len(list(kept.glob("*.json"))) < 2 and time.monotonic() < deadline:
             assert run.poll() is None, run.communicate()
             time.sleep(0.01)
@@ -271,10 +271,10 @@ def uploaded(client: Any, path: Path, key: str) -> None:
 
 
 @pytest.mark.release
-def test_traces_in_an_object_store(
+def test_traces_in_an_object_store_are_read(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real workers fetch from a real server; what is fetched is gone afterwards."""
+    """Real workers fetch from a real server; fetched files are removed afterwards."""
     uploaded(bucket, CAPTURE, "day/a.capture")
     uploaded(bucket, FILE, "day/b.dat")
     uploaded(bucket, broken(tmp_path), "day/broken.dat")
@@ -298,12 +298,12 @@ def test_traces_in_an_object_store(
         }
         assert (row["label_day"], row["trace"]) == ("1", path)
     assert sorted(p.name for p in output.iterdir()) == ["fleet.parquet", "index.html", "summaries"]
-    # Again, of which only the one that changed is fetched; in this process.
+    # Again, in this process: only the changed one is fetched.
     kept = store.Folder(output, {})
     assert kept.kept("s3://traces/day/a.capture") is not None
     uploaded(bucket, FIXTURES / "linux-trace-cmd-overrun.dat", "day/b.dat")
     assert kept.kept("s3://traces/day/b.dat") is None
-    # A bound on what is fetched, and a place where nothing is.
+    # A limit of the fetched size, and an empty address.
     answer = task("s3://traces/day/b.dat", str(tmp_path), False, {}, 1_000)
     assert "has more than 1000 B" in answer["error"]
     answer = task("s3://traces/night.dat", str(tmp_path), False, {}, LIMIT)
@@ -317,10 +317,10 @@ def test_traces_in_an_object_store(
         sources.expand(["s3://traces/nothing/*"])
 
 
-def test_a_selection_is_of_each_host_and_kept_beside_the_whole(
+def test_selection_applies_to_each_host_and_is_cached_separately(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The processes of each recording; a host without such threads has no waits, and no error."""
+    """The processes of each recording; a host without such threads has no waits and no error."""
     first = host(tmp_path / "traces", "h1", 1)
     other = FIXTURES / "linux-requests.capture"
     output = tmp_path / "fleet"
@@ -345,17 +345,15 @@ def test_a_selection_is_of_each_host_and_kept_beside_the_whole(
     page = (output / "index.html").read_text()
     assert "selected: --process nightly (no wait of such threads in 1)" in page
     assert "linux-requests.capture --process nightly</code>" in page
-    # Both are kept: neither is made again, and neither takes the other's place.
+    # Both are cached: neither is computed again, and neither replaces the other.
     assert rows() == (0, whole)
     assert rows("--process", "nightly") == (0, some)
     table = ss.fleet([other], tmp_path / "alone", select={"process": ["nightly"], "comm": "*"})
     assert table["n"].item() == alone["n"]
 
 
-def test_rows_have_the_shortest_path_that_tells_them_apart(
-    in_process: None, tmp_path: Path
-) -> None:
-    """And hosts that nobody named are not taken for one."""
+def test_rows_have_the_shortest_unique_path(in_process: None, tmp_path: Path) -> None:
+    """And unnamed hosts are not taken for one host."""
     for rack in ("a", "b"):
         host(tmp_path / rack, "(none)", 1).rename(tmp_path / rack / "web.capture")
     host(tmp_path / "b", "named", 2).rename(tmp_path / "b" / "db.capture")
@@ -366,7 +364,7 @@ def test_rows_have_the_shortest_path_that_tells_them_apart(
     assert named["host"].to_list() == ["h7"]
 
 
-def test_a_part_in_time_is_that_of_each_trace(
+def test_since_and_until_apply_to_each_trace(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = ss.open(CAPTURE, cache=tmp_path / "cache")
@@ -389,9 +387,7 @@ def test_a_part_in_time_is_that_of_each_trace(
 
 
 @pytest.mark.parametrize("command", ["latency", "report", "convert", "view --no-browser"])
-def test_other_commands_refuse_a_url_as_one(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_commands_refuse_a_url(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*command.split(), "s3://bucket/web.capture"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("schedscope: s3://bucket/web.capture is a URL; expected a file")
@@ -407,7 +403,7 @@ def test_other_commands_refuse_a_url_as_one(
         (["--cpu", "0"], "fleet with --cpu"),
     ],
 )
-def test_a_selection_that_no_host_has_is_refused(
+def test_selection_matching_no_host_is_refused(
     in_process: None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -422,7 +418,7 @@ def test_a_selection_that_no_host_has_is_refused(
         ss.fleet(CAPTURE, tmp_path / "fleet", select={"tree": 7})
 
 
-def test_a_second_run_makes_only_what_changed(
+def test_second_run_computes_only_what_changed(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, output = tmp_path / "traces", tmp_path / "fleet"
@@ -499,8 +495,8 @@ def test_labels_come_from_the_trace_a_table_and_the_command(
     assert "not among these" not in capsys.readouterr().err
     labels.write_text("trace,rack\nh-1,b1\nh-9,b9\nh-8,b8\n")
     assert cli.main(words) == 0
-    told = f"{labels} labels traces that are not among these in 2 lines: h-9, h-8"
-    assert told in capsys.readouterr().err
+    message = f"{labels} labels traces that are not among these in 2 lines: h-9, h-8"
+    assert message in capsys.readouterr().err
     for text, wrong in (
         ("path;x\n", "has no column `trace`"),
         ("trace,a,a\n", "two columns of one name"),
@@ -529,7 +525,7 @@ def test_labels_come_from_the_trace_a_table_and_the_command(
         assert err.count("\n") == 1
 
 
-def test_a_folder_without_traces_and_a_path_without_anything(
+def test_empty_folder_and_missing_path_are_refused(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -543,8 +539,8 @@ def test_a_folder_without_traces_and_a_path_without_anything(
     assert "nostore://x/y is not an address" in capsys.readouterr().err
 
 
-def test_a_pipe_is_named_and_nobody_waits_for_it(in_process: None, tmp_path: Path) -> None:
-    """As `trace.dat`, and in the place of a trace that was summarised before."""
+def test_pipe_is_refused_without_blocking(in_process: None, tmp_path: Path) -> None:
+    """As `trace.dat`, and in the place of an already summarised trace."""
     place = Path(shutil.copy(FILE, tmp_path / "trace.dat"))
     assert ss.fleet(tmp_path, tmp_path / "f")["error"].to_list() == [None]
     place.unlink()
@@ -560,7 +556,7 @@ def test_a_pipe_is_named_and_nobody_waits_for_it(in_process: None, tmp_path: Pat
 
 
 @pytest.mark.needs("root", "linux")
-def test_a_full_disk_is_one_sentence_and_what_is_finished_is_kept(
+def test_full_disk_prints_one_sentence_and_keeps_finished_results(
     in_process: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = tmp_path / "small"
@@ -593,8 +589,8 @@ def test_a_full_disk_is_one_sentence_and_what_is_finished_is_kept(
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_cluster_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers at an address, whose folders are their own; and no cluster there."""
+def test_fleet_uses_a_given_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers at an address, with their own folders; and an address without a cluster."""
     from distributed import LocalCluster
 
     host(tmp_path / "traces", "h", 1)

@@ -1,4 +1,4 @@
-"""Sketches add up, and their quantiles are as close to the exact ones as they say."""
+"""Sketches add up, and their quantiles are within the stated error of the exact ones."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def assert_close(sketch: Sketch, waits: list[int]) -> None:
 
 
 @given(st.lists(WAITS, min_size=1, max_size=5))
-def test_parts_add_up_to_the_whole(parts: list[list[int]]) -> None:
-    """Range by range, whatever the order; and every quantile is within the error."""
+def test_merged_sketches_equal_the_whole(parts: list[list[int]]) -> None:
+    """Range by range, in any order; and every quantile is within the error."""
     whole = [wait for part in parts for wait in part]
     sketches = [Sketch.of(np.array(part, dtype=np.int64)) for part in parts]
     at_once = Sketch.of(np.array(whole, dtype=np.int64))
@@ -44,7 +44,7 @@ def test_parts_add_up_to_the_whole(parts: list[list[int]]) -> None:
         assert at_once.wait_at(0.5) is None
 
 
-def test_the_error_holds_for_many_waits_of_all_lengths() -> None:
+def test_relative_error_holds_for_waits_of_all_lengths() -> None:
     rng = np.random.default_rng(1)
     waits = np.concatenate([np.exp(rng.normal(9, 3, 20_000)), rng.integers(0, 50, 5_000)]).astype(
         np.int64
@@ -52,7 +52,7 @@ def test_the_error_holds_for_many_waits_of_all_lengths() -> None:
     assert_close(Sketch.of(waits), waits.tolist())
 
 
-def test_it_is_kept_as_json_and_found_again() -> None:
+def test_sketch_is_restored_from_json() -> None:
     sketch = Sketch.of(np.array([0, 0, 3, 4_000, 10**12]))
     kept = json.loads(json.dumps(sketch.to_json()))
     assert kept["relative_error"] == RELATIVE_ERROR
@@ -61,8 +61,8 @@ def test_it_is_kept_as_json_and_found_again() -> None:
     assert [again.wait_at(q) for q in SHARES] == [sketch.wait_at(q) for q in SHARES]
 
 
-def test_the_vectors_rule_is_the_packages_own() -> None:
-    """Each wait is counted in the range in which the package itself would count it."""
+def test_vectorised_rule_equals_the_ddsketch_package() -> None:
+    """Each wait is counted in the same range as by the package."""
     from ddsketch.mapping import LogarithmicMapping
 
     own = LogarithmicMapping(RELATIVE_ERROR)

@@ -1,11 +1,13 @@
-"""Version 1 of the DTrace scripts' lines told as version 2, as today's sched.d would have."""
+"""Translates version 1 of the DTrace scripts' lines into version 2, as today's sched.d would print
+them.
+"""
 
 from __future__ import annotations
 
 import re
 
 SLOTS = 1024
-# What one slot of sched.d's arrays holds: the thread's constants, and its name.
+# What one slot of sched.d's arrays holds: the thread's constants and its name.
 Known = tuple[tuple[int, int, int], str]
 
 
@@ -49,7 +51,7 @@ class Translator:
         self.out.append(" ".join(str(column) for column in (letter, *columns)) + "\n")
 
     def name(self, at: str, tid: int, pid: int, class_: int, kind: int, name: str) -> None:
-        """N, if sched.d would not know the thread."""
+        """Prints N if sched.d would not know the thread."""
         slot: Known = ((pid, tid, class_), name)
         if self.ring or self.known.get(tid % SLOTS) != slot:
             self.known[tid % SLOTS] = slot

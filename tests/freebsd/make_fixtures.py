@@ -19,7 +19,7 @@ SLICE = 10_000_000
 
 
 def play(scheduler: str) -> Machine:
-    """Runs the load to the end; every decision goes through the machine."""
+    """Runs the load to its end; every decision goes through the machine."""
     dice = random.Random(20_261_121)
     machine = Machine(4, scheduler, begin=BEGIN)
     for n, name in enumerate(["hog", "hog", "hog nice10"]):

@@ -1,7 +1,7 @@
-"""A FreeBSD self-test that was never run: a recording of the known load, and the kernel's account.
+"""A made-up FreeBSD self-test: a recording of the known load, and the kernel's account.
 
-Written from what `collectors/self-test-load.sh` prints and `sched.d` records, so that the judge
-can be tested without FreeBSD. Everything in it is made up.
+Written from what `collectors/self-test-load.sh` prints and `sched.d` records, so that the judge can
+be tested without FreeBSD.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATHZ = 127
 
 
 def write(folder: Path, scheduler: str = "ULE") -> Path:
-    """`folder` as `capture --self-test -o folder` would leave it."""
+    """Writes `folder` as `capture --self-test -o folder` would leave it."""
     world = Machine(2, scheduler, begin=5_000 * MS)
     for name, tid in ROLES.items():
         world.thread(tid, "sh", pid=tid - 99000, last_cpu=1 if name in ("hog", "nice") else 0)
@@ -28,12 +28,12 @@ def write(folder: Path, scheduler: str = "ULE") -> Path:
     before = {name: (world.threads[tid].nvcsw, 0) for name, tid in ROLES.items()}
     ran = dict.fromkeys(ROLES, 0)
 
-    # CPU 0: a process that ends marks the begin.
+    # CPU 0: the exit of a process marks the start.
     world.wake(5_990 * MS, 0, markers[0].tid, 0, new=True)
     world.switch(5_991 * MS, 0, markers[0].tid, "preempt")
     world.exit(BEGIN, 0, None)
 
-    # The sleeper goes to bed for two seconds.
+    # The sleeper sleeps for two seconds.
     world.wake(6_010 * MS, 0, sleeper.tid, 0, new=True)
     world.switch(6_011 * MS, 0, sleeper.tid, "preempt")
     world.switch(6_012 * MS, 0, None, "sleep", "nanslp")
@@ -51,7 +51,7 @@ def write(folder: Path, scheduler: str = "ULE") -> Path:
         world.switch(then - 3, 1, ROLES[to], "preempt")
         ran[running] += then - at
         at, running = then, to
-    # The one that runs sleeps 7 ms later, the other 4 ms after that.
+    # The running one sleeps 7 ms later, the other 4 ms after that.
     other = "nice" if running == "hog" else "hog"
     world.switch(at + 7 * MS - 3, 1, ROLES[other], "sleep", "fifo")
     ran[running] += 7 * MS

@@ -1,9 +1,9 @@
-"""The simulator's runs, told to the writer decision by decision.
+"""Replays the simulator's runs on the writer, decision by decision.
 
-A simulated trace has its decisions in tables, each in order of time; much of it happens
-at one instant, in an order that the tables do not tell. `replay` finds an order in
-which every decision is possible (who wakes runs there, who is picked stands on that
-queue) and makes a `Machine` print each as FreeBSD's probes would, at its exact time.
+A simulated trace has its decisions in tables, each in order of time; many share an instant, with no
+order across the tables. `replay` finds an order in which every decision is possible (the waker runs
+there, the picked thread is on that queue), and lets a `Machine` print each as FreeBSD's probes
+would, at its exact time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def replay(trace: Trace, scheduler: str) -> Machine:
     for kind, row in _in_order(trace, world):
         ts, cpu = BEGIN + row["ts"], row["cpu"]
         if kind == "migration":
-            # A thread that is being woken goes to its CPU at once: the enqueue tells.
-            # Under 4BSD there is one queue, and nothing to move between.
+            # A woken thread goes to its CPU at once, with its enqueue. Under 4BSD there is one
+            # queue, with nothing to move between.
             if row["utid"] not in waking and scheduler == "ULE":
                 machine.steal(ts, cpu, tids[row["utid"]], row["to_cpu"])
         elif kind == "wakeup" and row["kind"] == "waking":
@@ -68,14 +68,14 @@ def replay(trace: Trace, scheduler: str) -> Machine:
 
 
 class _World:
-    """Who runs where and stands on which queue: what makes a decision possible."""
+    """The running threads and the queues: they decide whether a decision is possible."""
 
     def __init__(self, ncpu: int) -> None:
         self.current = list(range(ncpu))
         self.queue: dict[int, int | str] = {}
 
     def take(self, kind: str, row: Row) -> list[tuple[Any, Any, Any]] | None:
-        """Does it and answers how to undo it; None, undone, if it is not possible."""
+        """Applies a decision and returns how to undo it; None if it is not possible."""
         cpu = row["cpu"]
         if kind == "switch":
             prev, new = row["prev_utid"], row["next_utid"]
@@ -135,9 +135,9 @@ def _in_order(trace: Trace, world: _World) -> Iterator[tuple[str, Row]]:
 
 
 def _order(lists: list[list[tuple[str, Row]]], world: _World) -> list[tuple[str, Row]] | None:
-    """The lists merged so that each decision is possible; the world goes along."""
+    """The lists merged so that each decision is possible; the world is updated along."""
     at = [0] * len(lists)
-    # A decision taken, from which list, and how to undo it; then the next list to try.
+    # A decision taken, its list, and how to undo it; then the next list to try.
     done: list[tuple[int, list[tuple[Any, Any, Any]]]] = []
     first = 0
     while any(n < len(items) for n, items in zip(at, lists, strict=True)):

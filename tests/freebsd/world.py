@@ -1,4 +1,4 @@
-"""Random but legal lives of threads under ULE or 4BSD, played on a `Machine`."""
+"""Random but valid runs of threads under ULE or 4BSD, on a `Machine`."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def _rest(draw: st.DrawFn) -> str:
 
 
 def _here(machine: Machine, queue: int, cpu: int) -> bool:
-    """May `cpu` run what stands on `queue`? Where the queue is not known, anybody may."""
+    """Whether `cpu` may run a thread of `queue`; any CPU may if the queue is unknown."""
     return queue in (cpu, -1) or machine.scheduler == "4BSD" or machine.noload

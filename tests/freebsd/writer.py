@@ -1,10 +1,10 @@
-"""What collectors/freebsd/sched.d would print, from a list of scheduling decisions.
+"""Prints what collectors/freebsd/sched.d would print for a list of scheduling decisions.
 
-A `Machine` is told decisions ("cpu 1 wakes 100402 onto cpu 3", "cpu 3 switches to
-it") and prints each as the probes of ULE or 4BSD would fire, with their peculiarities:
-no off-cpu at exit, enqueue before a CPU is picked, 4BSD's requeues through itself, loads
-per queue or for all, wakeups of threads that did not sleep. It keeps its own account of
-what each thread did (`lives`, `waits`), which is what a reader must find again.
+A `Machine` is given decisions ("cpu 1 wakes 100402 onto cpu 3", "cpu 3 switches to it") and prints
+each as the probes of ULE or 4BSD would fire, with their peculiarities: no off-cpu at exit, enqueue
+before a CPU is picked, 4BSD's requeues through itself, loads per queue or for all, wakeups of
+threads that did not sleep. It keeps its own account of what each thread did (`lives`, `waits`),
+which a reader must reproduce.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Thread:
     nivcsw: int = 0
     state: str = "asleep"
     cpu: int = -1
-    # Its account: when the present state began, and the wait that is open.
+    # Its account: the start of the present state, and the unfinished wait.
     since: int | None = None
     wait: dict[str, object] | None = None
 
@@ -57,7 +57,7 @@ class Machine:
     osreldate: int = 1_402_000
     begin: int = 1_000_000
     noload: bool = False
-    # ns between the probes of one decision; 0 leaves only their order.
+    # ns between the probes of one decision; with 0 only their order remains.
     step: int = 1
     lines: list[tuple[int, int, str]] = field(default_factory=list)
     threads: dict[int, Thread] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Machine:
         return thread
 
     def _became(self, thread: Thread, ts: int, state: str | None) -> None:
-        """Closes what the thread did until `ts`; the account begins at its first line."""
+        """Ends the thread's state at `ts`; the account starts at its first line."""
         if thread.since is not None and thread.state != "asleep" and ts > thread.since:
             placed = thread.state in ("running", "runnable")
             cpu = thread.cpu if placed and thread.cpu >= 0 else None
@@ -100,7 +100,7 @@ class Machine:
         self.lines.append((ts, cpu, text + "\n"))
 
     def _load(self, ts: int, cpu: int, queue: int, step: int) -> None:
-        """tdq_load_add and _rem, or their 4BSD likes with one counter for all."""
+        """tdq_load_add and _rem, or their 4BSD counterparts with one counter for all."""
         self.load[queue] += step
         if not self.noload:
             if self.scheduler == "ULE":
@@ -109,7 +109,7 @@ class Machine:
                 self._line(ts, cpu, "L", -1, sum(self.load))
 
     def _agent(self, cpu: int) -> int:
-        """Who runs on `cpu`, as W, E and D name it: 0 is the idle thread."""
+        """The running thread of `cpu`, as W, E and D name it: 0 is the idle thread."""
         return 0 if self.current[cpu].kind & IDLE else self.current[cpu].tid
 
     def _enqueue(self, ts: int, cpu: int, thread: Thread, *, interrupts: int = 0) -> None:
@@ -170,10 +170,10 @@ class Machine:
     def switch(
         self, ts: int, cpu: int, to: int | None, how: str, why: str = "-", move: int | None = None
     ) -> None:
-        """`cpu` goes from its thread to `to` (None: the idle thread); the first leaves so.
+        """`cpu` switches from its thread to `to` (None: the idle thread).
 
-        Takes 4 steps, the switch itself being the last line. `move`: ULE puts the
-        thread that leaves onto that CPU's queue.
+        Takes 4 steps, the switch itself being the last line. `move`: ULE puts the leaving thread
+        onto that CPU's queue.
         """
         old = self.current[cpu]
         new = self.idle[cpu] if to is None else self.threads[to]
@@ -191,7 +191,7 @@ class Machine:
             if becomes != "runnable":
                 self._load(ts + self.step, cpu, cpu, -1)
             elif self.scheduler == "4BSD":
-                # sched_add on itself: its enqueue is what the script leaves out.
+                # sched_add on itself: the script omits its enqueue.
                 self._load(ts + self.step, cpu, cpu, -1)
                 self._load(ts + 2 * self.step, cpu, cpu, +1)
             elif move is not None:
@@ -212,7 +212,7 @@ class Machine:
         self._became(old, ts + 3 * self.step, becomes)
         old.cpu = cpu
         if becomes == "runnable":
-            # 4BSD's one queue: the model still names the CPU it left.
+            # 4BSD's one queue: the model still names the CPU that it left.
             old.wait = {
                 "tid": old.tid,
                 "cause": how,
@@ -288,7 +288,7 @@ class Machine:
     # -- the file --------------------------------------------------------------
 
     def finish(self, end: int) -> None:
-        """Closes the account at the end of the window."""
+        """Ends the account at the end of the window."""
         for thread in self.threads.values():
             if not thread.kind & IDLE and thread.state not in ("dead", "asleep"):
                 self._became(thread, end, thread.state)
@@ -309,7 +309,7 @@ class Machine:
 
 
 def ring(text: str, starts: list[int], end: int) -> str:
-    """What `-x bufpolicy=ring` and RING=1 leave of a recording, put in order as sched.d says.
+    """The part of a recording that `-x bufpolicy=ring` and RING=1 keep, in the order of sched.d.
 
     Of each CPU the lines from `starts` on; the first line of all is the one printed at the end.
     """

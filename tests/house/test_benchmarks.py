@@ -1,4 +1,4 @@
-"""Experiments are run by hand; this sees that they still start."""
+"""Experiments are run by hand; this checks that they still start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
 
 
 def test_every_experiment_finds_what_it_imports() -> None:
-    """A name that has gone to another module is missing when somebody measures, months later."""
+    """An import of a moved name would otherwise fail months later, at the next measurement."""
     assert len(PROGRAMS) > 20
     assert len(MODULES) > 20
     ran = subprocess.run(

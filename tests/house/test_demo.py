@@ -1,4 +1,4 @@
-"""`make demo` and the build before it say what a person needs to know, and no more."""
+"""`make demo` and the build before it print what a user needs, and no more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def make(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def demo(tmp_path: Path, tracefs: Path) -> str:
-    """Everything but the commands of schedscope themselves, of which only the words are said."""
+    """Runs everything except schedscope's own commands, whose arguments are printed."""
     done = make("-o", "build", "demo", "SCHEDSCOPE=echo", f"DEMO={tmp_path / 'out'}",
                 f"TRACEFS={tracefs}", "MAKE=echo recording with")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -45,7 +45,7 @@ def test_a_build_is_quiet_and_its_log_is_shown_if_it_fails(tmp_path: Path, code:
 
 
 @pytest.mark.needs("make", "linux", "root")
-def test_as_root_a_tracefs_that_cannot_be_mounted_is_said(tmp_path: Path) -> None:
+def test_demo_as_root_reports_a_tracefs_that_cannot_be_mounted(tmp_path: Path) -> None:
     said = demo(tmp_path, tmp_path / "nowhere")
     assert "recording with" not in said
     assert "needs tracefs, which could not be mounted" in said
@@ -53,7 +53,7 @@ def test_as_root_a_tracefs_that_cannot_be_mounted_is_said(tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("make", "linux", "root", "tracefs", "umount")
-def test_as_root_tracefs_is_mounted_where_it_is_not(tmp_path: Path) -> None:
+def test_demo_as_root_mounts_tracefs(tmp_path: Path) -> None:
     place = tmp_path / "tracing"
     place.mkdir()
     try:

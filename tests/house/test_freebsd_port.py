@@ -1,4 +1,4 @@
-"""The entry for FreeBSD's ports tree, as far as it can be tried without FreeBSD."""
+"""The FreeBSD port, as far as it can be tested without FreeBSD."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archives import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = ROOT / "packaging" / "freebsd"
-# What the framework would do is not known here; this shows what it is given.
+# The ports framework itself is not run; this shows its input.
 FRAMEWORK = """
 show:
 	@echo "${PORTNAME} ${DISTVERSION} ${LICENSE} ${USES}"
@@ -28,7 +28,7 @@ show:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source archive, built from a copy of what git would give."""
+    """The source archive, built from a copy of the files in git."""
     if importlib.util.find_spec("setuptools_rust") is None:
         pytest.skip("needs setuptools_rust")
     folder = tmp_path_factory.mktemp("sdist")
@@ -58,7 +58,7 @@ def lock() -> list[tuple[str, str, str]]:
 
 
 def test_the_archive_has_what_a_build_needs(archive: Path, tmp_path: Path) -> None:
-    """Both crate and Python sources, and the recorders with all that they read."""
+    """Both crate and Python sources, and the recorders with all the files that they read."""
     with tarfile.open(archive) as tar:
         unpack(tar, tmp_path)
     (top,) = tmp_path.iterdir()
@@ -82,8 +82,8 @@ def test_bsd_make_reads_the_port(port: Path, tmp_path: Path) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     lines = done.stdout.splitlines()
     assert lines[0] == f"schedscope {version} BSD2CLAUSE cargo python:3.11+"
-    told = [line.split()[1] for line in lines if line.startswith("crate ")]
-    assert told == [f"{name}-{version}" for name, version, _ in lock()]
+    printed = [line.split()[1] for line in lines if line.startswith("crate ")]
+    assert printed == [f"{name}-{version}" for name, version, _ in lock()]
     assert "file sbin/schedscope-capture" in lines
 
 
@@ -99,7 +99,7 @@ def test_the_checksums_are_those_of_archive_and_lock(port: Path, archive: Path) 
 
 @pytest.fixture
 def made(port: Path, archive: Path, tmp_path: Path) -> Callable[..., str]:
-    """Runs a target of the port with the archive as work directory; answers what it printed."""
+    """Runs a target of the port with the archive as work directory; returns its output."""
     with tarfile.open(archive) as tar:
         unpack(tar, tmp_path)
     (work,) = tmp_path.iterdir()
@@ -135,7 +135,7 @@ def test_the_port_installs_a_recorder_that_runs(made: Callable[..., str], tmp_pa
 @pytest.mark.needs("bmake", "root", "tracefs", "linux")
 def test_make_test_runs_the_recorders_self_test(made: Callable[..., str], tmp_path: Path) -> None:
     made("post-install")
-    # A busy host's kernel may keep a switch out of its events, which is no fault of the port.
+    # A busy host's kernel may omit a switch from its events, which is no fault of the port.
     report = made("do-test", "SELF_TEST_FLAGS=-t ftrace -d 3", failing="result: FAILED")
     for check in ("every probe fired", "the load ran to its end", "hog: involuntary switches"):
         assert f"ok      {check}" in report

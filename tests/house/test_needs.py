@@ -1,4 +1,4 @@
-"""The `needs` mark: absent tools are skipped by name and counted, or forbidden to be absent."""
+"""The `needs` mark: absent tools are skipped by name and counted, or cause a failure."""
 
 from __future__ import annotations
 

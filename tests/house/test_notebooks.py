@@ -1,4 +1,4 @@
-"""Every chapter runs from top to bottom on the bundled captures, and prints what is stored."""
+"""Every chapter runs from top to bottom on the bundled captures, and prints its stored output."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 CHAPTERS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def test_there_are_chapters() -> None:
+def test_chapters_exist() -> None:
     assert CHAPTERS
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_runs_and_its_stored_outputs_are_what_that_gives(path: Path) -> None:
-    """Without an error, cell by cell; `python notebooks/run.py` stores them again.
+def test_chapter_runs_and_gives_its_stored_outputs(path: Path) -> None:
+    """No error in any cell; `python notebooks/run.py` updates the stored outputs.
 
-    Figures are drawn with the fonts that there are: of them only their presence is compared.
+    Figures are drawn with the installed fonts: only their presence is compared.
     """
     notebook = notebooks.executed(path)
     for cell in notebook.cells:
@@ -36,7 +36,7 @@ def test_a_chapter_runs_and_its_stored_outputs_are_what_that_gives(path: Path) -
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_stored_outputs_are_small_and_of_no_machine(path: Path) -> None:
+def test_stored_outputs_are_small_and_have_no_machine_paths(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text) < 250_000
     assert not re.search(r'"[^"]*(/root/|/home/|/tmp/|widget-view)', text)

@@ -1,4 +1,4 @@
-"""What the pages and chapters say exists does: links, files, names, and every command's options."""
+"""Links, files, names and options of commands that pages and chapters mention exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGES = [
     *sorted(ROOT.glob("packaging/**/*.md")),
 ]
 CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
-# Files that a reader makes on the way.
+# Files that a reader creates on the way.
 HERS = ("before.txt", "mix.workload")
 FOLDERS = (
     "analysis|collectors|docs|fixtures|native|notebooks|packaging|parsers|research"
@@ -53,7 +53,7 @@ def name_of(path: Path) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """The names that a heading gets in links."""
+    """The anchors that headings get."""
     heads = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", head.strip().lower()) for head in heads)
     return {head.replace(" ", "-") for head in plain}
@@ -82,7 +82,7 @@ def test_files_and_names_exist(page: Path) -> None:
 
 
 def said(page: Path) -> Iterator[str]:
-    """Commands that stand in code of their own, or in a block."""
+    """Commands in inline code of their own, or in a block."""
     text = prose(page)
     blocks = re.findall(r"^```(?:sh|console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for line in "\n".join([*blocks, *re.findall(r"^    .*$", text, re.MULTILINE)]).splitlines():
@@ -109,8 +109,8 @@ def test_commands_have_the_options_that_are_shown(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in prose(p)], ids=name_of)
-def test_examples_print_what_is_printed(page: Path) -> None:
-    # Examples stand in fences, which end what they print.
+def test_examples_print_their_documented_output(page: Path) -> None:
+    # Examples are in fences, which end their output.
     text = re.sub(r"^```.*$", "", prose(page), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     result = doctest.DocTestRunner().run(test)
@@ -133,7 +133,7 @@ def words(path: Path) -> int:
 
 
 def test_the_pages_have_at_most_60000_words() -> None:
-    """What is measured belongs into research/data; what explains it, into research/notes."""
+    """Measurements belong into research/data; their explanation, into research/notes."""
     pages = ROOT.glob("docs/**/*.md")
     assert sum(map(words, pages)) <= 60_000
 
@@ -145,7 +145,7 @@ EXPERIMENTS = sorted(
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_has_one_page_of_at_most_800_words(name: str) -> None:
-    """Those that the table of research/README.md lists."""
+    """Those in the table of research/README.md."""
     assert len(EXPERIMENTS) >= 9
     assert words(ROOT / "docs" / name) <= 800
 
@@ -155,7 +155,7 @@ def test_contributing_fits_one_screen() -> None:
     assert len(lines) <= 60
 
 
-def test_what_the_newest_version_does_is_one_screen_of_the_changelog() -> None:
+def test_newest_version_has_at_most_one_screen_of_the_changelog() -> None:
     """Each changed number has a line of its own below that."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.split(r"\n###? ", text.partition("\n## ")[2])[0]
@@ -164,7 +164,7 @@ def test_what_the_newest_version_does_is_one_screen_of_the_changelog() -> None:
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
 def test_a_chapters_commands_run(page: Path, tmp_path: Path) -> None:
-    """As a reader would type them, but for those about files of her own."""
+    """As a reader would type them, except those about files of her own."""
     text = prose(page).partition("## The same in a terminal")[2].partition("\n## ")[0]
     lines = re.findall(r"^    (.*)$", text, re.MULTILINE)
     assert lines, "a chapter ends with its commands"
@@ -190,10 +190,10 @@ def test_the_first_page_names_every_command() -> None:
     assert sorted(set(commands()) - named) == []
 
 
-def test_the_first_page_prints_what_is_printed(
+def test_examples_of_the_readme_print_their_documented_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Every answer that README.md shows, line by line; notes below a table may be left out."""
+    """Every answer in README.md, line by line; notes below a table may be omitted."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("SCHEDSCOPE_CACHE", str(tmp_path))
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -1,4 +1,4 @@
-"""What schedscope is built from: pinned, hashed, under known licences; and its one unsafe block."""
+"""What schedscope is built from is pinned, hashed and of known licences; one block is unsafe."""
 
 from __future__ import annotations
 

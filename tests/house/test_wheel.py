@@ -39,7 +39,7 @@ def known_to_git(*where: str) -> list[str]:
 
 
 def tracked() -> set[str]:
-    """Files of the package that git knows, as paths inside the wheel."""
+    """Files of the package in git, as paths inside the wheel."""
     inside = {
         name.removeprefix("src/") if name.startswith("src/") else f"schedscope/{name}"
         for name in known_to_git("src/schedscope", *LINKED)
@@ -48,7 +48,7 @@ def tracked() -> set[str]:
 
 
 def test_every_linked_folder_is_a_link() -> None:
-    """The code lives once: a copy in src/ would hide the folder that people edit."""
+    """The code exists once: a copy in src/ would hide the folder that people edit."""
     for name in LINKED:
         assert (ROOT / "src/schedscope" / name).readlink() == Path("../..") / name
 
@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_tree() -> None:
 
 
 @pytest.mark.skipif("SCHEDSCOPE_SDIST" not in os.environ, reason="needs SCHEDSCOPE_SDIST")
-def test_the_source_archive_holds_what_the_wheel_is_made_of() -> None:
+def test_source_archive_has_the_sources_of_the_wheel() -> None:
     """The package, and all of the engine's sources that are not examples."""
     with tarfile.open(os.environ["SCHEDSCOPE_SDIST"]) as archive:
         packed = {
@@ -93,13 +93,13 @@ def test_the_source_archive_holds_what_the_wheel_is_made_of() -> None:
     assert engine
     assert sorted(wanted.keys() - packed.keys()) == []
     assert [name for name, path in wanted.items() if packed[name] != path.read_bytes()] == []
-    # Setuptools adds a section of its own.
+    # setuptools adds its own section.
     assert packed["setup.cfg"].startswith((ROOT / "setup.cfg").read_bytes().rstrip())
 
 
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
 def test_the_wheel_is_for_any_linux_of_the_last_years() -> None:
-    """Its engine wants no newer C library than that of Debian 12 and RHEL 9."""
+    """Its engine needs no newer C library than that of Debian 12 and RHEL 9."""
     name = Path(os.environ["SCHEDSCOPE_WHEEL"]).name
     found = re.search(r"-cp311-abi3-.*manylinux_2_(\d+)_", name)
     assert found, name
@@ -109,7 +109,7 @@ def test_the_wheel_is_for_any_linux_of_the_last_years() -> None:
 @pytest.mark.needs("root", "debootstrap")
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
 def test_the_wheel_runs_in_another_system(tmp_path: Path) -> None:
-    """In a Debian tree without compiler or pip, under the Python that it has."""
+    """In a Debian tree without compiler or pip, under its own Python."""
     tree = Path(os.environ.get("SCHEDSCOPE_TOOLS", "/nowhere"))
     inside = [shutil.which("chroot") or "/usr/sbin/chroot", str(tree), "python3"]
     if not (tree / "usr/bin/python3").exists():
@@ -155,7 +155,7 @@ json.dump(answers, sys.stdout)
 
 
 @pytest.mark.skipif("SCHEDSCOPE_WHEEL" not in os.environ, reason="needs SCHEDSCOPE_WHEEL")
-def test_the_oldest_libraries_that_are_declared_give_the_same_answers(tmp_path: Path) -> None:
+def test_oldest_declared_libraries_give_the_same_answers(tmp_path: Path) -> None:
     """Every command that takes a recording, with the lowest versions that pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["plot"]]

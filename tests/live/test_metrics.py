@@ -1,4 +1,4 @@
-"""`top --metrics`: what a Prometheus reads is what the tables say."""
+"""`top --metrics`: what Prometheus reads equals the tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITED = [(2, "runnable", 0, 2_000_000), (2, "running", 2_000_000, SECOND), *IDL
 
 
 def read(metrics: Metrics) -> dict[str, float]:
-    """What is served, as OpenMetrics, by its own reader."""
+    """The served text, read as OpenMetrics by the official parser."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.openmetrics.exposition import generate_latest
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -48,7 +48,7 @@ def read(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def test_a_wait_of_two_ms_is_in_the_ranges_from_3_ms_on() -> None:
+def test_wait_of_two_ms_is_in_the_buckets_from_3_ms() -> None:
     metrics = Metrics()
     metrics.add(interval(WAITED, (0, SECOND)), COSTS)
     found = read(metrics)
@@ -65,7 +65,7 @@ def test_a_wait_of_two_ms_is_in_the_ranges_from_3_ms_on() -> None:
     assert found["schedscope_cpu_seconds_total recorder"] == 0.5
 
 
-def test_intervals_add_up_and_a_gap_between_them_is_said() -> None:
+def test_intervals_add_up_and_gaps_are_counted() -> None:
     metrics = Metrics()
     metrics.add(interval(WAITED, (0, SECOND)), COSTS)
     metrics.add(interval(WAITED, (0, SECOND), gap=3 * SECOND), COSTS)
@@ -75,7 +75,7 @@ def test_intervals_add_up_and_a_gap_between_them_is_said() -> None:
     assert found["schedscope_unobserved_seconds_total"] == 3
 
 
-def test_of_an_interval_that_is_mostly_unknown_nothing_is_counted() -> None:
+def test_mostly_unknown_interval_is_not_counted() -> None:
     metrics = Metrics()
     metrics.add(interval([(2, "runnable", 0, 100), (2, "running", 100, 200)], (0, SECOND)), COSTS)
     found = read(metrics)
@@ -85,7 +85,7 @@ def test_of_an_interval_that_is_mostly_unknown_nothing_is_counted() -> None:
 
 
 def test_throttled_time_is_the_kernels_count_since_the_interval_before() -> None:
-    """A group that was not there before has a count from before we looked."""
+    """A new group has a count that started before our first reading."""
     metrics = Metrics()
     first, second = {"/a.service": 5 * SECOND}, {"/a.service": 7 * SECOND, "/b.service": SECOND}
     for groups in (first, second):
@@ -108,7 +108,7 @@ def test_the_kernels_counts_are_read_from_a_snapshot(tmp_path: Path) -> None:
     assert recorder._throttled(tmp_path) == {"/a": 1_500_000}
 
 
-def test_the_board_shows_only_what_is_served() -> None:
+def test_dashboard_uses_only_served_metrics() -> None:
     metrics = Metrics()
     metrics.add(interval(WAITED, (0, SECOND)), COSTS)
     metrics.add(replace(interval(IDLE, (0, SECOND)), throttled={}), COSTS)
@@ -129,12 +129,12 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_the_board_is_printed_without_root_or_a_recorder() -> None:
+def test_dashboard_is_printed_without_root_or_a_recorder() -> None:
     assert json.loads(run("--grafana").stdout) == grafana()
 
 
 @pytest.mark.needs("linux")
-def test_without_the_client_library_it_is_one_sentence(
+def test_missing_client_library_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -147,7 +147,7 @@ def test_without_the_client_library_it_is_one_sentence(
 
 
 @pytest.mark.parametrize("address", ["9184", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_what_is_no_address_is_one_sentence(address: str) -> None:
+def test_invalid_address_is_reported_in_one_sentence(address: str) -> None:
     done = run("--metrics", address)
     assert done.returncode == 2
     assert "127.0.0.1:9184" in done.stderr

@@ -1,4 +1,4 @@
-"""`schedscope top` on this host: right, in a terminal, and gone without a trace."""
+"""`schedscope top` on this host: correct, usable in a terminal, and leaving nothing behind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def running(*words: str, columns: int = 80, **environment: str) -> Iterator[tupl
 
 
 def until(terminal: int, text: str, seconds: float = 60) -> str:
-    """What it shows until it has shown this."""
+    """Its output up to and including this text."""
     shown = ""
     end = time.monotonic() + seconds
     while text not in shown:
@@ -70,7 +70,7 @@ def until(terminal: int, text: str, seconds: float = 60) -> str:
 
 
 def ended(pid: int, terminal: int | None = None, seconds: float = 60) -> int:
-    """Its exit code; what it still writes to the terminal is read, as a terminal does."""
+    """Its exit code; its remaining output is read, as a terminal does."""
     end = time.monotonic() + seconds
     if terminal is not None:
         os.set_blocking(terminal, False)
@@ -98,8 +98,8 @@ def load(code: str) -> Iterator[int]:
 PINNED = "import os\nos.sched_setaffinity(0, {0})\nwhile True: pass"
 
 
-def test_a_table_for_programs_has_who_waits() -> None:
-    """Two loops on one CPU: each waits, and together they do not run longer than there was time."""
+def test_json_table_lists_the_waiting_threads() -> None:
+    """Two loops on one CPU: each waits, and their running time is at most the elapsed time."""
     with load(PINNED) as one, load(PINNED) as two:
         time.sleep(0.2)
         done = subprocess.run(
@@ -118,8 +118,8 @@ def test_a_table_for_programs_has_who_waits() -> None:
     assert 0.5e9 < length < 30e9
 
 
-def test_no_time_is_missing_between_two_tables_and_sums_agree_with_the_kernel() -> None:
-    """Running time of a loop over all tables is the kernel's own count, and so is its waiting."""
+def test_tables_leave_no_gap_and_sums_agree_with_the_kernel() -> None:
+    """A loop's running time over all tables equals the kernel's count, and so does its waiting."""
 
     def kernel(pid: int) -> tuple[int, int]:
         ran, waited, _ = map(int, Path(f"/proc/{pid}/schedstat").read_text().split())
@@ -146,17 +146,17 @@ def test_no_time_is_missing_between_two_tables_and_sums_agree_with_the_kernel() 
             counts.append((time.monotonic_ns(), *kernel(pid)))
             if number == 4:
                 break
-    # The kernel is asked a little after each interval's end, by as much each time.
+    # The kernel is read a little after each interval's end, with the same delay each time.
     there = counts[-1][1] - counts[0][1], counts[-1][2] - counts[0][2]
     length = ends[-1] - ends[0]
-    # It always wants the CPU; what is left is not known, where switches do not match.
+    # It always wants the CPU; the rest is unknown, where switches do not match.
     unknown = length - ran - waited
     assert 0 <= unknown < 0.3 * length
     assert abs(ran - there[0]) < 0.15 * length + unknown
     assert abs(waited - there[1]) < 0.15 * length + unknown
 
 
-def test_in_a_terminal_it_stays_in_place_and_ctrl_c_leaves_nothing() -> None:
+def test_top_stays_in_place_in_a_terminal_and_ctrl_c_leaves_nothing() -> None:
     with load(PINNED), running() as (pid, terminal):
         shown = until(terminal, "\x1b[H\x1b[J", 60)
         shown += until(terminal, "\x1b[H\x1b[J", 60)
@@ -175,7 +175,7 @@ def test_in_a_terminal_it_stays_in_place_and_ctrl_c_leaves_nothing() -> None:
     assert "\x1b[1m" in screen, "headings are bold"
 
 
-def test_without_colour_and_with_a_hostile_name() -> None:
+def test_no_color_and_hostile_names_print_no_escapes() -> None:
     hostile = "import ctypes, os\nctypes.CDLL(None).prctl(15, b'\\x1b[31mred', 0, 0, 0)\n" + PINNED
     with load(hostile), load(PINNED), running(NO_COLOR="1", columns=100) as (pid, terminal):
         shown = until(terminal, "\\x1b[31mred", 60)
@@ -186,7 +186,7 @@ def test_without_colour_and_with_a_hostile_name() -> None:
     assert "\x1b[31m" not in shown
 
 
-def test_a_terminal_that_is_closed_ends_it() -> None:
+def test_closed_terminal_ends_top() -> None:
     with running() as (pid, terminal):
         until(terminal, " waited ")
         recording = recorders_of(pid)
@@ -199,7 +199,7 @@ def test_a_terminal_that_is_closed_ends_it() -> None:
         ]
 
 
-def test_after_kill_9_the_recorder_ends_and_the_next_top_removes_the_folder(
+def test_sigkill_ends_the_recorder_and_the_next_top_removes_the_folder(
     tmp_path: Path,
 ) -> None:
     process = subprocess.Popen(WORDS, stdout=subprocess.PIPE, text=True)
@@ -220,7 +220,7 @@ def test_after_kill_9_the_recorder_ends_and_the_next_top_removes_the_folder(
         assert not left_by(process.pid)
 
 
-def test_a_reader_that_has_seen_enough_ends_it() -> None:
+def test_closed_pipe_ends_top() -> None:
     process = subprocess.Popen([*WORDS, "--every", "500ms"], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -229,7 +229,7 @@ def test_a_reader_that_has_seen_enough_ends_it() -> None:
     assert not left_by(process.pid)
 
 
-def test_it_ends_by_itself_after_a_time() -> None:
+def test_duration_ends_top() -> None:
     words = [*WORDS, "--duration", "2s", "--top", "3"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -248,14 +248,14 @@ def test_it_ends_by_itself_after_a_time() -> None:
         (["--top", "0"], "1 or more"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(words: list[str], what: str) -> None:
+def test_invalid_option_is_reported_in_one_sentence(words: list[str], what: str) -> None:
     done = subprocess.run([*WORDS, *words], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert what in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_without_root_it_is_one_sentence() -> None:
+def test_missing_root_is_reported_in_one_sentence() -> None:
     code = "import os, sys\nos.geteuid = lambda: 1000\nfrom schedscope.cli import main\n"
     code += "sys.exit(main(['top']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -266,7 +266,7 @@ def test_without_root_it_is_one_sentence() -> None:
     )
 
 
-def test_programs_get_a_line_of_json_for_each_interval() -> None:
+def test_json_has_one_line_for_each_interval() -> None:
     words = [*WORDS, "--format", "json", "--duration", "3s", "--every", "500ms"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

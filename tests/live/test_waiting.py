@@ -1,4 +1,4 @@
-"""The table of `schedscope top`, of hand-made intervals in round numbers."""
+"""The table of `schedscope top`, from hand-made intervals in round numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_selection_shows_its_threads_alone_and_carries_all_waits() -> None:
     waiting = Waiting()
     frame = waiting.table(interval(spells, (0, 100)), where=pl.col("comm") == "slow")
     assert frame.select("comm", "waiting").rows() == [("slow", 20)]
-    # A wait of which the next interval has no event, and whose thread was not selected before.
+    # A wait without an event in the next interval, of a thread that was not selected before.
     later = interval([(3, "running", 100, 200)], (100, 200))
     frame = waiting.table(later, where=pl.col("tid") == 102)
     assert frame.select("tid", "waiting", "longest").rows() == [(102, 100, 150)]
@@ -35,7 +35,7 @@ def test_a_selection_shows_its_threads_alone_and_carries_all_waits() -> None:
 
 
 def test_time_counts_within_the_interval_and_waits_at_full_length() -> None:
-    """A wait of 60 of which 40 are in the interval [100, 200): both are said."""
+    """A wait of 60 of which 40 are in the interval [100, 200): both are shown."""
     now = interval(
         [(2, "runnable", 80, 140), (2, "running", 140, 150), (3, "running", 0, 140)],
         (0, 200),
@@ -54,7 +54,7 @@ def test_time_counts_within_the_interval_and_waits_at_full_length() -> None:
     assert frame["comm"].to_list() == ["slow", "hog"], "who waited most is first"
 
 
-def test_a_wait_that_is_not_over_is_the_longest_but_in_no_quantile() -> None:
+def test_unfinished_wait_counts_for_longest_but_not_for_quantiles() -> None:
     now = interval([(2, "runnable", 0, 10), (2, "running", 10, 20), (2, "runnable", 20, 100)],
                    (0, 100))  # fmt: skip
     slow = row(Waiting().table(now), comm="slow")
@@ -63,7 +63,7 @@ def test_a_wait_that_is_not_over_is_the_longest_but_in_no_quantile() -> None:
 
 
 def starving(*, third: list[tuple[int, str, int, int]], **more: Any) -> dict[str, Any] | None:
-    """Ready at 50, and silent in the second interval; what the third says of it."""
+    """Ready at 50, without an event in the second interval; then the third."""
     waiting = Waiting()
     waiting.table(interval([(2, "runnable", 50, 100)], (0, 100), gap=None))
     second = waiting.table(interval([(2, "runnable", 50, 200)], (0, 200), begin=100))
@@ -73,7 +73,7 @@ def starving(*, third: list[tuple[int, str, int, int]], **more: Any) -> dict[str
 
 
 def test_a_thread_that_starves_for_longer_than_the_trace_is_not_forgotten() -> None:
-    """Neither of two snapshots on end has an event of it."""
+    """Two snapshots in a row have no event of it."""
     silent = starving(third=[])
     assert silent is not None
     assert (silent["waiting"], silent["longest"], silent["n_waits"]) == (100, 250, 0)
@@ -82,7 +82,7 @@ def test_a_thread_that_starves_for_longer_than_the_trace_is_not_forgotten() -> N
     assert (at_last["waiting"], at_last["longest"], at_last["n_waits"]) == (60, 210, 1)
 
 
-def test_where_events_are_lost_nothing_is_guessed() -> None:
+def test_lost_events_end_an_unfinished_wait() -> None:
     gone = {"cpu": 0, "ts_begin": 210, "ts_end": 220, "count": 7, "reason": "overrun"}
     assert starving(third=[], losses=[gone]) is None
     assert starving(third=[], gap=5) is None
@@ -110,8 +110,8 @@ def test_losses_of_the_interval_are_named() -> None:
     assert lost(interval([], (0, 200), losses=[broken])) == []
 
 
-def test_what_the_cpus_did_adds_up() -> None:
-    """Of 2 x 100: 40 busy, 30 idle, of the rest nothing is known."""
+def test_busy_idle_and_unknown_time_add_up() -> None:
+    """Of 2 x 100: 40 busy, 30 idle, the rest is unknown."""
     now = interval([(2, "running", 60, 140), (0, "running", 170, 200)], (0, 200), begin=100)
     assert busy_and_unknown(now) == (0.2, 0.65)
 
@@ -123,7 +123,7 @@ def test_the_table_fits_the_terminal_below_whatever_is_missing(
     monkeypatch.setattr(top._output, "redraws", lambda: True)
     monkeypatch.setattr(top._output, "width", lambda: 80)
     head = ["x " * 60, "missing: " + "y " * 40, "missing: z", ""]
-    # Two lines, two, one, one; headings, rows and columns (in two) that are left out, the cursor.
+    # Two lines, two, one, one; headings, rows and (in two) columns left out, the cursor.
     assert top._fitting(head) == 24 - 6 - 5
     assert top._fitting(["x " * 60] * 20) == 3
 
@@ -133,7 +133,7 @@ def asked(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(by="thread", top=None, format="json", **dict.fromkeys(names), **more)
 
 
-def test_above_half_unknown_nothing_is_counted() -> None:
+def test_interval_above_half_unknown_is_not_counted() -> None:
     """Of 2 x 100 ns 70 are known, then 110."""
     little = [(2, "running", 60, 140), (3, "runnable", 100, 150), (0, "running", 170, 200)]
     answer = top._answer(interval(little, (0, 200), begin=100), Waiting(), asked())
@@ -148,8 +148,8 @@ def test_above_half_unknown_nothing_is_counted() -> None:
     assert "1 thread waited for a CPU, 0.5 at a time" in answer.lines()[0]
 
 
-def test_the_time_is_that_of_the_intervals_end() -> None:
-    """Noon, UTC, of a day in 2026 when the capture's clock was 0; what is printed is local."""
+def test_time_shown_is_the_end_of_the_interval() -> None:
+    """Noon, UTC, of a day in 2026 when the capture's clock was 0; the printed time is local."""
     now = interval([(0, "running", 0, 10**9), (1, "running", 0, 10**9)], (0, 10**9))
     now.trace.info["clock"] = {"name": "mono", "pairs": [[0, 1_795_953_600 * 10**9]]}
     answer = top._answer(now, Waiting(), asked())
@@ -158,7 +158,7 @@ def test_the_time_is_that_of_the_intervals_end() -> None:
     assert answer.lines()[0].startswith(f"{local:%H:%M:%S} · 1.00 s · 2 CPUs")
 
 
-def test_who_waits_for_an_answer_is_told_so_again_and_again() -> None:
+def test_progress_is_reported_repeatedly_until_the_answer() -> None:
     heard: list[bool] = []
     twice = threading.Event()
 
@@ -178,7 +178,7 @@ def test_who_waits_for_an_answer_is_told_so_again_and_again() -> None:
     assert heard[0] is True
 
 
-def test_an_answer_ends_the_silence() -> None:
+def test_answer_resets_the_silence() -> None:
     silence = Silence()
     assert silence.after(1000) is None
     assert silence.after(0) is not None

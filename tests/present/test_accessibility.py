@@ -1,4 +1,4 @@
-"""The pages as axe-core judges them: nothing to complain of, in the light and in the dark.
+"""The pages have no violations for axe-core, in light and dark mode.
 
 axe-core is not part of the repository: SCHEDSCOPE_AXE names its `axe.min.js` (`.ci/axe DIR` fetches
 it with npm).
@@ -49,7 +49,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 
 
 def complaints(browser: Any) -> list[str]:
-    """What axe-core has against the page as it is now."""
+    """axe-core's violations on the current page."""
     assert browser.errors == []
     if not browser.run("'axe' in window"):
         browser.run(Path(os.environ["SCHEDSCOPE_AXE"]).read_text(encoding="utf-8") + ";0")
@@ -68,8 +68,8 @@ def press(browser: Any, keys: str) -> None:
         browser.wait(f"!{HANDLE}.state().asking")
 
 
-def test_the_judge_sees_what_is_wrong(browser: Any, tmp_path: Path) -> None:
-    """A picture without words, and grey on grey."""
+def test_checker_finds_known_violations(browser: Any, tmp_path: Path) -> None:
+    """An image without text, and grey on grey."""
     path = tmp_path / "bad.html"
     path.write_text("<p style='color:#aaa;background:#bbb'>faint</p><img src='data:,'>")
     browser.open(path.as_uri())
@@ -117,7 +117,7 @@ def test_data_quality_in_the_viewer(browser: Any, tmp_path: Path) -> None:
         browser.open("about:blank")
 
 
-def test_two_traces_in_the_viewer(browser: Any, trace: ss.Trace) -> None:
+def test_viewer_of_two_traces_passes(browser: Any, trace: ss.Trace) -> None:
     with server(trace, trace) as port:
         browser.open(f"http://127.0.0.1:{port}/{TOKEN}/")
         drawn(browser)

@@ -1,4 +1,4 @@
-"""Figures of which only bounds are known, in tables and as verdicts."""
+"""Figures with bounds, in tables and as verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schedscope.present.bounds import with_intervals
 MS = 1_000_000
 
 
-def test_a_table_shows_both_bounds_only_where_they_differ() -> None:
+def test_table_shows_both_bounds_only_where_they_differ() -> None:
     frame = pl.DataFrame(
         {
             "total": [40 * MS, 40 * MS],
@@ -30,8 +30,8 @@ def test_a_table_shows_both_bounds_only_where_they_differ() -> None:
     assert shown["max"].to_list() == [">= 7.00 ms", "8.00 ms"]
 
 
-def test_a_wait_that_may_have_been_as_long_is_a_possible_episode() -> None:
-    """Of 50 to 150 ms; one of 150 ms is an episode, and one of 40 ms at most is none."""
+def test_wait_whose_upper_bound_reaches_the_limit_is_a_possible_episode() -> None:
+    """Bounds of 50 to 150 ms; a wait of 150 ms is an episode, one of at most 40 ms is none."""
     rows = [(50, 150, "right"), (150, 150, "none"), (30, 40, "right")]
     waits = [
         {"utid": 1, "cause": "wake", "ts_ready": 0, "wait": low * MS, "wait_high": high * MS}
@@ -43,7 +43,7 @@ def test_a_wait_that_may_have_been_as_long_is_a_possible_episode() -> None:
     assert possible_episodes(trace, 100 * MS) == 1
 
 
-def test_a_host_of_which_little_is_measured_is_not_compared() -> None:
+def test_host_with_mostly_unknown_time_is_not_compared() -> None:
     table = pl.DataFrame(
         {
             "error": [None, None],

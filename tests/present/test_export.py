@@ -1,4 +1,4 @@
-"""What is written for other tools reads back as the same trace."""
+"""Exports for other tools read back as the same trace."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_perfetto_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> Non
         assert shared.is_empty()
         assert missing.is_empty()
         assert len(ours) == len(theirs)
-    # The format has no word for a CPU whose record began late, and so no wait is cut by it; nor
-    # for a recorder that counts no losses, as text does, whose broken chains cut more waits.
+    # The format cannot hold that a CPU's record started late, so no wait is cut by it; nor that a
+    # recorder counts no losses, as in text, whose prev/next mismatches cut more waits.
     late = trace.losses.filter(pl.col("reason") == "late_start").collect().height
     less = late or name.startswith("text")
     cut = ("waits", "right_censored", "first_sights", "unseen_switch_ins") if less else ()
@@ -48,7 +48,7 @@ def test_trace_dat_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> No
     trace = decode(FIXTURES / name)
     notes: list[str] = []
     again = decode(ss.export(trace, tmp_path / "x.dat", "trace.dat", notes=notes))
-    # Linux has no word for FreeBSD's way of leaving a CPU, nor a null priority of idle threads.
+    # Linux has no term for FreeBSD's reasons of a switch-out, nor a null priority of idle threads.
     for view, columns in (
         (switches, ["ts", "cpu", "prev", "prev_state", "next"]),
         (wakeups, ["ts", "cpu", "kind", "tid", "target_cpu"]),
@@ -60,17 +60,17 @@ def test_trace_dat_reads_back_as_the_same_trace(name: str, tmp_path: Path) -> No
     for column in ("wait", "ts_run") if not name.startswith("text") else ():
         ours, theirs = (sorted(waits(one, column)) for one in (trace, again))
         if name.startswith("freebsd") and column == "wait":
-            # Linux tells of a `waking` before each enqueue: one without began unseen.
+            # Linux has a `waking` before each enqueue: a wait without one has no recorded start.
             assert theirs
             assert not Counter(theirs) - Counter(ours)
         else:
             assert ours == theirs
-    # FreeBSD's traces know why threads slept and how long queues were.
+    # FreeBSD's traces have reasons of sleeps and lengths of queues.
     assert len(notes) == (2 if name.startswith("freebsd") else 0)
 
 
 def waits(trace: ss.Trace, column: str) -> list[int]:
-    # Those that ended: a trace.dat's window ends with its last event.
+    # Finished ones: a trace.dat's window ends with its last event.
     return (
         trace.waits.filter(pl.col("ts_run").is_not_null())
         .select(column)
@@ -81,7 +81,7 @@ def waits(trace: ss.Trace, column: str) -> list[int]:
 
 
 @pytest.mark.parametrize("to", ["perfetto", "trace.dat", "chrome"])
-def test_what_a_format_does_not_get_is_told(tmp_path: Path, to: str) -> None:
+def test_export_notes_what_a_format_cannot_hold(tmp_path: Path, to: str) -> None:
     trace = decode(FIXTURES / "linux-trace-cmd-yield.dat")
     notes: list[str] = []
     ss.export(trace, tmp_path / "out", to, notes=notes)
@@ -101,8 +101,8 @@ def test_trace_cmd_reads_our_trace_dat(tmp_path: Path) -> None:
     assert text.count(" sched_waking:") == trace.wakeups.filter(kind="waking").collect().height
 
 
-def test_a_compact_trace_keeps_what_is_not_known(tmp_path: Path) -> None:
-    """State `unknown` survives; the thread nobody named gets a tid above all others."""
+def test_export_of_a_compact_trace_keeps_unknown_values(tmp_path: Path) -> None:
+    """State `unknown` is kept; a thread without a name gets a tid above all others."""
     trace = decode(FIXTURES / "perfetto-compact.pftrace")
     again = decode(ss.export(trace, tmp_path / "x.pftrace", "perfetto"))
     columns = ["ts", "cpu", "prev_state", "preempted", "next", "next_prio"]
@@ -113,8 +113,8 @@ def test_a_compact_trace_keeps_what_is_not_known(tmp_path: Path) -> None:
     assert wakeups(again).select(columns).equals(wakeups(trace).select(columns), null_equal=True)
 
 
-def test_perfetto_as_the_official_classes_read_it(tmp_path: Path) -> None:
-    """Slices of waits nest and end; counters are our queue depth; the host is told."""
+def test_official_classes_read_the_perfetto_export(tmp_path: Path) -> None:
+    """Slices of waits nest and end; counters are our queue depth; the host is included."""
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     source = decode(FIXTURES / "perf-zstd.data")
     path = ss.export(source, tmp_path / "x.pftrace", "perfetto")
@@ -149,8 +149,8 @@ def test_perfetto_as_the_official_classes_read_it(tmp_path: Path) -> None:
     assert len(depth) == 2
 
 
-def test_other_systems_are_written_in_linuxs_terms(tmp_path: Path) -> None:
-    """A FreeBSD trace: its states in Linux's bits, a release whose letters readers know."""
+def test_freebsd_traces_are_exported_in_linux_terms(tmp_path: Path) -> None:
+    """A FreeBSD trace: its states in Linux's bits, and a release whose letters readers know."""
     tables = {
         "switches": pl.DataFrame(
             {
@@ -189,7 +189,7 @@ def test_other_systems_are_written_in_linuxs_terms(tmp_path: Path) -> None:
 
 
 def test_chrome_json_holds_every_run(tmp_path: Path) -> None:
-    """One slice for each run of a thread, in µs with the nanoseconds behind the point."""
+    """One slice for each run of a thread, in µs with the nanoseconds as decimals."""
     trace = decode(FIXTURES / "perf-sched.data")
     path = ss.export(trace, tmp_path / "x.json", "chrome")
     events = json.loads(path.read_text(), parse_float=str)["traceEvents"]
@@ -209,7 +209,7 @@ def test_tables_as_parquet_and_csv(tmp_path: Path) -> None:
     assert pl.read_csv(csv / "waits.csv").height == trace.waits.collect().height
 
 
-def test_an_export_never_overwrites_or_leaves_parts(tmp_path: Path) -> None:
+def test_export_never_overwrites_or_leaves_partial_files(tmp_path: Path) -> None:
     """An existing file stays unless forced; a failed export leaves nothing."""
     trace = decode(FIXTURES / "perf-sched.data")
     path = tmp_path / "x.pftrace"

@@ -1,4 +1,4 @@
-"""Exports go through a trace block by block: what is written does not depend on the blocks."""
+"""Exports read a trace block by block: the output does not depend on the blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTS = ("switches", "wakeups", "migrations")
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
-    """Of several row groups, with rows across them; a part of it; with losses, births, ties."""
+    """With several row groups and rows across them; a part of it; with losses, births, ties."""
     folder = tmp_path_factory.mktemp("blocks")
     _native.synthesize_trace_dat(folder / "t.dat", 300_000, 4, 3000)
     stored = ss.convert(folder / "t.dat", folder / "t.sched")
@@ -51,7 +51,7 @@ def in_small_blocks(monkeypatch: pytest.MonkeyPatch, trace: ss.Trace) -> None:
 def test_every_row_is_in_one_block(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a block has no more rows than one expects, but for those of one instant."""
+    """A block has no more rows than requested, except those of one instant."""
     trace = traces[kind]
     in_small_blocks(monkeypatch, trace)
     for name, ts in [*((name, "ts") for name in FACTS), ("losses", "ts_begin")]:
@@ -65,7 +65,7 @@ def test_every_row_is_in_one_block(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_trace_dat_is_the_same_to_the_byte(
+def test_trace_dat_in_blocks_is_the_same_bytes(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     trace = traces[kind]
@@ -75,7 +75,7 @@ def test_a_trace_dat_is_the_same_to_the_byte(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_perfetto_gets_the_same_events_and_points(
+def test_perfetto_blocks_have_the_same_events_and_points(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the same order on each CPU and track; every track comes once, before its points."""
@@ -95,7 +95,7 @@ def test_perfetto_gets_the_same_events_and_points(
 
 
 @pytest.mark.parametrize("kind", ["stored", "lossy"])
-def test_what_perfetto_gets_reads_back_as_from_one_block(
+def test_perfetto_in_blocks_reads_back_the_same(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Losses at the end of a block, too, which mark the CPU's next events."""
@@ -109,23 +109,23 @@ def test_what_perfetto_gets_reads_back_as_from_one_block(
 
 
 def joined(trace: ss.Trace) -> dict[str, pl.DataFrame]:
-    """All blocks' frames with texts in place of their numbers, events in order of their CPUs."""
+    """All blocks' frames with texts instead of their numbers, events in order of their CPUs."""
     texts: list[str] = []
     found: dict[str, list[pl.DataFrame]] = {}
     for frames, new in perfetto_blocks(trace, waits=True):
         texts += new
         for name, frame in frames.items():
             named = [c for c in ("comm", "comm2", "name", "processor") if c in frame.columns]
-            told = pl.lit(pl.Series(texts, dtype=pl.String))
+            names = pl.lit(pl.Series(texts, dtype=pl.String))
             found.setdefault(name, []).append(
-                frame.with_columns(told.gather(pl.col(column)).alias(column) for column in named)
+                frame.with_columns(names.gather(pl.col(column)).alias(column) for column in named)
             )
     whole = {name: pl.concat(parts) for name, parts in found.items()}
     return {**whole, "ftrace": whole["ftrace"].sort("cpu", maintain_order=True)}
 
 
 @pytest.mark.parametrize("kind", ["cut", "freebsd"])
-def test_tables_are_the_same(
+def test_tables_in_blocks_are_the_same(
     traces: dict[str, ss.Trace], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     trace = traces[kind]
@@ -150,7 +150,7 @@ def test_eight_times_the_events_take_no_more_memory(to: str, tmp_path: Path) -> 
         "    ss.convert(f'{name}.dat', f'{name}.sched')\n"
         "for name in ('short', 'long'):\n"
         "    ss.export(ss.Trace.read(f'{name}.sched'), f'{name}.out', sys.argv[1])\n"
-        # Not ru_maxrss, which begins at what the parent had when it forked.
+        # Not ru_maxrss, which starts at the parent's value at the fork.
         "    status = open('/proc/self/status')\n"
         "    print(next(int(l.split()[1]) for l in status if l.startswith('VmHWM')) >> 10)\n"
     )
@@ -158,5 +158,5 @@ def test_eight_times_the_events_take_no_more_memory(to: str, tmp_path: Path) -> 
         [sys.executable, "-c", code, to], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     short, long = map(int, done.stdout.split())
-    # With tables held whole it takes 81 (Parquet) to 477 (Perfetto) more.
+    # With whole tables in memory it takes 81 (Parquet) to 477 (Perfetto) more.
     assert long - short < 60

@@ -1,4 +1,4 @@
-"""Every target takes every kind of trace; what Perfetto gets keeps Perfetto's rules."""
+"""Every target takes every kind of trace; Perfetto's rules are kept."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def traces() -> dict[str, ss.Trace]:
 def test_every_target_takes_every_kind_of_trace(
     traces: dict[str, ss.Trace], kind: str, to: str, tmp_path: Path
 ) -> None:
-    """What is written reads back with as many switches, or holds a run for each."""
+    """The export reads back with as many switches, or has one run for each."""
     trace = traces[kind]
     path = ss.export(trace, tmp_path / "out", to)
     switches = trace.switches.collect()
@@ -62,8 +62,8 @@ def test_every_target_takes_every_kind_of_trace(
     found = again.switches.collect()
     assert found.select(place).sort(place).equals(switches.select(place).sort(place))
     if to in ("parquet", "csv"):
-        # That a CPU ended early is noticed at the end of a file, and known from the start here: a
-        # wait that it may have cut is then two.
+        # An early end of a CPU is found only at the end of a file, but is known from the start
+        # here: a wait that it may cut is then two.
         ran = pl.col("ts_run") < (
             trace.losses.select(first_end()).collect().item() or trace.window[1]
         )
@@ -85,10 +85,10 @@ def packets_of(path: Path) -> list[Any]:
 def test_every_packet_keeps_perfettos_rules(
     traces: dict[str, ss.Trace], kind: str, tmp_path: Path
 ) -> None:
-    """By trace_packet.proto, track_descriptor.proto, ftrace_event_bundle.proto and their notes."""
+    """According to trace_packet.proto, track_descriptor.proto, ftrace_event_bundle.proto."""
     trace = traces[kind]
     packets = packets_of(ss.export(trace, tmp_path / "x.pftrace", "perfetto"))
-    # One sequence, which every packet names, and whose first one clears its state.
+    # One sequence, named by every packet; the first packet clears its state.
     assert {p.trusted_packet_sequence_id for p in packets} == {1}
     cleared, needs = 1, 2
     assert packets[0].sequence_flags == cleared
@@ -97,7 +97,7 @@ def test_every_packet_keeps_perfettos_rules(
     assert not any(p.HasField("interned_data") for p in packets)
     points = [p for p in packets if p.HasField("track_event")]
     assert not any(p.track_event.name_iid or p.track_event.category_iids for p in points)
-    # One clock: boot, the default of packets and of bundles, told by the snapshot.
+    # One clock: boot, the default of packets and bundles, given in the snapshot.
     clocks = {c.clock_id: c.timestamp for c in packets[0].clock_snapshot.clocks}
     boot, realtime = 6, 1
     assert boot in clocks
@@ -112,7 +112,7 @@ def test_every_packet_keeps_perfettos_rules(
 
 
 def _check_tracks(packets: list[Any], points: list[Any]) -> None:
-    """Uuids name one track each, parents come first, events lie in order on described tracks."""
+    """Uuids are unique to a track, parents come first, events are in order on described tracks."""
     described: dict[int, Any] = {}
     for packet in packets:
         if packet.HasField("track_descriptor"):
@@ -142,7 +142,7 @@ def _check_tracks(packets: list[Any], points: list[Any]) -> None:
 
 
 def _check_bundles(bundles: list[Any], trace: ss.Trace) -> None:
-    """A CPU's events lie in order, each with exactly one message, and are all there."""
+    """A CPU's events are in order, each with exactly one message, and complete."""
     last: dict[int, int] = {}
     kinds: Counter[str] = Counter()
     for bundle in bundles:
@@ -160,9 +160,9 @@ def _check_bundles(bundles: list[Any], trace: ss.Trace) -> None:
                 assert event.pid == event.sched_switch.prev_pid
     assert kinds["sched_switch"] == trace.switches.collect().height
     wakes = {"waking": "sched_waking", "enqueued": "sched_wakeup", "new": "sched_wakeup_new"}
-    told = trace.wakeups.collect()["kind"].cast(pl.String)
+    recorded_kinds = trace.wakeups.collect()["kind"].cast(pl.String)
     assert {k: n for k, n in kinds.items() if k in wakes.values()} == {
-        wakes[kind]: n for kind, n in Counter(told).items()
+        wakes[kind]: n for kind, n in Counter(recorded_kinds).items()
     }
     assert kinds["sched_migrate_task"] == trace.migrations.collect().height
 
@@ -181,10 +181,10 @@ def test_trace_processors_slices_are_our_switches(
     idle = pl.col("utid") < trace.ncpu
     ids = trace.threads.select(next_utid="utid", tid=pl.when(idle).then(0).otherwise("tid"))
     ours = trace.switches.join(ids, on="next_utid").select("ts", "cpu", "tid").collect()
-    # Runs of no time share an instant and a CPU.
+    # Runs of length zero share an instant and a CPU.
     mine = ours.sort(pl.all()).select(pl.all().cast(pl.Int64))
     theirs = slices.sort(pl.all()).select(pl.all().cast(pl.Int64))
-    # From a CPU's first switch on: what ran before it began out of sight.
+    # From a CPU's first switch on: the run before it has no recorded start.
     begun = theirs.join(mine, on=["ts", "cpu"], how="semi")
     assert begun.equals(mine)
     assert len(theirs) - len(begun) <= trace.ncpu

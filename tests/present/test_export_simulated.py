@@ -1,4 +1,4 @@
-"""A simulation in the formats of other tools: what of its order survives, and that it is said."""
+"""A simulation in the formats of other tools: which order is kept, and notes on what is not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIX = {"perfetto": "pftrace", "trace.dat": "dat"}
 
 
 def waits(trace: Trace) -> list[tuple[object, ...]]:
-    """Whole waits by name, from the begin of the window on."""
+    """Measured waits by name, from the start of the window on."""
     origin = trace.window[0]
     return (
         trace.waits.join(trace.threads.select("utid", "comm"), on="utid")
@@ -31,7 +31,7 @@ def waits(trace: Trace) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
 @pytest.mark.parametrize("policy", ["4bsd", "ule-14", "eevdf-6.17"])
-def test_a_simulation_with_an_order_reads_back_as_it_was(
+def test_simulation_with_ordered_events_reads_back_unchanged(
     to: str, policy: str, tmp_path: Path
 ) -> None:
     load = w.requests(4, requests=30)
@@ -40,7 +40,7 @@ def test_a_simulation_with_an_order_reads_back_as_it_was(
     path = export(ordered, tmp_path / f"a.{SUFFIX[to]}", to, notes=notes)
     assert not [note for note in notes if "on another CPU" in note]
     back = open_trace(path)
-    # A CPU without an event in the last milliseconds may have ended early, as far as a file tells.
+    # A CPU without an event in the last milliseconds may have ended early, judging by the file.
     ended = back.losses.select(pl.col("ts_begin").min()).collect().item() or back.window[1]
     until = ended - back.window[0]
 
@@ -52,7 +52,7 @@ def test_a_simulation_with_an_order_reads_back_as_it_was(
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
+def test_switches_with_a_simultaneous_wakeup_on_another_cpu_are_counted(
     to: str, tmp_path: Path
 ) -> None:
     load = w.requests(4, requests=30)
@@ -65,7 +65,7 @@ def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
     assert of_switches in note
     back = open_trace(path)
     missed = back.waits.filter(pl.col("wait").is_null()).select(pl.len()).collect().item()
-    # One lost order may leave the begin of several waits unseen.
+    # One lost order may remove the start of several waits.
     assert n > 0
     assert missed > 0
     # Tables keep the order of their rows.
@@ -75,8 +75,8 @@ def test_switches_whose_wake_another_cpu_has_at_that_instant_are_counted(
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_threads_of_the_kernel_are_not_missed(to: str, tmp_path: Path) -> None:
-    """A recording of so many switches without any would be one of chosen threads."""
+def test_export_without_kernel_threads_is_not_filtered(to: str, tmp_path: Path) -> None:
+    """A recording of so many switches without any kernel thread would look filtered."""
     ordered = {"ipi": "1ns", "idle_exit": "1ns"}
     trace = simulate(w.hogs(17, time="1s"), policy="eevdf-6.17", cpus=4, costs=ordered)
     back = open_trace(export(trace, tmp_path / f"a.{SUFFIX[to]}", to))
@@ -86,7 +86,7 @@ def test_threads_of_the_kernel_are_not_missed(to: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_nor_are_they_in_a_recording_of_freebsd(to: str, tmp_path: Path) -> None:
+def test_freebsd_export_without_kernel_threads_is_not_filtered(to: str, tmp_path: Path) -> None:
     trace = simulate(w.hogs(17, time="1s"), policy="ule-14", cpus=4)
     info = {name: value for name, value in trace.info.items() if name != "simulation"}
     tables = {name: getattr(trace, name).collect() for name in TABLES if name != "cpus"}
@@ -96,8 +96,8 @@ def test_nor_are_they_in_a_recording_of_freebsd(to: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("to", sorted(SUFFIX))
-def test_its_cpus_have_one_clock(to: str, tmp_path: Path) -> None:
-    """What has the same time on two CPUs may be read in another order, and no clock explains it."""
+def test_cpus_of_a_simulation_have_one_clock(to: str, tmp_path: Path) -> None:
+    """Simultaneous events of two CPUs may be read in another order, without a clock offset."""
     trace = simulate(w.hogs(17, time="1s"), policy="eevdf-6.17", cpus=4)
     back = open_trace(export(trace, tmp_path / f"a.{SUFFIX[to]}", to))
     times = [one.switches.select("ts").collect().to_series().sort() for one in (trace, back)]

@@ -1,4 +1,4 @@
-"""Answers in notebooks: shown as the terminal shows them, and Polars frames all the same."""
+"""Answers in notebooks: shown as in the terminal, and usable as Polars frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def html(frame: pl.DataFrame) -> str:
     return frame._repr_html_()
 
 
-def test_an_answer_has_the_terminals_headings_units_and_bounds(trace: ss.Trace) -> None:
+def test_answer_in_a_notebook_has_headings_units_and_bounds(trace: ss.Trace) -> None:
     text = html(ss.latency(trace, by="comm"))
     assert "<th class=n>unfinished</th>" in text, "not n_censored"
     assert "<td class=n>285 ms</td>" in text
@@ -36,13 +36,13 @@ def test_an_answer_has_the_terminals_headings_units_and_bounds(trace: ss.Trace) 
     assert "_high" not in text
 
 
-def test_an_answer_says_which_trace_it_is_of_and_what_is_missing(trace: ss.Trace) -> None:
+def test_answer_names_its_trace_and_data_quality(trace: ss.Trace) -> None:
     text = html(ss.queue_depth_summary(trace))
     assert "linux-ftrace-starved.capture · Linux" in text
     assert "data quality: 20 switches that this kernel never reports" in text
 
 
-def test_a_comparison_has_each_difference_in_its_own_unit(tmp_path: Path) -> None:
+def test_comparison_has_a_unit_for_each_measure(tmp_path: Path) -> None:
     names = ("linux-slice-default-1.capture", "linux-slice-short-1.capture")
     one, two = (ss.open(FIXTURES / name, cache=tmp_path) for name in names)
     text = html(ss.compare(one, two, labels=["default", "short"]))
@@ -52,21 +52,21 @@ def test_a_comparison_has_each_difference_in_its_own_unit(tmp_path: Path) -> Non
     assert "data quality" not in text, "there are two traces"
 
 
-def test_bounds_of_shares_and_ratios_are_no_durations(trace: ss.Trace) -> None:
+def test_bounds_of_shares_and_ratios_are_not_durations(trace: ss.Trace) -> None:
     text = html(ss.fairness(trace))
     assert re.search(r">\d+\.\d to \d+\.\d %<", text)
     assert re.search(r">\d\.\d\d to \d\.\d\d<", text)
     assert not re.search(r"\.\d+ ns", text)
 
 
-def test_a_long_answer_is_cut_on_the_screen_alone(trace: ss.Trace) -> None:
+def test_long_answer_is_cut_only_on_screen(trace: ss.Trace) -> None:
     frame = ss.events(trace)
     text = html(frame)
     assert text.count("<tr>") == ROWS + 1
     assert f"{len(frame) - ROWS:,} more rows: the frame has all" in text
 
 
-def test_an_answer_calculates_as_any_frame(trace: ss.Trace) -> None:
+def test_answer_behaves_like_a_polars_frame(trace: ss.Trace) -> None:
     frame = ss.latency(trace, by="comm")
     plain = pl.DataFrame(frame)
     assert type(plain) is pl.DataFrame
@@ -77,13 +77,13 @@ def test_an_answer_calculates_as_any_frame(trace: ss.Trace) -> None:
     assert pl.concat([frame, plain]).height == 2 * plain.height
 
 
-def test_fewer_rows_of_an_answer_are_still_one(trace: ss.Trace) -> None:
+def test_head_of_an_answer_is_an_answer(trace: ss.Trace) -> None:
     few = ss.latency(trace, by="comm").sort("max", descending=True).head(2)
     assert isinstance(few, AnswerFrame)
     assert html(few).count("<tr>") == 3
 
 
-def test_what_is_made_of_an_answer_and_others_frames_look_as_polars_has_them(
+def test_derived_and_foreign_frames_keep_polars_display(
     trace: ss.Trace,
 ) -> None:
     made = ss.latency(trace, by="comm").with_columns(double=pl.col("total") * 2)
@@ -94,7 +94,7 @@ def test_what_is_made_of_an_answer_and_others_frames_look_as_polars_has_them(
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_finding_is_a_card_with_its_whole_sentence_and_what_to_try(trace: ss.Trace) -> None:
+def test_finding_is_a_card_with_text_and_advice(trace: ss.Trace) -> None:
     found = ss.findings(trace)
     text = html(found)
     assert text.count("<article") == len(found)
@@ -104,19 +104,19 @@ def test_a_finding_is_a_card_with_its_whole_sentence_and_what_to_try(trace: ss.T
     assert "schedscope view linux-ftrace-starved.capture --at" in text
 
 
-def test_a_quiet_trace_says_that_nothing_was_found() -> None:
+def test_trace_without_findings_shows_no_findings() -> None:
     run = ss.simulate(ss.workload.hogs(1, time="1ms"), policy="rr", cpus=1)
     assert "No findings" in html(ss.findings(run))
 
 
-def test_marimo_gets_the_same(trace: ss.Trace) -> None:
+def test_marimo_shows_the_same_html(trace: ss.Trace) -> None:
     frame = ss.latency(trace, by="comm")
     assert isinstance(frame, AnswerFrame)
     shown = frame._display_()
     assert shown._repr_html_() == html(frame)  # type: ignore[attr-defined]
 
 
-def test_in_a_kernel_findings_are_a_widget_with_the_cards_for_those_without_one(
+def test_findings_in_a_kernel_are_a_widget_with_cards_as_fallback(
     trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("anywidget")

@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what the frame says; they can be rendered; wrong frames are refused."""
+"""Figures draw the values of the frame, can be rendered, and refuse other frames."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def texts(axes: Axes) -> list[str]:
     return [label.get_text() for label in axes.get_yticklabels()]
 
 
-def test_the_ladder_has_a_rung_for_each_group() -> None:
+def test_latency_plot_has_a_row_for_each_group() -> None:
     axes = ss.plot.latency(ss.latency(ledger(WORLD), by="comm"))
     assert texts(axes) == ["db  (1)", "web  (3)", "new  (1)"]
     markers = {(line.get_marker(), *map(float, line.get_xdata())) for line in axes.lines}
@@ -44,12 +44,12 @@ def test_the_ladder_has_a_rung_for_each_group() -> None:
     assert rendered(axes).startswith(b"\x89PNG")
 
 
-def test_the_rest_is_named_when_not_all_groups_fit() -> None:
+def test_latency_plot_names_the_groups_left_out() -> None:
     axes = ss.plot.latency(ss.latency(ledger(WORLD), by="comm"), top=1)
     assert "the first 1 of 3" in axes.get_title(loc="left")
 
 
-def test_over_time_an_empty_bucket_breaks_the_line() -> None:
+def test_empty_bucket_breaks_the_line_over_time() -> None:
     frame = ss.latency(ledger(WORLD), every=100)
     axes = ss.plot.latency(frame.filter(pl.col("ts") != 300))
     median = axes.lines[0].get_ydata()
@@ -58,7 +58,7 @@ def test_over_time_an_empty_bucket_breaks_the_line() -> None:
     rendered(axes)
 
 
-def test_over_time_the_few_waits_of_a_rest_are_no_drop() -> None:
+def test_short_last_bucket_is_not_drawn() -> None:
     """The window ends soon after the last bucket begins."""
     waits = [
         f"web wake {100 * b + 5 * i} -> {100 * b + 5 * i + 9} cpu0"
@@ -90,7 +90,7 @@ def test_survival_by_group_names_what_is_left_out() -> None:
     assert "1 smaller groups not drawn" in axes.get_title(loc="left")
 
 
-def test_worst_waits_lie_where_they_were() -> None:
+def test_worst_waits_are_drawn_at_their_time() -> None:
     frame = ss.worst_waits(ledger(WORLD), 2)
     assert frame.select("comm", "wait", "censored").rows() == [
         ("db", 400, "right"),
@@ -105,8 +105,8 @@ def test_worst_waits_lie_where_they_were() -> None:
 
 
 @pytest.mark.parametrize("plot", [ss.plot.latency, ss.plot.survival, ss.plot.worst_waits])
-def test_another_frame_is_refused_by_name(plot: object) -> None:
-    """The error names the analysis whose frame it wants."""
+def test_another_frame_is_refused_with_the_expected_function(plot: object) -> None:
+    """The error names the analysis whose frame is expected."""
     with pytest.raises(ss.UsageError, match="the frame that schedscope"):
         plot(pl.DataFrame({"x": [1]}))  # type: ignore[operator]
 
@@ -121,8 +121,8 @@ def test_an_empty_trace_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("waits", [(12_000, 12_001), (12_000, 17_000), (12_000, 700_000)])
-def test_a_scale_has_labels_however_alike_the_waits(waits: tuple[int, int]) -> None:
-    """Between powers of ten there was none, and next to each other all said the same."""
+def test_scale_has_distinct_labels_for_similar_waits(waits: tuple[int, int]) -> None:
+    """Between powers of ten there was no label, and neighbouring labels were all equal."""
     rows = "".join(
         f"    a wake {i}000000 -> {i}{wait:06} cpu0\n" for i, wait in enumerate(waits, 1)
     )
@@ -138,7 +138,7 @@ def test_a_scale_has_labels_however_alike_the_waits(waits: tuple[int, int]) -> N
     assert len(set(labels)) == len(labels)
 
 
-def test_nothing_to_draw_is_said_without_a_scale() -> None:
+def test_empty_figure_has_a_text_and_no_scale() -> None:
     trace = ledger(WORLD)
     for axes, said in (
         (ss.plot.off_cpu(ss.off_cpu(trace)), "no off-CPU time"),
@@ -171,7 +171,7 @@ def test_a_cause_has_one_colour_everywhere() -> None:
     assert drawn["wake"] == CAUSE_COLORS["wake"]
 
 
-def test_the_callers_settings_stay_as_they_were() -> None:
+def test_matplotlib_settings_of_the_caller_are_unchanged() -> None:
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
@@ -179,8 +179,8 @@ def test_the_callers_settings_stay_as_they_were() -> None:
     assert dict(mpl.rcParams) == before
 
 
-def test_the_small_part_of_a_stack_is_seen() -> None:
-    """0.1 % of a bar would be less than a pixel, or all of it the white of its edge."""
+def test_small_part_of_a_stack_is_visible() -> None:
+    """0.1 % of a bar would be less than a pixel, or hidden by the white of its edge."""
     frame = pl.DataFrame(
         {"cpu": [0], "busy": [9990], "idle": [10], "unknown": [0], "switches": [1]}
     ).with_columns(switches_hz=1.0, involuntary_frac_min=None, involuntary_frac_max=None)
@@ -195,7 +195,7 @@ def test_the_small_part_of_a_stack_is_seen() -> None:
 
 
 @pytest.mark.parametrize("ratios", [[1.0], [1.64, 1.0, 0.83], [1.01, 1.0], [3.3, 1, 0.2], [900, 1]])
-def test_hosts_have_ratios_beside_the_axis_however_near_they_are(ratios: list[float]) -> None:
+def test_ratio_axis_has_labels_for_similar_hosts(ratios: list[float]) -> None:
     nothing = [None] * len(ratios)
     frame = pl.DataFrame(
         {

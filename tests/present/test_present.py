@@ -1,4 +1,4 @@
-"""One registry of result columns, and one room for all who show them."""
+"""One registry of result columns, and one package that renders them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schedscope.present.text_table import text_table
 ROOT = Path(ss.__file__).parent
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
-# What these names mean depends on the question; each other name has one heading everywhere.
+# The meaning of these names depends on the question; each other name has one heading everywhere.
 QUESTION_DECIDES = {"n", "cpu", "ratio", "waited"}
 
 # Analyses whose columns the registry declares under the name of a related question.
@@ -48,7 +48,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]]:
     """Every function that returns a frame: the question in the registry, and a call.
 
-    Those that need nothing but a trace are found by themselves; others have a line here.
+    Those that need only a trace are found automatically; others have a line here.
     """
     utid = trace.waits.select(pl.col("utid").mode().min()).collect().item()
     starved = ss.starvation(trace, threshold="5ms", top=3)
@@ -126,10 +126,10 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     }
 
 
-def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_use(
+def test_declared_columns_are_exactly_those_of_the_answers(
     trace: ss.Trace,
 ) -> None:
-    """Name and type agree; what no answer, no grouping and no table has is out of the registry."""
+    """Name and type agree; the registry has no column that no answer, grouping or table has."""
     seen: set[str] = set()
     for name, (question, call) in answers(trace).items():
         frame = call()
@@ -151,8 +151,8 @@ def test_every_column_of_every_answer_is_declared_and_every_declaration_is_of_us
     assert not unused
 
 
-def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) -> None:
-    """One that needs more than a trace has a line above; annotations say who returns a frame."""
+def test_every_public_function_returning_a_frame_is_tested(trace: ss.Trace) -> None:
+    """One that needs more than a trace has a line above; annotations show which return a frame."""
     asked = {name.partition(" ")[0] for name in answers(trace)}
     frames = {
         name
@@ -162,8 +162,8 @@ def test_every_public_function_that_returns_a_frame_is_asked(trace: ss.Trace) ->
     assert not frames - asked
 
 
-def test_one_heading_for_each_name() -> None:
-    """Across all commands and the report; `n` says what it counts."""
+def test_each_column_name_has_one_heading() -> None:
+    """Across all commands and the report; `n` has what it counts in its heading."""
     headings: dict[str, set[str]] = {}
     for declared in meanings().values():
         headings.setdefault(declared.name, set()).add(declared.heading)
@@ -186,8 +186,8 @@ def test_the_list_of_columns_names_each_column_of_each_question_once() -> None:
     assert len(set(lines)) == len(lines) == len(meanings())
 
 
-def test_tables_are_made_in_one_room_only() -> None:
-    """Elsewhere columns are chosen by name: `Column(...)` stands where a heading is data."""
+def test_tables_are_rendered_in_one_package_only() -> None:
+    """Elsewhere columns are chosen by name: `Column(...)` is only for headings that are data."""
     for path in sorted(ROOT.rglob("*.py")):
         if path.parent.name == "present":
             continue
@@ -201,20 +201,20 @@ def test_a_question_that_tables_name_is_declared() -> None:
     assert asked <= set(QUESTIONS)
 
 
-def test_a_name_that_nobody_declared_is_refused() -> None:
+def test_undeclared_name_is_refused() -> None:
     with pytest.raises(KeyError, match="'surprise' is not declared"):
         choose(pl.DataFrame({"surprise": [1]}), ["surprise"])
 
 
-def test_a_column_that_says_nothing_is_left_out_where_asked() -> None:
+def test_optional_column_without_values_is_left_out() -> None:
     frame = pl.DataFrame({"cpu": [0], "n_censored": [0], "unknown": [0], "reason": [None]})
     names = ["cpu?", "n_censored?", "unknown?", "reason?"]
     assert [column.name for column in choose(frame, names)] == ["cpu"]
     assert [column.name for column in choose(frame, ["n_censored"])] == ["n_censored"]
 
 
-def test_an_instant_is_not_shown_without_saying_from_when_it_counts() -> None:
-    """`wait-breakdown --by wait` showed them on the recorder's clock."""
+def test_instant_needs_an_origin() -> None:
+    """`wait-breakdown --by wait` used to show them on the recorder's clock."""
     frame = pl.DataFrame({"ts": [1_500_000_000]})
     with pytest.raises(ValueError, match="'ts' has instants"):
         choose(frame, ["ts"])
@@ -231,23 +231,23 @@ def test_text_and_html_show_the_same_cells() -> None:
     assert re.findall(r"<td[^>]*>([^<]*)</td>", html) == ["a&lt;b", "1.50 µs", "50.0 %", "yes"]
 
 
-def test_a_sentence_that_stands_last_goes_on_below() -> None:
+def test_text_in_the_last_column_is_wrapped() -> None:
     said = "clocks that differ by up to 21.1 µs, or by more for up to 2.15 s, would not show"
     frame = pl.DataFrame({"level": ["ok", "note"], "text": [said, "short"]})
     lines = text_table(frame, choose(frame, ["level", "text"]), width=50)[1:]
     assert all(len(line) <= 50 for line in lines)
     assert " ".join(line[7:] for line in lines[:-1]) == said
     assert [line[:7].strip() for line in lines] == ["ok", "", "note"]
-    # Where there is no room to read it, it is shortened.
+    # Without room to read it, it is shortened.
     assert text_table(frame, choose(frame, ["level", "text"]), width=20)[1].endswith("…")
 
 
-def test_words_in_place_of_numbers_stand_right() -> None:
+def test_text_in_a_numeric_column_is_right_aligned() -> None:
     [column] = choose(pl.DataFrame({"max": [">=4.00 ms"]}), ["max"])
     assert column == Column("max", "max", "right")
 
 
-def test_quantiles_are_what_the_mean_is() -> None:
+def test_quantile_columns_have_the_unit_of_the_mean() -> None:
     assert is_quantile("p99.9")
     assert not is_quantile("prio")
     kinds = [meaning("p50", question) for question in ("latency", "queue_depth_summary")]
@@ -263,8 +263,8 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def test_no_circle_among_packages_and_modules() -> None:
-    """Imports anywhere, also inside functions; those for type checkers alone do not count."""
+def test_imports_have_no_cycle() -> None:
+    """Imports anywhere, also inside functions; those only for type checkers do not count."""
     between: dict[str, set[str]] = {name: set() for name in PACKAGES}
     modules: dict[str, set[str]] = {}
     for package in PACKAGES:
@@ -284,7 +284,7 @@ def test_no_circle_among_packages_and_modules() -> None:
 
 
 def imported(path: Path) -> set[str]:
-    """Modules of ours, as `report.page`, that a file imports when something in it runs."""
+    """Our modules, as `report.page`, that a file imports when something in it runs."""
     found: set[str] = set()
 
     class Visitor(ast.NodeVisitor):

@@ -20,7 +20,7 @@ FRAME = pl.DataFrame(
 )
 
 
-def test_as_the_command_line_prints_it() -> None:
+def test_readable_prints_like_the_command_line() -> None:
     text = repr(ss.readable(FRAME, origin=1_000_000_000))
     assert text.splitlines() == [
         "comm  cpu       n     wait  moved_frac    ts_ready  ratio  weight",
@@ -30,8 +30,8 @@ def test_as_the_command_line_prints_it() -> None:
     ]
 
 
-def test_as_a_notebook_shows_it() -> None:
-    """A thread's name is its own choice, and no markup."""
+def test_readable_escapes_names_in_html() -> None:
+    """A thread chooses its own name, which is not markup."""
     html = ss.readable(FRAME)._repr_html_()
     assert html.count("<tr>") == 4
     assert "&lt;b&gt;" in html
@@ -40,22 +40,22 @@ def test_as_a_notebook_shows_it() -> None:
     assert ">12,345</td>" in html
 
 
-def test_nothing_is_a_head_without_rows() -> None:
+def test_empty_frame_is_a_heading_without_rows() -> None:
     assert repr(ss.readable(FRAME.clear())).count("\n") == 0
     assert ss.readable(FRAME.clear())._repr_html_().count("<tr>") == 1
 
 
-def test_the_frame_itself_is_kept() -> None:
+def test_readable_keeps_the_frame() -> None:
     assert ss.readable(FRAME).frame is FRAME
 
 
-def test_a_mean_is_a_time_if_one_says_so() -> None:
+def test_mean_is_a_duration_when_declared() -> None:
     frame = pl.DataFrame({"mean": [1_500.5]})
     assert repr(ss.readable(frame)).split() == ["mean", "1500"]
     assert repr(ss.readable(frame, times=["mean"])).split() == ["mean", "1.50", "µs"]
 
 
-def test_a_mean_beside_its_sum_is_a_time() -> None:
+def test_mean_with_its_sum_is_a_duration() -> None:
     frame = pl.DataFrame({"n": [2, 0], "total": [3001, 0], "mean": [1500.5, None]})
     assert repr(ss.readable(frame)).splitlines()[1].split() == [
         "2",
@@ -68,7 +68,7 @@ def test_a_mean_beside_its_sum_is_a_time() -> None:
     assert repr(ss.readable(in_us)).splitlines()[1].split()[-1] == "1.5"
 
 
-def test_numbers_of_threads_are_no_times() -> None:
+def test_thread_numbers_are_not_durations() -> None:
     trace = ss.simulate(ss.workload.hogs(3, time="40ms"), policy="rr", cpus=2)
     for frame in (
         ss.queue_depth(trace),
@@ -79,7 +79,7 @@ def test_numbers_of_threads_are_no_times() -> None:
         assert "ns" not in repr(ss.readable(depths))
 
 
-def test_sums_prove_what_is_a_time() -> None:
+def test_sums_identify_durations() -> None:
     trace = ss.simulate(ss.workload.hogs(3, time="40ms"), policy="rr", cpus=2)
     by_thread = repr(ss.readable(ss.fairness(trace).select("running", "due", "lag").head(1)))
     assert by_thread.count("ms") + by_thread.count("0 ns") == 3

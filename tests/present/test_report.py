@@ -1,4 +1,4 @@
-"""The HTML page: complete in itself, true to the trace, safe with hostile names."""
+"""The HTML page: self-contained, true to the trace, safe with hostile names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 class Audit(HTMLParser):
-    """Collects tags left open, and everything that would load something."""
+    """Collects unclosed tags, and everything that would load something."""
 
     VOID = frozenset({"meta", "br", "img", "link", "use", "path", "rect", "input", "hr"})
 
@@ -98,9 +98,7 @@ def whole(starved: ss.Trace) -> str:
     return page(Subject(starved), focus(Subject(starved)))
 
 
-def test_every_name_of_a_starvation_figure_is_listed_also_the_grey_ones(
-    starved: ss.Trace, whole: str
-) -> None:
+def test_starvation_legend_lists_every_name(starved: ss.Trace, whole: str) -> None:
     found = ss.starvation(starved, threshold=THRESHOLD, top=EPISODES)
     shown = ss.starvation_timeline(starved, found, found["episode"][0])
     ran = shown.filter(pl.col("kind").cast(pl.String) == "thread")
@@ -120,7 +118,7 @@ def test_every_name_of_a_starvation_figure_is_listed_also_the_grey_ones(
         assert drawn == expected[html.unescape(name)][1]
 
 
-def test_a_page_without_a_timeline_has_no_script_at_all() -> None:
+def test_page_without_a_timeline_has_no_script() -> None:
     text = page(Subject(ledger(WORLD, window=WINDOW)))
     found = audit(text)
     assert (found.open, found.loads, found.scripts) == ([], [], [])
@@ -140,7 +138,7 @@ def test_a_page_with_a_timeline_has_exactly_one_script_and_loads_nothing(whole: 
     assert policy.endswith(f"script-src 'sha256-{digest}'")
 
 
-def test_every_link_leads_somewhere_and_every_name_stands_once(whole: str) -> None:
+def test_every_link_has_a_target_and_every_id_is_unique(whole: str) -> None:
     found = audit(whole)
     assert set(found.links) <= set(found.names)
     own = [name for name in found.names if not re.fullmatch(r"[mpC]?[0-9a-f]{9,}|.*_.*", name)]
@@ -156,7 +154,7 @@ def test_every_link_leads_somewhere_and_every_name_stands_once(whole: str) -> No
         "perfetto-compact.pftrace",
     ],
 )
-def test_every_finding_leads_to_its_table_and_figure_and_names_its_command(name: str) -> None:
+def test_every_finding_links_to_its_table_and_figure_and_names_its_command(name: str) -> None:
     trace = ss.open(FIXTURES / name)
     text = page(Subject(trace))
     names = set(audit(text).names)
@@ -177,7 +175,7 @@ def test_every_finding_leads_to_its_table_and_figure_and_names_its_command(name:
 
 
 def runs(command: str) -> bool:
-    """Does this command print something, called where the fixtures are?"""
+    """Whether this command prints something in the folder of the fixtures."""
     with chdir(FIXTURES), redirect_stdout(io.StringIO()) as out:
         done = cli.main([*shlex.split(command), "--format", "csv"])
     return done == 0 and out.getvalue().count("\n") > 1
@@ -214,7 +212,7 @@ def test_a_page_about_selected_threads_has_their_numbers_and_commands(starved: s
         assert runs(command), command
 
 
-def test_the_page_has_a_place_for_every_topic(starved: ss.Trace) -> None:
+def test_every_topic_has_a_section(starved: ss.Trace) -> None:
     assert set(ABOUT) == set(ADVICE)
     anchors = {section(Subject(starved)).anchor for section in SECTIONS} | {
         "bounced",
@@ -235,7 +233,7 @@ def test_the_timeline_shows_the_worst_finding(starved: ss.Trace, whole: str) -> 
     assert re.search(f'<a href="#timeline" data-view="view=[^"]*{place}">timeline</a>', whole)
 
 
-def test_the_timeline_can_be_had_around_any_time(starved: ss.Trace) -> None:
+def test_timeline_can_be_placed_around_any_time(starved: ss.Trace) -> None:
     chosen = focus(Subject(starved), "1s")
     assert (chosen.since - starved.origin, chosen.until - starved.origin) == (
         900_000_000,
@@ -245,7 +243,7 @@ def test_the_timeline_can_be_had_around_any_time(starved: ss.Trace) -> None:
         focus(Subject(starved), "5s")
 
 
-def test_the_page_says_the_numbers() -> None:
+def test_page_states_the_numbers() -> None:
     words = " ".join(audit(page(Subject(ledger(WORLD, window=WINDOW)))).words).replace("\xa0", " ")
     assert "Threads waited for a CPU 2 times, 720 µs in total, within 1.00 ms on 2 CPUs." in words
     assert "started 0.000400 s into the trace and was unfinished after 600 µs" in words
@@ -267,22 +265,22 @@ def test_figures_as_files_are_those_of_the_page(
     assert len(list(tmp_path.glob("*.png"))) == whole.count("<figure")
 
 
-def test_the_worst_stretches_are_in_the_page_with_cpus_threads_and_causes(whole: str) -> None:
+def test_page_has_the_worst_parts_with_cpus_threads_and_causes(whole: str) -> None:
     section = whole.partition('<section id="idle">')[2].partition("</section>")[0]
     assert "The episodes with the most avoidable idle time" in section
     assert "<th>cause" in section
     assert re.search(r"<td[^>]*>(placed|preempted|not_pulled)", section)
 
 
-def test_what_weights_rest_on_is_said_in_the_page(whole: str) -> None:
-    """On FreeBSD none are known: shares due are then of equal threads, and that is no fact."""
+def test_page_states_the_source_of_weights(whole: str) -> None:
+    """On FreeBSD weights are unknown: shares due assume equal threads, and the page says so."""
     assert "Weights: those of Linux's nice levels" in html.unescape(whole)
     text = page(Subject(ss.open(FIXTURES / "freebsd-ule-synthetic.capture")))
     assert "Weights: none are known for FreeBSD" in text
 
 
 def test_a_hostile_name_stays_text() -> None:
-    """A thread may call itself anything; fifteen bytes of markup among it."""
+    """A thread may have any name, including fifteen bytes of markup."""
     trace = ledger("<script>x wake 100 -> 200 cpu0", window=WINDOW)
     text = page(Subject(trace), focus(Subject(trace)))
     assert "<script>x" not in text
@@ -290,7 +288,7 @@ def test_a_hostile_name_stays_text() -> None:
     assert audit(text).scripts == ["application/json", "module"]
 
 
-def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is() -> None:
+def test_name_with_dollar_signs_is_drawn_literally() -> None:
     trace = ledger("$\\frac$ wake 100000 -> 300000 cpu0\n$x_1$ preempt 1 -> 2 cpu1", window=WINDOW)
     text = page(Subject(trace))
     assert "$\\frac$ (1)" in text.replace("  ", " ")
@@ -320,7 +318,7 @@ def test_summary_of_a_whole_trace() -> None:
     ]
 
 
-def test_a_trace_without_waits_says_so() -> None:
+def test_page_of_a_trace_without_waits_says_so() -> None:
     trace = ledger("", window=WINDOW)
     assert summary(Subject(trace)) == ["No wait for a CPU was recorded from start to end."]
     assert audit(page(Subject(trace))).open == []

@@ -1,4 +1,4 @@
-"""The report in a real headless Chromium: offline, in the dark, on paper, with scripts off."""
+"""The report in a real headless Chromium: offline, in dark mode, printed, without scripts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def drawn(browser: Any) -> None:
     assert browser.errors == []
 
 
-def test_nothing_but_the_file_is_fetched_and_the_timeline_lives(browser: Any, report: Path) -> None:
+def test_page_fetches_only_itself_and_the_timeline_works(browser: Any, report: Path) -> None:
     browser.offline()
     browser.open(report.as_uri())
     drawn(browser)
@@ -57,9 +57,7 @@ def test_nothing_but_the_file_is_fetched_and_the_timeline_lives(browser: Any, re
     assert fetched == [report.as_uri()]
 
 
-def test_a_script_that_somebody_smuggled_in_does_not_run(
-    browser: Any, report: Path, tmp_path: Path
-) -> None:
+def test_injected_script_does_not_run(browser: Any, report: Path, tmp_path: Path) -> None:
     smuggled = '<script>document.title = "owned"</script><img src=x onerror="document.title=1">'
     path = tmp_path / "smuggled.html"
     text = report.read_text(encoding="utf-8").replace("<footer>", f"{smuggled}<footer>")
@@ -69,7 +67,7 @@ def test_a_script_that_somebody_smuggled_in_does_not_run(
     assert browser.run("document.title").endswith("who waited for a CPU")
 
 
-def test_with_scripts_off_all_but_the_timeline_is_there(browser: Any, report: Path) -> None:
+def test_page_without_scripts_has_all_but_the_timeline(browser: Any, report: Path) -> None:
     browser.scripts(False)
     browser.open(report.as_uri())
     words = browser.run("document.body.innerText").replace("\xa0", " ")
@@ -79,8 +77,8 @@ def test_with_scripts_off_all_but_the_timeline_is_there(browser: Any, report: Pa
 
 
 @pytest.mark.parametrize("width", [1200, 400])
-def test_nothing_sticks_out_of_the_page(browser: Any, report: Path, width: int) -> None:
-    """Tables and figures that are too wide scroll by themselves, on a phone as well."""
+def test_page_has_no_horizontal_overflow(browser: Any, report: Path, width: int) -> None:
+    """Tables and figures that are too wide scroll by themselves, also on a phone."""
     metrics = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False}
     browser._call("Emulation.setDeviceMetricsOverride", **metrics)
     browser.open(report.as_uri())
@@ -88,7 +86,7 @@ def test_nothing_sticks_out_of_the_page(browser: Any, report: Path, width: int) 
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-def test_on_paper_the_timeline_is_light_and_comes_back(report: Path) -> None:
+def test_printed_timeline_is_light_and_is_restored(report: Path) -> None:
     pytest.importorskip("websockets")
     from browser import Browser
 
@@ -109,7 +107,7 @@ def test_on_paper_the_timeline_is_light_and_comes_back(report: Path) -> None:
     assert 8 <= len(re.findall(rb"/Type /Page\b", paper)) <= 20
 
 
-def test_a_finding_leads_to_its_worst_case_in_the_timeline(browser: Any, report: Path) -> None:
+def test_finding_link_shows_its_worst_case_in_the_timeline(browser: Any, report: Path) -> None:
     trace = ss.open(FIXTURE)
     first = ss.findings(trace).row(0, named=True)
     browser.open(report.as_uri())

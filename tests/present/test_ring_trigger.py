@@ -1,4 +1,4 @@
-"""Why a flight recorder's snapshot was taken is the first thing that is said of it."""
+"""The trigger of a flight recorder's snapshot is its first finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOG_WAITS = "a wait longer than 50ms: thread 12 (slow one) waited 234500 us"
 
 
 def snapshot(tmp_path: Path, trigger: str, *, hole: bool = False) -> Path:
-    """Two threads on a CPU: 12 waits for 234.6 ms, until 300 ms; perhaps that cannot be seen."""
+    """Two threads on a CPU: 12 waits for 234.6 ms, until 300 ms; with `hole` events are missing."""
     lines = [
         (0, 0, "swapper/0", "R", 11, "hog"),
         (65_400, 11, "hog", "R", 11, "hog"),
@@ -42,10 +42,10 @@ def snapshot(tmp_path: Path, trigger: str, *, hole: bool = False) -> Path:
     source.write_text(text)
     folder = tmp_path / "snapshot.sched"
     tables = ss.open(source, cache=tmp_path / "cache")
-    told = {**tables.info, "ring": {"trigger": trigger, "at": END, "cpus": []}}
+    metadata = {**tables.info, "ring": {"trigger": trigger, "at": END, "cpus": []}}
     ss.Trace.from_tables(
         {name: getattr(tables, name) for name in ("switches", "wakeups", "threads", "states",
-         "waits", "cpus", "losses")}, told
+         "waits", "cpus", "losses")}, metadata
     ).to_sched(folder)  # fmt: skip
     return folder
 
@@ -55,7 +55,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_a_wait_that_the_trace_shows_is_named_first(
+def test_wait_that_triggered_the_snapshot_is_the_first_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = snapshot(tmp_path, HOG_WAITS)
@@ -77,10 +77,10 @@ def test_a_wait_that_the_trace_shows_is_named_first(
     assert "The snapshot was taken because slow one (12)" in page.read_text()
 
 
-def test_where_the_trace_cannot_show_the_wait_both_are_said(
+def test_triggering_wait_missing_from_the_trace_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The wakeup is missing: no wait of the thread is measured."""
+    """The wakeup is missing, so no wait of the thread is measured."""
     folder = snapshot(tmp_path, HOG_WAITS, hole=True)
     text = (
         "he snapshot was taken because slow one (12) waited 234 ms for a CPU; the trace does not"
@@ -95,21 +95,21 @@ def test_where_the_trace_cannot_show_the_wait_both_are_said(
         )
 
 
-def test_a_longer_wait_than_any_that_is_measured_is_not_shown(tmp_path: Path) -> None:
+def test_triggering_wait_longer_than_any_measured_is_reported_missing(tmp_path: Path) -> None:
     folder = snapshot(tmp_path, HOG_WAITS.replace("234500", "900000"))
     text = ss.findings(ss.open(folder)).row(0, named=True)["text"]
     assert text.endswith("does not show that wait: its longest wait that is measured is 235 ms.")
 
 
 @pytest.mark.parametrize("reason", ["the command ended with status 3", "the file /a [b] appeared"])
-def test_another_trigger_is_a_note_in_the_recorders_words(tmp_path: Path, reason: str) -> None:
+def test_other_trigger_is_a_note_with_the_recorders_text(tmp_path: Path, reason: str) -> None:
     trace = ss.open(snapshot(tmp_path, reason))
     found = ss.findings(trace).row(0, named=True)
     assert (found["topic"], found["level"], found["cost"]) == ("trigger", "note", 0)
     assert found["text"] == f"The snapshot was taken because of this: {reason}."
 
 
-def test_a_part_that_ends_before_the_trigger_says_nothing_of_it(tmp_path: Path) -> None:
+def test_part_ending_before_the_trigger_has_no_trigger_finding(tmp_path: Path) -> None:
     trace = ss.open(snapshot(tmp_path, HOG_WAITS))
     assert "trigger" not in ss.findings(trace.between(0, "350ms"))["topic"].to_list()
     assert ss.findings(trace.between("200ms"))["topic"][0] == "trigger"

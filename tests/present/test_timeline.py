@@ -105,7 +105,7 @@ def test_few_intervals_come_as_they_are() -> None:
 
 @st.composite
 def lanes(draw: st.DrawFn) -> list[tuple[int, int, str]]:
-    """Any intervals on one CPU, even some that contradict each other."""
+    """Random intervals on one CPU, even some that contradict each other."""
     interval = st.tuples(
         st.integers(0, 400), st.integers(1, 150), st.sampled_from(["idle", "running"])
     )
@@ -116,7 +116,7 @@ def lanes(draw: st.DrawFn) -> list[tuple[int, int, str]]:
 def test_sums_equal_counting_every_nanosecond(
     intervals: list[tuple[int, int, str]], first: int, count: int, scale: int
 ) -> None:
-    """The oracle looks at each ns by itself; what was said first of a ns holds."""
+    """The reference counts each ns separately; the first interval of a ns counts."""
     states = pl.DataFrame(
         {
             "ts": [ts for ts, _, _ in intervals],
@@ -163,7 +163,7 @@ def test_sums_equal_counting_every_nanosecond(
         ({"first": None}, "a whole number"),
     ],
 )
-def test_a_request_that_cannot_be_meant_is_refused(change: dict[str, Any], message: str) -> None:
+def test_invalid_request_is_refused(change: dict[str, Any], message: str) -> None:
     request = {"lanes": ["cpu:0"], "first": 0, "bins": 4, "scale": 25, **change}
     with pytest.raises(UsageError, match=message):
         Timeline(small()).answer(request)
@@ -181,7 +181,7 @@ def test_a_trace_whose_times_a_browser_would_round_is_refused(longer: int) -> No
             ss.timeline_html(trace)
 
 
-def test_lanes_are_named_as_people_name_them() -> None:
+def test_lanes_are_selected_by_tid_cpu_and_comm() -> None:
     trace = small()
     assert Timeline(trace, ["tid:8", "cpu:0", "comm:A"]).first == ["utid:2", "cpu:0", "utid:1"]
     for wrong in ("cpu:9", "tid:99", "comm:none"):
@@ -191,8 +191,8 @@ def test_lanes_are_named_as_people_name_them() -> None:
         Timeline(trace, "cpu:0")
 
 
-def test_the_fixture_adds_up_to_the_states(tmp_path: Path) -> None:
-    """Each lane's pixels sum to what the table says, whatever their size."""
+def test_pixels_of_the_fixture_add_up_to_the_states(tmp_path: Path) -> None:
+    """Each lane's pixels sum to the table's value, at any size."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     source = Timeline(trace)
     for lane in source.first:
@@ -207,7 +207,7 @@ def test_the_fixture_adds_up_to_the_states(tmp_path: Path) -> None:
 
 
 def carried(page: str) -> dict[str, Any]:
-    """What a page has within itself."""
+    """The data inside a page."""
     found = re.search(r'<script type="application/json">(.*?)</script>', page)
     assert found
     data: dict[str, Any] = json.loads(found[1])
@@ -239,8 +239,8 @@ def test_a_page_that_is_too_small_carries_sums_and_the_worst_waits(tmp_path: Pat
         ss.timeline_html(trace, max_bytes=40_000)
 
 
-def test_a_page_about_some_threads_begins_with_them(tmp_path: Path) -> None:
-    """With their lanes and their longest waits; the others are in it, to be searched."""
+def test_page_of_selected_threads_starts_with_them(tmp_path: Path) -> None:
+    """With their lanes and their longest waits; the others are in the page for search."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     waited = ss.latency(trace, by=("comm", "utid"))
     comm = waited["comm"][-1]
@@ -255,10 +255,8 @@ def test_a_page_about_some_threads_begins_with_them(tmp_path: Path) -> None:
     assert {row["comm"] for row in about["threads"]["rows"]} > {comm}
 
 
-def test_a_page_about_one_cpu_begins_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With its lane alone, and the longest waits for it; the other CPUs can be added."""
+def test_page_of_one_cpu_starts_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With only its lane, and the longest waits for it; the other CPUs can be added."""
     target = tmp_path / "page.html"
     words = ["timeline", str(FIXTURE), "--cache", str(tmp_path), "-o", str(target)]
     assert main([*words, "--cpu", "1"]) == 0
@@ -274,7 +272,7 @@ def test_a_page_about_one_cpu_begins_with_it(
     assert "expected a CPU of this trace" in capsys.readouterr().err
 
 
-def test_a_widget_of_some_threads_begins_with_them(tmp_path: Path) -> None:
+def test_widget_of_selected_threads_starts_with_them(tmp_path: Path) -> None:
     pytest.importorskip("anywidget")
     trace = ss.open(FIXTURE, cache=tmp_path)
     comm = ss.latency(trace, by="comm").filter(pl.col("n") > 2)["comm"][-1]
@@ -286,10 +284,10 @@ def test_a_widget_of_some_threads_begins_with_them(tmp_path: Path) -> None:
     assert set(lanes) <= {f"utid:{utid}" for utid in utids}
 
 
-def test_a_thread_cannot_end_the_script_by_its_name() -> None:
+def test_thread_name_cannot_end_the_script() -> None:
     page = ss.timeline_html(small())
     assert "</script><b>" not in page
-    # The name of a language is no address that is fetched.
+    # The namespace of a language is not an address that is fetched.
     page = page.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert "http:" not in page
     assert "https:" not in page
@@ -316,7 +314,7 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out.html"]
 
 
-def test_the_widget_answers_what_the_picture_asks() -> None:
+def test_widget_answers_requests_of_the_page() -> None:
     pytest.importorskip("anywidget")
     widget = ss.timeline(small(), lanes=["cpu:0"])
     sent: list[tuple[Any, Any]] = []
@@ -331,7 +329,7 @@ def test_the_widget_answers_what_the_picture_asks() -> None:
     assert "expected cpu:N or utid:N" in error["text"]
 
 
-def test_without_anywidget_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_anywidget_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     from schedscope.timelines import widget

@@ -38,7 +38,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
 
 
 def show(browser: Any, path: Path, text: str) -> None:
-    """Load a page and wait until its timeline is drawn."""
+    """Loads a page and waits until its timeline is drawn."""
     path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{text}', encoding="utf-8")
     browser.open(path.as_uri())
     browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
@@ -58,7 +58,7 @@ def state(browser: Any) -> dict[str, Any]:
 
 
 def settled(browser: Any) -> dict[str, Any]:
-    """The state after everything asked for has come and was drawn."""
+    """The state after everything requested has arrived and was drawn."""
     frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     browser.wait(f"{HANDLE}.state().frames > 0 && !{HANDLE}.state().asking")
     browser.run(frames)
@@ -67,13 +67,13 @@ def settled(browser: Any) -> dict[str, Any]:
 
 
 def pixels(browser: Any) -> str:
-    """All that is drawn, as one text."""
+    """Everything drawn, as one text."""
     text: str = browser.run(f"{HANDLE}.canvas.toDataURL()")
     return text
 
 
 def spot(browser: Any, x: float, row: int) -> tuple[float, float]:
-    """Where on the screen the lane number `row` is, `x` pixels into its time."""
+    """The screen position of lane number `row`, `x` pixels into its time."""
     now = state(browser)
     frame = browser.run(
         f"(r => [r.left, r.top])({HANDLE}.canvas.getBoundingClientRect())",
@@ -90,7 +90,7 @@ def test_the_whole_trace_is_shown_first(page: Any, trace: ss.Trace) -> None:
 
 
 def test_the_browser_sums_what_python_sums(page: Any, trace: ss.Trace) -> None:
-    """ns for ns, at several scales, on every lane."""
+    """Equal to the ns, at several scales, on every lane."""
     source = Timeline(trace)
     x, y = spot(page, 333, 0)
     for _ in range(4):
@@ -152,8 +152,8 @@ def test_n_and_p_go_to_the_worst_waits(page: Any, trace: ss.Trace) -> None:
     assert settled(page)["wait"] == 0
 
 
-def test_hovering_tells_thread_state_duration_and_waker(page: Any, trace: ss.Trace) -> None:
-    """Over a wait that a wakeup began, on the lane of who waited."""
+def test_tooltip_shows_thread_state_duration_and_waker(page: Any, trace: ss.Trace) -> None:
+    """Over a wait that a wakeup started, on the lane of the waiting thread."""
     source = Timeline(trace)
     number, wait = next(
         (i, w)
@@ -174,7 +174,7 @@ def test_hovering_tells_thread_state_duration_and_waker(page: Any, trace: ss.Tra
     assert settled(page)["tip"] == ""
 
 
-def test_five_per_cent_busy_never_looks_solid(browser: Any, tmp_path: Path) -> None:
+def test_cpu_five_percent_busy_is_not_drawn_solid(browser: Any, tmp_path: Path) -> None:
     """1 µs of work every 20 µs for 0.1 s: a twentieth of the lane's height is coloured."""
     starts = list(range(0, 100_000_000, 20_000))
     states = pl.DataFrame(
@@ -200,7 +200,7 @@ def test_five_per_cent_busy_never_looks_solid(browser: Any, tmp_path: Path) -> N
     assert green[-1]
 
 
-def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_path: Path) -> None:
+def test_page_of_sums_names_its_finest_scale(browser: Any, trace: ss.Trace, tmp_path: Path) -> None:
     show(browser, tmp_path / "small.html", ss.timeline_html(trace, max_bytes=250_000))
     now = settled(browser)
     assert now["exact"]
@@ -214,7 +214,7 @@ def test_a_page_of_sums_says_where_it_ends(browser: Any, trace: ss.Trace, tmp_pa
     assert re.search(r"sums over .* timeline and --since \d+us --until \d+us", now["note"])
 
 
-def test_a_page_of_few_sums_fills_its_width_and_says_how_coarse_it_is(
+def test_page_of_few_sums_fills_its_width_and_names_its_scale(
     browser: Any, trace: ss.Trace, tmp_path: Path
 ) -> None:
     show(browser, tmp_path / "tiny.html", ss.timeline_html(trace, max_bytes=160_000))
@@ -232,7 +232,7 @@ def notebook(browser: Any, path: Path, widget: Any, url: str) -> None:
 def test_the_widget_asks_python_for_what_it_shows(
     browser: Any, trace: ss.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real widget, its messages over a real socket, in a real browser."""
+    """The real widget with messages over a real socket in a real browser."""
     pytest.importorskip("anywidget")
     monkeypatch.setattr("schedscope.timelines.answer.INTERVALS", 300)
     widget = ss.timeline(trace, lanes=["cpu:0", "cpu:1"])
@@ -253,10 +253,8 @@ def test_the_widget_asks_python_for_what_it_shows(
         assert settled(browser)["exact"]
 
 
-def test_the_widget_works_in_a_tree_of_its_own(
-    browser: Any, trace: ss.Trace, tmp_path: Path
-) -> None:
-    """Marimo puts each output into a shadow tree, which the page's own queries do not reach."""
+def test_widget_works_in_a_shadow_tree(browser: Any, trace: ss.Trace, tmp_path: Path) -> None:
+    """Marimo puts each output into a shadow tree, which queries of the page do not reach."""
     pytest.importorskip("anywidget")
     widget = ss.timeline(trace)
     canvas = (
@@ -275,7 +273,7 @@ def test_the_widget_works_in_a_tree_of_its_own(
         assert browser.errors == []
 
 
-def test_what_python_refuses_is_said_in_the_picture(browser: Any, tmp_path: Path) -> None:
+def test_error_from_python_is_shown_in_the_timeline(browser: Any, tmp_path: Path) -> None:
     pytest.importorskip("anywidget")
     trace = ss.Trace.from_tables({}, {"ncpu": 1, "window": [0, 1000]})
     widget = ss.timeline(trace)
@@ -285,7 +283,7 @@ def test_what_python_refuses_is_said_in_the_picture(browser: Any, tmp_path: Path
         assert "expected cpu:N or utid:N" in settled(browser)["note"]
 
 
-def test_a_findings_button_opens_the_timeline_at_its_place(
+def test_button_of_a_finding_opens_the_timeline_there(
     browser: Any, trace: ss.Trace, tmp_path: Path
 ) -> None:
     from schedscope.timelines.cards import cards
@@ -310,7 +308,7 @@ def test_a_findings_button_opens_the_timeline_at_its_place(
         assert now["selection"]["lane"] == first["lane"]
 
 
-def test_the_strip_shows_the_whole_trace_and_leads_to_a_part(page: Any) -> None:
+def test_strip_shows_the_whole_trace_and_selects_a_part(page: Any) -> None:
     strip = "document.querySelector('.sst-strip')"
     before = state(page)
     row = f"{strip}.getContext('2d').getImageData({before['left']}, 25, 600, 1).data"

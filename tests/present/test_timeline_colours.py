@@ -1,4 +1,4 @@
-"""The timeline's colours and patterns, for every kind of eye and in greyscale, by numbers.
+"""The timeline's colours and patterns differ for every colour vision and in greyscale.
 
 Simulation of colour blindness: Machado, Oliveira and Fernandes, "A Physiologically-based Model for
 Simulation of Color Vision Deficiency", 2009, severity 1. Distances are CIE 1976 in L*a*b*,
@@ -88,8 +88,8 @@ def distance(one: str, other: str, eye: str) -> float:
 
 @pytest.mark.parametrize("eye", SIMULATED)
 @pytest.mark.parametrize("name", ["LIGHT", "DARK"])
-def test_states_differ_for_every_eye(name: str, eye: str) -> None:
-    """By 15 at least: 2.3 can just be noticed side by side."""
+def test_states_differ_with_every_colour_vision(name: str, eye: str) -> None:
+    """At least 15 apart: 2.3 is just noticeable side by side."""
     colours = palette(name)
     for one, other in combinations(STATES, 2):
         assert distance(colours[one], colours[other], eye) > 15, (one, other)
@@ -99,7 +99,7 @@ def test_states_differ_for_every_eye(name: str, eye: str) -> None:
 
 @pytest.mark.parametrize("name", ["LIGHT", "DARK"])
 def test_states_differ_in_greyscale(name: str) -> None:
-    """In lightness alone, and what is near has another pattern."""
+    """In lightness alone; similar ones have different patterns."""
     colours = palette(name)
     light = {state: lab(linear(colours[state]))[0] for state in STATES}
     for one, other in combinations(STATES, 2):
@@ -108,7 +108,7 @@ def test_states_differ_in_greyscale(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["LIGHT", "DARK"])
 def test_contrasts_suffice(name: str) -> None:
-    """3 for what is drawn, 4.5 for text; a pattern is seen against its own colour."""
+    """3 for drawings, 4.5 for text; a pattern is compared with its own colour."""
     colours = palette(name)
     for state in (*STATES, "SLEEPING", "hatch", "arrow", "mark"):
         assert contrast(colours[state], colours["lane"]) >= 3, state
@@ -121,7 +121,7 @@ def test_contrasts_suffice(name: str) -> None:
     assert contrast(colours["mark"], colours["back"]) >= 4.5
 
 
-def test_the_script_is_one_module_without_remarks() -> None:
+def test_script_is_one_module_without_comments() -> None:
     text = script()
     assert not re.search(r"^\s*(//|/\*\*.*\*/$)", text, re.MULTILINE)
     assert text.count("export default") == 1
@@ -157,7 +157,7 @@ def browser() -> Iterator[Any]:
 
 
 def lane(browser: Any, path: Path, **features: str) -> set[str]:
-    """The colours of the lane of who waited longest, around that wait, as drawn."""
+    """The drawn colours in the lane of the thread with the longest wait, around that wait."""
     media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
     browser._call("Emulation.setEmulatedMedia", features=media)
     browser.open("about:blank")
@@ -177,7 +177,7 @@ def lane(browser: Any, path: Path, **features: str) -> set[str]:
 
 
 @pytest.mark.needs("chromium")
-def test_waiting_is_drawn_in_its_two_colours(browser: Any, path: Path) -> None:
+def test_waiting_is_drawn_in_both_of_its_colours(browser: Any, path: Path) -> None:
     for scheme, name in (("light", "LIGHT"), ("dark", "DARK")):
         colours = palette(name)
         drawn = lane(browser, path, prefers_color_scheme=scheme)
@@ -186,7 +186,7 @@ def test_waiting_is_drawn_in_its_two_colours(browser: Any, path: Path) -> None:
 
 @pytest.mark.needs("chromium")
 def test_a_kernel_thread_at_rest_is_drawn_lighter_than_one_asleep(browser: Any, path: Path) -> None:
-    """As a dashed line, where the other is a whole one: neither is what a trace is read for."""
+    """A dashed line against a solid one: neither state is the focus of a trace."""
     trace = ss.open(FIXTURE, cache=path.parent)
     lane(browser, path)
     parts = {}
@@ -211,15 +211,15 @@ def test_a_kernel_thread_at_rest_is_drawn_lighter_than_one_asleep(browser: Any, 
 
 
 @pytest.mark.needs("chromium")
-def test_where_colours_are_forced_patterns_remain(browser: Any, path: Path) -> None:
+def test_forced_colours_keep_patterns(browser: Any, path: Path) -> None:
     drawn = lane(browser, path, forced_colors="active", prefers_color_scheme="light")
     assert {"#000000", "#ffffff"} <= drawn
     assert not drawn & (set(palette("LIGHT").values()) - {"#ffffff"})
 
 
 @pytest.mark.needs("chromium")
-def test_where_colours_are_forced_the_chosen_tab_can_be_read(browser: Any, path: Path) -> None:
-    """The browser would put a ground of its own behind the letters, in their own colour."""
+def test_forced_colours_keep_the_selected_tab_readable(browser: Any, path: Path) -> None:
+    """The browser would put its own background behind the letters, in their own colour."""
     lane(browser, path, forced_colors="active", prefers_color_scheme="light")
     browser.key("q")
     style = "getComputedStyle(document.querySelector('.sst-tabs [aria-selected=true]'))"
@@ -241,7 +241,7 @@ def test_a_low_window_shows_details_below_the_picture(browser: Any, path: Path) 
 
 
 @pytest.mark.needs("chromium")
-def test_the_legend_names_everything_that_is_drawn(browser: Any, path: Path) -> None:
+def test_legend_names_every_drawn_state(browser: Any, path: Path) -> None:
     lane(browser, path)
     words = browser.run("document.querySelector('.sst-key').innerText")
     for word in (
@@ -252,8 +252,8 @@ def test_the_legend_names_everything_that_is_drawn(browser: Any, path: Path) -> 
 
 
 @pytest.mark.needs("chromium")
-def test_a_narrow_window_and_large_letters_lose_nothing(browser: Any, path: Path) -> None:
-    """320 CSS pixels, as a window of 1280 at 400 %: nothing stands out to the right."""
+def test_narrow_window_with_large_letters_hides_nothing(browser: Any, path: Path) -> None:
+    """320 CSS pixels, as a window of 1280 at 400 %: nothing overflows to the right."""
     metrics = {"width": 320, "height": 600, "deviceScaleFactor": 1, "mobile": False}
     browser._call("Emulation.setDeviceMetricsOverride", **metrics)
     lane(browser, path)
@@ -262,7 +262,7 @@ def test_a_narrow_window_and_large_letters_lose_nothing(browser: Any, path: Path
 
 
 @pytest.mark.needs("chromium")
-def test_everything_has_a_name_for_screen_readers(browser: Any, path: Path) -> None:
+def test_every_control_has_an_accessible_name(browser: Any, path: Path) -> None:
     lane(browser, path)
     bare = browser.run(
         "[...document.querySelectorAll('button, input, select, textarea')].filter(e =>"

@@ -34,7 +34,7 @@ def notebook(folder: Path) -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[str]:
-    """The address of a JupyterLab of this Python's, with one notebook in it."""
+    """The address of a JupyterLab of this Python, with one notebook in it."""
     for name in ("jupyterlab", "anywidget", "ipykernel", "websockets"):
         pytest.importorskip(name)
     notebook(tmp_path)
@@ -46,7 +46,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
         *("--ip=127.0.0.1", f"--port={port}", "--ServerApp.token=x", "--LabApp.news_url=None"),
         *("--ServerApp.port_retries=0", f"--ServerApp.root_dir={tmp_path}"),
     ]
-    # Its settings and its kernels' files go where the test's go.
+    # Its settings and its kernels' files go into the test's folder.
     own = {f"JUPYTER_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "RUNTIME")}
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     with (tmp_path / "log").open("wb") as log:
@@ -73,7 +73,7 @@ def state(browser: Any) -> dict[str, Any]:
 
 
 def run_first_cell(browser: Any) -> None:
-    """As a person does: click into it, Shift and Enter; again if nothing was ready yet."""
+    """As a person does: click into it, Shift and Enter; again if it was not ready yet."""
     cell = "document.querySelector('.jp-CodeCell')"
     editor = f"{cell}?.querySelector('.cm-content')"
     enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "modifiers": 8}
@@ -83,7 +83,7 @@ def run_first_cell(browser: Any) -> None:
     while not browser.run(f"!!({drawn})"):
         said = browser.run(f"{cell}.innerText")
         assert time.monotonic() < end, said
-        # Before the kernel is there, the cell is taken and given back.
+        # Before the kernel is ready, the cell is taken and returned.
         if "[ ]" in said:
             x, y = browser.run(f"(r => [r.left + 50, r.top + 8])({editor}.getBoundingClientRect())")
             browser.mouse("mousePressed", x, y, button="left", clickCount=1)
@@ -129,7 +129,7 @@ def test_pan_zoom_hover_and_jump_in_jupyterlab(
         for key in ("p", "ArrowUp", "ArrowDown", "0"):
             browser.key(key)
         assert state(browser)["scale"] == first["scale"]
-        # The notebook's own wheel and keys were left alone.
+        # The notebook's own wheel and keys are unaffected.
         assert browser.run(f"{PAPER}.scrollTop") == scrolled
         assert browser.run("document.querySelectorAll('.jp-Cell').length") == cells
         assert browser.errors == []

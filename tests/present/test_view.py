@@ -1,4 +1,4 @@
-"""The viewer's server: what it answers, to whom, and nothing else; its questions, by hand."""
+"""The viewer's server: its answers, its access control, and its questions called directly."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ask(port: int, request: Any) -> tuple[dict[str, Any], bytes]:
     return json.loads(body[4 : 4 + length]), body[4 + length :]
 
 
-def test_the_page_is_whole_and_may_fetch_nothing_but_answers(port: int) -> None:
+def test_page_is_self_contained_and_fetches_only_answers(port: int) -> None:
     code, headers, body = http_of(port, "GET", f"/{TOKEN}/")
     assert code == 200
     policy = headers["content-security-policy"]
@@ -74,7 +74,7 @@ def test_the_page_is_whole_and_may_fetch_nothing_but_answers(port: int) -> None:
     assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store"
-    # The name of a language is no address that is fetched.
+    # The namespace of a language is not an address that is fetched.
     body = body.replace(b'xmlns="http://www.w3.org/2000/svg"', b"")
     assert b"http:" not in body
     assert b"https:" not in body
@@ -96,7 +96,7 @@ def test_the_page_is_whole_and_may_fetch_nothing_but_answers(port: int) -> None:
         ("OPTIONS", f"/{TOKEN}/ask"),
     ],
 )
-def test_whoever_has_not_the_address_gets_nothing(port: int, method: str, path: str) -> None:
+def test_request_without_the_token_is_refused(port: int, method: str, path: str) -> None:
     code, headers, body = http_of(port, method, path, b"{}" if method == "POST" else None)
     assert code == 403
     assert body == b"Refused: open the address that was printed.\n"
@@ -116,11 +116,11 @@ def test_whoever_has_not_the_address_gets_nothing(port: int, method: str, path: 
         ("", 403),
     ],
 )
-def test_another_hosts_name_is_refused(port: int, host: str, code: int) -> None:
+def test_request_with_another_host_header_is_refused(port: int, host: str, code: int) -> None:
     assert http_of(port, "GET", f"/{TOKEN}/", Host=host)[0] == code
 
 
-def test_another_pages_request_is_refused(port: int) -> None:
+def test_request_from_another_origin_is_refused(port: int) -> None:
     body = json.dumps({"kind": "schema"}).encode()
     ours = {"Host": "127.0.0.1:5", "Origin": "http://127.0.0.1:5"}
     assert http_of(port, "POST", f"/{TOKEN}/ask", body, **ours)[0] == 200
@@ -129,7 +129,7 @@ def test_another_pages_request_is_refused(port: int) -> None:
         assert http_of(port, "POST", f"/{TOKEN}/ask", body, **strange)[0] == 403
 
 
-def test_what_is_no_question_gets_a_sentence(port: int) -> None:
+def test_invalid_request_gets_an_error_sentence(port: int) -> None:
     assert http_of(port, "POST", f"/{TOKEN}/ask", b"{")[0] == 400
     assert http_of(port, "POST", f"/{TOKEN}/ask", b"x" * 4_000_001)[0] == 413
     for wrong in (
@@ -149,7 +149,7 @@ def test_what_is_no_question_gets_a_sentence(port: int) -> None:
         assert rest == b""
 
 
-def test_lanes_come_as_in_a_notebook(port: int, trace: ss.Trace) -> None:
+def test_lanes_equal_those_of_the_widget(port: int, trace: ss.Trace) -> None:
     request = {"kind": "lanes", "lanes": ["cpu:0"], "first": 0, "bins": 100, "scale": 10_000_000}
     answer, data = ask(port, request)
     expected, buffers = Questions(trace).reply(request)
@@ -157,7 +157,7 @@ def test_lanes_come_as_in_a_notebook(port: int, trace: ss.Trace) -> None:
     assert data == b"".join(buffers)
 
 
-def test_any_thread_is_found_by_name_number_process_and_command(trace: ss.Trace) -> None:
+def test_thread_is_found_by_name_tid_process_and_command(trace: ss.Trace) -> None:
     questions = Questions(trace)
 
     def found(text: str) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def test_any_thread_is_found_by_name_number_process_and_command(trace: ss.Trace)
     assert row["run"] == ran
 
 
-def test_an_interval_says_all_that_is_known(trace: ss.Trace) -> None:
+def test_interval_shows_its_facts(trace: ss.Trace) -> None:
     """The longest wait: its parts are those of wait_breakdown, its neighbours those of states."""
     worst = ss.wait_breakdown(trace, by="wait", top=1).row(0, named=True)
     begin = worst["ts"] - trace.window[0]
@@ -204,13 +204,13 @@ def test_an_interval_says_all_that_is_known(trace: ss.Trace) -> None:
     (ran,) = answer["tables"]
     shown = eval(ran["python"], {"ss": ss, "trace": trace, "pl": pl})
     assert ran["rows"][0][0] == shown["comm"][0], "the line of Python gives the same"
-    # The same interval by way of the CPU: who ran there then.
+    # The same interval through the CPU's lane: the thread that ran there.
     cpu = questions.reply({"kind": "slice", "lane": f"cpu:{worst['cpu']}", "at": begin + 1000})[0]
     assert cpu["state"] in ("running", "idle")
     assert cpu["utid"] != worst["utid"]
 
 
-def test_an_interval_leads_to_waker_woken_and_critical_path(trace: ss.Trace) -> None:
+def test_interval_links_to_waker_woken_and_critical_path(trace: ss.Trace) -> None:
     wait = (
         trace.waits.filter(
             pl.col("waker_utid").is_not_null() & (pl.col("censored") == "none"),
@@ -236,7 +236,7 @@ def test_an_interval_leads_to_waker_woken_and_critical_path(trace: ss.Trace) -> 
     frame = eval(path["python"], {"ss": ss, "trace": trace})
     assert len(path["rows"]) == min(200, frame.height)
     assert path["links"][0][0] == frame["ts"][-1] - begin
-    # And forwards: whom the waker woke, and whom those woke.
+    # And forwards: the threads that the waker woke, and those that they woke.
     span = {"utid": wait["waker_utid"], "begin": waker["begin"], "end": waker["end"]}
     (chain,) = questions.reply({"kind": "chain", **span})[0]["tables"]
     assert [at, wait["wait"], lane] in chain["links"]
@@ -245,8 +245,8 @@ def test_an_interval_leads_to_waker_woken_and_critical_path(trace: ss.Trace) -> 
     assert not delayed or delayed[0]["title"].startswith("Who waited for its CPU")
 
 
-def test_a_run_says_whom_it_delayed(trace: ss.Trace) -> None:
-    """Whoever waited on the queue of its CPU, for as long as both did."""
+def test_run_lists_the_threads_it_delayed(trace: ss.Trace) -> None:
+    """Threads on the queue of its CPU, for the time of both."""
     states = trace.states.select("ts", "cpu", "utid", "state", until=pl.col("ts") + pl.col("dur"))
     runs = states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu).collect()
     run = runs.sort(pl.col("until") - pl.col("ts")).row(-1, named=True)
@@ -266,7 +266,7 @@ def test_a_run_says_whom_it_delayed(trace: ss.Trace) -> None:
     assert len(delayed["rows"]) == min(50, len(wanted)) > 1
 
 
-def test_a_range_is_answered_by_the_analyses_of_just_that(trace: ss.Trace) -> None:
+def test_range_is_answered_by_analyses_of_that_part(trace: ss.Trace) -> None:
     questions = Questions(trace)
     answer = questions.reply({"kind": "range", "begin": 200_000_000, "end": 300_000_000})[0]
     assert answer["missing"] == []
@@ -283,7 +283,7 @@ def test_a_range_is_answered_by_the_analyses_of_just_that(trace: ss.Trace) -> No
         assert eval(data["python"], {"ss": ss, "trace": trace, "pl": pl}).height
 
 
-def test_sql_asks_the_tables_and_its_rows_lead_to_instants(trace: ss.Trace) -> None:
+def test_sql_reads_tables_and_its_rows_link_to_instants(trace: ss.Trace) -> None:
     text = "SELECT ts_ready, utid, wait FROM waits WHERE censored = 'none' ORDER BY wait DESC"
     data = query(trace, text + " LIMIT 3;  -- the worst")
     frame = eval(data["python"], {"pl": pl, "trace": trace})
@@ -296,7 +296,7 @@ def test_sql_asks_the_tables_and_its_rows_lead_to_instants(trace: ss.Trace) -> N
     assert long["title"] == "the first 1,000 rows"
 
 
-def test_sql_that_is_wrong_is_told_without_the_plan_and_its_files(trace: ss.Trace) -> None:
+def test_invalid_sql_is_reported_without_plan_or_paths(trace: ss.Trace) -> None:
     for text, said in (
         ("select foo from states", 'unable to find column "foo"; valid columns'),
         ("delete from states", "begins with 'delete'; expected SELECT or WITH"),
@@ -332,7 +332,7 @@ def test_sql_that_is_wrong_is_told_without_the_plan_and_its_files(trace: ss.Trac
         " " * 20_000,
     ],
 )
-def test_sql_reads_nothing_else(trace: ss.Trace, text: str) -> None:
+def test_sql_reads_only_the_tables(trace: ss.Trace, text: str) -> None:
     with pytest.raises(UsageError):
         query(trace, text)
 
@@ -349,13 +349,13 @@ def test_sql_reads_nothing_else(trace: ss.Trace, text: str) -> None:
         ("SELECT count(*) FROM (SELECT * FROM waits LIMIT 1200) x", "1,200"),
     ],
 )
-def test_sql_keeps_what_only_looks_like_a_comment(
+def test_sql_keeps_text_that_looks_like_a_comment(
     trace: ss.Trace, text: str, expected: str
 ) -> None:
     assert query(trace, text)["rows"] == [[expected]]
 
 
-def test_sql_asks_a_part_and_a_trace_in_memory(trace: ss.Trace) -> None:
+def test_sql_reads_a_part_and_a_trace_in_memory(trace: ss.Trace) -> None:
     middle = trace.duration / 2e9
     for asked in (trace.between(middle), trace.in_memory("waits")):
         n = asked.waits.select(pl.len()).collect().item()
@@ -406,7 +406,7 @@ def test_a_query_that_takes_too_long_is_ended(
 
 
 @pytest.mark.needs("linux")
-def test_others_are_answered_while_a_query_runs_until_it_is_cancelled(trace: ss.Trace) -> None:
+def test_other_requests_are_answered_while_a_query_runs(trace: ss.Trace) -> None:
     questions, stop, said = Questions(trace), threading.Event(), []
     asked = {"kind": "sql", "text": ENDLESS}
     thread = threading.Thread(target=lambda: said.append(questions.reply(asked, stop)))
@@ -434,8 +434,8 @@ def test_a_closed_tab_ends_its_query(trace: ss.Trace) -> None:
 
 
 @pytest.mark.needs("linux")
-def test_a_query_ends_with_the_viewer_however_that_ends() -> None:
-    """The kernel closes the pipe of a killed process, also of one that is killed by -9."""
+def test_query_ends_with_the_viewer() -> None:
+    """The kernel closes the pipe of a killed process, also after SIGKILL."""
     request = {"text": ENDLESS, "used": [], "info": {"window": [0, 1]}, "path": None, "folder": ""}
     request |= {"written": [], "part": None, "limits": [60, 2 << 30, 1 << 20]}
     reading, writing = os.pipe()
@@ -458,7 +458,7 @@ def test_a_query_ends_with_the_viewer_however_that_ends() -> None:
 
 
 def stranger(port: int) -> socket.socket:
-    """A connection that never shows the token."""
+    """A connection that never sends the token."""
     found = socket.create_connection(("127.0.0.1", port), timeout=30)
     found.sendall(b"GET /x/ HTTP/1.1\r\n")
     return found
@@ -471,7 +471,7 @@ def ended(connection: socket.socket) -> bool:
         return True
 
 
-def test_many_connections_without_the_token_do_not_keep_the_owner_out(
+def test_connections_without_the_token_do_not_block_the_owner(
     trace: ss.Trace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(visitors, "MOST", 4)
@@ -484,7 +484,7 @@ def test_many_connections_without_the_token_do_not_keep_the_owner_out(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_connection_has_little_time_to_show_the_token_and_then_all_it_wants(
+def test_connection_without_the_token_is_closed_soon(
     trace: ss.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with server(trace) as port:
@@ -501,10 +501,10 @@ def test_a_connection_has_little_time_to_show_the_token_and_then_all_it_wants(
         owner.close()
 
 
-def test_the_browser_is_told_the_address_by_a_file_of_the_users(
+def test_browser_gets_the_address_from_a_private_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its command line is seen by every user of the machine."""
+    """Every user of the machine can see its command line."""
     from schedscope.cli import view
 
     seen: list[str] = []
@@ -522,7 +522,7 @@ def test_the_browser_is_told_the_address_by_a_file_of_the_users(
 
 
 def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Path) -> None:
-    """The second door: whatever SQL may learn to say, the plan shows what it reads."""
+    """A second check: whatever SQL may gain, the plan shows which files it reads."""
     pl.DataFrame({"secret": [1]}).write_parquet(tmp_path / "x.parquet")
     pl.DataFrame({"secret": [1]}).write_csv(tmp_path / "x.csv")
     for lazy in (pl.scan_parquet(tmp_path / "x.parquet"), pl.scan_csv(tmp_path / "x.csv")):
@@ -531,13 +531,13 @@ def test_a_plan_that_reads_another_file_is_refused(trace: ss.Trace, tmp_path: Pa
     sql._only_ours(trace.waits, trace)
 
 
-def test_a_request_that_was_overtaken_does_not_bring_old_notes_back(tmp_path: Path) -> None:
+def test_overtaken_request_does_not_restore_old_notes(tmp_path: Path) -> None:
     questions = Questions(ss.open(FIXTURE, cache=tmp_path))
     new, old = ([{"at": 1, "lane": None, "text": text}] for text in ("new", "old"))
     for rows, page, turn in ((new, "a", 2), (old, "a", 1)):
         found, _ = questions.reply({"kind": "notes", "rows": rows, "from": page, "turn": turn})
         assert found["rows"] == new
-    # Another page has turns of its own.
+    # Another page has its own turns.
     found, _ = questions.reply({"kind": "notes", "rows": old, "from": "b", "turn": 1})
     assert found["rows"] == old
 
@@ -550,7 +550,7 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     assert trace.path is not None
     path = trace.path.with_suffix(".notes.json")
     assert json.loads(path.read_text("utf-8")) == rows
-    # A part of the trace, opened anew, has the same.
+    # A part of the trace, opened again, has the same.
     again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
     assert again.about()["notes"] == rows
     path.write_text("{}")
@@ -562,7 +562,7 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
 
 
 def test_notes_are_not_written_through_a_link(tmp_path: Path) -> None:
-    """Somebody else put one in the place of the notes."""
+    """Another user put a link in the place of the notes."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     questions = Questions(trace)
     victim = tmp_path / "victim"
@@ -577,7 +577,7 @@ def test_notes_are_not_written_through_a_link(tmp_path: Path) -> None:
     assert not path.is_symlink()
 
 
-def test_a_trace_without_events_can_be_asked() -> None:
+def test_trace_without_events_is_answered() -> None:
     empty = ss.Trace.from_tables({}, {"ncpu": 2, "window": [0, 0]})
     questions = Questions(empty)
     assert questions.reply({"kind": "threads"})[0]["rows"] == []
@@ -585,8 +585,8 @@ def test_a_trace_without_events_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("name", ["mixed", "placement", "lossy", "starved"])
-def test_every_finding_has_a_place_in_the_timeline(name: str, tmp_path: Path) -> None:
-    """Its worst case; else its thread's longest wait; else the whole, as of what is missing."""
+def test_every_finding_has_a_lane_and_a_range(name: str, tmp_path: Path) -> None:
+    """Its worst case; else its thread's longest wait; else the whole, as for missing events."""
     trace = ss.open(ROOT / f"fixtures/linux-ftrace-{name}.capture", cache=tmp_path)
     begin = trace.window[0]
     rows = Questions(trace).reply({"kind": "findings"})[0]["rows"]
@@ -606,7 +606,7 @@ def test_every_finding_has_a_place_in_the_timeline(name: str, tmp_path: Path) ->
         if finding["utid"] is not None:
             assert row["lane"] == f"utid:{finding['utid']}"
             assert at - begin <= row["at"] <= until
-    # A part that is looked at keeps the numbers of the whole.
+    # A shown part keeps the numbers of the whole.
     part = trace.between(trace.duration // 2 / 1e9, None)
     inside = listed(part, ss.findings(trace))
     assert {row["n"] for row in inside} <= {row["n"] for row in rows}
@@ -633,7 +633,7 @@ def start(*words: str, **environ: str) -> subprocess.Popen[str]:
 def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     process = start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path), "--at", "view=1-2")
     assert process.stdout is not None
-    address, told = (process.stdout.readline().strip() for _ in range(2))
+    address, hint = (process.stdout.readline().strip() for _ in range(2))
     try:
         assert address.startswith("http://127.0.0.1:")
         assert address.endswith("/#view=1-2")
@@ -645,7 +645,7 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "", "")
-    assert told == "Ctrl-C ends it."
+    assert hint == "Ctrl-C ends it."
     with pytest.raises(ConnectionRefusedError):
         http_of(int(port), "GET", "/")
 
@@ -661,7 +661,7 @@ def test_the_command_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path) -> 
     ],
 )
 @pytest.mark.parametrize("command", ["view --no-browser", "timeline -o T", "report -o T"])
-def test_a_time_that_is_none_is_refused(
+def test_invalid_time_is_refused(
     command: str, at: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, *options = command.replace("T", str(tmp_path / "page.html")).split()
@@ -676,7 +676,7 @@ def test_a_time_that_is_none_is_refused(
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_time_as_it_is_printed_is_what_is_shown_first(tmp_path: Path) -> None:
+def test_printed_time_is_the_first_view(tmp_path: Path) -> None:
     trace = ss.open(FIXTURE, cache=tmp_path)
     for text in ("0.9", "0.900000 s", "900ms"):
         assert view_at(trace, text) == "view=800000000-1000000000"
@@ -714,14 +714,14 @@ def test_two_traces_are_served(tmp_path: Path) -> None:
 
 
 def about_of(address: str) -> list[dict[str, object]]:
-    """What the page at the printed address knows of each trace before it asks."""
+    """What the page at the printed address knows of each trace before its first request."""
     port, token = address[len("http://127.0.0.1:") :].split("/")[:2]
     page = http_of(int(port), "GET", f"/{token}/")[2].decode()
     texts = re.findall(r'<script type="application/json">(.*?)</script>', page)
     return [{**json.loads(text), "title": page.split("<title>")[1]} for text in texts]
 
 
-def test_a_view_of_some_threads_begins_with_them(tmp_path: Path) -> None:
+def test_view_of_selected_threads_starts_with_them(tmp_path: Path) -> None:
     """Their lanes beside whole CPUs, their longest waits; the others can be searched."""
     trace = ss.open(FIXTURE, cache=tmp_path)
     comm = ss.latency(trace, by="comm").filter(pl.col("n") > 2)["comm"][-1]
@@ -742,7 +742,7 @@ def test_a_view_of_some_threads_begins_with_them(tmp_path: Path) -> None:
         assert process.communicate(timeout=30)[1] == ""
 
 
-def test_a_view_of_one_cpu_begins_with_it(tmp_path: Path) -> None:
+def test_view_of_one_cpu_starts_with_it(tmp_path: Path) -> None:
     process = start(str(FIXTURE), "--no-browser", "--cache", str(tmp_path), "--cpu", "1")
     assert process.stdout is not None
     try:
@@ -755,8 +755,10 @@ def test_a_view_of_one_cpu_begins_with_it(tmp_path: Path) -> None:
         process.communicate(timeout=30)
 
 
-def test_a_selection_that_one_of_two_traces_has(tmp_path: Path) -> None:
-    """The other one begins with its CPUs; what neither has is refused before anything is served."""
+def test_selection_matching_one_of_two_traces_is_accepted(tmp_path: Path) -> None:
+    """The other trace starts with its CPUs; a selection that matches neither is refused before
+    serving.
+    """
     second = ROOT / "fixtures/linux-ftrace-starved.capture"
     one, two = (ss.open(path, cache=tmp_path) for path in (FIXTURE, second))
     names = [set(each.threads.collect()["comm"].drop_nulls()) for each in (one, two)]
@@ -805,7 +807,7 @@ def test_differences_of_two_traces_are_those_of_their_states(trace: ss.Trace) ->
         assert differences(one, two, {"spans": wrong})[0]["kind"] == "error"
 
 
-def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_used_port_is_reported_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("uvicorn")
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -819,7 +821,7 @@ def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
     assert "expected a free port" in capsys.readouterr().err
 
 
-def test_a_missing_trace_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_trace_is_reported_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("uvicorn")
     assert main(["view", "no-such.capture", "--no-browser"]) == 1
     err = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The viewer as a person uses it: the real command, a real browser, real keys and clicks."""
+"""The viewer as a user has it: the real command, a real browser, real keys and clicks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trace(cache: Path) -> ss.Trace:
 
 @pytest.fixture(scope="module")
 def address(trace: ss.Trace, cache: Path) -> Iterator[str]:
-    """Of the real command."""
+    """The address that the real command prints."""
     pytest.importorskip("uvicorn")
     words = [sys.executable, "-m", "schedscope", "view", str(FIXTURE), "--no-browser"]
     process = subprocess.Popen([*words, "--cache", str(cache)], stdout=subprocess.PIPE, text=True)
@@ -86,7 +86,7 @@ def settled(browser: Any) -> dict[str, Any]:
 
 
 def visit(browser: Any, address: str) -> Any:
-    """All of the trace, unless the address says which part."""
+    """Shows all of the trace, unless the address has a part."""
     browser.open("about:blank")
     browser.open(address if "#" in address else f"{address}#view=all")
     browser.wait("document.querySelector('.sst-picture canvas')?.timeline")
@@ -108,7 +108,7 @@ def enter(browser: Any, key: str = "Enter") -> None:
 
 
 def search(browser: Any, text: str, option: str = "") -> None:
-    """`/`, a text, and the option that begins so (else the first), by the keyboard alone."""
+    """`/`, a text, and the first option that starts with it (else the first), by keyboard alone."""
     browser.key("/")
     type_text(browser, text)
     options = "[...document.querySelectorAll('.sst-found [role=option]')]"
@@ -129,9 +129,9 @@ def click(browser: Any, x: float, y: float) -> None:
 
 
 def press(browser: Any, text: str, kind: str = "button") -> None:
-    """Click the first thing with this text, where it is once nothing moves it.
+    """Clicks the first element with this text, once nothing moves it.
 
-    Again, if it was moved by something that came just then.
+    Again if something moved it just then.
     """
     found = (
         f"[...document.querySelectorAll({kind!r})].find(b => b.offsetParent"
@@ -142,7 +142,7 @@ def press(browser: Any, text: str, kind: str = "button") -> None:
         before = None
         for _ in range(100):
             browser.run(f"{found}.scrollIntoView({{block: 'center'}})")
-            browser.run(FRAMES)  # what is clicked is what has been drawn, not what will be
+            browser.run(FRAMES)  # the click must hit what has been drawn, not what will be
             place = browser.run(
                 "(r => [r.left + Math.min(20, r.width / 2), r.top + r.height / 2])"
                 f"({found}.getBoundingClientRect())"
@@ -152,7 +152,7 @@ def press(browser: Any, text: str, kind: str = "button") -> None:
             before = place
         browser.run(
             "(b => { window.missed = true;"
-            # A button that moves between down and up gets no click.
+            # A button that moves between press and release gets no click.
             f" b.addEventListener('{'click' if kind == 'button' else 'pointerdown'}',"
             " () => window.missed = false, {once: true}); })"
             f"({found})"
@@ -164,7 +164,7 @@ def press(browser: Any, text: str, kind: str = "button") -> None:
 
 
 def spot(browser: Any, at: int, lane: str) -> tuple[float, float]:
-    """Where on the screen this instant of a lane is."""
+    """The screen position of this instant of a lane."""
     now = settled(browser)
     left, top = browser.run(f"(r => [r.left, r.top])({HANDLE}.canvas.getBoundingClientRect())")
     row = browser.run(f"{HANDLE}.lanes()").index(lane)
@@ -201,8 +201,8 @@ def test_keys_work_without_a_click_first(page: Any) -> None:
     page.wait("document.querySelector('.sst-help').hidden")
 
 
-def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Trace) -> None:
-    """One that has no lane yet: a search brings the lane, the time and the facts."""
+def test_search_finds_a_thread_and_shows_its_longest_wait(page: Any, trace: ss.Trace) -> None:
+    """A thread without a lane: a search adds the lane, the time and the facts."""
     shown = page.run(f"{HANDLE}.lanes()")
     waits = trace.waits.filter(pl.col("censored") == "none").join(trace.threads, on="utid")
     rows = waits.sort("wait", descending=True).collect().iter_rows(named=True)
@@ -218,8 +218,8 @@ def test_any_thread_is_found_and_its_longest_wait_shown(page: Any, trace: ss.Tra
     assert begin + row["wait"] <= (now["first"] + now["bins"] + 1) * now["scale"]
 
 
-def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trace) -> None:
-    """A person types faster than a busy server answers; Escape forgets the question."""
+def test_enter_before_the_answer_takes_the_first_result(page: Any, trace: ss.Trace) -> None:
+    """A user types faster than a busy server answers; Escape discards the request."""
     wait = worst(trace)
     lane, name = f"utid:{wait['utid']}", f"{wait['comm']} {wait['tid']}"
     page.run(
@@ -236,11 +236,11 @@ def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trac
     page.run("answer()")
     page.wait(f"{HANDLE}.state().selection?.lane === '{lane}'")
     assert page.run("document.querySelector('.sst-found').hidden")
-    # Given up before the answer: nothing opens, and nothing moves.
+    # Cancelled before the answer: nothing opens, and nothing moves.
     page.run(f"{HANDLE}.picture.select(null)")
     page.key("/")
     type_text(page, name)
-    page.wait("held.length > 1")  # the old words, and these
+    page.wait("held.length > 1")  # the old text, and this one
     enter(page)
     enter(page, "Escape")
     page.run("answer()")
@@ -250,7 +250,7 @@ def test_enter_before_the_answer_takes_the_first_of_it(page: Any, trace: ss.Trac
     assert settled(page)["selection"] is None
 
 
-def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Trace) -> None:
+def test_process_adds_its_threads_as_a_folding_group(page: Any, trace: ss.Trace) -> None:
     threads = trace.threads.filter(pl.col("process_name").is_not_null()).collect()
     many = threads.group_by("pid", "process_name").len().sort("len", "pid")[-1].row(0)
     head = f"{many[1]} {many[0]}"
@@ -261,7 +261,7 @@ def test_a_process_brings_its_threads_grouped_and_folds(page: Any, trace: ss.Tra
     at = lanes.index(f"head:{head}") + 1
     assert set(lanes[at : at + len(mine)]) == mine
     assert page.run("document.querySelector('.sst-order').value") == "process"
-    # So do the lanes that were there before, and the one that a key adds.
+    # The lanes from before, and the one added by key, fold as well.
     page.key("p")
     known = trace.threads.filter(pl.col("pid").is_not_null()).collect()["utid"]
     page.wait(
@@ -327,7 +327,7 @@ def test_lanes_are_grouped_by_cache_and_node(browser: Any, trace: ss.Trace) -> N
                 expected.setdefault(f"head:{heads[cpu]}", []).append(lane)
             rows = [row for head, lanes in expected.items() for row in (head, *lanes)]
             assert browser.run(f"{HANDLE}.lanes()") == rows
-        # A colleague sees the same; a trace without a topology does not offer it.
+        # Another browser sees the same; a trace without a topology does not offer it.
         browser.wait("location.hash.includes('by=node')")
         visit(browser, browser.run("location.href"))
         assert browser.run(f"{HANDLE}.lanes()") == rows
@@ -377,8 +377,8 @@ def test_lanes_with_a_height_are_added_and_exact(page: Any, trace: ss.Trace) -> 
     settled(page)
 
 
-def test_interrupts_are_as_high_as_what_is_shown_of_them(browser: Any, trace: ss.Trace) -> None:
-    """2 % of the time are seen as such; the scale is the next round number."""
+def test_lane_of_interrupts_is_as_high_as_the_shown_values(browser: Any, trace: ss.Trace) -> None:
+    """2 % of the time are visible; the scale is the next round number."""
     begin, _ = trace.window
     rows = [(begin + i * 100_000_000, 0, "hard", 7, 30_000) for i in range(16)]
     irqs = pl.DataFrame(rows, TABLES["irqs"].schema, orient="row")
@@ -399,7 +399,7 @@ def test_interrupts_are_as_high_as_what_is_shown_of_them(browser: Any, trace: ss
 
 
 def test_a_process_expands_into_its_threads(page: Any, trace: ss.Trace) -> None:
-    """From one of them, selected."""
+    """From one of its threads, selected."""
     wait, threads = worst(trace), trace.threads.collect()
     pid = threads.filter(pl.col("utid") == wait["utid"])["pid"].item()
     own = threads.filter(pl.col("pid") == pid)
@@ -414,7 +414,7 @@ def test_a_process_expands_into_its_threads(page: Any, trace: ss.Trace) -> None:
 
 
 def test_four_hundred_lanes_are_drawn_and_scrolled(page: Any, trace: ss.Trace) -> None:
-    """Every thread of the recording; the axis stays where it is seen."""
+    """Every thread of the recording; the axis stays visible."""
     search(page, "0", "all ")
     search(page, "1", "all ")
     count = page.run(f"{HANDLE}.lanes().length")
@@ -430,7 +430,7 @@ def test_four_hundred_lanes_are_drawn_and_scrolled(page: Any, trace: ss.Trace) -
     settled(page)
 
 
-def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
+def test_click_selects_and_links_navigate(page: Any, trace: ss.Trace) -> None:
     wait = worst(trace)
     lane, begin = f"utid:{wait['utid']}", wait["ts_ready"] - trace.window[0]
     page.key("n")
@@ -456,7 +456,7 @@ def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
     page.wait(f"{PANEL}.includes('Critical path up to the end')")
     press(page, "what followed")
     page.wait(f"{PANEL}.includes('Wakeups that followed, of the ')")
-    # Who ran meanwhile: the first one's lane.
+    # The first row of who ran during the wait: its lane.
     thread = page.run("document.querySelector('.sst-table td button').innerText")
     press(page, thread, ".sst-table td button")
     utid = ss.interference(
@@ -477,7 +477,7 @@ def test_a_click_selects_and_links_lead_on(page: Any, trace: ss.Trace) -> None:
     page.wait(f"{HANDLE}.state().selection.begin === {begin}")
 
 
-def test_a_selected_wait_leads_to_its_waker(page: Any, trace: ss.Trace) -> None:
+def test_selected_wait_links_to_its_waker(page: Any, trace: ss.Trace) -> None:
     row = (
         trace.waits.filter(pl.col("censored") == "none", pl.col("waker_utid") >= trace.ncpu)
         .sort("wait", descending=True).head(1).join(trace.threads, on="utid").collect()
@@ -513,7 +513,7 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     opened = places(trace, ss.findings(trace))[0].view(trace)
     assert f"schedscope view {trace.name} --at '{opened}'" in page.run(current)
     assert f"Try: {worst['advice']}" in page.run(PANEL)
-    # The list stays in front of what is selected; the facts are one tab away.
+    # The list stays in front of the selection; the facts are one tab away.
     press(page, "Selection", ".sst-tabs button")
     page.wait(f"{PANEL}.includes('Who ran meanwhile')")
     press(page, "next finding")
@@ -533,7 +533,7 @@ def test_findings_are_stepped_through_by_key_and_button(page: Any, trace: ss.Tra
     page.wait(f"{current}?.startsWith('starvation')")
 
 
-def test_the_command_of_a_finding_opens_the_viewer_there(
+def test_command_of_a_finding_opens_the_viewer_at_it(
     browser: Any, address: str, trace: ss.Trace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from schedscope.cli import main
@@ -561,8 +561,8 @@ def test_commands_quote_the_name_of_the_trace(browser: Any, tmp_path: Path) -> N
             assert shlex.split(command)[2] == path.name
 
 
-def test_the_data_quality_stands_above_the_picture(browser: Any, cache: Path) -> None:
-    """The verdict and the unknown share at once; a click has the checks, and leads to the gaps."""
+def test_data_quality_is_shown_above_the_timeline(browser: Any, cache: Path) -> None:
+    """The verdict and the unknown share at once; a click shows the checks and links to gaps."""
     lossy = ss.open(ROOT / "fixtures/linux-ftrace-lossy.capture", cache=cache)
     line = "document.querySelector('.sst-quality').innerText"
     with server(lossy) as port:
@@ -608,7 +608,7 @@ def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
         page.mouse(kind, at, y, button="left", buttons=1, clickCount=1, modifiers=8)
     page.hold("Shift", down=False)
     page.wait(f"{HANDLE}.state().range[1] - {HANDLE}.state().range[0] < {(end - begin) // 3}")
-    # So is one that the picture does not show, as of a link: the lanes' parts are asked for.
+    # The same for a lane outside the window, as in a link: the lanes' parts are requested.
     page.run(f"{HANDLE}.picture.between(1400000000, 1400100000)")
     settled(page)
     page.run(f"{HANDLE}.picture.setRange([{begin}, {end}])")
@@ -621,8 +621,8 @@ def test_a_range_is_summed_and_analysed(page: Any, trace: ss.Trace) -> None:
     assert said == f"{float(f'{unknown / 1e6:.3g}'):g} ms"
 
 
-def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace) -> None:
-    """Of a thread what the trace does not show, and not the time before it was created."""
+def test_unknown_time_has_its_own_column(page: Any, trace: ss.Trace) -> None:
+    """The time of a thread that the trace does not have, without that before its creation."""
     page.run(f"{HANDLE}.picture.setRange([0, {trace.duration}])")
     page.wait(f"{PANEL}.includes('Totals of the lanes shown')")
     cells = page.run(
@@ -631,11 +631,11 @@ def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace)
     )
     rows = trace.states.filter(pl.col("state") == "unknown").join(trace.threads, on="utid")
     unknown = rows.select(pl.format("{} {}", "comm", "tid")).collect().to_series()
-    told = {name for name, cell in cells if cell and not name.startswith("CPU")}
+    unknown_threads = {name for name, cell in cells if cell and not name.startswith("CPU")}
     threads = {name for name, _ in cells if not name.startswith("CPU")}
-    assert told == threads & set(unknown)
-    assert told < threads
-    # A state that no lane was in has no column.
+    assert unknown_threads == threads & set(unknown)
+    assert unknown_threads < threads
+    # A state without time in any lane has no column.
     empty = page.run(
         "(table => [...table.rows[0].cells].filter((_, i) => [...table.rows].slice(1)"
         ".every(row => !row.cells[i].innerText)).map(cell => cell.innerText))"
@@ -644,7 +644,7 @@ def test_time_that_is_unknown_is_a_column_of_its_own(page: Any, trace: ss.Trace)
     assert empty == []
 
 
-def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, address: str) -> None:
+def test_undo_and_the_address_restore_a_view(page: Any, trace: ss.Trace, address: str) -> None:
     page.key("n")
     page.wait("location.hash.startsWith('#view=')")
     first = settled(page)
@@ -658,7 +658,7 @@ def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, addr
     page.wait(f"location.hash !== {before}")
     near, address_now = settled(page), page.run("location.href")
     lanes = page.run(f"{HANDLE}.lanes()")
-    # A colleague.
+    # Another browser.
     visit(page, address_now)
     page.wait(f"{HANDLE}.state().selection")
     there = settled(page)
@@ -681,7 +681,7 @@ def test_undo_and_the_address_bring_a_view_back(page: Any, trace: ss.Trace, addr
 
 
 def saved(browser: Any, folder: Path, kind: str) -> Path:
-    """The file that is given to the person, once it is whole."""
+    """The downloaded file, once it is complete."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         browser.run(FRAMES)
@@ -691,7 +691,7 @@ def saved(browser: Any, folder: Path, kind: str) -> Path:
 
 
 def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: Path) -> None:
-    """All lanes, those out of the window, too; names are text and stay text."""
+    """All lanes, also those outside the window; names stay text."""
     page.downloads(tmp_path)
     page.key("n")
     settled(page)
@@ -713,12 +713,12 @@ def test_the_view_is_saved_as_png_and_svg(page: Any, trace: ss.Trace, tmp_path: 
     assert texts[-7] == f"linux-ftrace-mixed.capture, {settled(page)['note'].split(',')[0]}"
     assert len(list(drawing.iter(f"{space}image"))) == len(page.run(f"{HANDLE}.lanes()"))
     assert not list(drawing.iter(f"{space}script"))
-    # The screen is drawn on again.
+    # The screen is drawn again.
     page.key("0")
     assert settled(page)["first"] == 0
 
 
-def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
+def test_two_traces_are_aligned_below_each_other(browser: Any, trace: ss.Trace) -> None:
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
     both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline).map(c => c.timeline)"
     first, second = worst(trace), worst(other)
@@ -727,14 +727,14 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
     scales = f"new Set({both}.map(t => t.view.scale)).size === 1"
     with server(trace, other) as port:
         visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/")
-        # From the starts, both whole, and then both near.
+        # Aligned at the starts: both whole, and then both zoomed in.
         browser.wait(f"{scales} && {shown}.every(at => at === 0)")
         longest = max(trace.duration, other.duration)
         assert browser.run(f"{both}[0].view.scale * {both}[0].view.bins") >= longest
         browser.key("w")
         browser.key("d")
         browser.wait(f"{scales} && {shown}[0] > 0 && {shown}[0] === {shown}[1]")
-        # Each answers from its own trace.
+        # Each is answered from its own trace.
         rows = zip((0, 1), (first, second), starts, strict=True)
         for number, row, start in rows:
             at = start + row["wait"] // 2
@@ -751,14 +751,14 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
         browser.key("s")
         browser.wait(f"{scales} && Math.abs({apart}) <= {both}[0].view.scale")
-        # Who differs, in a range of the first and what lies below it.
+        # Differing threads, in a range of the first trace and the one below it.
         end = starts[0] + 1_000_000
         browser.run(f"{both}[0].picture.setRange([{starts[0]}, {end}])")
         browser.key("c")
         table = "document.querySelector('.sst-between')?.innerText"
         browser.wait(f"{table}?.includes({json.dumps(second['comm'])})")
         assert "+1.00 ms" in browser.run(table)
-        # A colleague sees both as they are.
+        # Another browser sees both unchanged.
         browser.wait("location.hash.includes('shift=')")
         visit(browser, browser.run("location.href"))
         browser.wait(f"{both}[0].picture.shift === {shift}")
@@ -767,10 +767,10 @@ def test_two_traces_stand_aligned_below_each_other(browser: Any, trace: ss.Trace
         browser.wait(f"{scales} && Math.abs({shown}[0] - {shown}[1]) <= {both}[0].view.scale")
 
 
-def test_a_comparison_is_saved_with_what_differs(
+def test_saved_comparison_has_the_differences(
     browser: Any, trace: ss.Trace, tmp_path: Path
 ) -> None:
-    """Both pictures and the bars between them, whichever has the focus."""
+    """Both timelines and the bars between them, with the focus on either."""
     other = ss.open(ROOT / "fixtures/linux-ftrace-starved.capture")
     both = "[...document.querySelectorAll('canvas')].filter(c => c.timeline)"
     bars = "document.querySelector('.sst-picture canvas').balance()"
@@ -795,7 +795,7 @@ def test_a_comparison_is_saved_with_what_differs(
         texts = ["".join(text.itertext()) for text in drawing.iter(f"{space}text")]
         said = browser.run(f"{between}.getAttribute('aria-label')")
         assert said.removeprefix("Differences of the two traces. ") in texts
-        assert texts.count("running") == 2  # beside the bars, and what the colour means
+        assert texts.count("running") == 2  # beside the bars, and the meaning of the colour
         first, middle, second = drawing.findall(f"{space}g")
         for side, part in enumerate((first, second)):
             lanes = browser.run(f"{both}[{side}].timeline.lanes()")
@@ -820,7 +820,7 @@ def test_two_traces_are_stretched_and_their_differences_marked(
         for key in ("w", "d", ""):
             if key:
                 browser.key(key)
-            else:  # a colleague sees both as they are
+            else:  # another browser sees both unchanged
                 time.sleep(0.5)
                 visit(browser, browser.run("location.href"))
                 browser.wait(f"{both}[0].picture.match")
@@ -848,7 +848,7 @@ def test_two_traces_are_stretched_and_their_differences_marked(
                 spent = time_in.filter(pl.col("state") == state).select("time").sum().collect()
                 threads = spent["time"][0] / (high - low)
                 assert shown[row][at][side] == pytest.approx(threads, abs=0.01)
-        # Threads whose name the other one has not are marked, and the table says so.
+        # Threads whose name is missing in the other trace are marked, and the table says so.
         browser.key("c")
         table = "document.querySelector('.sst-between').innerText"
         browser.wait(f"{table}.includes('only in the second')")
@@ -863,7 +863,7 @@ def test_two_traces_are_stretched_and_their_differences_marked(
         browser.wait(f"!location.hash.includes('match=') && !{both}[0].picture.match")
 
 
-def test_notes_stay_with_the_trace(page: Any, address: str, trace: ss.Trace) -> None:
+def test_notes_are_kept_with_the_trace(page: Any, address: str, trace: ss.Trace) -> None:
     page.key("b")
     page.wait("document.activeElement.matches('.sst-notes input')")
     type_text(page, "here <b>it</b> began")
@@ -887,7 +887,7 @@ def test_notes_stay_with_the_trace(page: Any, address: str, trace: ss.Trace) -> 
     assert json.loads(path.read_text()) == []
 
 
-def test_sql_has_a_schema_beside_it_and_rows_that_lead_on(page: Any, trace: ss.Trace) -> None:
+def test_sql_tab_has_the_schema_and_linked_rows(page: Any, trace: ss.Trace) -> None:
     page.key("q")
     page.wait(f"document.querySelectorAll('.sst-schema details').length === {len(TABLES)}")
     page.run("document.querySelector('.sst-body textarea').focus()")
@@ -913,8 +913,8 @@ def test_a_query_can_be_cancelled(page: Any) -> None:
     page.wait("document.querySelector('.sst-body [role=alert]')?.innerText === 'cancelled'")
 
 
-def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> None:
-    """Who is about to press a button must not miss it."""
+def test_arriving_schema_moves_no_button(page: Any) -> None:
+    """A user about to press a button must not miss it."""
     page.run(
         "(asked => { window.fetch = async (...all) => {"
         " const answer = await asked(...all);"
@@ -932,8 +932,8 @@ def test_nothing_moves_when_the_tables_arrive_beside_the_query(page: Any) -> Non
     assert page.run(place) == before
 
 
-def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
-    """A tab lists requests; a click on the slowest leads to the instant and thread of it."""
+def test_requests_tab_links_to_the_slowest_request(browser: Any, cache: Path) -> None:
+    """A tab lists requests; a click on the slowest shows its instant and thread."""
     trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)
     slowest = ss.requests(trace, by="request", top=1).row(0, named=True)
     with server(trace) as port:
@@ -958,8 +958,8 @@ def test_what_delayed_the_slowest_request(browser: Any, cache: Path) -> None:
         assert "where=pl.col('process_name') == 'python3'" in browser.run(PANEL)
 
 
-def test_requests_stand_along_the_axis_and_a_click_selects_one(browser: Any, cache: Path) -> None:
-    """The slowest of all: what the tip says, and the range and lane after a click."""
+def test_requests_are_marked_on_the_axis_and_a_click_selects_one(browser: Any, cache: Path) -> None:
+    """The slowest of all: the text of the tooltip, and the range and lane after a click."""
     trace = ss.open(ROOT / "fixtures/linux-requests.capture", cache=cache)
     slowest = ss.requests(trace, by="request", top=1).row(0, named=True)
     with server(trace) as port:
@@ -981,15 +981,15 @@ def test_requests_stand_along_the_axis_and_a_click_selects_one(browser: Any, cac
         assert f"utid:{slowest['utid']}" in browser.run(f"{HANDLE}.lanes()")
 
 
-def test_nothing_is_fetched_from_elsewhere(page: Any, address: str) -> None:
-    """From no server but those of these tests; a picture that is saved is a blob of the page's."""
+def test_page_fetches_only_from_the_viewer(page: Any, address: str) -> None:
+    """From no server but those of these tests; a saved picture is a blob of the page."""
     assert any(url.startswith(address) for url in page.fetched)
     own = re.compile(r"about:|data:|(blob:)?http://127\.0\.0\.1:\d+/")
     strange = [url for url in page.fetched if not own.match(url)]
     assert strange == []
 
 
-def test_it_opens_where_the_first_finding_is_worst(
+def test_viewer_opens_at_the_worst_case_of_the_first_finding(
     browser: Any, address: str, trace: ss.Trace
 ) -> None:
     browser.open("about:blank")
@@ -1004,7 +1004,7 @@ def test_it_opens_where_the_first_finding_is_worst(
     assert "Findings" in browser.run(PANEL)
 
 
-def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: Path) -> None:
+def test_ended_server_is_reported_in_the_page(browser: Any, trace: ss.Trace, cache: Path) -> None:
     words = [sys.executable, "-m", "schedscope", "view", str(FIXTURE), "--no-browser"]
     with subprocess.Popen([*words, "--cache", str(cache)], stdout=subprocess.PIPE, text=True) as p:
         assert p.stdout is not None
@@ -1015,10 +1015,10 @@ def test_a_server_that_was_ended_is_named(browser: Any, trace: ss.Trace, cache: 
     browser.wait(f"{HANDLE}.state().note.includes('does not answer: was it ended?')")
 
 
-def test_a_long_trace_is_shown_at_once_and_then_exactly(
+def test_long_trace_is_shown_coarsely_first_and_then_exactly(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CPUs are exact at every step of the zoom; a thread's lane says that it is being read."""
+    """CPUs are exact at every zoom; a thread's lane shows that it is being read."""
     monkeypatch.setattr(overview_writer, "LEAST", 0)
     monkeypatch.setattr(overview_writer, "_CHUNK", 32)
     monkeypatch.setattr(overview_writer, "_LEAST_BINS", 1)
@@ -1048,7 +1048,7 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
                     assert mine == wanted
             browser.key("0")
             may.set()
-            # The checks would take long: they wait for a click, the gaps are known.
+            # The checks would take long: they wait for a click; the gaps are known.
             line = "document.querySelector('.sst-quality').innerText"
             browser.wait(f"{line}.startsWith('Data quality: not checked yet; ')")
             assert browser.run(line).endswith("0.39 % of CPU time unknown")
@@ -1056,7 +1056,7 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
             browser.wait(f"{line}.startsWith('Data quality: Trustworthy as far as')")
             browser.wait(f"{HANDLE}.state().exact && !{HANDLE}.state().refining")
             browser.wait(f"!{HANDLE}.state().note.includes('being read')")
-            # So are queues: from afar once their sums are made, near from the rows.
+            # The same for queues: zoomed out once their sums are made, zoomed in from the rows.
             browser.run(f"{HANDLE}.picture.arrange({{chosen: ['depth:0', 'rate:all']}})")
             browser.wait(f"{HANDLE}.state().exact")
             whole = Timeline(trace).levels
@@ -1073,7 +1073,7 @@ def test_a_long_trace_is_shown_at_once_and_then_exactly(
         may.set()
 
 
-def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
+def test_two_long_traces_stay_aligned_and_differences_need_a_click(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LEAST", 0), ("_CHUNK", 32), ("_LEAST_BINS", 1)):
@@ -1100,7 +1100,7 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
         press(browser, "show what differs, pixel by pixel", ".sst-picture button")
         browser.wait(f"{bars} && !{bars}.refining && {bars}[1].some(pair => pair[0] !== null)")
         browser.run(FRAMES)
-        # All of the first trace: its threads waited that long together.
+        # All of the first trace: the time that its threads waited, in total.
         step, view = browser.run(f"{bars}.step"), browser.run(f"{both}[0].view")
         waiting = [pair[0] for pair in browser.run(bars)[1] if pair[0] is not None]
         runnable = one.states.filter(
@@ -1110,10 +1110,8 @@ def test_two_long_traces_stay_aligned_and_their_differences_wait_for_a_click(
         assert found == pytest.approx(runnable.collect().item(), rel=0.02)
 
 
-def test_four_hundred_threads_are_found_grouped_followed_and_saved(
-    browser: Any, tmp_path: Path
-) -> None:
-    """A real capture of a pool: all of its lanes at once, by process, and the way from one."""
+def test_viewer_handles_four_hundred_threads(browser: Any, tmp_path: Path) -> None:
+    """A real capture of a pool: all of its lanes at once, by process, and the links from one."""
     trace = ss.open(ROOT / "fixtures/linux-ftrace-pool.capture", cache=tmp_path / "cache")
     pool = trace.threads.filter(pl.col("comm").str.contains(r"^pool-\d\d\.")).collect()
     assert pool.height == 400
@@ -1138,7 +1136,7 @@ def test_four_hundred_threads_are_found_grouped_followed_and_saved(
             sums = browser.run(f"{HANDLE}.sums({lane!r})")
             runnable = str(STATES.index("runnable"))
             assert sum(sums.get(runnable, [])) == pytest.approx(waited.collect().item(), abs=1)
-        # Each key moves 400 lanes; nothing is lost on the way there and back.
+        # Each key moves 400 lanes; nothing is lost in either direction.
         before = settled(browser)
         for key in "wwddssaa0":
             browser.key(key)
@@ -1174,13 +1172,13 @@ def paper(browser: Any, trace: ss.Trace, tmp_path: Path) -> Any:
     path = tmp_path / "page.html"
     assert main(["timeline", str(trace.path), "-o", str(path)]) == 0
     browser.run("localStorage.clear()") if browser.run("location.protocol") == "file:" else None
-    # What the page before still asked for is not this one's.
+    # Requests of the previous page do not count for this one.
     browser.open("about:blank")
     browser.fetched.clear()
     return visit(browser, path.as_uri())
 
 
-def test_a_page_finds_selects_sums_and_keeps_by_itself(paper: Any, trace: ss.Trace) -> None:
+def test_saved_page_searches_selects_and_sums_by_itself(paper: Any, trace: ss.Trace) -> None:
     """What needs the recording names the command that has it."""
     paper.run("localStorage.clear()")
     shown = paper.run(f"{HANDLE}.lanes()")

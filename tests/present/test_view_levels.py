@@ -1,4 +1,4 @@
-"""Lanes with a height: every pixel's mean and most are those of the tables, exactly."""
+"""Lanes with a height: every pixel's mean and maximum equal those of the tables."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def asked(trace: ss.Trace, lane: str, first: int, bins: int, scale: int) -> dict
     } | {"top": row["top"]}
 
 
-def test_a_queue_that_a_person_can_count() -> None:
-    """One thread runs; from 100 on a second wants the CPU; from 700 on nobody does."""
+def test_depth_and_rate_equal_hand_counted_values() -> None:
+    """One thread runs; from 100 on a second is runnable; from 700 on none is."""
     world = played(BUSY, ncpu=2, window=(0, 1000))
     found = asked(world, "depth:0", 0, 4, 250)
     assert found["sum"] == [100 + 2 * 150, 2 * 150 + 100, 200, 0]
@@ -114,13 +114,13 @@ def test_interrupts_within_interrupts_count_once() -> None:
 
 
 @pytest.mark.parametrize("lane", ["depth:9", "rate:77", "irq:3", "quota:0", "irq:all", "depth:-1"])
-def test_a_lane_that_the_trace_does_not_have_is_refused(trace: ss.Trace, lane: str) -> None:
+def test_unknown_lane_is_refused(trace: ss.Trace, lane: str) -> None:
     answer, _ = Questions(trace).reply({"lanes": [lane], "first": 0, "bins": 1, "scale": 1})
     assert answer["kind"] == "error"
     assert "Traceback" not in answer["text"]
 
 
-def test_names_of_lanes() -> None:
+def test_lanes_are_named_by_their_subject() -> None:
     assert Levels.names("depth:0")
     assert Levels.names("depth:all")
     for key in ("cpu:0", "irq:all", "rate:x", "depth:", 5, "", None):
@@ -136,8 +136,8 @@ def test_a_trace_without_events_has_no_known_depth() -> None:
     assert asked(empty, "depth:0", 0, 1, 100)["known"] == [0]
 
 
-def test_a_lane_says_how_far_a_thread_is_behind() -> None:
-    """What `virtual_lag_series` says at its last turn; off the queue nothing is due."""
+def test_lag_lane_shows_how_far_a_thread_is_behind() -> None:
+    """The value of `virtual_lag_series` at its last turn; off the queue the lag is 0."""
     world = played(BUSY, ncpu=2, window=(0, 1_000_000))
     world = ss.Trace.from_tables(
         {

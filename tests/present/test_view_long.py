@@ -1,4 +1,4 @@
-"""Long traces: sums from the overview, rows of a stretch, and whole lanes say the same."""
+"""Long traces: sums from the overview, rows of a part, and whole lanes agree."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def long(trace: ss.Trace, monkeypatch: pytest.MonkeyPatch) -> Timeline:
 def summed(
     answer: tuple[dict[str, Any], list[bytes]], request: dict[str, Any]
 ) -> dict[str, dict[int, list[int]]]:
-    """ns per pixel and state of every lane that the answer tells exactly."""
+    """ns per pixel and state of every lane that the answer has exactly."""
     said, buffers = answer
 
     def array(at: list[Any]) -> np.ndarray[Any, Any]:
@@ -85,10 +85,10 @@ def summed(
 
 
 @pytest.mark.parametrize("quick", [lanes_module.QUICK_ROWS, 40])
-def test_every_exact_answer_is_that_of_the_rows(
+def test_exact_answers_equal_sums_over_rows(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch, quick: int
 ) -> None:
-    """Random stretches and scales, before and after lanes were read; CPUs are always exact."""
+    """Random parts and scales, before and after lanes were read; CPUs are always exact."""
     monkeypatch.setattr(lanes_module, "QUICK_ROWS", quick)
     whole = Timeline(trace)
     utids = [f"utid:{utid}" for utid in trace.threads.collect()["utid"].to_list()[trace.ncpu :]]
@@ -130,7 +130,7 @@ def test_every_exact_answer_is_that_of_the_rows(
     assert refining
 
 
-def test_lanes_are_read_and_then_exact(trace: ss.Trace, long: Timeline) -> None:
+def test_lanes_are_exact_once_read(trace: ss.Trace, long: Timeline) -> None:
     request = {"lanes": long.first, "first": 0, "bins": 500, "scale": long.lanes.duration // 499}
     ends = time.monotonic() + 60
     while any(row.get("refining") for row in long.answer(request)[0]["lanes"]):
@@ -142,10 +142,10 @@ def test_lanes_are_read_and_then_exact(trace: ss.Trace, long: Timeline) -> None:
     assert all(found[key] == wanted[key] for key in threads)
 
 
-def test_a_picture_waits_for_few_rows_only(
+def test_lanes_with_few_rows_are_read_before_the_answer(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others are read meanwhile: until then there are sums, and who asks with `now` waits."""
+    """Others are read in the background: until then there are sums; with `now` a request waits."""
     monkeypatch.setattr(lanes_module, "QUICK_ROWS", 0)
     monkeypatch.setattr(lanes_module, "MOST_ROWS", 1 << 30)
     assert long.lanes.overview is not None
@@ -166,7 +166,7 @@ def test_a_picture_waits_for_few_rows_only(
     assert summed(fresh.answer({**request, "now": True}), request) == wanted
 
 
-def test_an_interval_is_found_among_the_rows_around_it(trace: ss.Trace, long: Timeline) -> None:
+def test_interval_is_found_from_nearby_rows(trace: ss.Trace, long: Timeline) -> None:
     whole, chance = Timeline(trace), random.Random(5)
     for key in [*whole.first, "cpu:0", "cpu:1"]:
         for _ in range(6):
@@ -174,7 +174,7 @@ def test_an_interval_is_found_among_the_rows_around_it(trace: ss.Trace, long: Ti
             assert slice_at(long.lanes, key, at) == slice_at(whole.lanes, key, at)
 
 
-def test_lanes_that_have_no_room_are_not_read(
+def test_lanes_beyond_the_memory_limit_are_not_read(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [key for key in long.first if key.startswith("utid:")]
@@ -214,7 +214,7 @@ def test_the_list_of_threads_is_that_of_the_tables(trace: ss.Trace, long: Timeli
 
 
 def _on_page(trace: ss.Trace) -> list[dict[str, Any]]:
-    """The answers that a page carries, each lane with its arrays in place of where they are."""
+    """The answers in a page, each lane with its arrays instead of their position."""
     html = ss.timeline_html(trace, max_bytes=250_000)
     found = re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
     assert found is not None
@@ -237,10 +237,10 @@ def _on_page(trace: ss.Trace) -> list[dict[str, Any]]:
     return answers
 
 
-def test_a_page_is_of_sums_and_holds_no_lane_of_a_cpu(
+def test_long_page_has_sums_and_no_cpu_lanes(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says the same as one for which everything was read, and what is on it is not refined."""
+    """It agrees with one for which everything was read, and its content is not refined."""
     monkeypatch.setattr(page, "_ROUGH", 10**9)
     read: list[str] = []
     get = lanes_module.Lanes.get
@@ -278,7 +278,7 @@ def test_a_page_is_of_sums_and_holds_no_lane_of_a_cpu(
     assert all(one[key] == two[key] for key in one.keys() & two.keys())
 
 
-def test_a_damaged_or_foreign_overview_is_made_again(trace: ss.Trace, long: Timeline) -> None:
+def test_damaged_or_foreign_overview_is_rebuilt(trace: ss.Trace, long: Timeline) -> None:
     assert trace.path is not None
     path = trace.path / overview.NAME
     whole = path.read_bytes()
@@ -307,8 +307,8 @@ def test_a_damaged_or_foreign_overview_is_made_again(trace: ss.Trace, long: Time
     assert path.read_bytes() == whole
 
 
-def test_what_goes_wrong_while_lanes_are_read_is_said(trace: ss.Trace, long: Timeline) -> None:
-    """And the next request begins anew."""
+def test_error_while_reading_lanes_is_reported(trace: ss.Trace, long: Timeline) -> None:
+    """The next request starts again."""
 
     def broken(*_: Any) -> None:
         raise SchedscopeError("the disk is gone")
@@ -326,10 +326,10 @@ def test_what_goes_wrong_while_lanes_are_read_is_said(trace: ss.Trace, long: Tim
     assert len(lanes.within(long.first, 0, trace.duration)[0]) == len(long.first)
 
 
-def test_tables_of_another_writer_have_none(
+def test_tables_of_another_writer_have_no_overview(
     trace: ss.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Polars wrote these: they are shown as short ones are."""
+    """Tables written by Polars are shown like short ones."""
     monkeypatch.setattr(overview_writer, "LEAST", 0)
     copy = trace.to_sched(tmp_path / "copy.sched")
     assert overview.of(copy) is None
@@ -337,7 +337,7 @@ def test_tables_of_another_writer_have_none(
     assert Questions(copy).about()["grain"] is None
 
 
-def test_a_short_trace_or_a_part_has_none(trace: ss.Trace, long: Timeline) -> None:
+def test_short_trace_or_part_has_no_overview(trace: ss.Trace, long: Timeline) -> None:
     assert Questions(trace).about()["grain"]
     half = trace.between(None, f"{trace.duration // 2}ns")
     assert overview.of(half) is None
@@ -347,10 +347,10 @@ def test_a_short_trace_or_a_part_has_none(trace: ss.Trace, long: Timeline) -> No
         assert Questions(trace).about()["grain"] is None
 
 
-def test_a_trace_of_few_events_in_many_hours_has_one(
+def test_hours_long_trace_of_few_events_has_an_overview(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums of a stretch have 32 bits, that is 4.29 s: long windows need many stretches."""
+    """Sums of a chunk have 32 bits, that is 4.29 s: long windows need many chunks."""
     monkeypatch.setattr(overview_writer, "LEAST", 0)
     lines = [
         f"  a-{10 + i % 2} [000] d..2. {1000 + 3600 * i}.000000: sched_switch: prev_comm=a "
@@ -368,7 +368,7 @@ def test_a_trace_of_few_events_in_many_hours_has_one(
 
 
 def heights(answer: tuple[dict[str, Any], list[bytes]], key: str) -> dict[str, list[int]] | None:
-    """The pixels of a lane with a height, if the answer tells them exactly."""
+    """The pixels of a lane with a height, if the answer has them exactly."""
     said, buffers = answer
     (row,) = (each for each in said["lanes"] if each["key"] == key)
     if row["kind"] == "later" or "scale" in row:
@@ -383,7 +383,7 @@ def heights(answer: tuple[dict[str, Any], list[bytes]], key: str) -> dict[str, l
 def test_lanes_with_a_height_are_those_of_the_whole_tables(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From afar (sums made part by part), near (rows), and where there are only sums."""
+    """Zoomed out (sums made in parts), zoomed in (rows), and where there are only sums."""
     for module in (levels, level_sums):
         monkeypatch.setattr(module, "MOST_ROWS", 1200)
     begin, end = trace.window
@@ -431,7 +431,7 @@ def test_lanes_with_a_height_are_those_of_the_whole_tables(
                 assert found == wanted_step
 
 
-def test_sums_are_kept_beside_the_tables_and_made_again_when_they_do_not_fit(
+def test_sums_are_cached_and_rebuilt_when_they_do_not_match(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = ["depth:0", "depth:all", "rate:0", "rate:all"]
@@ -474,7 +474,7 @@ def test_sums_are_kept_beside_the_tables_and_made_again_when_they_do_not_fit(
 def test_quotas_of_a_long_trace_are_compared_in_the_background(
     trace: ss.Trace, long: Timeline
 ) -> None:
-    """And from then on they are those of a short one."""
+    """From then on they equal those of a short one."""
     begin, end = trace.window
     refills = pl.DataFrame(
         {"ts": list(range(begin, end, 100_000_000)), "cpu": 0, "timer": 1},
@@ -501,7 +501,7 @@ def test_quotas_of_a_long_trace_are_compared_in_the_background(
     assert sum(found["sum"]) > 0
 
 
-def test_a_long_part_is_shown_in_the_whole_and_a_short_one_by_itself(
+def test_long_part_is_shown_within_the_whole_trace(
     trace: ss.Trace, long: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, length = trace.window[0] - trace.origin, trace.duration
@@ -513,7 +513,7 @@ def test_a_long_part_is_shown_in_the_whole_and_a_short_one_by_itself(
     part, view = opened(trace, since, None)
     assert (part.timeline.lanes.duration, view) == (length - length // 4, "")
     assert part.timeline.lanes.overview is None
-    # Without an overview what does not fit is refused, with what to do.
+    # Without an overview a trace above the limit is refused, with a hint.
     monkeypatch.setattr(questions, "MOST_HELD", 10)
     for wanted in (None, since):
         with pytest.raises(UsageError, match="--since"):

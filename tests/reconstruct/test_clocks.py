@@ -1,4 +1,4 @@
-"""Clocks of CPUs that disagree: found, mended where they can be, and no wait wrong for it."""
+"""Clocks of CPUs that disagree: found, corrected where possible, and no wait is wrong."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_a_wait_on_one_clock_is_measured_and_one_on_two_is_a_bound() -> None:
     assert waits(([0, 1], None, 0)) == nobody_can_tell
 
 
-# Of each round: CPU, µs after its start, event. A and B wake each other across CPUs, and
-# interrupts of its own CPU wake each once more.
+# Of each round: CPU, µs after its start, event. A and B wake each other across CPUs, and interrupts
+# of its own CPU wake each once more.
 ROUND = """
 0 -15 swapper-0    sched_waking: comm=a pid=100 prio=120 target_cpu=000
 0 -13 swapper-0    sched_wakeup: comm=a pid=100 prio=120 target_cpu=000
@@ -92,9 +92,9 @@ ROUNDS = 100
 def reported(
     folder: Path, ahead: Callable[[int], int], unit: int = US, rounded: int = 1
 ) -> ss.Trace:
-    """Two CPUs in the words of `trace-cmd report -t`; CPU 1's clock is ahead by some ns.
+    """Two CPUs in the form of `trace-cmd report -t`; CPU 1's clock is ahead by some ns.
 
-    `unit`: the length of a round's µs, ns; `rounded`: what stamps are multiples of.
+    `unit`: the length of a round's µs, ns; `rounded`: timestamps are multiples of it.
     """
     lines = []
     for number in range(ROUNDS):
@@ -111,7 +111,7 @@ def reported(
 
 
 def measured(trace: ss.Trace, cpu_1_ahead: int = 0) -> set[tuple[int, int, int]]:
-    """Thread, switch-in and length of every wait that is given as measured."""
+    """Thread, switch-in and length of every measured wait."""
     rows = trace.waits.filter(censored="none").join(trace.threads, on="utid")
     moved = pl.when(pl.col("cpu") == 1).then(cpu_1_ahead).otherwise(0)
     return set(rows.select("tid", pl.col("ts_run") - moved, "wait").collect().iter_rows())
@@ -132,9 +132,7 @@ def test_clocks_that_agree_are_left_alone(whole: ss.Trace) -> None:
 
 
 @pytest.mark.parametrize("offset", [100 * US, -MS, 10 * MS])
-def test_a_constant_offset_is_found_and_taken_out(
-    whole: ss.Trace, tmp_path: Path, offset: int
-) -> None:
+def test_constant_offset_is_found_and_removed(whole: ss.Trace, tmp_path: Path, offset: int) -> None:
     trace = reported(tmp_path, lambda ts: offset)
     (found,) = trace.info["clock_offsets"]
     assert "CPU clocks disagree" in headline(trace)[1]
@@ -157,7 +155,7 @@ def test_a_constant_offset_is_found_and_taken_out(
 def test_a_constant_offset_is_found_where_stamps_are_microseconds(
     tmp_path: Path, offset: int
 ) -> None:
-    """Rounding puts events of two clocks in another order, which is no sign of a step or drift."""
+    """Rounding changes the order of events of two clocks, which is no sign of a step or drift."""
     trace = reported(tmp_path, lambda ts: offset, unit=37, rounded=US)
     (found,) = trace.info["clock_offsets"]
     least, most = found["ahead"]
@@ -167,7 +165,7 @@ def test_a_constant_offset_is_found_where_stamps_are_microseconds(
     assert "by an amount that changes" not in row["text"]
 
 
-def test_a_step_is_no_rounding(tmp_path: Path) -> None:
+def test_step_of_a_clock_is_not_taken_for_rounding(tmp_path: Path) -> None:
     """Half of the trace has another offset: nothing is moved."""
     half = 10**12 + ROUNDS * 350 * US
     trace = reported(tmp_path, lambda ts: 100 * US if ts < half else 300 * US, unit=37, rounded=US)
@@ -226,14 +224,14 @@ def test_each_of_many_clocks_is_found(tmp_path: Path, ncpu: int, ahead: dict[int
     assert len(said) > len(true) / 4
 
 
-def test_check_says_how_far_clocks_may_differ_unnoticed(whole: ss.Trace) -> None:
+def test_check_reports_how_far_clocks_may_differ_undetected(whole: ss.Trace) -> None:
     """The quickest wakeups across took 15 us from CPU 0 to 1, and as long back."""
     row = check(whole).row(by_predicate=pl.col("check") == "clock inversions", named=True)
     assert "; clocks that differ by up to 15.0 µs, or by more for up to 3.87 ms, " in row["text"]
 
 
-def test_a_cpu_of_another_recording_is_told_apart(tmp_path: Path) -> None:
-    """Who wakes b for CPU 1 sees it woken again and again; CPU 1 runs others all the time."""
+def test_cpu_from_another_recording_is_detected(tmp_path: Path) -> None:
+    """CPU 0 wakes b for CPU 1 again and again; CPU 1 runs other threads all the time."""
     lines = []
     for number in range(ROUNDS):
         begin = 10**12 + number * 700 * US
@@ -264,8 +262,10 @@ def test_a_cpu_of_another_recording_is_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", [slice(0, 30), slice(70, ROUNDS)])
-def test_a_cpu_that_was_recorded_for_a_time_is_no_stranger(tmp_path: Path, recorded: slice) -> None:
-    """It runs nobody it is handed while it says nothing: a hole, and the rest is measured."""
+def test_cpu_recorded_for_part_of_the_time_is_not_from_another_recording(
+    tmp_path: Path, recorded: slice
+) -> None:
+    """While it has no events it runs no thread put on it: a loss; the rest is measured."""
     true = measured(reported(tmp_path, lambda _: 0))
     path = tmp_path / "report.txt"
     lines = path.read_text().splitlines(keepends=True)

@@ -1,21 +1,20 @@
 """A trace cut in two and joined again gives the same answer.
 
-Of [begin, cut) and [cut, end), reconstructed apart:
+Of [begin, cut) and [cut, end), reconstructed separately:
 
-* the first part is the whole, up to the cut: its rows are the whole's first rows, then come the
-  intervals and waits that the cut found open. Those that a hole ended are left aside: whether a
-  thread stayed on its queue across a hole is told by an event that may come after the cut;
-* the second part is the whole, once it knows a thread: from the thread's first switch-in after
-  the cut on, rows are equal;
-* joined, nothing is missing of the running time: a CPU's thread at the cut ran on until an
-  event told who runs there; and of the waits: one open at the cut ended with that first switch-in.
+* the first part equals the whole up to the cut: its rows are the whole's first rows, followed by
+  the intervals and waits unfinished at the cut. Those that a loss ended are excluded: whether a
+  thread stayed on its queue across a loss may be shown by an event after the cut;
+* the second part equals the whole once it knows a thread: from the thread's first switch-in
+  after the cut on, rows are equal;
+* joined, no running time is missing: a CPU's thread at the cut ran until an event shows the
+  running thread; and a wait unfinished at the cut ended with that first switch-in.
 
-The first holds for every stream, where both have a `waking` or neither: what is recorded at all
-says what a wakeup without one means. The second needs times that differ, for what is known of a
-thread decides which of two facts of one instant goes first; and no holes, for what was recorded
-before the cut decides which threads they concern. The third needs a stream that neither loses
-events nor contradicts itself, for losses and contradictions take back what the
-first part believed.
+The first holds for every stream, where both parts have a `waking` or neither: which events are
+recorded decides what a wakeup without one means. The second needs different times, since the
+state of a thread decides the order of two facts at one instant; and no losses, since earlier
+events decide which threads they affect. The third needs a stream without losses and
+contradictions, which take back results of the first part.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ from hypothesis import assume, given, strategies as st
 from streams import ANY_STREAM, plausible
 from worlds import World
 
-# A thread that runs unseen when the recording begins may be woken in vain, which looks
-# like a wake from sleep until it leaves its CPU: a contradiction, though the stream is true.
+# A thread that runs without an event when the recording starts may be woken while running, which
+# looks like a wake from sleep until its switch-out: a contradiction, though the stream is
+# consistent.
 TRUE_STREAM = plausible(losses=False, ties=False, unseen=False)
 UNTIL = pl.col("ts") + pl.col("dur")
 CUT = st.floats(0, 1)
@@ -45,7 +45,7 @@ def cut_at(world: World, share: float) -> int:
 
 
 def parts(world: World, cut: int) -> tuple[World, World]:
-    """The two worlds; a loss that spans the cut is one of the first."""
+    """The two worlds; a loss across the cut belongs to the first."""
     assert world.window is not None
     first, second = {}, {}
     for name, table in world.tables.items():
@@ -72,7 +72,7 @@ def first_switch_ins(world: World) -> pl.DataFrame:
 
 
 @given(ANY_STREAM, CUT)
-def test_the_first_part_is_the_whole_up_to_the_cut(world: World, share: float) -> None:
+def test_first_part_equals_the_whole_up_to_the_cut(world: World, share: float) -> None:
     cut = cut_at(world, share)
     before = parts(world, cut)[0]
     assume(has_waking(world) == has_waking(before))
@@ -86,8 +86,10 @@ def test_the_first_part_is_the_whole_up_to_the_cut(world: World, share: float) -
 
 
 @given(plausible(losses=False, ties=False), CUT)
-def test_the_second_part_is_the_whole_once_it_knows_a_thread(world: World, share: float) -> None:
-    """Priorities aside: one that no event has repeated since the cut is not known yet."""
+def test_second_part_equals_the_whole_after_a_threads_first_switch_in(
+    world: World, share: float
+) -> None:
+    """Without priorities: one that no event has repeated since the cut is not known yet."""
     after = parts(world, cut_at(world, share))[1]
     whole, second = by_native(world), by_native(after)
     known = first_switch_ins(after)
@@ -106,22 +108,22 @@ def test_the_second_part_is_the_whole_once_it_knows_a_thread(world: World, share
 
 
 @given(TRUE_STREAM)
-def test_a_true_stream_contradicts_nothing(world: World) -> None:
-    """What the next tests rest on."""
+def test_consistent_stream_has_no_contradictions(world: World) -> None:
+    """The precondition of the next tests."""
     result = by_native(world)
     assert result["counters"]["contradictions"] == result["counters"]["chain_breaks"] == 0
     assert result["losses"].is_empty()
 
 
 def run_on(first: Result, after: World) -> pl.DataFrame:
-    """What the threads on the CPUs at the cut ran until an event told who runs there."""
+    """The threads on the CPUs at the cut, up to the first event that shows the running thread."""
     assert after.window is not None
     cut, end = after.window
     at_cut = first["states"].filter(state="running", end="window").select("utid", "cpu")
     evidence = after.tables["wakeups"].filter(pl.col("current_utid").is_not_null())
-    told = pl.concat([after.tables["switches"].select("cpu", "ts"), evidence.select("cpu", "ts")])
-    first_told = told.group_by("cpu").agg(until=pl.col("ts").min())
-    ran = at_cut.join(first_told, on="cpu", how="left")
+    shown = pl.concat([after.tables["switches"].select("cpu", "ts"), evidence.select("cpu", "ts")])
+    first_shown = shown.group_by("cpu").agg(until=pl.col("ts").min())
+    ran = at_cut.join(first_shown, on="cpu", how="left")
     return ran.select("utid", dur=pl.col("until").fill_null(end) - cut)
 
 
@@ -144,7 +146,9 @@ def test_no_running_time_is_lost_at_the_cut(world: World, share: float) -> None:
 
 
 @given(TRUE_STREAM, CUT)
-def test_a_wait_open_at_the_cut_ends_with_the_first_switch_in(world: World, share: float) -> None:
+def test_unfinished_wait_at_the_cut_ends_with_the_first_switch_in(
+    world: World, share: float
+) -> None:
     cut = cut_at(world, share)
     before, after = parts(world, cut)
     whole, first = by_native(world), by_native(before)
@@ -156,7 +160,7 @@ def test_a_wait_open_at_the_cut_ends_with_the_first_switch_in(world: World, shar
     )
     seen = spanning.join(open_at_cut, on="utid", how="semi")
     assert seen.select(columns).sort(pl.all()).equals(joined.select(columns).sort(pl.all()))
-    # The others began with a wakeup that the switch-in or the enqueue had yet to confirm.
+    # The others started with a wakeup that the switch-in or the enqueue had yet to confirm.
     others = spanning.join(open_at_cut, on="utid", how="anti")
     assert others.filter(pl.col("ts_waking") >= pl.col("ts_ready")).is_empty()
     assert others["ts_waking"].null_count() == 0

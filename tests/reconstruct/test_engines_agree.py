@@ -24,14 +24,14 @@ def test_the_engines_agree(kind: Callable[[], st.SearchStrategy[World]]) -> None
 
 @given(ANY_STREAM, st.sets(st.integers(0, 12)))
 def test_the_engines_agree_on_a_recording_of_chosen_threads(world: World, chosen: set[int]) -> None:
-    """Whoever was chosen, and whatever the others' events look like."""
+    """With any selected threads, and any events of the others."""
     world = replace(world, chosen=frozenset(chosen))
     assert_agree(by_oracle(world), by_native(world))
 
 
 @given(ANY_STREAM, st.integers(1, 9))
 def test_the_size_of_chunks_does_not_matter(world: World, chunk: int) -> None:
-    """Fed in pieces, the engine gives the same rows in the same order."""
+    """Fed in batches, the engine gives the same rows in the same order."""
     whole, pieces = by_native(world), by_native(world, chunk)
     for name in ("states", "waits", "losses"):
         assert whole[name].equals(pieces[name])
@@ -40,7 +40,7 @@ def test_the_size_of_chunks_does_not_matter(world: World, chunk: int) -> None:
 
 @given(ANY_STREAM)
 def test_the_window_covers_every_fact(world: World) -> None:
-    """A window that is absent, or too small, is that of the facts."""
+    """A window that is absent or too small becomes that of the facts."""
     without = World(world.tables, world.ncpu, world.names)
     assert_agree(by_oracle(without), by_native(without))
     ends = [rows["ts"] for rows in world.tables.values() if "ts" in rows.columns]
@@ -52,9 +52,9 @@ def test_the_window_covers_every_fact(world: World) -> None:
 
 @given(ANY_STREAM)
 def test_rows_come_in_the_order_of_their_ends(world: World) -> None:
-    """As they become known; what the window's end closes comes last. Losses by begin."""
+    """In the order in which they become known; rows that end with the window are last."""
     result = by_native(world)
-    # A broken chain ends an interval in the past, where it was last confirmed.
+    # A prev/next mismatch ends an interval in the past, where it was last confirmed.
     seen = result["states"].filter(pl.col("end") != "lost")
     assert seen.select(pl.col("ts") + pl.col("dur")).to_series().is_sorted()
     assert result["losses"]["ts_begin"].is_sorted()

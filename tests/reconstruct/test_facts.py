@@ -1,4 +1,4 @@
-"""Fact tables without a reconstruction; facts of one instant; losses of no length."""
+"""Fact tables without a reconstruction; facts at one instant; losses of length zero."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = 4096
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.name)
-def test_facts_are_those_that_a_reconstruction_rests_on(path: Path) -> None:
+def test_stored_facts_are_those_used_by_the_reconstruction(path: Path) -> None:
     tables, text = _native.decode(str(path))
     names = [name for name in tables if name not in ("states", "waits", "losses")]
     for name, frame in ss.read_tables(path, *names).items():
@@ -45,8 +45,8 @@ def test_facts_are_those_that_a_reconstruction_rests_on(path: Path) -> None:
     }
 
 
-def test_what_rests_on_a_reconstruction_brings_it_along() -> None:
-    """Broken chains are losses, too."""
+def test_reading_losses_runs_the_reconstruction() -> None:
+    """Prev/next mismatches are losses, too."""
     tables, _ = _native.decode(str(LOSSY))
     assert_frame_equal(ss.read_tables(LOSSY, "losses")["losses"], pl.DataFrame(tables["losses"]))
 
@@ -84,25 +84,27 @@ def number_of_switch() -> int:
 
 
 def losses_of(path: Path) -> list[tuple[int, int, int, str]]:
-    told = ss.read_tables(path, "losses")["losses"].select(
+    found = ss.read_tables(path, "losses")["losses"].select(
         "cpu", "ts_begin", "ts_end", pl.col("reason").cast(pl.String)
     )
-    return told.rows()
+    return found.rows()
 
 
 def test_a_loss_between_two_events_of_one_instant_lasts_to_the_next(tmp_path: Path) -> None:
-    """Of no length it would concern nobody, though events are missing."""
+    """With length zero it would affect no interval, though events are missing."""
     switch = number_of_switch()
     first = page(1000, switch_record(switch, 0, 0, 7))
     second = switch_record(switch, 0, 7, 0) + switch_record(switch, 50, 0, 8)
     capture = capture_of({0: first + page(1000, second, MISSED)}, tmp_path)
-    # Nothing says when this recording ended: the last CPU's end is one as well.
+    # This recording has no recorded end: the last CPU's end is a loss, too.
     assert losses_of(capture) == [(0, 1000, 1050, "overrun"), (0, 1050, 1050, "early_end")]
 
 
-def test_a_loss_comes_behind_all_that_happened_when_it_began(tmp_path: Path) -> None:
-    """CPU 1 wakes nobody, but takes thread 7 in at the instant at which CPU 0 goes blind: as
-    the fact tables, merged anew, have it."""
+def test_loss_is_ordered_after_events_at_its_start(tmp_path: Path) -> None:
+    """CPU 1 wakes no thread, but thread 7 is switched in there when CPU 0's loss starts.
+
+    The fact tables, merged again, have the same order.
+    """
     switch = number_of_switch()
     blind = page(1000, switch_record(switch, 0, 7, 0)) + page(
         2000, switch_record(switch, 0, 0, 8), MISSED
@@ -121,8 +123,8 @@ def test_a_loss_comes_behind_all_that_happened_when_it_began(tmp_path: Path) -> 
         assert_frame_equal(frames[name], pl.DataFrame(again[name]))
 
 
-def test_a_file_cut_at_the_traces_very_end_tells_so(tmp_path: Path) -> None:
-    """The loss has no length, and what was open then ends lost, not with the window."""
+def test_file_truncated_at_the_end_of_the_trace_has_a_loss(tmp_path: Path) -> None:
+    """The loss has length zero, and unfinished intervals end `lost`, not with the window."""
     switch = number_of_switch()
     content = page(1000, switch_record(switch, 0, 0, 7) + switch_record(switch, 40, 7, 8))
     capture = capture_of({0: content + b"\1" * 10}, tmp_path)

@@ -1,4 +1,4 @@
-"""How far the figures of the fault campaign may be off by clocks that differ unnoticed."""
+"""How far the figures of the fault campaign may be off by clocks that differ undetected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def truth(*spans: tuple[str, int, int]) -> Truth:
         (9_000, Doubt(0), "wrong"),
     ],
 )
-def test_a_count_may_lack_sleeps_that_are_shorter_than_the_doubt(
+def test_count_may_miss_sleeps_shorter_than_the_doubt(
     slept: int, doubt: Doubt, expected: str
 ) -> None:
     """One of two sleeps is not counted: it is short, or comes after `since`, or it is an error."""

@@ -1,8 +1,8 @@
-"""Recordings of chosen threads (rule Filtered of docs/trace-model.md).
+"""Recordings of selected threads (rule Filtered of docs/trace-model.md).
 
-What a filter leaves in is measured, and nothing is said of the rest. The fault campaign
-(test_faults.py) holds every kind of filter against the truth. Here are worlds that a person can
-work out, and what a reader is told.
+Threads that a filter kept are measured, and the rest is unknown. The fault campaign
+(test_faults.py) compares every kind of filter with the truth. Here are traces worked out by hand,
+and the messages of the reader.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
 
 
-def test_chosen_threads_are_measured_and_nothing_is_said_of_others(engine: Engine) -> None:
-    """A's wait is whole. That B came at 20 and C left at 52 says nothing of the time between."""
+def test_only_selected_threads_are_measured(engine: Engine) -> None:
+    """A's wait is complete. B's switch-in at 20 and C's switch-out at 52 leave the time between
+    unknown.
+    """
     played = world(
         """
          0 cpu0: idle -> A
@@ -77,15 +79,15 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
     return campaign.load(path, tmp_path_factory.mktemp("case"))
 
 
-def told(trace: ss.Trace) -> dict[str, str]:
+def warnings_of(trace: ss.Trace) -> dict[str, str]:
     return dict(ss.check(trace).select("check", "text").rows())
 
 
 @pytest.mark.parametrize("kind", ["filter: one thread", "filter: four threads"])
-def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
+def test_filter_by_thread_is_detected_and_its_threads_are_measured(
     kind: str, case: campaign.Case, tmp_path: Path
 ) -> None:
-    """Of what it left in, nearly every wait is measured, and right; of the rest, none."""
+    """Of the kept threads nearly every wait is measured, and right; of the rest, none."""
     mutant = campaign.draw(case, kind, 0, 1)
     trace = campaign.opened(mutant, tmp_path)
     utids = trace.info["filtered"]["utids"]
@@ -99,7 +101,7 @@ def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
     assert not verdict.wrong_waits
     assert not verdict.wrong_states
     assert not verdict.wrong_bounds
-    text = told(trace)["filter"]
+    text = warnings_of(trace)["filter"]
     assert f"left in only {len(chosen)} thread" in text
     assert "a filter of the recorder left in only" in headline(trace)[1]
     assert trace.states.filter(pl.col("utid") < trace.ncpu).collect().is_empty()
@@ -113,14 +115,14 @@ def test_a_filter_by_thread_is_noticed_and_its_threads_stay_measured(
         "filter: switches of those that do not sleep",
     ],
 )
-def test_a_filter_that_leaves_no_thread_whole_leaves_nothing_measured(
+def test_filter_that_keeps_no_thread_whole_measures_nothing(
     kind: str, case: campaign.Case, tmp_path: Path
 ) -> None:
-    """Some switches of every thread are missing: neither how long it ran nor how long it waited."""
+    """Some switches of every thread are missing, so neither running nor waiting time is known."""
     trace = campaign.opened(campaign.draw(case, kind, 0, 1), tmp_path)
     assert trace.info["filtered"]["utids"] == []
     assert comparison.measured(trace).is_empty()
-    assert "filter" in told(trace)
+    assert "filter" in warnings_of(trace)
 
 
 @pytest.fixture(scope="module")
@@ -130,20 +132,20 @@ def of_mainline(tmp_path_factory: pytest.TempPathFactory) -> campaign.Case:
     return campaign.load(path, tmp_path_factory.mktemp("mainline"))
 
 
-def test_where_idle_threads_are_left_out_no_thread_is_whole(
+def test_filter_without_idle_threads_measures_nothing(
     of_mainline: campaign.Case, tmp_path: Path
 ) -> None:
-    """Chains break, threads of the kernel follow each other, and nobody ever idles."""
+    """There are mismatches, kernel threads follow each other, and no CPU is ever idle."""
     kind = "filter: no switches of idle threads"
     trace = campaign.opened(campaign.draw(of_mainline, kind, 0, 1), tmp_path)
     assert trace.info["filtered"]["utids"] == []
     assert comparison.measured(trace).is_empty()
 
 
-def test_one_thread_in_every_switch_was_recorded_alone(
+def test_thread_in_every_switch_is_taken_as_filtered(
     of_mainline: campaign.Case, tmp_path: Path
 ) -> None:
-    """In so short a recording, nothing else would show it."""
+    """In so short a recording nothing else would show it."""
     noticed = 0
     for number in range(12):
         mutant = campaign.draw(of_mainline, "filter: one thread", number, 1)
@@ -166,8 +168,8 @@ def test_a_recording_of_all_threads_is_not_taken_for_filtered(path: Path) -> Non
     assert "filtered" not in decode(path).info
 
 
-def test_what_tables_say_of_a_filter_is_kept(case: campaign.Case, tmp_path: Path) -> None:
-    """Parquet of a filtered recording, read anew, says the same."""
+def test_filter_is_kept_in_tables(case: campaign.Case, tmp_path: Path) -> None:
+    """A filtered recording written as Parquet and read again reports the same."""
     trace = campaign.opened(campaign.draw(case, "filter: one thread", 0, 1), tmp_path)
     trace.to_sched(tmp_path / "kept.sched")
     again = ss.open(tmp_path / "kept.sched")

@@ -1,4 +1,4 @@
-"""World -> lines -> reader -> reconstruction is the world, whatever the threads did."""
+"""World -> lines -> reader -> reconstruction gives the world back, for random threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(text: str) -> Decoded:
         try:
             return decode(Path(folder), text)
         except FormatError as refusal:
-            # Without a switch there is nothing to read, and the reader says so.
+            # Without a switch the reader refuses the file.
             if "has no context switches" not in str(refusal) or "\nS\t" in text:
                 raise
             reject()
@@ -40,7 +40,7 @@ def finished_waits(got: Decoded) -> list[tuple[object, ...]]:
 
 def true_waits(machine: Machine) -> list[tuple[object, ...]]:
     def name(tid: object) -> object:
-        """As `Decoded.tid` names it: idle threads by their CPU."""
+        """As named by `Decoded.tid`: idle threads by their CPU."""
         idle = isinstance(tid, int) and FIRST_IDLE_TID <= tid < FIRST_IDLE_TID + machine.ncpu
         return FIRST_IDLE_TID - 1 - tid if idle and isinstance(tid, int) else tid
 
@@ -50,10 +50,10 @@ def true_waits(machine: Machine) -> list[tuple[object, ...]]:
 
 @settings(max_examples=150, deadline=None)
 @given(worlds())
-def test_what_was_done_is_what_is_read(made: tuple[Machine, int]) -> None:
+def test_simulated_machine_is_read_back_from_its_lines(made: tuple[Machine, int]) -> None:
     machine, end = made
     got = read(machine.text(end))
-    # Somebody queued a thread on a CPU that never says a word: that is a hole, not an idle CPU.
+    # A thread was queued on a CPU without any line: that is a loss, not an idle CPU.
     assume(not got.rows("losses", "reason"))
     assert lives(got) == sorted(machine.lives, key=str)
     assert finished_waits(got) == true_waits(machine)
@@ -65,13 +65,13 @@ def test_what_was_done_is_what_is_read(made: tuple[Machine, int]) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(worlds())
-def test_loads_are_kept_as_the_kernel_told_them(made: tuple[Machine, int]) -> None:
+def test_loads_are_kept_as_recorded(made: tuple[Machine, int]) -> None:
     machine, end = made
     got = read(machine.text(end))
-    told = [line.split("\t") for _, _, line in sorted(machine.lines, key=lambda line: line[0])]
+    printed = [line.split("\t") for _, _, line in sorted(machine.lines, key=lambda line: line[0])]
     loads = [
         (int(ts), None if queue == "-1" else int(queue), int(load))
-        for letter, ts, _, *rest in told
+        for letter, ts, _, *rest in printed
         if letter == "L"
         for queue, load in [rest]
     ]
@@ -90,14 +90,14 @@ def test_the_order_of_the_buffers_does_not_matter(made: tuple[Machine, int], chu
 @settings(max_examples=100, deadline=None)
 @given(worlds(), st.data())
 def test_lost_lines_never_make_running_time(made: tuple[Machine, int], data: st.DataObject) -> None:
-    """A CPU's running, idle and unknown time is its window, however many lines are gone."""
+    """A CPU's running, idle and unknown time add up to its window, with any lines missing."""
     machine, end = made
     lines = machine.text(end).splitlines(True)
     events = [n for n, line in enumerate(lines) if line[0] != "#"]
     gone = set(data.draw(st.lists(st.sampled_from(events), max_size=10))) if events else set()
     text = "".join(line for n, line in enumerate(lines) if n not in gone)
     got = read(text + "".join(f"dtrace: 5 drops on CPU {cpu}\n" for cpu in range(machine.ncpu)))
-    # Nothing left at all: no window either.
+    # No line left: there is no window either.
     assume(got.about["window"] is not None)
     begin, last = got.about["window"]
     for totals in got.about["per_cpu"]:

@@ -1,7 +1,7 @@
-"""A kernel that never reports how some threads leave a CPU leaves out one switch at a time.
+"""A kernel that never reports some threads' switch-outs omits one switch at a time.
 
-Rule Habit of docs/trace-model.md, on worlds that a person can work out; both engines give the
-written answer.
+Rule Habit of docs/trace-model.md, on traces worked out by hand; both engines give the written
+answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worlds import World, state_lines, wait_lines, world
 
 import schedscope as ss
 
-# H is switched in at 20 and never seen to leave; A, which waited behind it, is seen at 70.
+# H is switched in at 20 without a recorded switch-out; A, which waited behind it, runs at 70.
 UNSEEN = """
      0 cpu0: idle -> A
     10 cpu0: A R -> B
@@ -56,8 +56,8 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
-def test_the_thread_that_comes_next_waited_until_the_missing_switch(engine: Engine) -> None:
-    """H was last heard of at 30, and A ran by 70: A waited for 20 at least, and for 60 at most."""
+def test_next_thread_waited_until_the_unreported_switch(engine: Engine) -> None:
+    """H's last event is at 30, and A ran by 70: A waited for at least 20 and at most 60."""
     assert answer(engine, UNSEEN, "A") == lines(
         """
         A running@0 0..10 preempted
@@ -70,16 +70,16 @@ def test_the_thread_that_comes_next_waited_until_the_missing_switch(engine: Engi
     )
 
 
-def test_nobody_else_on_the_queue_is_in_doubt(engine: Engine) -> None:
-    """B waits from 20 to 70. Without the habit, it may have run where the chain is broken."""
+def test_unreported_switch_makes_no_other_wait_doubtful(engine: Engine) -> None:
+    """B waits from 20 to 70. Without the rule it may have run at the mismatch."""
     assert "B preempt ready=20 enqueued=20 run=70 cpu 0/0/0: 0+50=50" in answer(engine, UNSEEN, "B")
     assert "B preempt ready=20 enqueued=20 cpu 0/0/-: 0+-=10 right <=50" in answer(
         engine, UNSEEN, "B", habits=""
     )
 
 
-def test_a_thread_that_left_unseen_slept_until_it_is_woken(engine: Engine) -> None:
-    """It runs until 30 at least, has left by 70, and is woken at 80."""
+def test_thread_with_an_unreported_switch_out_slept_until_woken(engine: Engine) -> None:
+    """It runs until at least 30, has left by 70, and is woken at 80."""
     assert answer(engine, UNSEEN, "H")[:4] == lines(
         """
         H runnable@0 12..20 switched
@@ -90,16 +90,16 @@ def test_a_thread_that_left_unseen_slept_until_it_is_woken(engine: Engine) -> No
     )
 
 
-def test_a_thread_in_no_queue_when_its_cpu_idled_slept_since_it_left(engine: Engine) -> None:
-    """H is not heard of again. In the queue at 90 it would have run instead of the idle thread."""
+def test_thread_off_the_queue_of_an_idle_cpu_slept_since_its_switch_out(engine: Engine) -> None:
+    """H has no later event. In the queue at 90 it would have run instead of the idle thread."""
     facts = UNSEEN.partition("    80 cpu1")[0] + "    90 cpu0: B S -> idle"
     moves = "\n     5 cpu1: migrate M 0 -> 1" + facts
     assert "H sleeping 70..100 window" in answer(engine, moves, "H")
     assert "H unknown 30..100 window" in answer(engine, facts, "H")
 
 
-def test_a_break_that_one_switch_does_not_explain_is_no_habit(engine: Engine) -> None:
-    """D sleeps as far as is known: its wakeup is missing as well, so anything may be."""
+def test_mismatch_not_explained_by_one_switch_is_a_loss(engine: Engine) -> None:
+    """D's wakeup is missing as well, so other events may be missing, too."""
     facts = UNSEEN.replace("70 cpu0: A S -> B", "70 cpu0: D S -> B").replace(
         " 0 cpu0: idle -> A", " 0 cpu1: D S -> idle\n 0 cpu0: idle -> A"
     )
@@ -108,8 +108,8 @@ def test_a_break_that_one_switch_does_not_explain_is_no_habit(engine: Engine) ->
     )
 
 
-def test_an_idle_thread_may_leave_unseen_by_habit(engine: Engine) -> None:
-    """The CPU idles at 10, A is woken at 40, and by 60 it has run: 20 at most, perhaps 0."""
+def test_switch_out_of_an_idle_thread_may_be_unreported(engine: Engine) -> None:
+    """The CPU is idle at 10, A is woken at 40, and by 60 it has run: at most 20, possibly 0."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A S -> idle
@@ -123,7 +123,7 @@ def test_an_idle_thread_may_leave_unseen_by_habit(engine: Engine) -> None:
 
 
 @given(ANY_STREAM, st.sets(st.integers(0, 12)), st.booleans())
-def test_the_engines_agree_on_whatever_habits(
+def test_engines_agree_for_any_unreported_switches(
     one: World, habits: set[int], uncounted: bool
 ) -> None:
     one = replace(one, habits=frozenset(habits), uncounted=uncounted)
@@ -131,8 +131,8 @@ def test_the_engines_agree_on_whatever_habits(
 
 
 @given(ANY_STREAM)
-def test_a_habit_only_takes_doubt_away(one: World) -> None:
-    """Of waits that are measured without it, none is lost by knowing it; bounds are in order."""
+def test_known_unreported_switches_only_remove_doubt(one: World) -> None:
+    """No wait that is measured without the rule is lost with it; bounds are in order."""
     known = replace(one, habits=frozenset(range(13)))
     waits = by_native(known)["waits"]
     low, high = pl.col("wait"), pl.col("wait_high")
@@ -141,9 +141,9 @@ def test_a_habit_only_takes_doubt_away(one: World) -> None:
 
 
 def recording(folder: Path) -> ss.Trace:
-    """Every ms H is woken and takes CPU 0, from A and B in turn; it is never seen to leave.
+    """Every ms H is woken and takes CPU 0, from A and B in turn; its switch-out is never recorded.
 
-    The other one is seen 0.4 ms later, so that it came some time between; then they take turns.
+    The other one runs 0.4 ms later, switched in at an unknown time between; then they alternate.
     """
     lines = ["# tracer: nop", "#", "#   TASK-PID  CPU#  TIMESTAMP  FUNCTION"]
     tids = {"A": 10, "B": 11, "H": 12}
@@ -168,9 +168,11 @@ def recording(folder: Path) -> ss.Trace:
     return ss.open(path, cache=folder / "cache")
 
 
-def test_a_habit_is_found_in_a_recording(tmp_path: Path) -> None:
-    """Each ms the one that comes after H has waited for 0.24 to 0.64 ms, and the other for 0.4. In
-    the first ms nothing was known of it before."""
+def test_unreported_switches_are_found_in_a_recording(tmp_path: Path) -> None:
+    """Each ms the next thread after H has waited for 0.24 to 0.64 ms, and the other for 0.4.
+
+    In the first ms its earlier state is unknown.
+    """
     trace = recording(tmp_path)
     counted = trace.info["reconstruction"]
     assert counted["unreported_leavings"] == counted["chain_breaks"] == 40

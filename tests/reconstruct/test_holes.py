@@ -1,7 +1,7 @@
-"""Waits and states across holes: what may have happened unseen is never given as measured.
+"""Waits and states across losses: what may have happened unrecorded is never given as measured.
 
-Rules Doubt and Woken again of docs/trace-model.md, on worlds that a person can work out;
-both engines give the written answer.
+Rules Doubt and Woken again of docs/trace-model.md, on traces worked out by hand; both engines give
+the written answer.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
-def test_a_sleep_across_a_hole_of_any_cpu_is_not_known_to_be_one(engine: Engine) -> None:
-    """CPU 1 may have run it meanwhile. That it slept at 60 is sure: it was woken there."""
+def test_sleep_across_a_loss_on_any_cpu_is_unknown(engine: Engine) -> None:
+    """CPU 1 may have run it. That it slept at 60 is certain: it was woken there."""
     assert answer(
         engine,
         """
@@ -73,8 +73,10 @@ def test_a_sleep_across_a_hole_of_any_cpu_is_not_known_to_be_one(engine: Engine)
     )
 
 
-def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engine) -> None:
-    """Preempted on CPU 0 and next in on CPU 0; somebody's migration shows that they are told."""
+def test_wait_on_one_queue_survives_losses_on_other_cpus(engine: Engine) -> None:
+    """Preempted on CPU 0 and next switched in there; a migration shows that migrations are
+    recorded.
+    """
     facts = """
          0 cpu0: idle -> A
          5 cpu0: migrate C 0 -> 1
@@ -83,9 +85,9 @@ def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engin
         60 cpu0: B S -> A
         """
     assert "A preempt ready=10 enqueued=10 run=60 cpu 0/0/0: 0+50=50" in answer(engine, facts, "A")
-    # Without migrations in the trace it may have been to CPU 1 and back.
-    untold = facts.replace("5 cpu0: migrate C 0 -> 1", "")
-    assert answer(engine, untold, "A")[-2:] == lines(
+    # Without migrations in the trace it may have been on CPU 1 and back.
+    without = facts.replace("5 cpu0: migrate C 0 -> 1", "")
+    assert answer(engine, without, "A")[-2:] == lines(
         """
         A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=10 right
         A unknown run=60 cpu 0/-/0: -+-=- left
@@ -93,8 +95,8 @@ def test_who_stays_on_its_queue_waits_whatever_the_other_cpus_lose(engine: Engin
     )
 
 
-def test_a_queue_whose_cpu_idles_is_empty(engine: Engine) -> None:
-    """As above, but CPU 0 idles at 30: A was on CPU 1 then, and slept, and was woken, unseen."""
+def test_queue_of_an_idle_cpu_is_empty(engine: Engine) -> None:
+    """As above, but CPU 0 is idle at 30: A was on CPU 1, slept, and was woken, all unrecorded."""
     facts = """
          0 cpu0: idle -> A
          5 cpu0: migrate C 0 -> 1
@@ -112,10 +114,12 @@ def test_a_queue_whose_cpu_idles_is_empty(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("begin", "end"), [(20, 40), (20, 50_019), (20, 50_020), (100, 290_000)])
-def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
+def test_long_loss_may_hide_a_migration_and_its_return(
     engine: Engine, begin: int, end: int
 ) -> None:
-    """CPU 1 pulled it, ran it, and put it back when it woke: both moves are in CPU 1's records."""
+    """CPU 1 pulled it, ran it, and put it back when it woke: both migrations are in CPU 1's
+    records.
+    """
     facts = f"""
          0 cpu0: idle -> A
          5 cpu0: migrate C 0 -> 1
@@ -135,7 +139,7 @@ def test_a_long_hole_hides_the_way_to_another_cpu_and_back(
         )
 
 
-def test_each_of_two_short_holes_is_too_short_for_both_ways(engine: Engine) -> None:
+def test_two_short_losses_cannot_hide_a_migration_and_its_return(engine: Engine) -> None:
     """However far apart they are: that would depend on how long the wait is."""
     facts = """
          0 cpu0: idle -> A
@@ -148,14 +152,14 @@ def test_each_of_two_short_holes_is_too_short_for_both_ways(engine: Engine) -> N
     assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in answer(
         engine, facts, "A", until=400_000, uncounted=True
     )
-    # On its own CPU alone, it had nowhere to go.
+    # Allowed only on its own CPU, it could not migrate.
     assert "A preempt ready=10 enqueued=10 run=300000 cpu 0/0/0: 0+299990=299990" in answer(
         engine, facts, "A", until=400_000, uncounted=True, allowed="0"
     )
 
 
-def test_who_waits_where_events_are_lost_may_have_run(engine: Engine) -> None:
-    """It certainly waited for 10; that it then ran 40 later is no wait of 50."""
+def test_thread_waiting_during_a_loss_on_its_cpu_may_have_run(engine: Engine) -> None:
+    """It waited for at least 10; switched in 40 later, its wait is not necessarily 50."""
     assert answer(
         engine,
         """
@@ -179,8 +183,8 @@ def test_who_waits_where_events_are_lost_may_have_run(engine: Engine) -> None:
     )
 
 
-def test_a_wait_inside_a_hole_that_it_may_not_enter_is_whole(engine: Engine) -> None:
-    """By its recorded affinity it may use CPU 0 only; seen on CPU 1, that is out of date."""
+def test_wait_survives_a_loss_on_a_cpu_outside_its_mask(engine: Engine) -> None:
+    """Its recorded affinity allows CPU 0 only; once it runs on CPU 1, that is out of date."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A S -> idle
@@ -203,7 +207,7 @@ def test_a_wait_inside_a_hole_that_it_may_not_enter_is_whole(engine: Engine) -> 
     "event", ["migrate A 0 -> 1", "migrate A 1 -> 0", "enqueued A on 1", "waking A on 1"]
 )
 def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) -> None:
-    """Somebody has let A use CPU 1 since its affinity was recorded."""
+    """A has been allowed on CPU 1 since its affinity was recorded."""
     said = answer(
         engine,
         f"""
@@ -219,8 +223,8 @@ def test_a_mask_that_forbids_a_queue_is_out_of_date(engine: Engine, event: str) 
     assert "A sleeping 10..20 lost" in said
 
 
-def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> None:
-    """The waking named CPU 1 and no migration left it: an enqueue on CPU 0 belongs to another."""
+def test_enqueue_of_a_later_wakeup_does_not_match_the_first(engine: Engine) -> None:
+    """The waking named CPU 1 without a migration away: an enqueue on CPU 0 is of a later wakeup."""
     assert answer(
         engine,
         """
@@ -241,8 +245,8 @@ def test_the_enqueue_of_a_later_wakeup_is_not_the_first_ones(engine: Engine) -> 
     )
 
 
-def test_the_way_to_another_queue_that_was_seen_is_followed(engine: Engine) -> None:
-    """Placed by a migration between the two steps, and moved once more while it waits."""
+def test_recorded_migration_of_a_waiting_thread_is_followed(engine: Engine) -> None:
+    """Placed by a migration between the two steps, and migrated once more while it waits."""
     assert (
         answer(
             engine,
@@ -263,8 +267,8 @@ def test_the_way_to_another_queue_that_was_seen_is_followed(engine: Engine) -> N
     )
 
 
-def test_a_broken_chain_hides_a_run_of_those_on_its_queue(engine: Engine) -> None:
-    """B left CPU 0 unseen after 10, C was there at 40: A may have run between, D on CPU 1 not."""
+def test_mismatch_may_hide_a_run_of_queued_threads(engine: Engine) -> None:
+    """B left CPU 0 unrecorded after 10, C ran at 40: A may have run between, D on CPU 1 not."""
     facts = """
          0 cpu1: idle -> E
          1 cpu0: migrate F 0 -> 1
@@ -292,11 +296,13 @@ def test_a_broken_chain_hides_a_run_of_those_on_its_queue(engine: Engine) -> Non
 @pytest.mark.parametrize(
     "shown_by", ["cpu1: A S -> D", "cpu0: waking A on 0", "cpu0: waking A on 1"]
 )
-def test_who_ran_unseen_waited_for_certain_until_its_last_event(
+def test_thread_with_an_unrecorded_run_waited_until_its_last_event(
     engine: Engine, shown_by: str, loss: bool
 ) -> None:
-    """CPU 1's chain broke at 10, but A may have run before, as other switches are missing, too.
-    Where the source says what it lost, A ran in there."""
+    """CPU 1 has a mismatch at 10, but A may have run before, as other switches are missing, too.
+
+    Where the source counts its losses, A ran in one of them.
+    """
     facts = f"""
          0 cpu1: idle -> D
          1 cpu0: migrate F 0 -> 1
@@ -312,8 +318,8 @@ def test_who_ran_unseen_waited_for_certain_until_its_last_event(
     assert queued in answer(engine, facts, "A")
 
 
-def test_a_chain_that_breaks_is_known_to_be_broken_before_who_is_found(engine: Engine) -> None:
-    """A is found at 30 where B was last seen at 5: it may have got there before CPU 1's hole."""
+def test_mismatch_is_applied_before_its_thread_is_located(engine: Engine) -> None:
+    """A runs at 30 where B's last event is at 5: it may have got there before CPU 1's loss."""
     facts = """
          0 cpu0: idle -> B
          1 cpu0: migrate F 0 -> 1
@@ -329,7 +335,7 @@ def test_a_chain_that_breaks_is_known_to_be_broken_before_who_is_found(engine: E
 
 
 def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
-    """Who waits is awake, and is not woken: it ran unseen, and slept again."""
+    """A waiting thread is awake and is not woken: it ran unrecorded, and slept again."""
     assert answer(
         engine,
         """
@@ -351,10 +357,8 @@ def test_a_second_waking_ends_a_wait(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("preempted", [False, True])
-def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
-    engine: Engine, preempted: bool
-) -> None:
-    """One that was preempted may have been about to sleep, or it ran and slept: nobody knows."""
+def test_second_enqueue_ends_the_wait_of_a_woken_thread(engine: Engine, preempted: bool) -> None:
+    """A preempted thread may have been about to sleep, or it ran and slept: unknown."""
     begin = "10 cpu0: A R -> B" if preempted else "10 cpu0: A S -> B\n20 cpu0: enqueued A on 0 by B"
     facts = f"""
          0 cpu0: idle -> A
@@ -379,8 +383,8 @@ def test_without_waking_a_second_enqueue_ends_the_wait_of_who_was_woken(
         )
 
 
-def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine: Engine) -> None:
-    """R+ hides the state that it had set, so a waking tells nothing of what it did before."""
+def test_thread_preempted_before_its_sleep_may_have_slept(engine: Engine) -> None:
+    """R+ hides the state that it had set, so a waking does not tell what it did before."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A R+ -> B
@@ -401,8 +405,8 @@ def test_who_was_preempted_on_its_way_to_sleep_may_be_woken_or_have_slept(engine
     )
 
 
-def test_who_left_on_its_way_to_sleep_may_be_awake_after_a_hole(engine: Engine) -> None:
-    """As above, in doubt since 15: whether it slept is not known, nor since when it waits."""
+def test_thread_preempted_before_its_sleep_is_unknown_after_a_loss(engine: Engine) -> None:
+    """As above, doubtful since 15: whether it slept, and since when it waits, is unknown."""
     facts = """
          0 cpu0: idle -> A
         10 cpu0: A R+ -> B
@@ -416,13 +420,13 @@ def test_who_left_on_its_way_to_sleep_may_be_awake_after_a_hole(engine: Engine) 
         A wake run=90 by B@0 cpu 0/0/0: -+-=- left
         """
     )
-    # Preempted in its own program, it had not set out to sleep.
+    # Preempted in user mode, it was not about to sleep.
     asleep = facts.replace("R+", "R")
     assert answer(engine, asleep, "A")[-1].startswith("A wake waking=20 ready=20 run=90")
 
 
-def test_a_waking_that_names_another_cpu_tells_of_a_run_there(engine: Engine) -> None:
-    """A slept on CPU 0, and its waking says that it is on CPU 1: it came there and ran."""
+def test_waking_on_another_cpu_implies_a_run_there(engine: Engine) -> None:
+    """A slept on CPU 0, and its waking has it on CPU 1: it migrated there and ran."""
     moved = """
          0 cpu1: migrate D 0 -> 1
         """
@@ -435,15 +439,15 @@ def test_a_waking_that_names_another_cpu_tells_of_a_run_there(engine: Engine) ->
         """
     assert answer(engine, moved + facts, "A") != answer(engine, facts, "A")
     assert "A sleeping 10..50" not in "\n".join(answer(engine, moved + facts, "A"))
-    # Where no migration is recorded, nobody knows where a thread is.
+    # Where no migration is recorded, a thread's CPU is unknown.
     at_home = facts.replace("waking A on 1", "waking A on 0")
     assert [one for one in answer(engine, facts, "A") if "sleeping" in one] == [
         one for one in answer(engine, at_home, "A") if "sleeping" in one
     ]
 
 
-def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:
-    """The trace has wakings, so A's was missed: only its time on the queue is known."""
+def test_wait_with_only_an_enqueue_started_earlier(engine: Engine) -> None:
+    """The trace has wakings, so A's is missing: only its time on the queue is known."""
     facts = """
          0 cpu0: idle -> B
          5 cpu0: waking C on 0 by B
@@ -453,7 +457,7 @@ def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:
     assert (
         answer(engine, facts, "A")[-1] == "A wake enqueued=20 run=50 by B@0 cpu -/0/0: -+30=- left"
     )
-    # Where nobody tells of wakings, the enqueue is what a wait begins with.
+    # Where wakings are not recorded, a wait starts with the enqueue.
     without = facts.replace("5 cpu0: waking C on 0 by B", "")
     assert (
         answer(engine, without, "A")[-1]
@@ -461,8 +465,8 @@ def test_an_enqueue_without_its_waking_began_earlier(engine: Engine) -> None:
     )
 
 
-def test_a_wait_that_is_open_at_the_end_counts_up_to_the_hole(engine: Engine) -> None:
-    """Nothing after the hole shows that A still waits."""
+def test_unfinished_wait_counts_up_to_the_loss(engine: Engine) -> None:
+    """Nothing after the loss shows that A still waits."""
     assert (
         answer(
             engine,
@@ -481,8 +485,8 @@ def test_a_wait_that_is_open_at_the_end_counts_up_to_the_hole(engine: Engine) ->
 # -- a migration that is missing ------------------------------------------------------------
 
 
-def test_who_runs_from_another_queue_was_moved_and_nobody_knows_when(engine: Engine) -> None:
-    """The wait stands: it was not on a CPU. Which CPU it waited for is not known."""
+def test_switch_in_from_another_queue_implies_an_unrecorded_migration(engine: Engine) -> None:
+    """The wait is measured: it was not on a CPU. Which CPU it waited for is unknown."""
     assert answer(
         engine,
         """
@@ -505,8 +509,10 @@ def test_who_runs_from_another_queue_was_moved_and_nobody_knows_when(engine: Eng
     )
 
 
-def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: Engine) -> None:
-    """It was put on CPU 0, ran there, slept and was moved: all of that is missing."""
+def test_switch_in_from_another_queue_is_doubtful_where_migrations_are_recorded(
+    engine: Engine,
+) -> None:
+    """It was put on CPU 0, ran there, slept and migrated: all of that is missing."""
     assert answer(
         engine,
         """
@@ -533,7 +539,7 @@ def test_where_moves_are_recorded_it_may_have_run_before_it_got_there(engine: En
 
 
 @pytest.mark.parametrize("uncounted", [False, True])
-def test_a_migration_from_another_queue_tells_of_one_that_is_missing(
+def test_migration_from_another_queue_implies_a_missing_one(
     engine: Engine, uncounted: bool
 ) -> None:
     rows = answer(
@@ -571,10 +577,10 @@ def test_a_migration_from_another_queue_tells_of_one_that_is_missing(
 
 
 @pytest.mark.parametrize("until", [20_000_100, 20_000_101])
-def test_who_was_woken_by_one_step_of_two_is_not_known_to_wait_to_the_end(
+def test_thread_with_one_of_two_wakeup_steps_is_unknown_at_the_end(
     engine: Engine, until: int
 ) -> None:
-    """Its `enqueued` is missing, and with it whatever came after: or nobody has that number."""
+    """Its `enqueued` is missing, possibly with later events; or there is no such thread."""
     rows = answer(
         engine,
         """
@@ -598,7 +604,7 @@ def test_who_was_woken_by_one_step_of_two_is_not_known_to_wait_to_the_end(
         assert rows[1].endswith("=20000000 right")
 
 
-def test_who_was_enqueued_without_a_waking_is_not_known_to_wait_to_the_end(
+def test_thread_enqueued_without_a_waking_is_unknown_at_the_end(
     engine: Engine,
 ) -> None:
     rows = answer(
@@ -618,8 +624,8 @@ def test_who_was_enqueued_without_a_waking_is_not_known_to_wait_to_the_end(
 # -- wakeups without their first step ---------------------------------------------------------
 
 
-def test_who_is_enqueued_without_a_waking_may_have_been_awake_before(engine: Engine) -> None:
-    """Others have theirs: so this one's is missing, and the sleep ended nobody knows when."""
+def test_sleep_ended_by_an_enqueue_alone_is_unknown(engine: Engine) -> None:
+    """Other threads have theirs: so this one's is missing, and when the sleep ended is unknown."""
     rows = answer(
         engine,
         """
@@ -645,7 +651,7 @@ def test_who_is_enqueued_without_a_waking_may_have_been_awake_before(engine: Eng
 def test_a_number_beyond_its_column_is_refused_whatever_its_type(
     table: str, column: str, value: pl.Expr
 ) -> None:
-    """-1 events are no 2^64 - 1, and 2^63 ns no time before the beginning."""
+    """-1 events are not 2^64 - 1, and 2^63 ns is not a time before the start."""
     played = world("0 cpu0: idle -> A\n10 loss cpu0 until 20 overrun", window=(0, 100))
     wrong = played.tables[table].with_columns(value.alias(column))
     with pytest.raises(UsageError, match=f"column {column} of table {table} holds -?[0-9]+ in row"):
@@ -653,9 +659,11 @@ def test_a_number_beyond_its_column_is_refused_whatever_its_type(
 
 
 @pytest.mark.parametrize("times", [7, 8])
-def test_a_hole_that_shows_explains_the_run_that_nobody_saw(engine: Engine, times: int) -> None:
-    """A ran in the hole of CPU 0 in which B left, whose leaving is told as a rule; so CPU 1, of
-    which events might be missing as well, has no hole, and D's wait there stands."""
+def test_known_loss_explains_an_unrecorded_run(engine: Engine, times: int) -> None:
+    """A ran in the loss of CPU 0, in which B left, whose switch-outs are usually reported.
+
+    So CPU 1, of which events might be missing as well, has no loss, and D's wait there is measured.
+    """
     turns = "".join(
         f"\n{2 * n} cpu0: idle -> B\n{2 * n + 1} cpu0: B S -> idle" for n in range(times)
     )

@@ -1,7 +1,7 @@
-"""Reconstruction rule by rule, on hand-made worlds.
+"""Reconstruction rule by rule, on hand-made traces.
 
-Each world is input and answer on one screen; the notation is in worlds.py. Both
-engines must give the written answer: the oracle is tested here too.
+Each has input and answer on one screen; the notation is in worlds.py. Both engines must give the
+written answer: the oracle is tested here too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from engines import Engine, by_native, by_oracle
 from worlds import loss_lines, state_lines, wait_lines, world
 
-# Counters that say more than the rows do.
+# Counters with more information than the rows.
 TELLING = {
     "spurious_wakeups",
     "missing_wakeups",
@@ -31,7 +31,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def answer(
     engine: Engine, text: str, *, ncpu: int = 1, window: tuple[int, int] = (0, 100)
 ) -> list[str]:
-    """What the engine makes of a world, idle threads aside, in the notation of worlds.py."""
+    """The engine's result for a world, without idle threads, in the notation of worlds.py."""
     played = world(text, ncpu=ncpu, window=window)
     result = engine(played)
     states = result["states"].filter(pl.col("utid") >= ncpu).sort("utid", "ts")
@@ -53,7 +53,7 @@ def lines(text: str) -> list[str]:
 # -- the plain course of things ------------------------------------------------------
 
 
-def test_a_wakeup_with_both_steps(engine: Engine) -> None:
+def test_wakeup_has_both_steps(engine: Engine) -> None:
     """waking starts the wait, enqueued splits it, the switch-in ends it."""
     assert answer(
         engine,
@@ -81,7 +81,7 @@ def test_a_wakeup_with_both_steps(engine: Engine) -> None:
     )
 
 
-def test_a_source_with_waking_only(engine: Engine) -> None:
+def test_source_with_waking_only_has_no_placement(engine: Engine) -> None:
     assert answer(
         engine,
         """
@@ -103,7 +103,7 @@ def test_a_source_with_waking_only(engine: Engine) -> None:
     )
 
 
-def test_a_source_with_enqueued_only(engine: Engine) -> None:
+def test_source_with_enqueued_only_has_no_placement(engine: Engine) -> None:
     assert answer(
         engine,
         """
@@ -192,7 +192,7 @@ def test_a_recorded_yield_makes_a_plain_r_voluntary(engine: Engine) -> None:
 
 
 def test_a_waking_before_the_switch_out_is_real_if_the_thread_runs_again(engine: Engine) -> None:
-    """The wait begins when the thread has left its CPU, not when the waking was raised."""
+    """The wait starts at the thread's switch-out, not when the waking was raised."""
     assert answer(
         engine,
         """
@@ -214,7 +214,7 @@ def test_a_waking_before_the_switch_out_is_real_if_the_thread_runs_again(engine:
     )
 
 
-def test_the_enqueue_of_such_a_wake_confirms_it(engine: Engine) -> None:
+def test_enqueue_confirms_a_waking_before_the_switch_out(engine: Engine) -> None:
     assert answer(
         engine,
         """
@@ -312,7 +312,7 @@ def test_a_pending_wake_of_a_preempted_thread_was_spurious(engine: Engine) -> No
 
 
 def test_a_migration_before_the_enqueue_does_not_split_the_wait(engine: Engine) -> None:
-    """Linux moves the wakee between waking and enqueued: it is on no queue yet."""
+    """Linux moves the wakee between waking and enqueued, when it is on no queue yet."""
     assert answer(
         engine,
         """
@@ -337,7 +337,7 @@ def test_a_migration_before_the_enqueue_does_not_split_the_wait(engine: Engine) 
 
 
 def test_a_migration_of_a_queued_thread_splits_the_interval(engine: Engine) -> None:
-    """The wait goes on: one row of the ledger, two of the life."""
+    """The wait goes on: one row of `waits`, two of `states`."""
     assert answer(
         engine,
         """
@@ -384,10 +384,10 @@ def test_a_missing_wakeup_is_counted_and_not_measured(engine: Engine) -> None:
     )
 
 
-def test_whoever_sleeps_at_the_end_may_have_been_woken_where_wakeups_are_missing(
+def test_sleep_at_the_end_is_unknown_where_wakeups_are_missing(
     engine: Engine,
 ) -> None:
-    """Of A, one is missing; of B, none is, but C alone was ever woken."""
+    """One wakeup of A is missing; none of B's, but only C was ever woken."""
     played = """
          0 cpu0: idle -> A
         10 cpu0: A S -> B
@@ -404,7 +404,7 @@ def test_whoever_sleeps_at_the_end_may_have_been_woken_where_wakeups_are_missing
 
 
 def test_nothing_is_known_before_the_first_event(engine: Engine) -> None:
-    """A switch-out at first sight tells that it ran, not since when."""
+    """A switch-out as first event shows that it ran, not since when."""
     assert answer(
         engine,
         """
@@ -422,8 +422,8 @@ def test_nothing_is_known_before_the_first_event(engine: Engine) -> None:
     )
 
 
-def test_a_chain_break_takes_the_running_time_back(engine: Engine) -> None:
-    """B came in at 10, C left at 40: B's time is not known, nor who ran when."""
+def test_mismatch_removes_the_running_time_before_it(engine: Engine) -> None:
+    """B is switched in at 10, C out at 40: B's running time is unknown, and so is C's."""
     assert answer(
         engine,
         """
@@ -451,7 +451,7 @@ def test_a_chain_break_takes_the_running_time_back(engine: Engine) -> None:
     )
 
 
-def test_a_loss_ends_what_it_concerns_and_nothing_else(engine: Engine) -> None:
+def test_loss_ends_only_the_intervals_it_affects(engine: Engine) -> None:
     """CPU 0 loses [50, 70): A ran there, B waited there, C sleeps there; D ran elsewhere."""
     assert answer(
         engine,
@@ -509,7 +509,7 @@ def test_a_loss_of_any_cpu_ends_everything(engine: Engine) -> None:
     )
 
 
-def test_a_loss_comes_after_the_events_of_its_first_instant(engine: Engine) -> None:
+def test_loss_is_ordered_after_events_at_its_start(engine: Engine) -> None:
     """ts_begin is the time of the last event before the gap: that event counts."""
     assert "A running@0 0..50 switched" in answer(
         engine,
@@ -525,7 +525,7 @@ def test_a_loss_comes_after_the_events_of_its_first_instant(engine: Engine) -> N
 
 
 def test_a_waiting_thread_that_leaves_a_cpu_was_not_waiting(engine: Engine) -> None:
-    """A's wait is known to its last event only; its interval is not to be trusted."""
+    """A's wait is known up to its last event only; its interval is not reliable."""
     assert answer(
         engine,
         """
@@ -549,8 +549,8 @@ def test_a_waiting_thread_that_leaves_a_cpu_was_not_waiting(engine: Engine) -> N
     )
 
 
-def test_evidence_dates_the_end_of_what_was_believed(engine: Engine) -> None:
-    """idle -> A is missing: idle is certain until it was last seen, A from its first sight."""
+def test_evidence_ends_a_contradicted_state(engine: Engine) -> None:
+    """idle -> A is missing: idle is certain up to its last event, A from its first one."""
     assert answer(
         engine,
         """
@@ -578,8 +578,8 @@ def test_evidence_dates_the_end_of_what_was_believed(engine: Engine) -> None:
     )
 
 
-def test_evidence_tells_who_runs_where_nobody_was_known(engine: Engine) -> None:
-    """A long-running thread is seen as soon as anything happens on its CPU."""
+def test_evidence_shows_the_running_thread_of_an_unknown_cpu(engine: Engine) -> None:
+    """A long-running thread is known as soon as anything happens on its CPU."""
     assert answer(
         engine,
         """
@@ -599,7 +599,7 @@ def test_evidence_tells_who_runs_where_nobody_was_known(engine: Engine) -> None:
 
 
 def test_a_running_thread_that_comes_in_elsewhere_was_not_running(engine: Engine) -> None:
-    """Its old CPU is unknown from its last switch, and its next switch is no chain break."""
+    """Its old CPU is unknown from its last switch, and its next switch is no mismatch."""
     assert answer(
         engine,
         """
@@ -620,7 +620,7 @@ def test_a_running_thread_that_comes_in_elsewhere_was_not_running(engine: Engine
     )
 
 
-def test_a_cpu_that_is_not_heard_of_again_ended_early(engine: Engine) -> None:
+def test_cpu_without_further_events_ended_early(engine: Engine) -> None:
     """perf stops recording CPU 0, and its thread A goes on to CPU 1: B may have run since."""
     assert answer(
         engine,
@@ -707,5 +707,5 @@ def test_idle_threads_only_run(engine: Engine) -> None:
     )
 
 
-def test_no_events_make_no_rows(engine: Engine) -> None:
+def test_trace_without_events_has_no_rows(engine: Engine) -> None:
     assert answer(engine, "") == []

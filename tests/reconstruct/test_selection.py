@@ -1,4 +1,4 @@
-"""A trace cut in time: nothing is lost or invented at the cut, and what crosses it is censored."""
+"""A trace cut in time: nothing is lost or invented at the cut, and waits across it are censored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trace_of(world: World) -> ss.Trace:
 
 
 @given(ANY_STREAM, SHARE, SHARE)
-def test_sums_hold_in_every_window(world: World, one: float, other: float) -> None:
+def test_checks_hold_in_every_window(world: World, one: float, other: float) -> None:
     trace = trace_of(world)
     begin, end = trace.window
     since, until = sorted(begin + round(share * (end - begin)) for share in (one, other))
@@ -44,8 +44,8 @@ def test_sums_hold_in_every_window(world: World, one: float, other: float) -> No
 
 
 @given(ANY_STREAM, SHARE)
-def test_two_parts_have_the_time_of_the_whole(world: World, share: float) -> None:
-    """In every state of every thread, and of each part's waits no more than it saw."""
+def test_times_of_two_parts_add_up_to_the_whole(world: World, share: float) -> None:
+    """In every state of every thread; each part's waits are no longer than within it."""
     trace = trace_of(world)
     begin, end = trace.window
     cut = begin + round(share * (end - begin))
@@ -94,7 +94,7 @@ def test_waits_are_censored_where_the_cut_falls() -> None:
     ]
 
 
-def test_times_are_counted_from_the_begin_of_the_recording() -> None:
+def test_times_are_counted_from_the_start_of_the_recording() -> None:
     trace = ledger("a wake 2000000100 -> 2000000150 cpu0", window=(1_000_000_000, 3_000_000_000))
     part = trace.between("1s", "1.5s")
     assert part.window == (2_000_000_000, 2_500_000_000)
@@ -103,8 +103,8 @@ def test_times_are_counted_from_the_begin_of_the_recording() -> None:
         assert part.between(same).window == (2_200_000_000, 2_500_000_000)
 
 
-def test_a_bare_number_is_what_tables_print(capsys: pytest.CaptureFixture[str]) -> None:
-    """Seconds from the start: of a cut trace, too, and in the shell as in Python."""
+def test_bare_number_is_in_seconds_as_tables_print(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seconds from the start: also in a cut trace, and in the shell as in Python."""
     assert main(["info", BUNDLED, "--since", "0.5", "--until", ".6"]) == 0
     assert "100 ms" in capsys.readouterr().out
 
@@ -120,9 +120,7 @@ def test_a_bare_number_is_what_tables_print(capsys: pytest.CaptureFixture[str]) 
         (True, None, "not a time"),
     ],
 )
-def test_a_window_without_time_is_refused(
-    since: str | float, until: str | float, word: str
-) -> None:
+def test_empty_window_is_refused(since: str | float, until: str | float, word: str) -> None:
     with pytest.raises(ss.UsageError, match=word):
         ledger(WAITS).between(since, until)
 
@@ -144,7 +142,7 @@ def test_a_pattern_selects_threads_by_name(capsys: pytest.CaptureFixture[str]) -
     ("option", "value", "hint"),
     [("--comm", "pyton3", "python3"), ("--tid", "4000000", "thread"), ("--cpu", "7", "0, 1")],
 )
-def test_what_the_trace_does_not_have_is_no_empty_table(
+def test_selection_that_matches_nothing_is_refused(
     option: str, value: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["latency", BUNDLED, option, value]) == 2
@@ -154,7 +152,7 @@ def test_what_the_trace_does_not_have_is_no_empty_table(
     assert err.count("\n") == 1
 
 
-def test_what_was_lost_in_part_of_a_loss_nobody_counted() -> None:
+def test_part_of_a_loss_has_no_count() -> None:
     trace = ss.open("fixtures/linux-ftrace-lossy.capture")
     counted = trace.losses.filter(pl.col("count") > 0).collect().row(0, named=True)
     begin, end = counted["ts_begin"], counted["ts_end"]

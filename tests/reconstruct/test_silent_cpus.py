@@ -1,6 +1,6 @@
-"""A CPU that is silent while others hand it threads is a hole; one that nobody names is idle.
+"""A CPU without events while others put threads on it is a loss; one that no event names is idle.
 
-The worlds are text traces: a thread `w` on CPU 1 is woken by `s` on CPU 0 every 10 ms.
+The traces are text: a thread `w` on CPU 1 is woken by `s` on CPU 0 every 10 ms.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ def decode(tmp_path: Path, lines: list[tuple[int, int, str]]) -> tuple[dict[str,
     path = tmp_path / "trace.txt"
     path.write_text("# tracer: nop\n" + "".join(text for _, _, text in lines))
     tables, about = _native.decode(str(path))
-    told = pl.DataFrame(tables["losses"]).filter(pl.col("reason") != "chain_break")
-    return json.loads(about), told
+    recorded = pl.DataFrame(tables["losses"]).filter(pl.col("reason") != "chain_break")
+    return json.loads(about), recorded
 
 
 def rows(losses: pl.DataFrame) -> list[tuple[object, ...]]:
     return losses.select("cpu", "ts_begin", "ts_end", "count", "reason").rows()
 
 
-def test_a_complete_trace_has_no_hole(tmp_path: Path) -> None:
-    """CPU 1 is woken by CPU 0 before its own first line, as every idle CPU is."""
+def test_complete_trace_has_no_loss(tmp_path: Path) -> None:
+    """CPU 1's thread is woken by CPU 0 before its first line, as on every idle CPU."""
     about, losses = decode(tmp_path, world())
     assert (about["ncpu"], rows(losses)) == (2, [])
 
 
-def test_a_cpu_that_is_named_and_has_no_line_is_one_hole(tmp_path: Path) -> None:
+def test_cpu_without_lines_is_one_loss(tmp_path: Path) -> None:
     about, losses = decode(tmp_path, [line for line in world() if line[1] == 0])
     assert about["ncpu"] == 2
     assert rows(losses) == [(1, 0, 292 * MS, None, "unrecorded")]
     assert about["per_cpu"][1]["unknown"] == 292 * MS
 
 
-def test_a_cpu_that_only_its_sleepers_name_is_idle(tmp_path: Path) -> None:
-    """`sched_waking` names the CPU where a thread ran last: it counts, and hides nothing."""
+def test_cpu_named_only_by_sleepers_is_idle(tmp_path: Path) -> None:
+    """`sched_waking` names the CPU where a thread last ran: that CPU counts, but has no loss."""
     lines = [line for line in world() if line[1] == 0]
     lines.insert(3, (1003, 0, _wake(1003, 0, 5, "sched_waking")))
     kept = [line for line in lines if "sched_wakeup" not in line[2]]
@@ -91,8 +91,8 @@ def test_lines_missing_at_the_beginning_are_a_late_start(tmp_path: Path) -> None
     assert rows(losses) == [(1, 0, 101_010_000, None, "late_start")]
 
 
-def test_a_cpu_starts_late_whatever_its_first_line_tells(tmp_path: Path) -> None:
-    """Of a real capture, the first half of CPU 0 is cut out; its first record left is a rename."""
+def test_cpu_starts_late_with_any_first_line(tmp_path: Path) -> None:
+    """Of a real capture the first half of CPU 0 is removed; its first record is then a rename."""
     case = campaign.load(FORKS, tmp_path)
     cut = campaign.draw(case, "start of a CPU missing, unmarked", 0, seed=1)
     assert cut.what == "first 50% of CPU 0 missing"
@@ -109,16 +109,16 @@ def test_lines_missing_at_the_end_are_an_early_end(tmp_path: Path) -> None:
     assert rows(losses) == [(1, 192_010_000, 292 * MS, None, "early_end")]
 
 
-def test_a_cpu_that_falls_idle_ends_early_without_a_hole(tmp_path: Path) -> None:
-    """Nothing is handed to it any more: it is silent because it has nothing to do."""
+def test_cpu_going_idle_has_no_early_end(tmp_path: Path) -> None:
+    """No thread is put on it any more: it has no events because it is idle."""
     lines = [line for line in world() if line[0] < 200_000 or line[1] == 0]
     lines = [line for line in lines if line[0] < 200_000 or "target_cpu" not in line[2]]
     _, losses = decode(tmp_path, lines)
     assert rows(losses) == []
 
 
-def test_a_thread_that_is_moved_away_proves_nothing(tmp_path: Path) -> None:
-    """CPU 1 is silent; what was handed to it is pulled off its queue at once."""
+def test_thread_migrated_away_does_not_prove_a_loss(tmp_path: Path) -> None:
+    """CPU 1 has no events; a thread put on it is pulled off its queue at once."""
     lines = [(0, 1, _switch(0, 1, "a", 20, "S", "hog", 21))]
     for us, cpu, text in world(10):
         if cpu == 0:
@@ -130,8 +130,8 @@ def test_a_thread_that_is_moved_away_proves_nothing(tmp_path: Path) -> None:
     assert rows(losses) == []
 
 
-def test_a_recording_that_nobody_is_seen_to_end_ends_early(tmp_path: Path) -> None:
-    """Linux 6.1 on one CPU: whoever reads the clock at the end came there by a switch."""
+def test_recording_without_a_visible_end_ends_early(tmp_path: Path) -> None:
+    """Linux 6.1 on one CPU: the process that reads the clock at the end got the CPU by a switch."""
     hogs = campaign.load(FORKS.with_name("amd64-6.1-hogs.tar.xz"), tmp_path)
     whole = campaign.opened(campaign.draw(hogs, "nothing", 0, 1), tmp_path)
     assert whole.losses.filter(pl.col("reason") == "early_end").collect().is_empty()

@@ -1,4 +1,4 @@
-"""A CPU that is taken offline shows nothing more: what ran there last did not run on.
+"""A CPU that is taken offline has no more events: its last thread did not run on.
 
 Rule Taken down of docs/trace-model.md; both engines give the written answer.
 """
@@ -49,8 +49,8 @@ GONE = """
 """
 
 
-def test_a_stopper_that_was_the_last_to_run_did_not_run_on(engine: Engine) -> None:
-    """It was seen at 30, when it woke somebody; from then on nobody knows."""
+def test_stopper_as_last_thread_takes_its_cpu_offline(engine: Engine) -> None:
+    """Its last event is at 30, when it woke a thread; from then on it is unknown."""
     assert answer(engine, GONE, "stopper", "stop") == [
         "stopper runnable@1 20..25 switched",
         "stopper running@1 25..30 lost",
@@ -58,13 +58,13 @@ def test_a_stopper_that_was_the_last_to_run_did_not_run_on(engine: Engine) -> No
     ]
 
 
-def test_another_thread_that_was_the_last_to_run_ran_on(engine: Engine) -> None:
+def test_other_last_thread_keeps_running(engine: Engine) -> None:
     assert answer(engine, GONE, "stopper", "realtime")[1:] == [
         "stopper running@1 25..100 window",
     ]
 
 
-def test_a_cpu_that_comes_back_is_found_with_its_idle_thread(engine: Engine) -> None:
+def test_cpu_coming_online_starts_with_its_idle_thread(engine: Engine) -> None:
     back = GONE + "95 cpu1: waking stopper on 1 during idle1"
     assert answer(engine, back, "stopper", "stop")[1:] == [
         "stopper running@1 25..30 lost",
@@ -74,6 +74,6 @@ def test_a_cpu_that_comes_back_is_found_with_its_idle_thread(engine: Engine) -> 
 
 
 @given(ANY_STREAM, st.integers(0, 3))
-def test_the_engines_agree_whichever_thread_is_a_stopper(played: World, which: int) -> None:
+def test_engines_agree_for_any_stopper(played: World, which: int) -> None:
     stopped = classed(played, played.ncpu + which, "stop")
     assert_agree(by_oracle(stopped), by_native(stopped))

@@ -1,4 +1,4 @@
-"""A wait that was not seen from start to end is still known to lie between two lengths."""
+"""A wait without a recorded start or end is still known to lie between two lengths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def waits_of(engine: Engine, text: str, who: str = "A") -> list[str]:
     return wait_lines(played, waits, bounds=True)
 
 
-def test_a_wait_that_a_hole_cuts_had_ended_when_the_thread_is_seen_again(engine: Engine) -> None:
+def test_wait_cut_by_a_loss_ends_by_the_threads_next_event(engine: Engine) -> None:
     """It waits from 10; from 30 it may have run; at 80 it does. The second row may be its rest."""
     assert waits_of(
         engine,
@@ -36,7 +36,7 @@ def test_a_wait_that_a_hole_cuts_had_ended_when_the_thread_is_seen_again(engine:
     ]
 
 
-def test_a_move_of_a_thread_in_doubt_is_not_the_end_of_its_wait(engine: Engine) -> None:
+def test_migration_of_an_unknown_thread_does_not_end_its_wait(engine: Engine) -> None:
     assert (
         waits_of(
             engine,
@@ -58,14 +58,14 @@ def test_a_wait_open_at_the_end_of_the_window_has_no_upper_bound(engine: Engine)
         10 cpu0: A R -> B
         """
     assert waits_of(engine, facts)[1:] == ["A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=90 right"]
-    # Nor has one that a hole cut, of a thread that is not seen again.
+    # The same for one that a loss cut, of a thread without later events.
     assert waits_of(engine, facts + "30 loss cpu0 until 50")[1:] == [
         "A preempt ready=10 enqueued=10 cpu 0/0/-: 0+-=20 right"
     ]
 
 
 def test_a_switch_in_without_a_wakeup_bounds_the_wait_by_the_sleep(engine: Engine) -> None:
-    """A is first seen at 0, when it may have waited for long; its sleep began at 10."""
+    """A's first event is at 0, when it may have waited for long; its sleep began at 10."""
     assert waits_of(
         engine,
         """
@@ -80,7 +80,7 @@ def test_a_switch_in_without_a_wakeup_bounds_the_wait_by_the_sleep(engine: Engin
 
 
 def test_a_cpu_that_was_not_recorded_leaves_waits_on_the_others_measured(engine: Engine) -> None:
-    """Whatever the length. A wait that moves from there to a recorded CPU has bounds."""
+    """At any length. A wait that migrates from there to a recorded CPU has bounds."""
     facts = """
          0 loss cpu1 until 100 unrecorded
          0 cpu0: idle -> A
@@ -99,9 +99,11 @@ def test_a_cpu_that_was_not_recorded_leaves_waits_on_the_others_measured(engine:
 
 
 @pytest.mark.parametrize("hole", [49_999, 50_000])
-def test_the_length_of_a_hole_counts_and_not_that_of_the_wait(engine: Engine, hole: int) -> None:
-    """CPU 1 is not seen for so long: it may have pulled A, run it and put it back. Most of the
-    hole lies before the wait, which lasts 20."""
+def test_doubt_depends_on_the_length_of_the_loss(engine: Engine, hole: int) -> None:
+    """CPU 1 has no events for so long: it may have pulled A, run it and put it back.
+
+    Most of the loss lies before the wait, which lasts 20.
+    """
     played = world(
         f"""
              0 cpu0: idle -> A

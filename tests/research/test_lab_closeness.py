@@ -1,4 +1,4 @@
-"""The tables of how close replays are: what they count, and that they keep their rows."""
+"""The tables of distances of replays: what they count, and that rows are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows() -> pl.DataFrame:
     return closeness.compared("one", "make", [replay(trace) for trace in traces], mine)
 
 
-def test_the_right_model_is_inside_and_the_others_are_counted_beside_it(
+def test_right_model_is_inside_and_others_are_counted(
     rows: pl.DataFrame,
 ) -> None:
     own = rows.filter(model="own")
@@ -52,8 +52,8 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_null_model_that_is_nearer_is_not_twice_as_far(rows: pl.DataFrame) -> None:
-    """Of the own model's distance, which is made large here, no null model has twice as much."""
+def test_nearer_null_model_is_not_counted_as_twice_as_far(rows: pl.DataFrame) -> None:
+    """No null model has twice the own model's distance, which is made large here."""
     far = (pl.col("model") == "own") & (pl.col("measure") == "wait_distance")
     changed = rows.with_columns(replay=pl.when(far).then(pl.lit(1e12)).otherwise("replay"))
     _, apart = closeness.tables(changed, "machine")

@@ -87,9 +87,7 @@ def test_figures_are_by_kind_and_nice_level() -> None:
         ("migrations", 0, 4, 5.0),
     ],
 )
-def test_a_factor_is_the_same_for_too_much_and_too_little(
-    figure: str, value: float, real: float, expected: float
-) -> None:
+def test_factor_is_symmetric(figure: str, value: float, real: float, expected: float) -> None:
     assert factors.factor(figure, value, real) == pytest.approx(expected)
 
 
@@ -99,14 +97,14 @@ def compared(*, same: bool) -> pl.DataFrame:
     return factors.compare(before, after, "fifo", target=target)
 
 
-def test_a_perfect_model_has_the_factor_of_the_repeats_or_less() -> None:
-    """rr was recorded, fifo is real, and asked for: the replay of fifo is what happened."""
+def test_factor_of_a_perfect_model_is_at_most_that_of_repeats() -> None:
+    """rr was recorded, fifo is the real change: the replay of fifo equals what happened."""
     rows = compared(same=False)
     of = {
         (row["role"], row["model"]): row
         for row in rows.filter(figure="total").iter_rows(named=True)
     }
-    # 40 ms of hog1; the second repeat is as long for it, and 4 ms longer for hog2.
+    # hog1 takes 40 ms; the second repeat is as long for it, and 4 ms longer for hog2.
     assert of["hog", "fifo"]["real"] == 40e6
     assert of["hog", "fifo"]["factor"] == pytest.approx(1.0, abs=0.01)
     assert of["hog nice 5", "repeats"]["factor"] == pytest.approx(84.02 / 80.02)
@@ -126,8 +124,8 @@ def test_roles_that_hardly_waited_are_left_out() -> None:
     assert kept.height == rows.filter(role="hog").height
 
 
-def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
-    """hog2 was recorded at nice 5 under rr, and is asked for at nice 0."""
+def test_change_is_that_of_whatif_and_roles_are_thread_kinds() -> None:
+    """hog2 was recorded at nice 5 under rr, and the change asks for nice 0."""
     before, after = [hogs([40, 40, 30])], [hogs([40, 40, 30], "fifo")]
     rows = factors.compare(before, after, whatif={"policy": "fifo", "set_nice": {"hog2": 0}})
     assert set(rows["role"]) == {"hog"}
@@ -136,7 +134,7 @@ def test_a_change_is_that_of_whatif_and_roles_are_kinds() -> None:
     assert of["no change"]["value"] > 150e6
 
 
-def test_scx_local_takes_turns_of_its_slice_and_gives_a_lone_thread_more() -> None:
+def test_scx_local_alternates_by_slice_and_extends_a_lone_thread() -> None:
     """Ticks of 4 ms: 5 ms are over at the second. s wakes at 6 and waits for the tick at 8.
 
     h 0-8 s 8-9 h 9-...; alone, h is seen to have used up 5 ms at 20 (a tick after 9 + 5 = 14 is
@@ -153,8 +151,8 @@ def test_scx_local_takes_turns_of_its_slice_and_gives_a_lone_thread_more() -> No
     assert came == [(0, "h"), (8, "s"), (9, "h"), (36, "u"), (37, "h")]
 
 
-def test_a_prediction_is_the_replay_that_simulate_makes() -> None:
-    """Of a recording that is cut while both want the CPU: they go on wanting it to its end."""
+def test_prediction_equals_the_replay_of_simulate() -> None:
+    """A recording that is cut while both are runnable: they stay runnable to its end."""
     build = Builder()
     build.threads("hog", 2).run("200ms")
     cut = simulate(build.workload(), policy="rr", cpus=1, until="100ms")
@@ -184,7 +182,7 @@ def test_tables_have_a_row_for_every_model_and_role() -> None:
 
 
 def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) -> None:
-    """Total is off by 1 and 4, whose mean is 2; one of the two lies within the real repeats."""
+    """Totals are off by factors of 1 and 4, mean 2; one of the two is within the real repeats."""
     rows = pl.DataFrame(
         {
             "case": ["a to b"] * 10,
@@ -206,7 +204,7 @@ def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) ->
     assert f"| all |  |  | {expected} |  | 2026-01-03 |" in text
 
 
-def test_rows_of_other_cases_stay_when_some_are_predicted_anew(tmp_path: Path) -> None:
+def test_new_predictions_keep_rows_of_other_cases(tmp_path: Path) -> None:
     questions = [q for q in predict.plan().questions if q.case == "6.12 to 6.12" and q.cpus == 1]
     schema = {"case": pl.String, "cpus": pl.Int32, "work": pl.String, "recorded_on": pl.String}
     schema |= dict(factors.SCHEMA)

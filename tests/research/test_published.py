@@ -1,9 +1,9 @@
 """Published results that a policy model must reproduce (V01 to V35 of the design).
 
-The experiments are `research/published`; what they came to is the table `published` of
-research/data, which `test_the_table_is_what_the_program_says` holds to the program. The tests below
-say how near a model must be for its claim to stand at all. Nothing is tuned: presets as they are,
-except where a source names a setting.
+The experiments are `research/published`, and their results are the table `published` of
+research/data: `test_table_equals_the_output_of_the_program` compares the two. The other tests
+state how near a model must be for its claim to hold at all. Nothing is tuned: presets are used
+unchanged except where a source names a setting.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ KEPT = results.table(published.TABLE)
 
 
 @pytest.mark.parametrize("claim", [*claims(), REAL, LOOP], ids=lambda claim: claim.ids)
-def test_the_table_is_what_the_program_says(claim: Claim) -> None:
+def test_table_equals_the_output_of_the_program(claim: Claim) -> None:
     """Every claim run again gives the rows that are kept, digit by digit."""
     kept = [row for row in KEPT if row["claim"] == claim.ids]
     assert published.rows(claim) == kept, "python -m research.published --write"
 
 
 def test_every_result_of_the_design_has_a_test_or_a_distance() -> None:
-    """V01 to V35, and nothing twice."""
+    """V01 to V35, each once."""
     ids = sorted([c.ids for c in claims()] + list(published.EXACT))
     assert ids == [f"V{n:02}" for n in range(1, 36)]
 
@@ -75,7 +75,7 @@ def test_v02_ule_of_2011_shows_the_saw_tooth() -> None:
     assert all(r <= static_split(n, 16) + 0.01 for n, r in ratios.items()), ratios
 
 
-def test_v03_the_later_steal_threshold_takes_the_teeth_out() -> None:
+def test_v03_later_steal_threshold_removes_the_saw_tooth() -> None:
     """ULE as of 2013 and later on 8 CPUs: well below the peak of the form of 2011."""
     later = max(spread_ratio("ule-14", n, 8) for n in (9, 10, 12))
     earlier = max(spread_ratio("ule-2011", n, 8) for n in (9, 10, 12))
@@ -165,7 +165,7 @@ def test_v23_ule_moves_one_thread_a_balancer_run_and_cfs_many() -> None:
 
     ULE: the 31 idle CPUs take one each at once, then each run of the balancer
     moves one. At times a second leaves in the same run: the balancer tells the
-    only thread of another CPU to pick its CPU anew (TDF_PICKCPU), and the CPU
+    only thread of another CPU to pick its CPU again (TDF_PICKCPU), and the CPU
     that it leaves steals. CFS: hundreds are gone within a fifth of a second.
     """
     ule = ported_ule.spread_after_unpinning(ported_ule.ULE, 20)

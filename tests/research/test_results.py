@@ -34,12 +34,12 @@ def test_two_columns_of_one_name_are_refused() -> None:
         results.parse(["| a | a |", "|---|---|"])
 
 
-def test_what_is_the_same_in_all_rows_is_printed_once() -> None:
+def test_constant_columns_are_printed_once() -> None:
     rows = [{"measured_on": "2026-01-02", "what": name, "ms": "1"} for name in "ab"]
     assert results.text(rows) == "2026-01-02\nwhat  ms\na     1\nb     1"
 
 
-def test_a_figure_needs_a_column_that_is_there(tmp_path: Path) -> None:
+def test_figure_needs_an_existing_column(tmp_path: Path) -> None:
     rows = results.parse(TABLE)
     results.figure(rows, "ms", tmp_path / "x.svg")
     assert (tmp_path / "x.svg").stat().st_size > 1000

@@ -1,5 +1,6 @@
-"""Where two extractions replay a recording equally well, an answer spans both and says what to
-record."""
+"""Where two extractions replay a recording equally well, an answer has bounds over both and names
+what to record.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def waiting(trace: Trace, name: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("capacity", [1, 16])
-def test_a_pipe_of_unknown_capacity_is_answered_for_any(capacity: int) -> None:
-    """Under EEVDF a reader that wakes preempts its writer: nothing shows how much a pipe holds."""
+def test_unknown_pipe_capacity_gives_bounds_over_capacities(capacity: int) -> None:
+    """Under EEVDF a woken reader preempts its writer, so the pipe's capacity is not visible."""
     load = compiler(capacity)
     real = simulate(load, policy="eevdf-7.2", cpus=1)
     truth = simulate(load, policy="scx-simple", cpus=1)
@@ -55,13 +56,13 @@ def test_a_pipe_of_unknown_capacity_is_answered_for_any(capacity: int) -> None:
     assert "`capture --with syscalls` shows it): 'as*', 'cc*'" in note.replace(
         "'cc*', 'as*'", "'as*', 'cc*'"
     )
-    # The replay of the recording itself says nothing of it.
+    # The replay of the recording itself does not depend on it.
     same = ss.whatif(real, policy="eevdf-7.2", by="name")
     assert same.filter(configuration="changed")["verdict"].to_list() == ["good", "good"]
 
 
-def test_sleeps_that_no_thread_ended_have_a_length_or_an_end() -> None:
-    """A thread that sleeps until given instants, of which the recording shows only the lengths."""
+def test_sleeps_without_a_waker_are_replayed_by_length_or_by_end() -> None:
+    """A thread that sleeps until given instants; the recording has only the lengths."""
     b = Builder()
     clock = b.thread("clock")
     for k in range(30):
@@ -75,7 +76,7 @@ def test_sleeps_that_no_thread_ended_have_a_length_or_an_end() -> None:
     assert one.wanted.machine.ncpu == 1
 
 
-def test_threads_left_out_are_replayed_both_ways_unless_one_is_asked_for() -> None:
+def test_unselected_threads_are_replayed_both_ways_by_default() -> None:
     b = Builder()
     for name in ("mine", "other"):
         b.thread(name).run("50ms")
@@ -87,6 +88,6 @@ def test_threads_left_out_are_replayed_both_ways_unless_one_is_asked_for() -> No
     assert alternatives(way, {"set_nice": {"mine": -5}}, others="occupy") == []
 
 
-def test_a_recording_that_shows_all_has_no_alternative() -> None:
+def test_complete_recording_has_no_alternatives() -> None:
     real = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1)
     assert alternatives(replay(real), {"cpus": 2}) == []

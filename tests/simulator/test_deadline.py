@@ -1,4 +1,4 @@
-"""Threads of SCHED_DEADLINE: what a trace shows of them, and what a replay gives them."""
+"""Threads of SCHED_DEADLINE: what a trace has of them, and what a replay gives them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def beside_a_hog(**given: str) -> Workload:
 
 
 def recorded(workload: Workload) -> Trace:
-    """A run as Linux would show it: priority -1, and nothing else of its class."""
+    """A run as Linux would record it: priority -1, and nothing else about its class."""
     return simulate(workload, policy="eevdf-6.18", cpus=1, set={"hz": 1000})
 
 
 def cpu_times(trace: Trace) -> list[tuple[int, int]]:
-    """From when to when d ran, ms."""
+    """The runs of d, from and to, ms."""
     who = trace.threads.filter(pl.col("comm") == "d").collect()["utid"].item()
     ran = trace.states.filter((pl.col("utid") == who) & (pl.col("state") == "running")).collect()
     begin = trace.window[0]
@@ -46,7 +46,7 @@ def test_a_deadline_thread_has_its_runtime_of_each_period() -> None:
     assert trace.switches.collect()["next_prio"].min() == -1
 
 
-def test_what_the_recorder_found_is_replayed() -> None:
+def test_recorded_reservation_is_replayed() -> None:
     trace = recorded(beside_a_hog(**GIVEN))
     tid = trace.threads.filter(pl.col("comm") == "d").collect()["tid"].item()
     given = {"runtime": 3 * MS, "deadline": 10 * MS, "period": 10 * MS}
@@ -60,7 +60,7 @@ def test_what_the_recorder_found_is_replayed() -> None:
         assert cpu_times(replayed)[:3] == [(0, 3), (10, 13), (20, 23)], policy
 
 
-def test_without_it_the_thread_has_no_limit_and_that_is_said() -> None:
+def test_missing_reservation_is_reported_and_the_thread_has_no_limit() -> None:
     again = extract(recorded(beside_a_hog(**GIVEN)))
     assert report(again)["deadlines_unknown"] == 1
     for policy in ("cfs-6.1", "eevdf-6.18", "bfs", "ule-14", "fifo"):
@@ -73,7 +73,7 @@ def test_an_impossible_reservation_is_refused_in_one_sentence() -> None:
         simulate(beside_a_hog(**wrong), policy="eevdf-6.18", cpus=1)
 
 
-def test_rtapp_keeps_it() -> None:
+def test_rtapp_keeps_the_reservation() -> None:
     document, _ = to_rtapp(beside_a_hog(**GIVEN))
     task = document["tasks"]["d"]
     assert (task["policy"], task["dl-runtime"], task["dl-period"]) == (

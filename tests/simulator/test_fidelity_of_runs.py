@@ -20,7 +20,7 @@ from schedscope.store.trace import Trace
 
 @pytest.fixture(scope="module")
 def runs() -> list[Trace]:
-    """One program with other random numbers each time, under round robin."""
+    """One program with different random numbers each time, under round robin."""
     short = {"quantum": "2ms"}
     return [
         ss.simulate(make(4, tasks=30, run="20ms", seed=seed), policy="rr", cpus=2, set=short)
@@ -59,7 +59,7 @@ def test_the_range_is_that_of_the_recordings(runs: list[Trace]) -> None:
     assert row["wait_distance"]["runs"] == 5
 
 
-def test_recordings_that_are_all_the_same_leave_no_room() -> None:
+def test_identical_recordings_give_a_range_of_zero() -> None:
     trace = ss.simulate(hogs(5, time="30ms"), policy="rr", cpus=2)
     frame = ss.fidelity_of_runs([trace] * 3, policies=["rr", "fifo"], replays=1)
     same, other = _rows(frame, "rr"), _rows(frame, "fifo")
@@ -77,7 +77,7 @@ def test_selected_threads_alone_are_compared(runs: list[Trace]) -> None:
     assert 0 < _rows(only, "rr")["waits"]["real"] < _rows(every, "rr")["waits"]["real"]
 
 
-def test_what_cannot_be_compared_is_said(runs: list[Trace]) -> None:
+def test_incomparable_recordings_are_refused(runs: list[Trace]) -> None:
     with pytest.raises(UsageError, match=r"2 recordings.*3 or more"):
         ss.fidelity_of_runs(runs[:2])
     bigger = ss.simulate(make(4, tasks=8, run="20ms", seed=1), policy="rr", cpus=4)

@@ -1,6 +1,6 @@
 """ULE and 4BSD, simulated, printed as FreeBSD's probes would and read back: nothing is lost.
 
-What the lines cannot hold is left out of the comparison by name, below, and nowhere else.
+What the lines cannot hold is excluded from the comparison by name, below, and nowhere else.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def check(trace: Trace, scheduler: str) -> None:
     for name in ("chain_breaks", "contradictions", "missing_wakeups", "spurious_wakeups"):
         assert counts[name] == 0, name
 
-    # Idle threads have FreeBSD's own priority and are never said to be preempted.
+    # Idle threads have FreeBSD's own priority and never count as preempted.
     switches = both.simulated("switches")
-    told = switches.with_columns(
+    recorded = switches.with_columns(
         pl.when(pl.col("prev_utid") < both.ncpu).then(255)
-        # lwp-exit does not tell it.
+        # lwp-exit does not have it.
         .when(pl.col("prev_state") != "dead").then(pl.col("prev_prio"))
         .cast(pl.Int16).alias("prev_prio"),
         pl.when(pl.col("next_utid") < both.ncpu).then(255).otherwise(pl.col("next_prio"))
@@ -131,15 +131,15 @@ def check(trace: Trace, scheduler: str) -> None:
         pl.when(pl.col("prev_utid") < both.ncpu).then(False).otherwise(pl.col("preempted"))
         .alias("preempted"),
     )  # fmt: skip
-    both.same("switches", told)
+    both.same("switches", recorded)
 
-    # enqueue fires before the priority is computed anew, and 4BSD never tells a target.
+    # enqueue fires before the priority is recomputed, and 4BSD never has a target.
     wakeups = both.simulated("wakeups")
     both.same("wakeups", wakeups, ["prio"] if both.ule else ["prio", "target_cpu"])
     if not both.ule:
         assert both.got.tables["wakeups"]["target_cpu"].null_count() == len(wakeups)
 
-    # A woken thread's move shows in its target; 4BSD has nothing to move between.
+    # A woken thread's migration is in its target; 4BSD has nothing to move between.
     moves = both.simulated("migrations")
     targets = wakeups.filter(pl.col("kind") == "enqueued").select(
         "utid", ts_enqueued="ts", wake_cpu="target_cpu"
@@ -147,7 +147,7 @@ def check(trace: Trace, scheduler: str) -> None:
     waits = both.simulated("waits").join(targets, on=["utid", "ts_enqueued"])
     both.same("migrations", _after_the_wake(moves, waits) if both.ule else moves.clear())
 
-    # That a CPU is idle is known from the first line on that tells who runs there.
+    # An idle CPU is known as such from the first line that names its running thread.
     seen = pl.concat([frame.select("cpu", first="ts") for frame in (switches, wakeups)])
     states = both.simulated("states")
     late = pl.when(idle).then((pl.col("first") - pl.col("ts")).clip(0)).otherwise(0)
@@ -157,7 +157,7 @@ def check(trace: Trace, scheduler: str) -> None:
         .with_columns(ts=pl.col("ts") + late, dur=pl.col("dur") - late)
         .drop("first")
     )
-    # Of priorities while waiting and at the exit see above; 4BSD's one queue is nobody's.
+    # For priorities while waiting and at the exit see above; 4BSD's one queue has no CPU.
     resting = pl.col("state") == "runnable"
     unsaid = resting | idle | (pl.col("end") == "exited")
     hidden = [pl.when(~unsaid).then(pl.col("prio")).alias("prio")]
@@ -171,11 +171,11 @@ def check(trace: Trace, scheduler: str) -> None:
 
 
 def _after_the_wake(moves: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """`moves` less those of wakeups: one from where the thread ran last to its new queue."""
+    """`moves` without those of wakeups: one from where the thread last ran to its new queue."""
     woken = waits.filter(pl.col("cause") == "wake").select(
         "utid", ts="ts_enqueued", to_cpu="wake_cpu", ran="prev_cpu", woken=True
     )
-    # A thread that has never run is somewhere, too.
+    # A thread that has never run has a CPU, too.
     from_there = (pl.col("from_cpu") == pl.col("ran")).fill_null(value=True)
     placed = pl.col("woken").fill_null(value=False) & from_there
     return (
@@ -185,7 +185,7 @@ def _after_the_wake(moves: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(placed=placed)
         .with_columns(
-            # One wakeup moves once.
+            # A wakeup migrates once.
             nth=pl.int_range(pl.len()).over("ts", "utid", "to_cpu", "placed")
         )
         .filter(~pl.col("placed") | (pl.col("nth") > 0))
@@ -194,7 +194,7 @@ def _after_the_wake(moves: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def loads(both: Both) -> None:
-    """At each instant the last load told of a queue is who runs there and who waits."""
+    """At each instant a queue's last load equals its running and waiting threads."""
     states = both.simulated("states").filter(
         (pl.col("utid") >= both.ncpu) & pl.col("state").is_in(["running", "runnable"])
     )
@@ -208,29 +208,29 @@ def loads(both: Both) -> None:
         .with_columns(load=pl.col("step").cum_sum().over("cpu"))
     )  # fmt: skip
     expected = {(cpu, ts + BEGIN): load for cpu, ts, _, load in after.rows()}
-    told: dict[tuple[int, int], int] = {}
+    recorded: dict[tuple[int, int], int] = {}
     last: dict[int, int] = {}
     for ts, cpu, load in both.got.rows("queue_load", "ts", "cpu", "load"):
         assert (cpu is None) == (not both.ule)
-        told[cpu or 0, ts] = load
+        recorded[cpu or 0, ts] = load
     end = both.trace.window[1] + BEGIN
-    for cpu, ts in sorted(expected.keys() | told.keys()):
-        # What still runs at the end did not leave.
+    for cpu, ts in sorted(expected.keys() | recorded.keys()):
+        # A thread that runs at the end has no switch-out.
         if ts == end:
             continue
         last[cpu] = expected.get((cpu, ts), last.get(cpu, 0))
-        if (cpu, ts) in told:
-            assert told[cpu, ts] == last[cpu], (cpu, ts)
+        if (cpu, ts) in recorded:
+            assert recorded[cpu, ts] == last[cpu], (cpu, ts)
         else:
-            # Nothing was told: one left and another came, or the other way round.
-            before = [load for (c, t), load in told.items() if c == cpu and t < ts]
+            # No line was printed: one thread left and another came, or the other way round.
+            before = [load for (c, t), load in recorded.items() if c == cpu and t < ts]
             assert (before[-1] if before else 0) == last[cpu], (cpu, ts)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("load", GENERATED, ids=lambda load: load.partition(":")[0])
-def test_known_loads_come_back_from_their_lines(policy: str, machine: str, load: str) -> None:
+def test_known_loads_are_read_back_from_their_lines(policy: str, machine: str, load: str) -> None:
     trace = ss.simulate(ss.workload.generate(load), policy=policy, machine=machine)
     assert trace.switches.collect().height > 10
     check(trace, POLICIES[policy])
@@ -244,15 +244,15 @@ def test_known_loads_come_back_from_their_lines(policy: str, machine: str, load:
     st.integers(0, 1000),
     st.sampled_from([{}, {"ipi": 2_000, "idle_exit": 1_000, "switch": 1_500}]),
 )
-def test_whatever_the_load_the_lines_tell_the_run(
+def test_random_loads_are_read_back_from_their_lines(
     load: Workload, policy: str, machine: str, seed: int, costs: dict[str, int]
 ) -> None:
     trace = ss.simulate(load, policy=policy, machine=machine, seed=seed, costs=costs)
     check(trace, POLICIES[policy])
 
 
-def test_a_load_that_was_not_told_is_noticed() -> None:
-    """The comparison itself: one line changed, and it fails."""
+def test_changed_row_is_detected() -> None:
+    """The comparison itself: with one changed line it fails."""
     load = ss.workload.generate("periodic:6,run=2ms,sleep=3ms,times=4")
     trace = ss.simulate(load, policy="ule-14", machine="2")
     both = Both(trace, "ULE")

@@ -1,4 +1,4 @@
-"""FreeBSD's interrupt threads: they preempt at once, and give the CPU back to whom they took it."""
+"""FreeBSD's interrupt threads: they preempt at once, and give the CPU back to the same thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schedscope.errors import UsageError
 
 
 def followed_by(policy: str, sched: str) -> tuple[int, int]:
-    """Of the switches out of a thread that wakes every 10 ms: back to the same hog, to another."""
+    """Switches from a thread that wakes every 10 ms: back to the same hog, or to another."""
     b = ss.workload.Builder()
     for i in (0, 1):
         b.thread(f"hog{i}").run("500ms")
@@ -29,22 +29,22 @@ def followed_by(policy: str, sched: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("policy", ["4bsd", "4bsd-13", "ule-14", "ule-13"])
-def test_an_interrupt_thread_gives_the_cpu_back(policy: str) -> None:
-    """maybe_preempt and sched_switch: who was preempted is at the head of its list."""
+def test_interrupt_thread_returns_the_cpu(policy: str) -> None:
+    """maybe_preempt and sched_switch: the preempted thread is at the head of its list."""
     same, other = followed_by(policy, "interrupt")
     assert same > 80
-    # Its slice may end in the same moment.
+    # Its slice may end at the same moment.
     assert other <= 5
 
 
-def test_a_realtime_thread_asks_under_4bsd() -> None:
-    """The one that it took the CPU from goes to the tail."""
+def test_realtime_thread_requests_preemption_under_4bsd() -> None:
+    """The thread that it preempted goes to the tail."""
     same, other = followed_by("4bsd", "fifo")
     assert other > 80
     assert same <= 5
 
 
-def test_interrupt_threads_are_better_than_realtime_ones() -> None:
+def test_interrupt_threads_run_before_realtime_threads() -> None:
     b = ss.workload.Builder()
     b.thread("swi", sched="interrupt", rt_prio=1, start="5ms").run("1ms")
     b.thread("rt", sched="fifo", rt_prio=99).run("10ms")
@@ -56,6 +56,6 @@ def test_interrupt_threads_are_better_than_realtime_ones() -> None:
         assert begun == trace.window[0] + 5_000_000, policy
 
 
-def test_the_class_of_a_thread_is_told_by_sched() -> None:
+def test_class_of_a_thread_is_set_by_sched() -> None:
     with pytest.raises(UsageError, match="sched='fifo'"):
         ss.workload.Builder().thread("x", **{"class": "fifo"})

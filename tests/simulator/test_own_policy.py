@@ -1,4 +1,4 @@
-"""A policy of your own in every question and on the command line, and what it may forget."""
+"""A user's policy in every question and on the command line, and what it may forget."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hogs() -> Trace:
     return simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1, set={"quantum": "5ms"})
 
 
-def test_whatif_answers_for_a_policy_object_as_for_the_one_that_does_the_same(hogs: Trace) -> None:
+def test_whatif_of_a_policy_object_equals_the_native_policy(hogs: Trace) -> None:
     mine, native = (ss.whatif(hogs, policy=policy, by="name") for policy in (Fifo(), "fifo"))
     assert mine.equals(native)
     assert mine.filter(configuration="changed")["verdict"].to_list() == ["good"]
@@ -69,8 +69,8 @@ def test_fidelity_compares_policy_objects_by_their_names(hogs: Trace) -> None:
         fidelity(hogs, policies=[Fifo])  # type: ignore[list-item]
 
 
-def test_each_replay_has_a_policy_of_its_own(hogs: Trace) -> None:
-    """What one run leaves in the object does not reach the next."""
+def test_each_replay_uses_a_new_policy_object(hogs: Trace) -> None:
+    """State that one run leaves in the object does not reach the next."""
 
     class Once(Fifo):
         runs = 0
@@ -83,7 +83,7 @@ def test_each_replay_has_a_policy_of_its_own(hogs: Trace) -> None:
     assert ss.whatif(hogs, policy=Once(), replays=3).height == 9
 
 
-def test_what_a_policy_object_has_no_place_for_is_refused(hogs: Trace) -> None:
+def test_options_unsupported_by_a_policy_object_are_refused(hogs: Trace) -> None:
     for asked, said in (
         ({"slice": "5ms"}, "an attribute of the policy object"),
         ({"set": {"x": 1}}, "attributes of the policy object"),
@@ -94,9 +94,7 @@ def test_what_a_policy_object_has_no_place_for_is_refused(hogs: Trace) -> None:
             ss.whatif(hogs, policy=Fifo(), **asked)  # type: ignore[arg-type]
 
 
-def test_a_policy_that_does_not_queue_a_thread_again_is_named_with_hook_thread_and_instant() -> (
-    None
-):
+def test_policy_that_drops_a_thread_is_reported_with_hook_thread_and_instant() -> None:
     class Forgetful(Fifo):
         hz = 250
 
@@ -114,8 +112,8 @@ def test_a_policy_that_does_not_queue_a_thread_again_is_named_with_hook_thread_a
         simulate(ss.workload.hogs(2, time="20ms"), policy=Forgetful(), cpus=1)
 
 
-def test_a_policy_that_loses_one_thread_of_a_busy_machine_is_named() -> None:
-    """The others go on to the end of the run, so that events are left all along."""
+def test_policy_that_loses_one_of_many_threads_is_reported() -> None:
+    """The others run to the end, so that there are always events left."""
 
     class Deaf(Fifo):
         def enqueue(self, w: Any, cpu: int, t: int, how: str) -> None:
@@ -132,7 +130,7 @@ def test_a_policy_that_loses_one_thread_of_a_busy_machine_is_named() -> None:
 
 
 def example(tmp_path: Path) -> Path:
-    """The file that docs/policies/writing.md shows, and its test."""
+    """The file in docs/policies/writing.md, and its test."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     path = tmp_path / "front.py"
     path.write_text(blocks[0])
@@ -165,7 +163,7 @@ def test_every_command_takes_a_policy_by_its_file(
         assert rows[-1]["policy"] == "front"
 
 
-def test_a_file_that_holds_no_such_policy_is_one_sentence(
+def test_file_without_a_policy_is_reported_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = example(tmp_path)
@@ -198,7 +196,7 @@ def test_a_file_that_holds_no_such_policy_is_one_sentence(
     assert made.name == "front"
 
 
-def test_three_questions_replay_selected_threads_the_same_way(
+def test_simulate_whatif_and_fidelity_replay_selected_threads_alike(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """This recording is closest if the others are replayed, too."""
@@ -225,7 +223,7 @@ def test_three_questions_replay_selected_threads_the_same_way(
     assert found[0]["rows"][0]["n_waits"] == found[1]["rows"][0]["n_waits"] == recorded
 
 
-def test_a_workload_has_no_threads_to_select(capsys: pytest.CaptureFixture[str]) -> None:
+def test_selection_of_a_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "hogs:3,time=5ms", "--comm", "hog-0"]) == 2
     assert "--comm hog-0 with a generator" in capsys.readouterr().err
     with pytest.raises(UsageError, match="a workload with where or others"):

@@ -1,4 +1,4 @@
-"""The numbers that docs/policies quotes are computed here, and stand there as computed."""
+"""The numbers that docs/policies quotes are computed here and compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "policies"
 
 
 def page(name: str) -> str:
-    """The page in one line, so that no phrase is broken."""
+    """The page on one line, so that no phrase is broken."""
     return re.sub(r"\s+", " ", (PAGES / f"{name}.md").read_text())
 
 
@@ -41,8 +41,8 @@ def test_ule_saw_tooth() -> None:
     assert f"in `ule-14` it is {later:.2f}" in page("ule")
 
 
-def test_a_child_of_ule_learns_quickly() -> None:
-    """Its first run is one statistics tick in the form of 2011, and two of 12 in that of 14."""
+def test_child_under_ule_becomes_interactive_quickly() -> None:
+    """Its first run is one statistics tick in the 2011 form, and two of 12 in that of 14."""
     build = Builder()
     build.thread("parent").run(1_000_000_000).fork(1).run(1_000_000_000)
     build.thread("child", start=None).run(1_000_000_000)
@@ -109,7 +109,7 @@ def test_staircase_nice() -> None:
         ("eevdf-6.17", "eevdf", "a slice of 3 ms, {:.0f} ms"),
     ],
 )
-def test_turns(policy: str, page_of: str, words: str) -> None:
+def test_policies_alternate_at_their_slices(policy: str, page_of: str, words: str) -> None:
     """Equal hogs on one CPU; EEVDF's on the 8 that its 3 ms are for."""
     cpus = 8 if page_of == "eevdf" else 1
     assert words.format(turn_ms(policy, 2 * cpus, cpus)) in page(page_of)

@@ -39,7 +39,7 @@ def test_the_command_lists_every_tunable_with_its_default(
 
 
 def test_the_page_lists_all_that_a_policy_in_python_can_ask() -> None:
-    """Hooks of `Policy`, and every method of the world that the engine lends to them."""
+    """Hooks of `Policy`, and every method of the world that the engine offers them."""
     page = (PAGES / "writing.md").read_text()
     stub = ast.parse((PAGES.parents[1] / "src/schedscope/_native.pyi").read_text())
     classes = {one.name: one for one in stub.body if isinstance(one, ast.ClassDef)}

@@ -1,4 +1,4 @@
-"""`ps` against the fluid model that it stands for."""
+"""`ps` compared with the fluid model that it implements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Job = tuple[int, int, int]
 
 
 def parts(weights: dict[int, float], cpus: int) -> dict[int, float]:
-    """Of the CPUs, by weight, but none gets more than one."""
+    """The CPUs' rates by weight, but none gets more than one."""
     if len(weights) <= cpus:
         return dict.fromkeys(weights, 1.0)
     free, rest, found = float(cpus), dict(weights), {}
@@ -33,7 +33,7 @@ def parts(weights: dict[int, float], cpus: int) -> dict[int, float]:
 
 
 def fluid(jobs: list[Job], cpus: int) -> list[float]:
-    """How long each job takes where all are served at once."""
+    """How long each job takes when all are served simultaneously."""
     now, waiting = 0.0, sorted(range(len(jobs)), key=lambda i: jobs[i][0])
     left: dict[int, float] = {}
     took = [0.0] * len(jobs)
@@ -64,8 +64,8 @@ def simulated(jobs: list[Job], cpus: int) -> list[int]:
 
 @pytest.mark.parametrize("cpus", [1, 2, 4])
 @pytest.mark.parametrize("nices", [[0], [-10, 0, 10]])
-def test_jobs_take_as_long_as_in_the_fluid_model(nices: list[int], cpus: int) -> None:
-    """Within some quanta of 100 us of the threads beside them, which take 1 ms at nice 10."""
+def test_jobs_take_the_time_of_the_fluid_model(nices: list[int], cpus: int) -> None:
+    """Within some quanta of 100 us of the competing threads, which take 1 ms at nice 10."""
     rng = random.Random(cpus)
     now, jobs = 0, []
     for _ in range(300):
@@ -76,8 +76,8 @@ def test_jobs_take_as_long_as_in_the_fluid_model(nices: list[int], cpus: int) ->
         assert abs(ours - theirs) < bound
 
 
-def test_a_thread_that_was_alone_shares_with_those_that_come() -> None:
-    """It had both CPUs' worth of nobody's time: none of it is held against it."""
+def test_lone_thread_shares_with_later_ones() -> None:
+    """It had both CPUs while they were otherwise idle, which does not count against it."""
     b = Builder()
     b.thread("old").run("10s")
     b.threads("new", 2, start="1s").run("10s")

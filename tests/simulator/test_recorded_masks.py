@@ -27,7 +27,7 @@ def moved(
 ) -> Trace:
     """`setter` runs on CPU 0 and wakes `migration/0` at 1 ms; it is on CPU 1 then, with its child.
 
-    `back`: it is on CPU 0 once more; `renamed`: its name changes so long after 1 ms.
+    `back`: it returns to CPU 0; `renamed`: its name changes so long after 1 ms.
     """
     empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
     switches: list[tuple[Any, ...]] = [
@@ -105,15 +105,15 @@ def changes(trace: Trace) -> list[tuple[int, int, str]]:
     return found.filter(~pl.col("first")).select("ts", "utid", "cpus").rows()
 
 
-def test_who_wakes_the_stopper_of_its_cpu_and_leaves_it_changed_its_mask() -> None:
+def test_wakeup_of_the_stopper_before_leaving_the_cpu_is_a_mask_change() -> None:
     assert changes(moved()) == [(1 * MS, SETTER, "1")]
 
 
-def test_who_comes_back_only_changed_its_place() -> None:
+def test_return_to_the_cpu_is_not_a_mask_change() -> None:
     assert changes(moved(back=True)) == []
 
 
-def test_a_new_program_is_placed_anew() -> None:
+def test_exec_is_not_a_mask_change() -> None:
     new = moved(renamed=MS)
     assert changes(new) == []
     # Or `taskset` bound it, if it waits for that CPU while another one idles.
@@ -121,11 +121,11 @@ def test_a_new_program_is_placed_anew() -> None:
     assert masks(moved())[1] == masks(moved(renamed=MS, back=True))[1] == {}
 
 
-def test_another_threads_request_balances_loads() -> None:
+def test_stopper_woken_by_another_thread_is_not_a_mask_change() -> None:
     assert changes(moved(waker=1)) == []
 
 
-def test_a_replay_changes_the_mask_then_and_a_child_has_it() -> None:
+def test_replay_changes_the_mask_at_that_time_and_a_child_inherits_it() -> None:
     load = extract(moved())
     rows = load.threads.join(load.steps, on="program", maintain_order="left")
     own = rows.filter(pl.col("name") == "setter").select(pl.col("op").cast(pl.String), "ns")
@@ -140,7 +140,7 @@ def starved() -> Trace:
 
 
 def test_threads_of_a_real_recording_starve_where_they_did(starved: Trace) -> None:
-    """All of this load bound themselves to CPU 1: five after they had run on CPU 0."""
+    """All threads of this load pinned themselves to CPU 1: five after they had run on CPU 0."""
     found = report(extract(starved))
     assert (found["mask_changes"], found["bound_by_family"]) == (5, 1)
     frame = ss.whatif(starved, set_nice={"patient": 0}, replays=3)
@@ -157,7 +157,7 @@ def test_other_masks_replace_those_that_threads_set(starved: Trace) -> None:
     row = there.threads.row(by_predicate=pl.col("name") == "clerk", named=True)
     sets = (pl.col("program") == row["program"]) & (pl.col("op").cast(pl.String) == "set_affinity")
     assert (row["cpus"], there.steps.filter(sets)["cpus"].to_list()) == ("0", ["0"])
-    # A mask of CPUs that are not there is refused, and the thread keeps the one that it had.
+    # A mask of missing CPUs is refused, and the thread keeps its previous one.
     one = change(way, cpus=1).workload
     assert one.threads.filter(pl.col("name").is_in(["clerk", "patient"]))["cpus"].is_null().all()
     assert one.steps["cpus"].is_null().all()

@@ -29,24 +29,24 @@ def of_threads(trace: Trace) -> dict[str, int | None]:
     return dict(threads.select("name", "slice").iter_rows())
 
 
-def test_a_thread_keeps_its_slice_and_gives_it_to_those_it_starts() -> None:
+def test_slice_is_kept_and_inherited_by_children() -> None:
     trace = recorded({"first": 8 * MS})
     assert of_threads(trace) == {"first": 8 * MS, "child": 8 * MS, "second": None}
     assert report(extract(trace))["own_slices"] == 2
 
 
-def test_without_any_no_thread_has_one() -> None:
+def test_threads_without_recorded_slices_have_none() -> None:
     trace = recorded({})
     assert of_threads(trace) == {"first": None, "child": None, "second": None}
     assert report(extract(trace))["own_slices"] == 0
 
 
-def test_it_is_what_the_kernel_would_make_of_it() -> None:
+def test_slice_is_clamped_like_the_kernels() -> None:
     assert of_threads(recorded({"second": 5}))["second"] == 100_000
     assert of_threads(recorded({"second": 1 << 60}))["second"] == 100 * MS
 
 
-def test_a_longer_slice_is_replayed_as_one() -> None:
+def test_replay_uses_a_longer_slice() -> None:
     """Beside two hogs of 0.75 ms; from 6.17 on theirs would end it (set_protect_slice)."""
 
     def longest(trace: Trace) -> int:

@@ -1,4 +1,4 @@
-"""What a trace says of its own scheduler's tunables, in the words of a policy."""
+"""A trace's recorded scheduler tunables, translated to those of a policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schedscope.simulator.run import simulate
 from schedscope.store.trace import Trace
 
 
-def told(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
+def recorded(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
     """A trace of `cpus` whose recorder found these files."""
     build = Builder()
     build.thread("a").run(1000)
@@ -22,14 +22,14 @@ def told(cpus: int, hz: int | None = None, **tunables: str) -> Trace:
     return trace
 
 
-# What Debian's 6.12 shows on two CPUs: 0.7 ms, doubled.
+# Values of Debian's 6.12 on two CPUs: 0.7 ms, doubled.
 EEVDF = {
     "base_slice_ns": "1400000",
     "migration_cost_ns": "500000",
     "tunable_scaling": "1",
     "features": "PLACE_LAG NO_DELAY_ZERO WAKEUP_PREEMPTION NO_HRTICK NI_RANDOM NO_WA_WEIGHT ",
 }
-# What Debian's 6.1 shows on two CPUs: 6, 0.75 and 1 ms, doubled.
+# Values of Debian's 6.1 on two CPUs: 6, 0.75 and 1 ms, doubled.
 CFS = {
     "latency_ns": "12000000",
     "min_granularity_ns": "1500000",
@@ -39,8 +39,8 @@ CFS = {
 }
 
 
-def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
-    assert recorded_tunables(told(2, 250, **EEVDF), "eevdf-6.12") == {
+def test_recorded_slice_is_the_unscaled_one() -> None:
+    assert recorded_tunables(recorded(2, 250, **EEVDF), "eevdf-6.12") == {
         "scaling": "on",
         "base_slice": 700_000,
         "migration_cost": 500_000,
@@ -52,7 +52,7 @@ def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
         "wa_weight": "off",
         "hz": 250,
     }
-    assert recorded_tunables(told(2, 250, **CFS), "cfs-6.1") == {
+    assert recorded_tunables(recorded(2, 250, **CFS), "cfs-6.1") == {
         "scaling": "on",
         "sched_latency": 6_000_000,
         "sched_min_granularity": 750_000,
@@ -80,14 +80,14 @@ def test_a_slice_is_told_as_it_was_before_the_kernel_scaled_it() -> None:
 def test_the_kernel_scales_by_the_logarithm_of_the_cpus(
     cpus: int, scaling: str, expected: tuple[str, int]
 ) -> None:
-    trace = told(cpus, base_slice_ns="2800000", tunable_scaling=scaling)
+    trace = recorded(cpus, base_slice_ns="2800000", tunable_scaling=scaling)
     found = recorded_tunables(trace, "eevdf-6.12")
     assert (found["scaling"], found["base_slice"]) == expected
 
 
-def test_a_policy_is_told_only_what_it_has() -> None:
-    assert recorded_tunables(told(2, 250, **CFS), "fifo") == {}
-    assert "sched_latency" not in recorded_tunables(told(2, 250, **CFS), "eevdf-6.12")
+def test_policy_gets_only_its_own_tunables() -> None:
+    assert recorded_tunables(recorded(2, 250, **CFS), "fifo") == {}
+    assert "sched_latency" not in recorded_tunables(recorded(2, 250, **CFS), "eevdf-6.12")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_real_time_threads_have_the_recorded_limit_where_the_release_has_one(
     groups: str, policy: str, runtime: int | None
 ) -> None:
     files = {"rt_runtime_us": "900000", "rt_period_us": "1000000"}
-    trace = told(2, **files)
+    trace = recorded(2, **files)
     server = "/sys/kernel/debug/sched/fair_server/cpu0/runtime"
     more = {server: "30000000"} | ({"CONFIG_RT_GROUP_SCHED": groups} if groups else {})
     trace.info["scheduler"]["tunables"].update(more)
@@ -116,7 +116,7 @@ def test_real_time_threads_have_the_recorded_limit_where_the_release_has_one(
 
 
 def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
-    assert recorded_tunables(told(2, rt_runtime_us="-1"), "cfs-6.1") == {"rt_runtime": 0}
+    assert recorded_tunables(recorded(2, rt_runtime_us="-1"), "cfs-6.1") == {"rt_runtime": 0}
 
 
 @pytest.mark.parametrize(
@@ -131,23 +131,23 @@ def test_real_time_threads_have_no_limit_where_it_was_switched_off() -> None:
         (None, None),
     ],
 )
-def test_preemption_is_lazy_where_the_kernel_says_so(
+def test_lazy_preemption_follows_the_recorded_model(
     model: str | None, expected: str | None
 ) -> None:
-    trace = told(2)
+    trace = recorded(2)
     trace.info["preempt"] = model
     assert recorded_tunables(trace, "eevdf-7.2").get("lazy_preemption") == expected
     assert "lazy_preemption" not in recorded_tunables(trace, "cfs-6.1")
 
 
 @pytest.mark.parametrize("text", ["", "(null)", "fast", "-1"])
-def test_what_is_no_number_is_left_out(text: str) -> None:
-    assert recorded_tunables(told(2, base_slice_ns=text), "eevdf-6.12") == {}
+def test_non_numeric_tunable_is_ignored(text: str) -> None:
+    assert recorded_tunables(recorded(2, base_slice_ns=text), "eevdf-6.12") == {}
 
 
-def test_what_was_recorded_can_be_simulated() -> None:
+def test_recorded_tunables_can_be_simulated() -> None:
     for policy, files in {"eevdf-6.12": EEVDF, "cfs-6.1": CFS}.items():
-        trace = told(2, 1000, **files)
+        trace = recorded(2, 1000, **files)
         found: dict[str, Any] = recorded_tunables(trace, policy)
         ran = simulate(trace, policy=policy, set=found)
         assert ran.duration > 0

@@ -1,4 +1,4 @@
-"""What is exported of a recording runs in the real rt-app."""
+"""An exported recording runs in the real rt-app."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ NS_PER_LOOP = 20
 
 
 def recording() -> Trace:
-    """A parent that starts two workers of one name and waits for each, with a thread of the kernel
-    that wakes a third; names that rt-app could not take as they are."""
+    """A parent that starts two workers of one name and waits for each, with a kernel thread that
+    wakes a third; names that rt-app could not take unchanged.
+    """
     b = Builder()
     parent = b.thread("make -j2/all")
     for _ in range(2):
@@ -42,22 +43,22 @@ def recording() -> Trace:
     return Trace.from_tables(tables, real.info)
 
 
-def test_a_recording_is_exported_without_the_kernels_threads() -> None:
+def test_export_leaves_out_kernel_threads() -> None:
     document, lost = to_rtapp(exported(replay(recording())), duration=1)
     assert lost == {}
     tasks = document["tasks"]
     assert sorted(tasks) == ["cc_1_very-l", "cc_1_very.1", "log", "make_-j2_al"]
     assert all("fork" not in phase for task in tasks.values() for phase in task["phases"].values())
-    # They begin when they did, 1 and 2 ms after the parent.
+    # They start when they did, 1 and 2 ms after the parent.
     assert [tasks[name].get("delay") for name in ("cc_1_very-l", "cc_1_very.1")] == [1000, 2000]
-    # Its waker is not there: the wake is the end of a sleep.
+    # Its waker is not exported: the wake becomes the end of a sleep.
     assert {"sleep": 1000} in [
         {key: value for key, value in phase.items() if key != "loop"}
         for phase in tasks["log"]["phases"].values()
     ]
 
 
-def test_of_selected_threads_only_these_are_exported(tmp_path: Path) -> None:
+def test_export_has_only_the_selected_threads(tmp_path: Path) -> None:
     recording().to_sched(tmp_path / "r.sched")
     target = tmp_path / "log.json"
     asked = ["simulate", str(tmp_path / "r.sched"), "--save-rtapp", str(target)]

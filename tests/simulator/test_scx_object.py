@@ -36,7 +36,7 @@ def test_the_vtime_object_decides_as_scx_simple_on_recordings(fixture: str) -> N
 
 
 def test_rodata_and_set_are_variables_of_the_object() -> None:
-    """Two hogs take turns of 4 ms, which both ways of setting give, in place of 20."""
+    """Two hogs alternate every 4 ms, with either way of setting it, instead of 20."""
     turns = simulate(
         hogs(2, time="40ms"), policy=ss.scx(OBJECTS / "fifo.bpf.o", rodata={"slice_ns": "4ms"})
     )
@@ -55,7 +55,7 @@ def test_whatif_and_fidelity_take_objects() -> None:
     assert "vtime" in {str(name) for name in table["against"]}
 
 
-def test_a_scheduler_that_ends_is_told_in_a_warning() -> None:
+def test_scheduler_exit_is_a_warning() -> None:
     trace = simulate(
         hogs(2, time="40ms"), policy=ss.scx(OBJECTS / "hostile.bpf.o", rodata={"deed": 8})
     )
@@ -87,7 +87,7 @@ def test_an_object_that_cannot_be_run_is_refused_in_one_sentence(
     assert error.count("\n") <= 2
 
 
-def test_a_variable_that_is_not_there_names_those_that_are() -> None:
+def test_unknown_variable_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="slice_ns"):
         simulate(hogs(1, time="1ms"), policy=ss.scx(OBJECTS / "fifo.bpf.o", rodata={"slice": 1}))
     with pytest.raises(UsageError, match="rodata slice_ns"):

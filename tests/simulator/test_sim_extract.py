@@ -1,4 +1,4 @@
-"""Extraction beyond the basic rules: costs, clocks, bystanders, masks, on drawn traces."""
+"""Extraction beyond the basic rules: costs, ticks, background load, masks, on drawn traces."""
 
 from __future__ import annotations
 
@@ -85,14 +85,16 @@ def stream() -> Trace:
     )
 
 
-def test_a_wake_on_the_way_to_sleep_ends_a_wait_that_had_begun() -> None:
-    """Only who has decided to sleep is woken: the wait stands before the wake, the rest is cost."""
+def test_wake_before_the_switch_out_ends_a_wait_already_started() -> None:
+    """Only a thread that has decided to sleep is woken: the wait is before the wake, the rest is
+    cost.
+    """
     load = extract(stream())
     assert program(load, "t3")[:4] == [("run", 10), ("wait_for", 2), ("run", 10), ("wait_for", 2)]
     assert program(load, "t2") == [
         ("run", 10),
         ("signal", 3),
-        ("run", 27),  # With the last wake it ends: what comes after it stands before.
+        ("run", 27),  # It ends with the last wake: steps after it are moved before it.
         ("signal", None),
         ("exit", None),
     ]
@@ -100,11 +102,11 @@ def test_a_wake_on_the_way_to_sleep_ends_a_wait_that_had_begun() -> None:
     assert counted["wakes_before_sleep"] == 2
     assert counted["wake_time"] == 6
     assert counted["sleep_time"] == 4
-    # Nothing is lost: what is only needed sometimes counts, too.
+    # Nothing is lost: conditional steps count, too.
     assert load.cpu_time == counted["cpu_time"] == 40 + 12 + 12 + 4
 
 
-def test_wakes_and_sleeps_that_are_not_needed_cost_nothing() -> None:
+def test_unneeded_wakes_and_sleeps_take_no_time() -> None:
     b = w.Builder()
     reader = b.thread("reader")
     writer = b.thread("writer").run(10 * MS).signal(reader).run(1 * MS)
@@ -133,13 +135,13 @@ def test_wakes_and_sleeps_that_are_not_needed_cost_nothing() -> None:
 
     # The reader waits before the signal comes: it sleeps, and the writer wakes it.
     assert ran(costly, 2) == {"reader": 4 * MS, "writer": 13 * MS}
-    # On one CPU the writer is first (it alone has a `run` to begin with): nobody sleeps.
+    # On one CPU the writer is first (it alone starts with a `run`): no thread sleeps.
     late = costly.threads.with_columns(start=pl.when(name="reader").then(MS).otherwise("start"))
     assert ran(w.Workload(late, costly.steps), 1) == {"reader": 1 * MS, "writer": 11 * MS}
 
 
-def test_whoever_ends_first_is_waited_for() -> None:
-    """A parent of three children: which of them ends first is the scheduler's doing."""
+def test_parent_waits_for_whichever_child_ends_first() -> None:
+    """A parent of three children: the scheduler decides which of them ends first."""
     b = w.Builder()
     parent = b.thread("parent")
     for i, time in enumerate((30 * MS, 20 * MS, 10 * MS)):
@@ -168,7 +170,7 @@ def test_whoever_ends_first_is_waited_for() -> None:
     assert wakes(simulate(load, policy="fifo", cpus=2))[0] == (20, "child-1")
 
 
-def test_bystanders_take_their_time_again() -> None:
+def test_background_load_takes_its_recorded_time() -> None:
     """t2 shares the CPU with t3, which is left out: 2 ran 0-10 and 14-30, 3 ran 10-14 and 30-33."""
     trace = trace_of(
         [
@@ -205,8 +207,8 @@ def test_bystanders_take_their_time_again() -> None:
         extract(trace, others="watch")
 
 
-def test_a_clock_shows_in_preemptions() -> None:
-    """Two hogs on one CPU of a host at 250 Hz whose ticks fall at 1.7 ms: they alternate there."""
+def test_tick_phase_is_found_from_preemptions() -> None:
+    """Two hogs on one CPU at 250 Hz with ticks at 1.7 ms: they alternate there."""
     shape = machine(1)
     ticking = type(shape)(shape.cpus, shape.costs, tick_phase=1_700_000)
     trace = simulate(w.hogs(2, time="400ms"), policy="eevdf-6.17", machine=ticking)
@@ -220,17 +222,17 @@ def test_a_clock_shows_in_preemptions() -> None:
     assert measured_clock(simulate(w.hogs(2), policy="fifo", cpus=1)) is None
 
 
-def test_the_clock_of_a_real_host() -> None:
+def test_tick_phase_of_a_recorded_host_is_found() -> None:
     for name in ("linux-ftrace-mixed", "linux-ftrace-starved", "linux-slice-default-1"):
         clock = measured_clock(open_trace(FIXTURES / f"{name}.capture"))
         assert clock is not None
         assert clock.hz == 250
 
 
-def test_a_clock_shows_in_timers_of_kernel_threads() -> None:
+def test_tick_phase_is_found_from_timers_of_kernel_threads() -> None:
     """Ticks at 1.2 ms modulo 4 ms: one wakes a kernel thread, and another thread 0.7 ms later.
 
-    Nobody is preempted. Timers of user threads do not count ticks.
+    No thread is preempted. Timers of user threads do not count ticks.
     """
     ticks = [1_200 * US + 4 * MS * k for k in range(20)]
     switches: list[Row] = []
@@ -251,9 +253,9 @@ def test_a_clock_shows_in_timers_of_kernel_threads() -> None:
 
 
 def test_timers_of_kernel_threads_count_ticks() -> None:
-    """A kernel thread sleeps for one or three ticks, which fall at 1.2 ms modulo 4 ms.
+    """A kernel thread sleeps for one or three ticks, which are at 1.2 ms modulo 4 ms.
 
-    In a replay it does so too, though it comes late: a hog takes the CPU for 6 ms at first.
+    In a replay it does so too, though it starts late: a hog takes the CPU for 6 ms at first.
     """
     ticks = [0, 1, 2, 5, 6, 7, 10, 11, 12, 15, 16, 17]
     switches: list[Row] = []
@@ -281,13 +283,14 @@ def test_timers_of_kernel_threads_count_ticks() -> None:
         again = simulate(late.workload(ticking), policy=policy)
         return again.wakeups.filter(pl.col("kind") == "enqueued").collect()["ts"].to_list()
 
-    # It sleeps from 6.01 ms: until the tick before 10.01 ms, and the last before 21.22 ms.
+    # It sleeps from 6.01 ms until the tick before 10.01 ms, and then until the last before 21.22
+    # ms.
     assert woken("cfs-6.1")[-2:] == [9_200 * US, 21_200 * US]
     assert woken("fifo")[-2:] == [10_010 * US, 22_020 * US]
 
 
-def test_nobody_takes_the_cpu_from_a_thread_that_wakes_its_parent_as_it_ends() -> None:
-    """A child wakes its parent at 10, which has it enqueued at 13, and ends at 20.
+def test_woken_parent_does_not_preempt_its_exiting_child() -> None:
+    """A child wakes its parent at 10, which is enqueued at 13, and ends at 20.
 
     cpu0 | parent 0 . 4 | child 4 ...... 20 | parent 20 . 30
     """
@@ -308,19 +311,19 @@ def test_nobody_takes_the_cpu_from_a_thread_that_wakes_its_parent_as_it_ends() -
     assert left.rows() == [(4, "sleeping"), (20, "dead"), (30, "dead")]
 
 
-def test_who_waits_beside_an_idle_cpu_is_bound() -> None:
-    """Recorded masks are those at fork: two hogs were bound to CPU 1 later, and CPU 0 idled."""
+def test_thread_waiting_beside_an_idle_cpu_is_pinned() -> None:
+    """Recorded masks are those at fork: two hogs were pinned to CPU 1 later, and CPU 0 was idle."""
     trace = open_trace(FIXTURES / "linux-slice-default-1.capture")
     load = extract(trace)
     assert report(load)["bound_by_waiting"] == 3
     cpus = load.threads.filter(pl.col("name").is_in(["beat", "hog-1", "hog-2"]))["cpus"]
     assert cpus.to_list() == ["1", "1", "1"]
-    # Hogs that share CPUs without need to are not bound: each could go elsewhere.
+    # Hogs that share CPUs without being pinned are not: each could run elsewhere.
     shared = extract(simulate(w.hogs(5), policy="eevdf-6.17", cpus=2))
     assert report(shared)["bound_by_waiting"] == 0
 
 
-def test_rtapp_says_costs_and_waits_for_anyone() -> None:
+def test_rtapp_export_has_costs_and_waits_for_any_thread() -> None:
     load = extract(stream())
     document, lost = w.to_rtapp(load)
     assert lost == {}
@@ -340,13 +343,13 @@ def test_rtapp_says_costs_and_waits_for_anyone() -> None:
 
 
 @pytest.mark.parametrize("name", ["linux-slice-default-1", "linux-ftrace-starved"])
-def test_rtapp_out_and_in_and_out_again_is_the_same(name: str) -> None:
+def test_rtapp_round_trip_is_stable(name: str) -> None:
     load = extract(open_trace(FIXTURES / f"{name}.capture"))
     document, lost = w.to_rtapp(load)
     assert set(lost) <= {"set_priority", "set_affinity"}
     back = w.from_rtapp(document)
     assert w.to_rtapp(back) == (document, {})
-    # Waits are for whom they were for.
+    # Waits are still for the same threads.
     waits = [
         f.filter(pl.col("op") == "wait_for").sort("program", maintain_order=True)["thread"]
         for f in (load.steps, back.steps)
@@ -355,8 +358,8 @@ def test_rtapp_out_and_in_and_out_again_is_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
-def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
-    """Also from those whose priorities are computed, and differ from nice."""
+def test_classes_and_nice_are_recovered_from_any_policy(policy: str) -> None:
+    """Also for policies whose priorities are computed, and differ from nice."""
     b = Builder()
     for nice in (0, 5, 19, -10):
         b.thread(f"nice{nice}", nice=nice).run("300ms")
@@ -367,7 +370,7 @@ def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
     again = extract(simulate(load, policy=policy, cpus=1))
     columns = ("name", "class", "rt_prio")
     assert again.threads.select(columns).rows() == load.threads.select(columns).rows()
-    # Nice of the idle class is nowhere used.
+    # The nice value of the idle class is not used.
     fair = pl.col("class") != "idle"
     nice = [frame.filter(fair)["nice"].to_list() for frame in (again.threads, load.threads)]
     assert nice[0] == nice[1]
@@ -375,7 +378,7 @@ def test_classes_and_nice_come_back_from_any_policy(policy: str) -> None:
     assert again.info["extraction"]["priority_changes"] == 0
 
 
-def test_a_trace_that_is_too_long_is_refused_and_a_part_of_it_is_not(
+def test_trace_above_the_limit_is_refused_and_its_part_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = open_trace(FIXTURES / "linux-ftrace-mixed.capture")
@@ -393,9 +396,9 @@ RUNS = [(0, 1), (10, 13), (20, 24), (30, 52), (60, 66), (70, 71), (80, 83), (90,
 
 
 def late_rounds() -> Trace:
-    """A thread with a timer of 10 ms works from 30 to 52 ms: it comes to 40 at 44, to 50 at 51.
+    """A thread with a timer of 10 ms works from 30 to 52 ms: it reaches 40 at 44, and 50 at 51.
 
-    The timer, set all the same, fires at once and wakes it while it runs.
+    The timer, set nevertheless, fires at once and wakes it while it runs.
     """
     switches: list[Row] = []
     wakeups: list[Row] = [(44 * MS, 0, None, 1, "waking"), (51 * MS, 0, None, 1, "waking")]
@@ -407,7 +410,7 @@ def late_rounds() -> Trace:
     return trace_of(switches, sorted(wakeups), 105 * MS)
 
 
-def test_an_instant_that_had_passed_is_slept_until_where_there_is_time() -> None:
+def test_missed_wakeup_instant_is_slept_until_where_possible() -> None:
     load = extract(late_rounds())
     assert report(load)["instants_missed"] == 2
     steps = [(op, ns // MS) for op, ns in program(load, "t1") if ns]
@@ -423,8 +426,8 @@ def test_an_instant_that_had_passed_is_slept_until_where_there_is_time() -> None
     assert load.cpu_time == sum(until - since for since, until in RUNS) * MS
 
 
-def test_a_wake_of_who_runs_does_not_end_its_next_sleep() -> None:
-    """Woken at 2 by an interrupt on its CPU, it sleeps from 5 to 9 all the same."""
+def test_wake_of_a_running_thread_does_not_end_its_next_sleep() -> None:
+    """Woken at 2 by an interrupt on its CPU, it still sleeps from 5 to 9."""
     trace = trace_of(
         [(0, 0, 0, "runnable", 1), (5, 0, 1, "sleeping", 0), (9, 0, 0, "runnable", 1)],
         [(2, 0, None, 1, "waking"), (9, 0, None, 1, "waking")],

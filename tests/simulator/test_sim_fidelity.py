@@ -1,4 +1,4 @@
-"""Fidelity: a replay that must be perfect is, and each figure sees its own fault."""
+"""Fidelity: an exact replay is exact, and each figure detects its own deviation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from schedscope.simulator.run import simulate
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def test_a_replay_under_the_same_policy_is_perfect() -> None:
+def test_replay_under_the_same_policy_is_exact() -> None:
     real = simulate(hogs(5, time="30ms"), policy="rr", cpus=2)
     frame = fidelity(real, policies=["rr", "fifo"], costs=Costs(), cut="park")
     rows = {row["against"]: row for row in frame.to_dicts()}
@@ -36,7 +36,7 @@ def test_a_replay_under_the_same_policy_is_perfect() -> None:
 
 
 def test_a_second_capture_is_compared_by_name() -> None:
-    """Its threads are others: the k-th of a name is the k-th of that name."""
+    """Its threads are others: the k-th of a name matches the k-th of that name."""
     a, b = (simulate(make(3, tasks=8, run="20ms", seed=s), policy="rr", cpus=2) for s in (1, 2))
     frame = fidelity(a, again=b, policies=[], costs=Costs())
     assert frame["against"].to_list() == ["real", "again"]
@@ -47,7 +47,7 @@ def test_a_second_capture_is_compared_by_name() -> None:
     assert same.row(1, named=True)["shift"] == 0
 
 
-def test_what_two_captures_do_not_keep_has_no_order() -> None:
+def test_order_that_captures_disagree_on_is_not_compared() -> None:
     """Hogs that end within a millisecond of each other may end in any order."""
     a = simulate(hogs(4, time="30ms"), policy="rr", cpus=4)
     b = Builder()
@@ -93,7 +93,7 @@ def test_kendall_against_counting_pairs() -> None:
 @pytest.mark.parametrize(
     "question", ["simulate {} --policy fifo", "fidelity {} --policy fifo", "whatif {} --cpus 1"]
 )
-def test_what_a_trace_lacks_is_said_of_its_replay_too(
+def test_replay_reports_the_data_quality_of_its_trace(
     question: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lossy = str(FIXTURES / "linux-ftrace-lossy.capture")
@@ -144,15 +144,15 @@ def test_the_commands(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
         ["fidelity", "/nonexistent.capture"],
     ],
 )
-def test_wrong_commands_end_with_one_sentence(arguments: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_commands_end_with_one_sentence(arguments: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
     assert main(arguments) in (1, 2)
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert err.startswith("schedscope: ")
 
 
-# What the replay of a real capture under the model of its own kernel has gained; a change that
-# loses it shows here. Each bound leaves the distance found, and half as much again, or 0.03. The
+# Fidelity reached by the replay of a real capture under the model of its own kernel; a change that
+# loses it fails here. Each bound allows the distance found and half as much again, or 0.03. The
 # median wait of `starved` lies at a jump, between waits of 0.2 and 2 ms, so it is not here.
 KEPT = {
     "linux-slice-default-1": (
@@ -185,13 +185,13 @@ def test_real_captures_are_replayed_as_closely_as_before(name: str) -> None:
         ratio = found["eevdf-6.18"][f"{figure}_ratio"]
         assert abs(ratio - 1) <= off, (figure, ratio)
     assert found["eevdf-6.18"]["order"] > 0.94
-    # A measure that null models meet as well would say nothing.
+    # A measure that null models pass as well would be useless.
     for null in ("fifo", "rr"):
         assert abs(found[null]["waits_ratio"] - 1) > bounds["waits"]
 
 
-def test_a_replay_comes_within_the_noise_of_two_captures() -> None:
-    """Two hogs and a periodic thread on one CPU: as like as the next recording of them is."""
+def test_replay_is_within_the_noise_of_two_captures() -> None:
+    """Two hogs and a periodic thread on one CPU: as close as another recording of them."""
     first, second = (open_trace(FIXTURES / f"linux-slice-default-{i}.capture") for i in (1, 2))
     frame = fidelity(
         first,
@@ -206,12 +206,13 @@ def test_a_replay_comes_within_the_noise_of_two_captures() -> None:
 
 
 @pytest.mark.parametrize("cut", [("10%", None), (None, "90%"), ("5%", "95%")])
-def test_a_tenth_less_of_a_capture_does_not_change_the_verdict(
+def test_shortening_a_capture_by_a_tenth_keeps_the_verdict(
     cut: tuple[str | None, str | None],
 ) -> None:
-    """How far the replay is from real, and which policy makes threads wait, stay as they were.
+    """The distances of the replay, and which policy makes threads wait, stay the same.
 
-    The longest waits of one replay hang on which threads met on a CPU: they may move by a fifth.
+    The longest waits of one replay depend on which threads met on a CPU: they may change by a
+    fifth.
     """
     trace = open_trace(FIXTURES / "linux-ftrace-placement.capture")
 

@@ -32,12 +32,12 @@ def test_few_policies_are_curves_and_many_are_rows() -> None:
     many = figures.policies(traces)
     rows = [label.get_text() for label in many.get_yticklabels()]
     assert sorted(rows) == sorted(names)
-    # Best p99 on top, which is the last row of an axis that counts upwards.
+    # The best p99 is on top, which is the last row of an axis that counts upwards.
     p99 = dict(zip(rows, many.collections[2].get_offsets()[:, 0], strict=True))  # type: ignore[index]
     assert list(p99.values()) == sorted(p99.values(), reverse=True)
 
 
-def test_no_wait_is_said() -> None:
+def test_figure_without_waits_says_so() -> None:
     ax = figures.policies({"fifo": simulate(w.hogs(1), policy="fifo", cpus=1)})
     assert "no wait" in ax.texts[0].get_text()
 
@@ -51,12 +51,12 @@ def test_no_wait_is_said() -> None:
         ("o1", ["sleep_avg", "bonus", "priority"]),
     ],
 )
-def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[str]) -> None:
+def test_policy_series_is_drawn_below_its_timeline(policy: str, series: list[str]) -> None:
     trace = simulate(w.nice_hogs(), policy=policy, cpus=2, record=True, until="400ms")
     lanes = figures.policy_series(trace)
     panels = lanes.get_figure(root=True).axes  # type: ignore[union-attr]
     assert [panel.get_ylabel() for panel in panels] == ["", *series]
-    # All of the time of both CPUs is drawn: nobody idles under four hogs.
+    # All of the time of both CPUs is drawn: with four hogs no CPU is idle.
     drawn = sum(path.get_extents().width for c in lanes.collections for path in c.get_paths())
     assert drawn == pytest.approx(2 * trace.duration)
     legend = [text.get_text() for text in lanes.get_legend().get_texts()]  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ def test_a_policys_own_view_stands_below_its_timeline(policy: str, series: list[
         figures.policy_series(trace, series[0], threads=["nobody"])
 
 
-def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn() -> None:
+def test_threads_of_one_name_have_separate_curves() -> None:
     b = w.Builder()
     for i in range(9):
         b.thread("worker", tid=100 + i).run(f"{10 + i}ms")
@@ -83,7 +83,7 @@ def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn()
     assert [text.get_text() for text in texts] == [*shown, "others"]
     for panel in figure.axes[1:]:
         assert len(panel.lines) == len(shown)
-    # The legend stands inside the figure, between title and lanes.
+    # The legend is inside the figure, between title and lanes.
     figure.canvas.draw()
     box = lanes.get_legend().get_window_extent()  # type: ignore[union-attr]
     assert box.x0 >= 0
@@ -96,7 +96,7 @@ def test_threads_of_one_name_are_curves_of_their_own_and_the_longest_are_drawn()
     assert len(some.get_figure(root=True).axes[1].lines) == 2  # type: ignore[union-attr]
 
 
-def test_waits_of_nothing_are_not_drawn_as_a_microsecond() -> None:
+def test_zero_waits_are_not_drawn_as_a_microsecond() -> None:
     load = mixed_classes()
     names = ["fifo", "rr", "srtf", "ule-14", "4bsd", "o1", "bfs", "eevdf-6.17"]
     ax = figures.policies({name: simulate(load, policy=name, cpus=2) for name in names})
@@ -126,7 +126,7 @@ def test_one_table_has_each_policy_and_class(tmp_path, capsys) -> None:  # type:
     out = tmp_path / "view.svg"
     assert main([*command[:-1], "o1", "--record", "--figure", str(out)]) == 0
     assert out.stat().st_size > 10_000
-    # A clip path for each panel: the lanes and the three series of o1.
+    # One clip path for each panel: the lanes and the three series of o1.
     assert out.read_text().count("<clipPath") == 4
 
 

@@ -1,4 +1,4 @@
-"""What a user mistypes in workloads, costs and options: one sentence, before anything runs."""
+"""Mistakes of users in workloads, costs and options: one sentence, before anything runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schedscope.simulator.workload import read_workload
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The sentence of a `simulate` that is refused."""
+    """The error of a refused `simulate`."""
     assert main(["simulate", *words]) in (1, 2)
     ran = capsys.readouterr()
     assert ran.out == ""
@@ -61,7 +61,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ),
     ],
 )
-def test_a_slip_on_the_command_line_is_one_sentence(
+def test_invalid_command_line_is_reported_in_one_sentence(
     words: list[str],
     found: str,
     tmp_path: Path,
@@ -90,13 +90,13 @@ def test_a_slip_on_the_command_line_is_one_sentence(
         (5, "task t: 5"),
     ],
 )
-def test_a_slip_in_rt_apps_json_names_the_task(task: object, found: str) -> None:
+def test_error_in_rtapp_json_names_the_task(task: object, found: str) -> None:
     with pytest.raises(SchedscopeError) as error:
         from_rtapp({"tasks": {"t": task}})
     assert found in str(error.value)
 
 
-def test_json_in_another_encoding_is_told(
+def test_json_in_another_encoding_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.json"
@@ -115,7 +115,9 @@ def test_json_in_another_encoding_is_told(
         ),
     ],
 )
-def test_a_damaged_workload_is_told(change: dict[str, object], found: str, tmp_path: Path) -> None:
+def test_damaged_workload_is_reported(
+    change: dict[str, object], found: str, tmp_path: Path
+) -> None:
     folder = w.hogs(1).save(tmp_path / "a.workload")
     file = folder / "workload.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
@@ -124,7 +126,7 @@ def test_a_damaged_workload_is_told(change: dict[str, object], found: str, tmp_p
     assert found in str(error.value)
 
 
-def test_a_pipe_inside_a_workload_is_refused_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_inside_a_workload_is_refused_without_blocking(tmp_path: Path) -> None:
     folder = w.hogs(1).save(tmp_path / "a.workload")
     (folder / "steps.parquet").unlink()
     os.mkfifo(folder / "steps.parquet")
@@ -132,7 +134,7 @@ def test_a_pipe_inside_a_workload_is_refused_not_waited_for(tmp_path: Path) -> N
         read_workload(folder)
 
 
-def test_what_rt_app_cannot_say_does_not_spoil_the_json(
+def test_notes_about_rtapp_export_do_not_go_into_the_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["simulate", "spinners:2,time=10ms,unpin=1ms", "--policy", "rr", "--format", "json"]
@@ -149,14 +151,16 @@ def test_tunables_of_a_policy_that_is_not_replayed_are_refused() -> None:
     assert fidelity(trace, policies=["rr", "rr"], set={"rr": {"quantum": "1ms"}}).height == 2
 
 
-def test_others_of_nobody_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_others_without_a_selection_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = str(tmp_path / "a.sched")
     simulate(w.hogs(2, time="5ms"), policy="rr", cpus=1, output=out)
     assert main(["fidelity", out, "--policy", "rr", "--others", "drop"]) == 2
     assert "--others drop" in capsys.readouterr().err
 
 
-def test_one_is_singular_and_who_has_not_come_was_not_all_to_be_forked() -> None:
+def test_warning_counts_threads_that_never_started() -> None:
     assert repr(w.hogs(1)) == "Workload of 1 thread, 1 step"
     b = w.Builder()
     b.thread("now").run("1ms")
@@ -173,7 +177,7 @@ def test_a_machine_and_costs_go_to_a_file_and_back() -> None:
     assert Machine.from_dict(machine.to_dict()) == machine
 
 
-def test_threads_and_steps_that_no_column_holds_are_named() -> None:
+def test_invalid_values_of_threads_and_steps_are_named() -> None:
     b = w.Builder()
     b.thread("a").run("1ms")
     b.thread("b", tid="seven").run("1ms")

@@ -1,4 +1,4 @@
-"""Mutexes, conditions, barriers and queues: what the engine does, and what extraction finds."""
+"""Mutexes, conditions, barriers and queues: in the engine, and found by extraction."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from schedscope.store.trace import Trace
 FUTEX = 202  # x86-64's number
 WAIT, WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE, private
 CONTENDED = 2
-CONDITION = 640  # From this address on no word is a mutex.
+CONDITION = 640  # Words from this address on are not mutexes.
 
 
-def test_who_finds_a_mutex_held_sleeps_until_it_is_released() -> None:
+def test_thread_sleeps_until_a_held_mutex_is_released() -> None:
     b = Builder()
     m = b.mutex()
     b.thread("first").lock(m).run("3ms").unlock(m).run("1ms")
@@ -36,8 +36,8 @@ def test_who_finds_a_mutex_held_sleeps_until_it_is_released() -> None:
     ]
 
 
-def test_a_mutex_goes_to_whoever_comes_first_while_the_woken_one_is_on_its_way() -> None:
-    """The thread that releases it takes it again before the one that it woke gets the CPU."""
+def test_running_thread_takes_a_free_mutex_before_the_woken_one() -> None:
+    """The thread that releases it takes it again before the woken one gets the CPU."""
     b = Builder()
     m = b.mutex()
     b.thread("greedy").lock(m).run("1ms").sleep("2ms").run("1ms").unlock(m).repeat(2)
@@ -45,14 +45,14 @@ def test_a_mutex_goes_to_whoever_comes_first_while_the_woken_one_is_on_its_way()
     trace = simulate(b.workload(), policy="fifo", cpus=1)
     ran = [row for row in runs(trace) if row[2] > row[1]]
     assert ran == [("greedy", 0, 1), ("greedy", 3, 5), ("greedy", 7, 8), ("waiter", 8, 9)]
-    # Woken at 4 ms it finds the mutex held once more at 5 ms, and is woken at 8 ms.
+    # Woken at 4 ms it finds the mutex held again at 5 ms, and is woken at 8 ms.
     waiter = trace.wakeups.filter(pl.col("kind") == "waking").join(
         trace.threads.filter(comm="waiter").select("utid"), on="utid"
     )
     assert (waiter.collect()["ts"].sort() / MS).to_list() == [4, 8]
 
 
-def test_a_condition_wakes_one_or_all_and_each_takes_the_mutex_again() -> None:
+def test_condition_wakes_one_or_all_and_each_retakes_the_mutex() -> None:
     def ended(signal: str) -> dict[str, float]:
         b = Builder()
         m, c = b.mutex(), b.condition()
@@ -75,7 +75,7 @@ def test_a_signal_without_a_waiter_is_lost() -> None:
         simulate(b.workload(), policy="fifo")
 
 
-def test_a_barrier_lets_all_go_when_the_last_has_come() -> None:
+def test_barrier_releases_all_when_the_last_arrives() -> None:
     b = Builder()
     gate = b.barrier()
     for i in range(3):
@@ -85,7 +85,7 @@ def test_a_barrier_lets_all_go_when_the_last_has_come() -> None:
     assert {who: end for who, _, end in runs(trace)} == {"t0": 8, "t1": 8, "t2": 8}
 
 
-def test_a_deadlock_names_who_holds_what_and_a_wrong_release_is_one_sentence() -> None:
+def test_deadlock_names_holders_and_wrong_unlock_is_refused() -> None:
     b = Builder()
     one, two = b.mutex(), b.mutex()
     b.thread("a").lock(one).run("1ms").lock(two)
@@ -115,7 +115,7 @@ def pool(jobs: list[str], workers: int = 2) -> w.Workload:
     return b.workload()
 
 
-def test_whoever_is_free_does_the_next_job() -> None:
+def test_next_job_goes_to_a_free_worker() -> None:
     trace = simulate(pool(["5ms", "1ms", "2ms", "1ms"]), policy="fifo", cpus=3)
     # The second worker does all the short ones: it is free at 2 and at 4 ms.
     assert {(who, a, b) for who, a, b in runs(trace) if b > a} == {
@@ -124,7 +124,7 @@ def test_whoever_is_free_does_the_next_job() -> None:
     }
 
 
-def test_a_job_goes_to_who_is_awake_before_the_woken_one_has_a_cpu() -> None:
+def test_job_goes_to_an_awake_worker_before_the_woken_one() -> None:
     b = Builder()
     queue = b.queue()
     short, long = b.job().run("1ms"), b.job().run("4ms")
@@ -135,7 +135,7 @@ def test_a_job_goes_to_who_is_awake_before_the_woken_one_has_a_cpu() -> None:
     assert [row for row in runs(trace) if row[2] > row[1]] == [("busy", 0, 10), ("idle", 10, 11)]
 
 
-def test_a_job_may_not_depend_on_who_does_it() -> None:
+def test_job_must_not_depend_on_its_worker() -> None:
     b = Builder()
     queue = b.queue()
     other = b.thread("other").run("1ms")
@@ -176,8 +176,8 @@ def calls_of(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
 def contended(*, woken_by_thread: bool = False, of_condition: bool = False) -> Trace:
     """`a` has the mutex when `b` comes at 2 ms, and releases it at 5 ms; `b` does at 8 ms.
 
-    `woken_by_thread`: from 6 to 7 ms `b` waits for `a`, with the mutex; `of_condition`: it does so
-    in a condition that it signals and `a` waits for, until `a` has left it.
+    `woken_by_thread`: from 6 to 7 ms `b` waits for `a`, holding the mutex; `of_condition`: it does
+    so in a condition that it signals and `a` waits for, until `a` has left it.
     """
     calls = [
         (2 * MS, 3, WAIT, 64),
@@ -218,29 +218,30 @@ def steps(load: w.Workload, name: str) -> list[tuple[str, int]]:
     return [(op, ns or 0) for op, ns in rows.select(pl.col("op").cast(pl.String), "ns").rows()]
 
 
-def test_a_contended_mutex_is_found_in_futex_calls() -> None:
+def test_contended_mutex_is_inferred_from_futex_calls() -> None:
     load = extract(contended())
     found = load.info["extraction"]
     names = ("mutexes", "mutexes_left_out", "holds", "holds_waited_for", "wakes_by_threads")
     assert [found[k] for k in names] == [1, 0, 2, 1, 1]
-    # `a` took it without a call: at the latest when `b` found it held.
+    # `a` took it without a call, at the latest when `b` found it held.
     at = [2 * MS, 3 * MS]
     assert [ns for op, ns in steps(load, "a") if op == "run"][:2] == at
     assert [op for op, _ in steps(load, "a")][:4] == ["run", "lock", "run", "unlock"]
     assert [op for op, _ in steps(load, "b")][:4] == ["run", "lock", "run", "unlock"]
-    # What `b` did to find it held and to come back is the cost of its sleep: 500 and 200 ns.
+    # The time that `b` took to find it held and to come back is the cost of its sleep: 500 and 200
+    # ns.
     assert steps(load, "b")[1] == ("lock", 700)
     assert steps(load, "b")[2] == ("run", 3 * MS - 1000)
     assert not {"signal", "wait_for"} & set(load.steps["op"].cast(pl.String))
-    # A replay wakes once, as it was; on one CPU `b` does not find it held.
+    # A replay wakes once, as recorded; on one CPU `b` does not find it held.
     two = simulate(load, policy="fifo", until="20ms")
     assert two.wakeups.filter(pl.col("kind") == "waking").collect().height == 1
     one = simulate(load, policy="fifo", cpus=1, until="20ms")
     assert one.wakeups.filter(pl.col("kind") == "waking").collect().is_empty()
 
 
-def test_a_mutex_whose_holder_waits_for_a_thread_is_left_out() -> None:
-    """It could be waiting for one that wants the mutex: then it was not a mutex that it had."""
+def test_mutex_held_while_waiting_for_a_thread_is_left_out() -> None:
+    """It could wait for a thread that wants the mutex: then what it held was not a mutex."""
     load = extract(contended(woken_by_thread=True))
     found = load.info["extraction"]
     assert (found["mutexes"], found["mutexes_left_out"]) == (0, 1)
@@ -248,14 +249,14 @@ def test_a_mutex_whose_holder_waits_for_a_thread_is_left_out() -> None:
     assert not {"lock", "unlock"} & set(load.steps["op"].cast(pl.String))
 
 
-def test_who_signals_a_condition_with_its_mutex_may_wait_for_those_who_leave_it() -> None:
-    """As pthread_cond_signal does. A replay has nobody wait for that, with the mutex or without."""
+def test_holder_signalling_a_condition_may_wait_for_its_waiters() -> None:
+    """As in pthread_cond_signal. In a replay no thread waits for that, mutex or not."""
     load = extract(contended(woken_by_thread=True, of_condition=True))
     found = load.info["extraction"]
     names = ("mutexes", "mutexes_left_out", "holds", "holds_waited_for", "waits_to_signal")
     assert [found[k] for k in names] == [1, 0, 2, 1, 1]
     assert not {"signal", "wait_for"} & set(load.steps["op"].cast(pl.String))
-    # `b` had the mutex for 1 ms before and 1 ms after that wait.
+    # `b` held the mutex for 1 ms before and 1 ms after that wait.
     ops = [op for op, _ in steps(load, "b")]
     held = steps(load, "b")[ops.index("lock") + 1 : ops.index("unlock")]
     assert {op for op, _ in held} == {"run"}
@@ -305,7 +306,7 @@ def with_calls(truth: Trace, waiters: str, word: int = 640) -> Trace:
 
 
 def timed_pool() -> w.Workload:
-    """Requests that come at their own times, of which the fifth takes very long."""
+    """Requests that come at their own times; the fifth takes very long."""
     b = Builder()
     queue = b.queue()
     dispatcher = b.thread("dispatcher")
@@ -324,15 +325,13 @@ def waits_of(trace: Trace) -> list[int]:
 
 
 @pytest.mark.parametrize(("policy", "cpus"), [("fifo", 4), ("fifo", 2), ("eevdf", 2), ("rr", 1)])
-def test_whichever_worker_is_free_takes_the_next_request_of_a_recorded_pool(
-    policy: str, cpus: int
-) -> None:
+def test_replayed_pool_gives_requests_to_any_free_worker(policy: str, cpus: int) -> None:
     load = extract(with_calls(simulate(timed_pool(), policy="fifo", cpus=4), "worker"))
     found = load.info["extraction"]
     assert (found["queues"], found["jobs"], found["queues_left_out"]) == (1, 12, 0)
     assert "wait_for" not in load.steps["op"].cast(pl.String).to_list()
-    # Replayed otherwise it is what the pool itself does under that policy: each request is done
-    # by who is free, whoever did it when it was recorded.
+    # Replayed under another policy it is what the pool itself does there: each request is done by a
+    # free worker, whichever did it in the recording.
     truth = simulate(timed_pool(), policy=policy, cpus=cpus, until="80ms")
     again = simulate(load, policy=policy, cpus=cpus, until="80ms")
     assert max(row[2] for row in runs(again)) == pytest.approx(max(row[2] for row in runs(truth)))
@@ -340,7 +339,7 @@ def test_whichever_worker_is_free_takes_the_next_request_of_a_recorded_pool(
 
 
 def extracted(load: w.Workload, cpus: int) -> w.Workload:
-    """What is found in a recording of a pool in which it takes 5 us to sleep and look again."""
+    """The extraction of a recorded pool in which sleeping and looking again takes 5 us."""
     costs = pl.when(pl.col("op").cast(pl.String) == "serve").then(pl.lit(5000, pl.Int64))
     load = replace(load, steps=load.steps.with_columns(ns=costs.otherwise("ns")))
     return extract(with_calls(simulate(load, policy="fifo", cpus=cpus, until="100ms"), "worker"))
@@ -353,7 +352,7 @@ def jobs_of(load: w.Workload) -> list[int]:
 
 
 def assert_waits_alike(load: w.Workload, true_load: w.Workload, rel: float) -> None:
-    """In all, and whatever the policy."""
+    """In total, for any policy."""
     for policy, cpus in (("fifo", 2), ("eevdf", 2), ("rr", 1)):
         truth = simulate(true_load, policy=policy, cpus=cpus, until="100ms")
         again = simulate(load, policy=policy, cpus=cpus, until="100ms")
@@ -361,7 +360,7 @@ def assert_waits_alike(load: w.Workload, true_load: w.Workload, rel: float) -> N
 
 
 def busy_pool() -> w.Workload:
-    """Two workers that sleep while five jobs of 3 ms come, and are behind when five more do."""
+    """Two workers sleep when five jobs of 3 ms arrive, and are behind when five more do."""
     b = Builder()
     queue = b.queue()
     dispatcher = b.thread("dispatcher")
@@ -373,8 +372,8 @@ def busy_pool() -> w.Workload:
     return b.workload()
 
 
-def test_jobs_that_are_put_while_all_are_busy_are_told_apart() -> None:
-    """No call tells of them: the recording shows turns of 9 and 12 ms."""
+def test_jobs_queued_while_all_workers_are_busy_are_separated() -> None:
+    """They have no calls: the recording shows runs of 9 and 12 ms."""
     load = extracted(busy_pool(), 3)
     found = load.info["extraction"]
     assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (10, 5, 0)
@@ -383,8 +382,9 @@ def test_jobs_that_are_put_while_all_are_busy_are_told_apart() -> None:
 
 
 def overtaken_pool() -> w.Workload:
-    """Two CPUs: who is woken for the second job waits for the dispatcher's, and the other is done
-    before."""
+    """Two CPUs: the worker woken for the second job waits for the dispatcher's CPU, and the other
+    is done before.
+    """
     b = Builder()
     queue = b.queue()
     dispatcher = b.thread("dispatcher")
@@ -396,7 +396,7 @@ def overtaken_pool() -> w.Workload:
     return b.workload()
 
 
-def test_the_job_of_a_wake_in_vain_is_found_where_it_was_done() -> None:
+def test_job_of_a_futile_wake_is_found_on_its_real_worker() -> None:
     load = extracted(overtaken_pool(), 2)
     found = load.info["extraction"]
     assert (found["jobs"], found["jobs_unnoticed"], found["wakes_in_vain"]) == (12, 0, 6)
@@ -405,10 +405,11 @@ def test_the_job_of_a_wake_in_vain_is_found_where_it_was_done() -> None:
 
 
 def in_each_others_way(rounds: int) -> Trace:
-    """In each round a dispatcher on CPU 0 wakes worker-1 and, 0.1 ms later, worker-2, which gets
-    the CPU of the dispatcher at 2 ms. It finds its job taken and the mutex of the queue held, and
-    worker-1 then finds it held by worker-2. The mutex is none that extraction knows: worker-1 naps
-    with it.
+    """Each round a dispatcher on CPU 0 wakes worker-1 and, 0.1 ms later, worker-2.
+
+    worker-2 gets the CPU of the dispatcher at 2 ms. It finds its job taken and the mutex of the
+    queue held, and worker-1 then finds it held by worker-2. Extraction does not know the mutex:
+    worker-1 naps with it.
     """
     queue, mutex, begins, quit = CONDITION, 64, "enter", "exit"
     calls: list[tuple[int, int, int, str, int, int]] = []
@@ -492,28 +493,28 @@ def in_each_others_way(rounds: int) -> Trace:
     return Trace.from_tables(tables, about)
 
 
-def test_signals_of_who_was_woken_in_vain_are_left_out_at_both_ends() -> None:
-    """Its turn is left out; who waited for a signal from it would wait for ever."""
+def test_signals_from_a_futilely_woken_worker_are_removed() -> None:
+    """Its run is left out, so no thread may wait for a signal from it."""
     rounds = 5
     load = extract(in_each_others_way(rounds))
     found = load.info["extraction"]
     names = ("queues", "jobs", "wakes_in_vain", "mutexes_left_out", "signals_in_vain")
-    # Who began the first wait of a worker is not recorded.
+    # The waker of a worker's first wait is not recorded.
     assert [found[k] for k in names] == [1, 8, 4, 1, 8]
     queues = {
         op: set(load.steps.filter(pl.col("op") == op)["queue"].to_list())
         for op in ("post", "serve")
     }
     assert queues["post"] == queues["serve"]
-    # All that the workers did is done, whoever is first.
+    # All work of the workers is done, whichever is first.
     for policy, cpus in (("fifo", 2), ("rr", 1)):
         again = simulate(load, policy=policy, cpus=cpus, until="200ms")
         ran = [(who, end - begin) for who, begin, end in runs(again) if who != "dispatcher"]
         assert sum(ms for _, ms in ran) == pytest.approx(rounds * 3.9, rel=0.02)
 
 
-def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:
-    """What one does another must not do in its place: the waits stay those of named threads."""
+def test_pool_with_unlike_members_is_left_out() -> None:
+    """Members with different work cannot replace each other: waits stay for named threads."""
     b = Builder()
     queue = b.queue()
     dispatcher = b.thread("dispatcher")
@@ -528,7 +529,7 @@ def test_a_pool_whose_members_are_not_alike_is_left_out() -> None:
 
 
 def rounds(slow: int) -> w.Workload:
-    """Three threads that meet five times, one of them slower than the others, by turns."""
+    """Three threads that meet five times; each time another one is slower."""
     b = Builder()
     gate = b.barrier()
     for i in range(3):
@@ -539,14 +540,14 @@ def rounds(slow: int) -> w.Workload:
     return b.workload()
 
 
-def test_threads_that_meet_are_found_to_meet_at_a_barrier() -> None:
+def test_barrier_is_inferred_from_threads_that_meet() -> None:
     load = extract(with_calls(simulate(rounds(3), policy="fifo", cpus=4), "part"))
     found = load.info["extraction"]
     assert (found["barriers"], found["barrier_waits"], found["queues"]) == (1, 15, 0)
     met = load.steps.filter(pl.col("op") == "barrier")
     assert (met.height, met["count"].unique().to_list()) == (15, [3])
-    # On one CPU others are the last to come.
+    # On one CPU other threads are the last to arrive.
     truth = runs(simulate(rounds(3), policy="rr", cpus=1))
     again = runs(simulate(load, policy="rr", cpus=1, until="80ms"))
-    # To the microsecond: coming back from a call took a nanosecond.
+    # To the microsecond: returning from a call took a nanosecond.
     assert [(who, round(a, 3), round(b, 3)) for who, a, b in again] == truth

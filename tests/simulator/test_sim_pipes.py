@@ -1,4 +1,4 @@
-"""Pipes: what the engine does with them, and what extraction finds of them in system calls."""
+"""Pipes: in the engine, and found by extraction from system calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pair(capacity: int | None, low: int | None = None) -> w.Workload:
     return b.workload()
 
 
-def test_a_message_that_finds_its_reader_awake_is_a_message() -> None:
+def test_message_to_an_awake_reader_is_counted() -> None:
     # fifo on two CPUs: the writer never waits, the reader sleeps once, for the first message.
     trace = simulate(pair(None), policy="fifo", cpus=2)
     assert runs(trace) == [("writer", 0, 4), ("reader", 1, 13)]
@@ -39,13 +39,14 @@ def test_a_message_that_finds_its_reader_awake_is_a_message() -> None:
 
 
 def test_a_writer_sleeps_while_the_pipe_is_full() -> None:
-    # Of 2: full at 3 ms (one was taken at 1 ms); room at 4 ms, when the reader takes the next.
+    # Capacity 2: full at 3 ms (one was read at 1 ms); space at 4 ms, when the reader takes the
+    # next.
     trace = simulate(pair(2), policy="fifo", cpus=2)
     assert runs(trace) == [("writer", 0, 4), ("reader", 1, 13)]
-    # Of 1: the third does not fit at 3 ms, and goes in at 4 ms; the fourth at 7 ms.
+    # Capacity 1: the third does not fit at 3 ms, and is written at 4 ms; the fourth at 7 ms.
     trace = simulate(pair(1), policy="fifo", cpus=2)
     assert runs(trace) == [("writer", 0, 3), ("reader", 1, 13), ("writer", 4, 5)]
-    # Of 2 and woken only when empty: the fourth at 7 ms, when the last of two is taken.
+    # Capacity 2, woken only when empty: the fourth at 7 ms, when the last of two is read.
     b = Builder()
     pipe = b.pipe(2, low=0)
     b.thread("writer").put(pipe).put(pipe).put(pipe).run("1ms")
@@ -56,13 +57,13 @@ def test_a_writer_sleeps_while_the_pipe_is_full() -> None:
     ]
 
 
-def test_whichever_reader_comes_takes_it() -> None:
+def test_message_goes_to_the_first_reader() -> None:
     b = Builder()
     pipe = b.pipe()
     b.threads("worker", 2).take(pipe).run("2ms").repeat(3)
     b.thread("source").run("1ms").put(pipe).repeat(6)
     trace = simulate(b.workload(), policy="fifo", cpus=3)
-    # One message a ms and 2 ms for each: the two take turns and never wait for a CPU.
+    # One message a ms and 2 ms for each: the two alternate and never wait for a CPU.
     ran = {
         name: sum(b - a for who, a, b in runs(trace) if who == name) for name, _, _ in runs(trace)
     }
@@ -71,7 +72,7 @@ def test_whichever_reader_comes_takes_it() -> None:
     assert trace.waits.filter(pl.col("wait") > 0).collect().is_empty()
 
 
-def test_a_large_message_is_taken_as_it_comes() -> None:
+def test_large_message_is_read_in_pieces() -> None:
     b = Builder()
     pipe = b.pipe()
     b.thread("writer").run("1ms").put(pipe, 100).repeat(3)
@@ -80,7 +81,7 @@ def test_a_large_message_is_taken_as_it_comes() -> None:
     assert runs(trace)[-1] == ("reader", 3, 4)
 
 
-def test_who_reads_for_ever_is_an_error_only_without_an_end() -> None:
+def test_unbounded_reader_is_refused_without_until() -> None:
     b = Builder()
     b.thread("reader").take(b.pipe())
     with pytest.raises(UsageError, match=r"reader.*something in pipe 0"):
@@ -95,7 +96,7 @@ def test_pipes_are_kept_with_the_workload(tmp_path: Path) -> None:
     assert again.steps.equals(load.steps)
 
 
-def test_a_pipe_that_is_not_there_is_one_sentence() -> None:
+def test_unknown_pipe_is_refused() -> None:
     b = Builder()
     b.thread("t").run("1ms").put(3)
     with pytest.raises(UsageError, match="pipe 3"):
@@ -115,7 +116,7 @@ def calls_of(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
 
 
 def messages() -> Trace:
-    """Three messages of 100 bytes; of the second and third the reader is awake."""
+    """Three messages of 100 bytes; the reader is awake for the second and third."""
     calls = [(0, 1, 3, "enter", READ, 5)]
     for at in (2, 4, 6):
         calls += [(at * MS, 0, 2, "enter", WRITE, 7), (at * MS + 100, 0, 2, "exit", WRITE, 100)]
@@ -143,7 +144,7 @@ def steps(load: w.Workload, name: str) -> list[tuple[str, int | None]]:
     ]
 
 
-def test_writes_that_woke_nobody_are_messages() -> None:
+def test_writes_without_a_wakeup_are_messages() -> None:
     load = extract(messages())
     found = load.info["extraction"]
     assert [found[k] for k in ("pipes", "messages", "messages_unnoticed")] == [1, 3, 2]
@@ -151,9 +152,9 @@ def test_writes_that_woke_nobody_are_messages() -> None:
     assert [s for s in steps(load, "reader") if s[0] == "take"] == [("take", 100)] * 3
     assert not {"signal", "wait_for"} & set(load.steps["op"].cast(pl.String))
     assert load.steps.filter(pl.col("op") == "put")["sync"].all()
-    # It never was full.
+    # It was never full.
     assert load.pipes.select("capacity", "filled").rows() == [(None, 0)]
-    # A replay wakes once, as it was.
+    # A replay wakes once, as recorded.
     again = simulate(load, policy="fifo", until="20ms")
     assert again.wakeups.filter(pl.col("kind") == "waking").collect().height == 1
 
@@ -173,10 +174,10 @@ def test_without_descriptors_the_rules_without_calls_apply() -> None:
     assert "signal" in [op for op, _ in steps(load, "writer")]
 
 
-def test_what_was_not_seen_to_be_written_leaves_the_pipe_out() -> None:
+def test_pipe_with_unrecorded_writes_is_left_out() -> None:
     trace = messages()
     calls = trace.system_calls.collect()
-    # The reader gets more than the writer wrote: somebody else writes, unseen.
+    # The reader gets more than the writer wrote: another writer is not recorded.
     more = pl.when((pl.col("step") == "exit") & (pl.col("number") == READ)).then(500)
     trace = with_calls(trace, calls.with_columns(value=more.otherwise("value")))
     found = extract(trace).info["extraction"]
@@ -193,7 +194,7 @@ def blocks(trace: Trace, name: str) -> list[float]:
     return rows.collect()["ts"].to_list()
 
 
-def test_room_in_a_pipe_comes_by_whole_pages() -> None:
+def test_space_in_a_pipe_is_freed_by_whole_pages() -> None:
     """Two pages of 10, messages of 4: two to a page, so that it holds four."""
     b = Builder()
     pipe = b.pipe(20, page=10)
@@ -201,14 +202,14 @@ def test_room_in_a_pipe_comes_by_whole_pages() -> None:
     b.thread("reader", start="10ms").take(pipe, 4).run("1ms").repeat(6)
     trace = simulate(b.workload(), policy="fifo", cpus=2)
     # The fifth finds both pages in use at 5 ms, though 4 are free; the first page is empty when the
-    # second message is taken, at 11 ms. The sixth joins the fifth at 12 ms.
+    # second message is read, at 11 ms. The sixth joins the fifth at 12 ms.
     assert blocks(trace, "writer") == [5]
     assert runs(trace) == [("writer", 0, 5), ("reader", 10, 16), ("writer", 11, 12)]
 
 
-def test_one_writer_is_woken_for_a_page_and_all_for_a_socket() -> None:
+def test_freed_page_wakes_one_writer_and_a_socket_wakes_all() -> None:
     def sleepers(**options: Any) -> dict[str, int]:
-        """How often writers slept, and by whom they were woken."""
+        """How often writers slept, and which threads woke them."""
         b = Builder()
         pipe = b.pipe(20, filled=20, **options)
         for i in range(4):
@@ -227,7 +228,7 @@ def test_one_writer_is_woken_for_a_page_and_all_for_a_socket() -> None:
     # The reader wakes the first when it empties a page of the full pipe. That one wakes the second,
     # since a page is still free, and the reader, since it was empty; then it is full again.
     assert sleepers(page=10) == {"slept": 4, "woken": 6, "by reader": 2}
-    # All four at the first message taken; two find no room, sleep again, and are woken together.
+    # All four at the first message read; two find no space, sleep again, and are woken together.
     assert sleepers() == {"slept": 6, "woken": 8, "by reader": 6}
 
 
@@ -238,10 +239,8 @@ def test_a_pipe_of_less_than_a_page_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("calls", "ends"), [(True, 124), (False, 105)])
-def test_a_thread_that_another_cpu_preempts_does_not_get_past_its_next_call(
-    calls: bool, ends: int
-) -> None:
-    """Asked at 10.5 us, it stops at its next call, at 11 us, until 30.5 us."""
+def test_preempted_thread_stops_before_its_next_call(calls: bool, ends: int) -> None:
+    """Preempted at 10.5 us, it stops at its next call, at 11 us, until 30.5 us."""
     b = Builder()
     pipe = b.pipe()
     writer = b.thread("writer", cpus="1")

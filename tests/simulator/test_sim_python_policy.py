@@ -32,7 +32,7 @@ class Fifo(Policy):
         return self.queue.popleft() if self.queue else None
 
 
-def test_it_does_what_the_native_one_does() -> None:
+def test_python_fifo_equals_the_native_one() -> None:
     load = requests(5, requests=10)
     mine = simulate(load, policy=Fifo(), cpus=2)
     native = simulate(load, policy="fifo", cpus=2)
@@ -40,12 +40,12 @@ def test_it_does_what_the_native_one_does() -> None:
     assert mine.info["scheduler"]["name"] == "py-fifo"
 
 
-def test_internal_series_are_kept() -> None:
+def test_policy_series_of_python_policies_are_kept() -> None:
     trace = simulate(hogs(3, time="1ms"), policy=Fifo(), cpus=1, record=True)
     frame = policy_series(trace)
     assert frame.columns == ["ts", "series", "utid", "cpu", "value"]
     assert set(frame["series"].cast(str).to_list()) == {"length"}
-    # The idle CPU chooses after each event: it takes hog-0 before hog-1 comes.
+    # The idle CPU chooses after each event: it takes hog-0 before hog-1 arrives.
     assert frame["value"].to_list() == [1.0, 1.0, 2.0]
 
 
@@ -58,7 +58,7 @@ def test_an_exception_in_a_hook_reaches_the_caller() -> None:
         simulate(hogs(1), policy=Broken())
 
 
-def test_a_wrong_answer_is_an_error_that_says_so() -> None:
+def test_invalid_pick_is_an_error() -> None:
     class Forgetful(Fifo):
         def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
             return 0
@@ -67,7 +67,7 @@ def test_a_wrong_answer_is_an_error_that_says_so() -> None:
         simulate(hogs(2, time="1ms"), policy=Forgetful(), cpus=2)
 
 
-def test_the_world_is_closed_outside_hooks() -> None:
+def test_world_cannot_be_used_outside_hooks() -> None:
     kept = []
 
     class Keeper(Fifo):
@@ -80,7 +80,7 @@ def test_the_world_is_closed_outside_hooks() -> None:
         _ = kept[0].now
 
 
-def test_no_such_thread() -> None:
+def test_unknown_thread_is_an_index_error() -> None:
     class Curious(Fifo):
         def init(self, w):  # type: ignore[no-untyped-def]
             super().init(w)
@@ -90,7 +90,7 @@ def test_no_such_thread() -> None:
         simulate(hogs(1), policy=Curious())
 
 
-def test_threads_that_nobody_picks_are_not_a_finished_run() -> None:
+def test_run_with_unpicked_threads_is_not_finished() -> None:
     class Forgetful(Fifo):
         def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
             return self.queue.popleft() if self.queue and self.queue[0] != 1 else None
@@ -102,7 +102,7 @@ def test_threads_that_nobody_picks_are_not_a_finished_run() -> None:
 
 
 @pytest.mark.parametrize("answer", [-1, "x", 1.5])
-def test_a_hook_whose_answer_is_no_number_is_named(answer: object) -> None:
+def test_non_numeric_pick_is_an_error_naming_the_hook(answer: object) -> None:
     class Odd(Fifo):
         def pick_next(self, w, cpu):  # type: ignore[no-untyped-def]
             return answer
@@ -111,7 +111,7 @@ def test_a_hook_whose_answer_is_no_number_is_named(answer: object) -> None:
         simulate(hogs(1, time="1ms"), policy=Odd())
 
 
-def test_slips_in_the_call_are_told() -> None:
+def test_invalid_calls_are_refused() -> None:
     load = hogs(1, time="1ms")
 
     class Backwards(Fifo):

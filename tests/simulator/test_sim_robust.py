@@ -61,7 +61,7 @@ def sent_nowhere(b: Builder) -> None:
         (sent_nowhere, 'thread 0 ("mover"), step 1: it sets a mask without any CPU'),
     ],
 )
-def test_what_cannot_end_is_said_in_a_sentence(
+def test_endless_workload_is_refused_in_one_sentence(
     build: Callable[[Builder], None], words: str, policy: str, tmp_path: Path
 ) -> None:
     """Exit 2, the thread by name, nothing left behind."""
@@ -84,14 +84,14 @@ def test_what_cannot_end_is_said_in_a_sentence(
     ("words", "ended"),
     [(("--stop-at", "3s"), "time limit"), (("--max-events", "100"), "event limit")],
 )
-def test_a_limit_ends_the_run_and_says_so(words: tuple[str, str], ended: str) -> None:
+def test_limit_ends_the_run_and_is_reported(words: tuple[str, str], ended: str) -> None:
     ran = simulate("hogs:4,time=10s", "--policy", "rr", "--cpus", "2", *words)
     assert ran.returncode == 0, ran.stderr
     assert f"the simulation ended at its {ended}, not with its workload" in ran.stdout
 
 
 @pytest.mark.release
-def test_a_million_threads_end() -> None:
+def test_simulation_of_a_million_threads_ends() -> None:
     ran = simulate("hogs:1000000,time=1us", "--policy", "rr", "--cpus", "64")
     assert ran.returncode == 0, ran.stderr
     assert "Workload of 1,000,000 threads" in ran.stdout
@@ -104,7 +104,7 @@ LONG = ["hogs:2000,time=1000s", "--policy", "rr", "--cpus", "2"]
 
 
 def environment() -> dict[str, str]:
-    """Ours, for a process that is to find the same package from another folder."""
+    """The environment for a process that imports the same package from another folder."""
     path = os.pathsep.join(os.path.abspath(p) for p in sys.path if p)
     return {**os.environ, "PYTHONPATH": path}
 
@@ -120,15 +120,15 @@ def in_a_pipe(folder: Path) -> subprocess.Popen[str]:
         text=True,
     )
     deadline = time.monotonic() + 60
-    while not any(folder.iterdir()):  # It writes beside the target until it is done.
+    while not any(folder.iterdir()):  # It writes beside the target until it is complete.
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return process
 
 
-def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
-    """Interrupted in the middle: one word, exit 130, no output folder and no rest of one."""
+def test_ctrl_c_ends_a_simulation_and_leaves_nothing(tmp_path: Path) -> None:
+    """Interrupted while running: one word, exit 130, no output folder and no leftovers."""
     process = in_a_pipe(tmp_path)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -146,7 +146,7 @@ WIPE = "\r\x1b[K"
 
 
 class Terminal:
-    """A simulation whose stderr, and Ctrl-C, is a terminal of its own; its results go to a pipe."""
+    """A simulation whose stderr and Ctrl-C are its own terminal; its results go to a pipe."""
 
     def __init__(self, *words: str, cwd: Path) -> None:
         self._ours, theirs = pty.openpty()
@@ -163,7 +163,7 @@ class Terminal:
         self.shown = ""
 
     def read_until(self, words: str | None) -> None:
-        """Read what it shows until `words` came (None: until it closes the terminal)."""
+        """Reads its output until `words` came (None: until it closes the terminal)."""
         deadline = time.monotonic() + 90
         while words is None or words not in self.shown:
             assert time.monotonic() < deadline, self.shown
@@ -171,7 +171,7 @@ class Terminal:
                 continue
             try:
                 some = os.read(self._ours, 4096)
-            except OSError:  # Linux says so that nobody has the other end open.
+            except OSError:  # Linux's error when no process has the other end open.
                 some = b""
             if not some:
                 assert words is None, self.shown
@@ -190,7 +190,7 @@ class Terminal:
 
 
 def test_a_long_simulation_shows_progress_on_a_terminal(tmp_path: Path) -> None:
-    """Simulated time and events, and more of them later."""
+    """Simulated time and events, which grow later."""
     terminal = Terminal(*LONG, cwd=tmp_path)
     events: list[int] = []
     while len(events) < 3:
@@ -205,7 +205,7 @@ def test_a_long_simulation_shows_progress_on_a_terminal(tmp_path: Path) -> None:
     assert terminal.end() == (130, "")
 
 
-def test_with_a_known_end_the_progress_is_a_bar(tmp_path: Path) -> None:
+def test_progress_is_a_bar_with_a_known_end(tmp_path: Path) -> None:
     terminal = Terminal(*LONG, "--stop-at", "1000000s", cwd=tmp_path)
     terminal.read_until(" events")
     assert re.search(r"simulating rr \[#*\.*\] +\d+ %  [\d.,]+ m?s, [\d,]+ events", terminal.shown)
@@ -213,8 +213,8 @@ def test_with_a_known_end_the_progress_is_a_bar(tmp_path: Path) -> None:
     assert terminal.end() == (130, "")
 
 
-def test_no_progress_in_a_pipe(tmp_path: Path) -> None:
-    """A run as long, nobody watching: nothing on stderr but that it was interrupted."""
+def test_progress_is_not_written_to_a_pipe(tmp_path: Path) -> None:
+    """An equally long run without a terminal: stderr has only the interruption."""
     process = in_a_pipe(tmp_path)
     time.sleep(2)
     process.send_signal(signal.SIGINT)
@@ -222,8 +222,8 @@ def test_no_progress_in_a_pipe(tmp_path: Path) -> None:
     assert err == "schedscope: interrupted\n"
 
 
-def test_ctrl_c_on_the_terminal_ends_it(tmp_path: Path) -> None:
-    """The key itself, while progress is shown: the line wiped, one word, 130, nothing left."""
+def test_ctrl_c_on_the_terminal_ends_a_simulation(tmp_path: Path) -> None:
+    """The key itself, while progress is shown: the line is cleared, one word, 130, nothing left."""
     terminal = Terminal(*LONG, "-o", "out.sched", cwd=tmp_path)
     terminal.read_until("simulating rr")
     assert any(tmp_path.iterdir())  # It was in the middle of writing.

@@ -75,7 +75,7 @@ def test_a_busy_sibling_halves_the_speed() -> None:
     assert drawn(trace) == ["cpu0 short 0-4", "cpu1 long 0-5"]
 
 
-def test_an_idle_cpu_takes_its_time_to_wake() -> None:
+def test_idle_cpu_has_an_exit_latency() -> None:
     b = Builder()
     b.thread("t").run("1ms").sleep("1ms").run("1ms")
     trace = simulate(b.workload(), policy="fifo", cpus=1, costs={"idle_exit": "500us"})
@@ -101,7 +101,7 @@ def test_real_time_runs_first() -> None:
 
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
 def test_a_thread_that_becomes_real_time_while_it_runs_leaves_the_fair_queue(policy: str) -> None:
-    """CFS kept it as the buddy to run next, and looked for it in a queue that it was not in."""
+    """CFS kept it as the buddy to run next, and looked for it in a queue without it."""
     b = Builder()
     for i in range(6):
         b.thread(f"hog{i}").run("300ms")
@@ -116,7 +116,7 @@ def test_a_thread_that_becomes_real_time_while_it_runs_leaves_the_fair_queue(pol
     assert ran.select(pl.col("dur").sum()).collect().item() == 2_110_000_000
 
 
-def test_a_sender_that_meets_waits_for_its_reader() -> None:
+def test_meeting_sender_waits_for_its_reader() -> None:
     """`meet`: the second signal is sent only when the reader waits again."""
     b = Builder()
     writer, reader = b.thread("writer"), b.thread("reader")
@@ -128,14 +128,14 @@ def test_a_sender_that_meets_waits_for_its_reader() -> None:
     assert any(r.endswith("writer 6-7") for r in runs)  # not before the reader came back at 6
 
 
-def test_two_senders_that_meet_each_other_do_not_wait_for_ever() -> None:
-    """Each has something for the other before it waits: the one that comes second just sends."""
+def test_two_meeting_senders_do_not_deadlock() -> None:
+    """Each has a signal for the other before it waits: the second one just sends."""
     b = Builder()
     one, two = b.thread("one"), b.thread("two")
     one.run("1ms").signal(two, meet=True).run("1ms").wait_for(two).run("1ms")
     two.run("2ms").signal(one, meet=True).run("1ms").wait_for(one).run("2ms")
     runs = drawn(simulate(b.workload(), policy="fifo", cpus=2))
-    # `two` sends at 2 ms and waits at 3 ms; then `one` sends, and has its signal already.
+    # `two` sends at 2 ms and waits at 3 ms; then `one` sends, and already has its signal.
     assert {run.partition(" ")[2] for run in runs} == {"one 0-1", "two 0-3", "two 3-5", "one 3-5"}
 
 
@@ -148,7 +148,7 @@ def test_same_seed_same_bytes(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", policies()["name"].to_list())
-def test_conservation_of_every_policy(policy: str) -> None:
+def test_every_policy_conserves_cpu_time(policy: str) -> None:
     """Per CPU running + idle = window; all CPU time of the workload is used."""
     workload = make(3, tasks=6, run="20ms")
     trace = simulate(workload, policy=policy, cpus=2)
@@ -164,8 +164,8 @@ def test_conservation_of_every_policy(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "rr"])
-def test_reading_the_facts_again_gives_the_same_reconstruction(policy: str) -> None:
-    """The tables alone tell what the engine knew, although much happens at one instant."""
+def test_facts_of_a_simulation_reconstruct_to_the_same_tables(policy: str) -> None:
+    """The tables alone determine what the engine knew, although many events share an instant."""
     from schedscope import _native
 
     trace = simulate(make(3, tasks=6, run="20ms"), policy=policy, cpus=2)
@@ -178,7 +178,7 @@ def test_reading_the_facts_again_gives_the_same_reconstruction(policy: str) -> N
     assert there.equals(trace.waits.select(columns).collect().sort(key))
 
 
-def test_a_signal_never_sent_names_who_waits() -> None:
+def test_missing_signal_is_refused_with_its_waiter() -> None:
     b = Builder()
     silent = b.thread("silent")
     silent.run("1ms")
@@ -201,7 +201,9 @@ def test_a_signal_never_sent_names_who_waits() -> None:
         (hogs(1), {"seed": -1}, "seed"),
     ],
 )
-def test_impossible_requests(workload: Workload, options: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_refused(
+    workload: Workload, options: dict[str, object], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         simulate(workload, **{"policy": "rr", **options})  # type: ignore[arg-type]
 
@@ -213,7 +215,7 @@ def test_a_loop_without_length_is_an_error() -> None:
         simulate(b.workload(), policy="rr", until="1s")
 
 
-def test_limits_end_the_run_and_say_so() -> None:
+def test_limits_end_the_run_and_are_reported() -> None:
     trace = simulate(hogs(2, time="10s"), policy="rr", until="25ms")
     assert trace.duration == 25 * MS
     assert "time limit" in trace.info["warnings"][0]
@@ -244,8 +246,8 @@ def test_every_policy_in_one_table() -> None:
     assert frame.filter(pl.col("policy") == "fifo")["n_switches"].item() == 2 + 2 + 2
 
 
-def test_wasted_time_and_starvation_are_counted() -> None:
-    """One CPU of two is forbidden to nobody, yet idle: nothing is wasted under fifo."""
+def test_avoidable_idle_time_and_starvation_are_counted() -> None:
+    """Under fifo one CPU leaves no avoidable idle time, but two threads starve."""
     trace = simulate(hogs(3, time="2s"), policy="fifo", cpus=1)
     found = summary(trace)
     assert found["n_starved"] == 2
@@ -268,7 +270,7 @@ def test_output_folder(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.sched"]
 
 
-def test_internals_need_recording() -> None:
+def test_policy_series_need_record() -> None:
     trace = simulate(hogs(1), policy="rr")
     with pytest.raises(UsageError, match="no internal series"):
         policy_series(trace)
@@ -280,8 +282,8 @@ def test_tunables_are_listed_with_their_defaults() -> None:
         assert frame["doc"].str.len_chars().min() is None or frame["doc"].str.len_chars().min() > 0
 
 
-def test_who_wakes_another_as_its_last_deed_ends_first() -> None:
-    """do_exit tells the parent and then ends, whatever the parent's class is."""
+def test_exiting_waker_ends_before_the_woken_thread_runs() -> None:
+    """do_exit wakes the parent and then ends, whatever the parent's class is."""
     b = Builder()
     child = b.thread("child").run("1ms")
     parent = b.thread("parent", sched="fifo", rt_prio=50, asleep=True).wait_for(child).run("1ms")

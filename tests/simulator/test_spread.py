@@ -1,4 +1,4 @@
-"""How far recordings of one workload lie apart, as far as one of them tells."""
+"""How far recordings of one workload lie apart, estimated from one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def recording(ran: list[int], waited: list[list[int]] | None = None) -> dict[str
         rows.append({"ts": 10 * i * MS, "dur": ms * MS, "state": "running", "utid": 1})
         for wait in (waited or [[]] * len(ran))[i]:
             waits.append({"ts_run": (10 * i + 9) * MS, "wait": wait, "utid": 1})
-    # It is seen to the end of the last part.
+    # It is recorded to the end of the last part.
     rows.append({"ts": 10 * len(ran) * MS - 1, "dur": 1, "state": "runnable", "utid": 1})
     tables = {
         "states": pl.DataFrame(rows).with_columns(cpu=pl.lit(0)),
@@ -39,21 +39,23 @@ def recording(ran: list[int], waited: list[list[int]] | None = None) -> dict[str
     return own_spreads(trace, named)
 
 
-def test_what_is_the_same_in_every_part_has_no_spread() -> None:
+def test_equal_parts_have_no_spread() -> None:
     assert recording([2] * PARTS)["web"]["cpu_time"] == pytest.approx(0, abs=1e-5)
 
 
-def test_a_sum_of_parts_that_differ_by_chance_has_that_of_its_parts() -> None:
-    """Parts of 1 and 3 ms by turns: two neighbours differ by 2, so that a part is off by sqrt(2),
-    and the sum of 16, which is 32 ms, by 4 sqrt(2)."""
+def test_spread_of_a_sum_follows_from_its_parts() -> None:
+    """Parts of 1 and 3 ms in turn: two neighbours differ by 2, so a part is off by sqrt(2).
+
+    The sum of 16, which is 32 ms, is then off by 4 sqrt(2).
+    """
     found = recording([1, 3] * (PARTS // 2))["web"]["cpu_time"]
     assert found == pytest.approx(math.log1p(4 * math.sqrt(2) / 32))
-    # The same parts in order: a phase of the program, which the next recording has, too.
+    # The same parts sorted: a phase of the program, which the next recording has, too.
     phases = recording([1] * (PARTS // 2) + [3] * (PARTS // 2))["web"]["cpu_time"]
     assert phases < found / 3
 
 
-def test_the_tail_of_few_parts_has_a_wider_spread() -> None:
+def test_tail_seen_in_few_parts_has_a_wider_spread() -> None:
     same = recording([2] * PARTS, [[100, 200, 900]] * PARTS)
     assert same["web"]["wait_p99"] == pytest.approx(0, abs=1e-9)
     once = recording([2] * PARTS, [[100, 200, 900_000 if i == 3 else 900] for i in range(PARTS)])
@@ -63,7 +65,7 @@ def test_the_tail_of_few_parts_has_a_wider_spread() -> None:
 
 
 def two_processes(**more: Any) -> Trace:
-    """Process 7 runs for 30 ms, and process 8, which is no part of the command, for 10 ms."""
+    """Process 7 runs for 30 ms; process 8, which is not part of the command, for 10 ms."""
     b = ss.workload.Builder()
     b.thread("mine", tid=7, pid=7).run("30ms")
     b.thread("other", tid=8, pid=8).run("10ms")
@@ -98,7 +100,7 @@ def test_a_simulated_trace_would_be_the_same_again() -> None:
     assert spreads(replay(real), named) == {}
 
 
-def test_what_one_capture_shows_is_added_to_what_is_usual() -> None:
+def test_spread_of_one_capture_adds_to_the_usual_spread() -> None:
     run = {"cpu_time": 100 * MS, "waiting": 100 * MS, "wait_p99": 5 * MS}
     captures = [{"recorded": run, "changes": [run]}]
     found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"waiting": 0.5})

@@ -1,4 +1,4 @@
-"""What runs for a time is predicted by how often it goes round its loop, not by its CPU time."""
+"""Time-limited threads are predicted by how often they go round their loop, not by CPU time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def closed_loop(nice: int, rounds: int | None = None) -> Workload:
-    """A client asks a server again and again, beside two hogs."""
+    """A client sends requests to a server in a loop, beside two hogs."""
     b = Builder()
     server = b.thread("server")
     client = b.thread("client").run("1ms").signal(server).wait_for(server).repeat(rounds)
@@ -27,14 +27,14 @@ def closed_loop(nice: int, rounds: int | None = None) -> Workload:
 
 
 def rounds(trace: Trace) -> float:
-    """Of the client per second: it runs 1 ms in each."""
+    """Rounds of the client per second: it runs 1 ms in each."""
     utids = trace.threads.filter(pl.col("comm") == "client").select("utid").collect()["utid"]
     ran = trace.states.filter(pl.col("utid") == utids.item(), pl.col("state") == "running")
     return ran.select(pl.col("dur").sum()).collect().item() / MS / (trace.duration / 1e9)
 
 
 @pytest.mark.parametrize("nice", [10, -5])
-def test_a_closed_loop_has_the_throughput_that_the_true_program_has(nice: int) -> None:
+def test_predicted_throughput_of_a_closed_loop_equals_the_true_one(nice: int) -> None:
     real, truth = (
         simulate(closed_loop(n), policy="eevdf-6.12", cpus=1, until="2s") for n in (0, nice)
     )
@@ -55,7 +55,7 @@ def test_a_closed_loop_has_the_throughput_that_the_true_program_has(nice: int) -
     assert "'client'" in note
 
 
-def test_a_fixed_number_of_rounds_has_a_cpu_time() -> None:
+def test_fixed_number_of_rounds_keeps_its_cpu_time() -> None:
     real = simulate(closed_loop(0, rounds=100), policy="eevdf-6.12", cpus=1, until="2s")
     row = ss.whatif(real, set_nice={"hog*": 10}, replays=1).filter(
         comm="client", configuration="changed"
@@ -77,7 +77,7 @@ def test_a_fixed_number_of_rounds_has_a_cpu_time() -> None:
         ([2003 * MS, 2007 * MS, 2001 * MS], [500, 501, 502], False),
     ],
 )
-def test_what_ends_at_a_time_or_never_runs_for_a_time(
+def test_time_limited_threads_are_detected(
     lengths: list[int | None], cpu_times: list[float], limited: bool
 ) -> None:
     seen = [{"rounds": 1000, "outside": 0.1, "length": one} for one in lengths]

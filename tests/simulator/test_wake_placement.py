@@ -10,7 +10,7 @@ from schedscope.simulator.run import simulate
 
 
 @pytest.mark.parametrize(("wa_weight", "cpu"), [("on", 0), ("off", 1)])
-def test_the_less_loaded_cpu_of_its_waker_takes_it_where_loads_are_compared(
+def test_woken_thread_goes_to_the_less_loaded_cpu_where_loads_are_compared(
     wa_weight: str, cpu: int
 ) -> None:
     """CPU 0 has the waker and a hog, CPU 1, where the woken thread was, five hogs."""
@@ -27,8 +27,8 @@ def test_the_less_loaded_cpu_of_its_waker_takes_it_where_loads_are_compared(
 
 
 def cpu_of_woken(flips: int, *, helped: bool, born: bool = False, timer: bool = False) -> int:
-    """As above; the waker may wake a helper first, be the child of another thread, and run while
-    a timer wakes a sleeper.
+    """As above; the waker may first wake a helper, be the child of another thread, and run while a
+    timer wakes a sleeper.
     """
     b = Builder()
     for i in range(1 if timer else 0, 6):
@@ -54,19 +54,21 @@ def cpu_of_woken(flips: int, *, helped: bool, born: bool = False, timer: bool = 
     return int(waits.filter(pl.col("comm") == "woken").collect()["queue_cpu"][0])
 
 
-def test_who_wakes_many_brings_none_to_its_cpu() -> None:
-    """The cache has two CPUs: wake_wide asks for 2 flips of one, and twice as many of the other."""
+def test_waker_of_many_threads_pulls_none_to_its_cpu() -> None:
+    """The cache has two CPUs: wake_wide needs 2 flips of one thread, and twice as many of the
+    other.
+    """
     assert cpu_of_woken(0, helped=True) == 0
     assert cpu_of_woken(2, helped=False) == 0
     assert cpu_of_woken(2, helped=True) == 1
 
 
-def test_a_new_thread_has_the_habits_of_its_parent() -> None:
-    """With the child that its parent has woken the waker comes to the four flips that it needs."""
+def test_new_thread_inherits_wakee_flips() -> None:
+    """With the child that its parent has woken the waker reaches the four flips that it needs."""
     assert cpu_of_woken(2, helped=False, born=True) == 1
 
 
-def test_what_an_interrupt_wakes_counts_for_the_thread_that_it_interrupts() -> None:
-    """The timer's wake is the third flip of the waker, which runs alone then."""
+def test_interrupt_wakeup_counts_for_the_interrupted_thread() -> None:
+    """The timer's wake is the third flip of the waker, which is the running thread then."""
     assert cpu_of_woken(0, helped=False, timer=True) == 0
     assert cpu_of_woken(2, helped=False, timer=True) == 1

@@ -1,4 +1,4 @@
-"""What-if: the change does what a person can work out, and a bad replay is no answer."""
+"""What-if: the change has the effect worked out by hand, and a bad replay is no answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def one(frame: pl.DataFrame, service: str, configuration: str) -> dict[str, int]
     )
 
 
-def test_with_a_cpu_each_nobody_waits(hogs: Trace) -> None:
+def test_one_cpu_for_each_thread_leaves_no_waits(hogs: Trace) -> None:
     frame = ss.whatif(hogs, cpus=3, by="name")
     (service,) = frame["name"].unique()
     was, again, then = (one(frame, service, c) for c in ("recorded", "replayed", "changed"))
@@ -53,8 +53,8 @@ def test_with_a_cpu_each_nobody_waits(hogs: Trace) -> None:
     ]
 
 
-def test_a_range_holds_what_recordings_differ_by(hogs: Trace) -> None:
-    """Every replay of it is the same, and right: what is left is the spread of recordings."""
+def test_range_covers_the_spread_of_recordings(hogs: Trace) -> None:
+    """Every replay of it is the same and exact: only the spread of recordings remains."""
     frame = ss.whatif(hogs, slice="20ms", by="name")
     (service,) = frame["name"].unique()
     again, then = (one(frame, service, c) for c in ("replayed", "changed"))
@@ -70,10 +70,10 @@ def test_a_range_holds_what_recordings_differ_by(hogs: Trace) -> None:
     ("recorded", "replayed", "off"),
     [(15 * MS, 10 * MS, 1.5), (10 * MS, 15 * MS, 1.5), (BRIEF // 4, BRIEF, 1), (None, None, 1)],
 )
-def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
+def test_range_of_the_p99_covers_the_replays_error(
     recorded: int | None, replayed: int | None, off: float
 ) -> None:
-    """All time spent waiting comes out right, which says nothing of the longest waits."""
+    """The total waiting time is right, which does not imply the longest waits."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 500 * MS}
     own, again = {**usual, "wait_p99": recorded}, {**usual, "wait_p99": replayed}
     was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=MS)
@@ -91,7 +91,7 @@ def test_the_range_of_the_p99_is_as_wide_as_the_p99_of_the_replay_is_off(
 
 
 @pytest.mark.parametrize("figure", ["n_waits", "wait_p50", "wait_p99"])
-def test_a_figure_that_is_far_off_is_refused_although_the_sums_are_right(figure: str) -> None:
+def test_figure_far_off_is_refused_despite_correct_sums(figure: str) -> None:
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 300, "waiting": 500 * MS}
     usual |= {"wait_mean": 2 * MS, "wait_p50": MS, "wait_p99": 9 * MS}
     was = AsItWas({"web": 1}, {"web": usual}, [{"web": usual | {figure: 3 * usual[figure]}}], MS)
@@ -105,7 +105,7 @@ def test_a_figure_that_is_far_off_is_refused_although_the_sums_are_right(figure:
 
 
 def of_quota(recorded: int | None, replayed: int, **more: Any) -> dict[str, Any]:
-    """The row of a change of a quota that had these parts (ms) of 100 ms of waiting."""
+    """The row of a quota change with these throttled parts (ms) of 100 ms of waiting."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50, "waiting": 100 * MS}
     usual |= {"wait_mean": 2 * MS, "wait_p50": MS, "wait_p99": 9 * MS}
     shares = [
@@ -121,16 +121,16 @@ def of_quota(recorded: int | None, replayed: int, **more: Any) -> dict[str, Any]
     ("recorded", "replayed", "error", "verdict"),
     [
         (50, 48, 1.04, "good"),
-        (60, 45, 1.375, "doubtful"),  # what is left: 40 and 55
+        (60, 45, 1.375, "doubtful"),  # the remainders: 40 and 55
         (14, 81, 86 / 19, "refused"),
         (90, 97, 1.08, "good"),  # less than a tenth counts as a tenth
         (97, 60, 4, "refused"),
     ],
 )
-def test_a_quota_that_explains_other_waits_in_the_replay_is_no_answer(
+def test_quota_with_wrong_throttled_time_in_the_replay_is_refused(
     recorded: int, replayed: int, error: float, verdict: str
 ) -> None:
-    """The sums of waiting are the same: the errors in what it consists of cancel."""
+    """The totals of waiting are equal, since the errors in their parts cancel."""
     row = of_quota(recorded, replayed)
     assert (row["replay_error"], row["verdict"]) == (1, verdict)
     if max(recorded, replayed) / min(recorded, replayed) < error:
@@ -139,7 +139,7 @@ def test_a_quota_that_explains_other_waits_in_the_replay_is_no_answer(
     assert (row["waiting"] is None) == (verdict == "refused")
 
 
-def test_a_quota_of_which_the_recording_does_not_say_when_it_acted_is_doubtful() -> None:
+def test_quota_without_recorded_throttling_times_is_doubtful() -> None:
     row = of_quota(None, 50)
     assert (row["cause"], row["cause_error"], row["verdict"]) == ("throttled", None, "doubtful")
 
@@ -153,7 +153,7 @@ def test_a_quota_of_which_the_recording_does_not_say_when_it_acted_is_doubtful()
         (2 * MS, 30 * MS, "doubtful", "refused"),
     ],
 )
-def test_an_answer_is_tested_on_the_recordings_own_times_without_the_quota(
+def test_prediction_is_tested_on_recorded_times_without_throttling(
     mean: int, p99: int, verdict: str, tail: str
 ) -> None:
     tested = {"web": {"n": 100, "mean": mean, "p99": p99}}
@@ -164,8 +164,10 @@ def test_an_answer_is_tested_on_the_recordings_own_times_without_the_quota(
 
 @pytest.fixture(scope="module")
 def limited() -> Trace:
-    """Two workers in a group that may have 50 ms in each 100 ms, and a hog on the CPU of one: the
-    workers want 160 ms at once, and from 1 s on 2 ms in every 10."""
+    """Two workers in a group limited to 50 ms in each 100 ms, and a hog on the CPU of one.
+
+    The workers want 160 ms at once, and from 1 s on 2 ms in every 10.
+    """
     b = Builder()
     group = b.group("/web", quota="50ms")
     for n in range(2):
@@ -176,15 +178,13 @@ def limited() -> Trace:
     return simulate(b.workload(), policy="eevdf-6.12", cpus=2, until="2s")
 
 
-def test_a_simulated_trace_says_when_its_quota_held_a_group_back(
-    limited: Trace, tmp_path: Path
-) -> None:
+def test_simulated_trace_records_throttling(limited: Trace, tmp_path: Path) -> None:
     limited.to_sched(tmp_path / "limited.sched")
     for trace in (limited, ss.open(tmp_path / "limited.sched")):
         (group,) = [one for one in trace.info["groups"] if one["cgroup"] == "/web"]
         assert (group["n_periods"], group["n_throttled"]) == (16, 3)
         parts = {row["comm"]: row for row in ss.wait_breakdown(trace, by="comm").to_dicts()}
-        # Alone on its CPU, it waits for nothing but the quota.
+        # Alone on its CPU, it waits only for the quota.
         alone = parts["worker-1"]
         assert alone["throttled"] == alone["wait"] > 100 * MS
         assert alone["evidence"] == "quota accounting"
@@ -192,7 +192,7 @@ def test_a_simulated_trace_says_when_its_quota_held_a_group_back(
         assert parts["hog"]["throttled"] == 0
 
 
-def test_a_quota_that_is_taken_away_is_tested_on_the_times_in_which_it_did_not_act(
+def test_removed_quota_is_tested_on_times_without_throttling(
     limited: Trace,
 ) -> None:
     frame = ss.whatif(limited, quota={"/web": "none"}, by="name", replays=1)
@@ -208,7 +208,7 @@ def test_a_quota_that_is_taken_away_is_tested_on_the_times_in_which_it_did_not_a
     assert one(more, "worker-*", "changed")["tested_on"] is None
 
 
-def test_notes_say_why_a_quota_is_no_answer(limited: Trace) -> None:
+def test_notes_give_the_reason_for_a_refused_quota(limited: Trace) -> None:
     frame = ss.whatif(limited, quota={"/web": "none"}, by="name", replays=1)
     mine = (pl.col("name") == "worker-*") & (pl.col("configuration") == "changed")
     refused = (
@@ -231,8 +231,8 @@ def test_notes_say_why_a_quota_is_no_answer(limited: Trace) -> None:
 
 
 @pytest.mark.parametrize("replayed", [300_000, 0])
-def test_waiting_too_little_for_the_verdict_still_widens_the_range(replayed: int) -> None:
-    """The verdict counts less than 0.1 % of the machine's time as that; the range does not."""
+def test_little_waiting_still_widens_the_range(replayed: int) -> None:
+    """The verdict ignores less than 0.1 % of the machine's time; the range does not."""
     usual = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 50}
     own, again = {**usual, "waiting": 3 * MS}, {**usual, "waiting": replayed}
     was = AsItWas({"web": 1}, {"web": own}, [{"web": again}], floor=50 * MS)
@@ -263,7 +263,7 @@ def test_a_recording_without_wakeups_is_refused(tmp_path: Path) -> None:
         ss.whatif(declared, cpus=1)
 
 
-def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:
+def test_longer_slice_gives_fewer_waits(hogs: Trace) -> None:
     frame = ss.whatif(hogs, slice="20ms", by="name")
     (service,) = frame["name"].unique()
     was, then = (one(frame, service, c) for c in ("recorded", "changed"))
@@ -271,8 +271,8 @@ def test_a_longer_slice_is_fewer_waits(hogs: Trace) -> None:
     assert (then["n_waits"], then["waiting"]) == (3, 60 * MS)  # 0, 20 and 40 ms
 
 
-def test_a_thread_with_a_short_slice_of_its_own_waits_less() -> None:
-    """It does not get more of the CPU, but it gets it sooner (Linux 6.12)."""
+def test_thread_with_a_shorter_slice_waits_less() -> None:
+    """It does not get more of the CPU, but gets it sooner (Linux 6.12)."""
     b = Builder()
     b.thread("hog").run("1s")
     b.thread("sleeper").sleep("7ms").run("1ms").repeat(60)
@@ -297,7 +297,7 @@ def test_a_batch_job_at_nice_19_leaves_the_cpu_to_the_other() -> None:
     assert one(frame, "batch", "changed")["completion"] == pytest.approx(200 * MS, rel=0.01)
 
 
-def test_pinned_threads_share_what_they_may_use() -> None:
+def test_pinned_threads_share_their_allowed_cpus() -> None:
     real = simulate(ss.workload.hogs(2, time="30ms"), policy="rr", cpus=2)
     frame = ss.whatif(real, pin={"*": "1"}, by="name")
     (service,) = frame["name"].unique()
@@ -305,8 +305,8 @@ def test_pinned_threads_share_what_they_may_use() -> None:
     assert one(frame, service, "changed")["completion"] == 60 * MS
 
 
-def test_a_replay_that_is_far_off_is_no_answer() -> None:
-    """A trace that calls its scheduler by a name under which it comes out quite differently."""
+def test_replay_far_off_is_refused() -> None:
+    """A trace that names another scheduler, under which it comes out quite differently."""
     b = Builder()
     b.thread("long").run("90ms")
     for n in range(3):
@@ -327,7 +327,7 @@ def test_a_replay_that_is_far_off_is_no_answer() -> None:
     assert "short-*" in notes[0]
 
 
-def test_a_tail_that_is_far_off_is_named_although_the_sums_are_right() -> None:
+def test_tail_far_off_is_named_despite_correct_sums() -> None:
     real = simulate(ss.workload.hogs(2, time="30ms"), policy="rr", cpus=1)
     frame = ss.whatif(real, cpus=2, by="name")
     (service,) = frame["name"].unique()
@@ -337,13 +337,13 @@ def test_a_tail_that_is_far_off_is_named_although_the_sums_are_right() -> None:
     off = frame.with_columns(p99_error=pl.lit(BOUND + 0.1))
     (note,) = [note for note in ss.whatif_notes(real, off) if said in note]
     assert note.endswith(f"{BOUND:g}x: {service!r} (1.4x)")
-    # What is refused has no percentile.
+    # A refused row has no percentile.
     none = off.with_columns(verdict=pl.lit("refused", pl.Enum(["good", "doubtful", "refused"])))
     assert not any(said in note for note in ss.whatif_notes(real, none))
 
 
-def test_a_limit_that_the_trace_does_not_show_is_no_answer() -> None:
-    """A parent that waits for each child, each of which ended before it asked: nothing tells."""
+def test_unrecorded_limit_on_threads_is_refused() -> None:
+    """A parent that waits for each child after it has exited: the recording does not show it."""
     b = Builder()
     parent = b.thread("parent")
     for _ in range(12):
@@ -359,7 +359,7 @@ def test_a_limit_that_the_trace_does_not_show_is_no_answer() -> None:
     assert "more threads are alive at once" in ss.whatif_notes(real, frame)[0]
 
 
-def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_capture_notes_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(FIXTURES / "linux-slice-default-1.capture")
     words = ["whatif", path, "--set-nice", "hog-1=10", "--replays", "2"]
     assert main([*words, "--format", "json"]) == 0
@@ -375,8 +375,8 @@ def test_a_real_capture_says_what_it_does_not_hold(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.startswith("comm,configuration,threads,alive,")
 
 
-def test_others_are_replayed_as_they_came_closer_to_the_recording() -> None:
-    """Beside a left-out hog of the same nice: to compete is right, to occupy makes it wait."""
+def test_unselected_threads_are_replayed_in_the_closer_way() -> None:
+    """Beside a left-out hog of equal nice: competing is right, occupying makes it wait."""
     b = Builder()
     for name in ("mine", "other"):
         b.thread(name).run("200ms")
@@ -392,7 +392,7 @@ def test_others_are_replayed_as_they_came_closer_to_the_recording() -> None:
     assert after["compete"] < 0.9 * after["occupy"]
 
 
-def test_kernel_threads_of_a_cpu_go_with_it() -> None:
+def test_per_cpu_kernel_threads_leave_with_their_cpu() -> None:
     trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
     frame = ss.whatif(trace, cpus=1, replays=1)
     assert frame.height > 30
@@ -432,7 +432,7 @@ def test_kernel_threads_of_a_cpu_go_with_it() -> None:
         ("--top 0 --cpus 4", "1 or more"),
     ],
 )
-def test_what_cannot_be_asked_is_one_sentence(
+def test_unsupported_change_is_reported_in_one_sentence(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(FIXTURES / "linux-slice-default-1.capture")
@@ -442,21 +442,21 @@ def test_what_cannot_be_asked_is_one_sentence(
     assert said in found.err
 
 
-def test_a_slice_of_policies_that_count_ticks() -> None:
+def test_slice_is_rounded_to_ticks_under_tick_policies() -> None:
     """ULE counts slices in ticks of 1/127 s: 24 ms are three of them."""
     assert _slice("ule-14", "24ms", {}) == {"slice": 3}
     assert _slice("4bsd", "100ms", {"stathz": 100}) == {"slice": 10}
     assert _slice("eevdf-6.18", "2ms", {})["base_slice"] == "2000000ns"
 
 
-def test_a_name_that_no_thread_has_names_those_that_were_asked(hogs: Trace) -> None:
+def test_unknown_thread_name_is_refused(hogs: Trace) -> None:
     with pytest.raises(UsageError, match="the name of a thread, one of the trace"):
         ss.whatif(hogs, set_nice={"nobody": 3})
     with pytest.raises(UsageError, match="one of the selected threads"):
         ss.whatif(hogs, set_nice={"nobody": 3}, where=pl.col("comm") == "hog-0")
 
 
-def test_python_refuses_the_same(hogs: Trace) -> None:
+def test_python_refuses_the_same_changes(hogs: Trace) -> None:
     for wrong in ({}, {"cpus": True}, {"set_nice": {"*": 1.5}}, {"cpus": 2, "by": "colour"}):
         with pytest.raises(UsageError):
             ss.whatif(hogs, **wrong)  # type: ignore[arg-type]
@@ -486,7 +486,7 @@ def hogs_of(time: str) -> Trace:
 
 
 def captures_of(*waiting: float, recorded: float) -> list[dict[str, Any]]:
-    """Captures that all wait as long, and as long as given in the one replay of the change; ms."""
+    """Captures with equal waits, and the given waits in the one replay of the change; ms."""
     rest = {"cpu_time": 60 * MS, "wait_p99": None}
     return [
         {"recorded": {**rest, "waiting": recorded * MS}, "changes": [{**rest, "waiting": w * MS}]}
@@ -494,11 +494,11 @@ def captures_of(*waiting: float, recorded: float) -> list[dict[str, Any]]:
     ]
 
 
-def test_from_three_captures_the_range_is_how_far_they_lie_apart() -> None:
+def test_range_of_three_captures_is_their_spread() -> None:
     captures = captures_of(100, 110, 121, recorded=90)
     found = of_change(captures, {"cpu_time": 1, "waiting": 1.2, "wait_p99": 1})
-    # Predictions are ln 1.1 apart, and the usual figure counts for two captures more; t of the
-    # 2 + 2 degrees of freedom is 2.132; 4/3 = 1 + 1/3. Replays waited too little: it may be more.
+    # Predictions are ln 1.1 apart, and the usual spread counts for two more captures; t for the 2 +
+    # 2 degrees of freedom is 2.132; 4/3 = 1 + 1/3. Replays waited too little: the bound is wider.
     apart = math.sqrt((2 * math.log(1.1) ** 2 + 2 * APART["waiting"] ** 2) / 4)
     half = 2.132 * apart * math.sqrt(4 / 3)
     assert found["waiting_low"] == pytest.approx(110 * MS * math.exp(-half), abs=1)
@@ -507,7 +507,7 @@ def test_from_three_captures_the_range_is_how_far_they_lie_apart() -> None:
     assert found["wait_p99_low"] is found["wait_p99_high"] is None
 
 
-def test_recordings_further_apart_than_predictions_make_the_range_wider() -> None:
+def test_spread_of_recordings_widens_the_range() -> None:
     captures = captures_of(100, 100, 100, recorded=90)
     errors = {"cpu_time": 1.0, "waiting": 1.0, "wait_p99": 1.0}
     narrow = of_change(captures, errors)
@@ -522,7 +522,7 @@ def test_recordings_further_apart_than_predictions_make_the_range_wider() -> Non
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_doubtful_answer_may_be_off_in_either_direction_also_in_the_tail(n: int) -> None:
+def test_doubtful_prediction_widens_both_bounds(n: int) -> None:
     captures = captures_of(*[100.0] * n, recorded=90)
     for one in captures:
         one["recorded"]["wait_p99"] = one["changes"][0]["wait_p99"] = 5 * MS
@@ -539,13 +539,13 @@ def test_a_doubtful_answer_may_be_off_in_either_direction_also_in_the_tail(n: in
     assert doubtful["cpu_time_high"] == good["cpu_time_high"]
 
 
-def test_a_replay_without_waits_has_a_range_from_0_on() -> None:
+def test_replay_without_waits_has_a_range_from_0() -> None:
     found = of_change(captures_of(0, 0, 0, recorded=0), dict.fromkeys(APART, 1.0))
     assert found["waiting_low"] == 0
     assert BRIEF < found["waiting_high"] < 10 * BRIEF
 
 
-def test_several_captures_are_one_answer() -> None:
+def test_several_captures_give_one_prediction() -> None:
     traces = [hogs_of(f"{ms}ms") for ms in (20, 40, 80)]
     frame = ss.whatif(traces, slice="100ms", by="name")
     (service,) = frame["name"].unique()
@@ -555,7 +555,7 @@ def test_several_captures_are_one_answer() -> None:
         120 * MS,
         240 * MS,
     )
-    # One after the other: they wait 0, once and twice as long as a thread runs.
+    # In sequence they wait 0, once and twice as long as a thread runs.
     assert then["waiting"] == 3 * 40 * MS
     assert then["waiting_low"] < 3 * 20 * MS
     assert then["waiting_high"] > 3 * 80 * MS
@@ -573,7 +573,7 @@ def test_captures_of_other_machines_are_refused() -> None:
         ss.whatif([], slice="100ms")
 
 
-def test_again_and_the_section_of_a_report(
+def test_option_again_and_the_report_section_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = (str(FIXTURES / f"linux-slice-default-{i}.capture") for i in (1, 2))
@@ -610,7 +610,7 @@ def test_a_real_time_thread_no_longer_waits() -> None:
     assert one(frame, "batch", "changed")["completion"] < 40 * MS
 
 
-def test_a_class_set_while_recording_does_not_undo_the_change() -> None:
+def test_recorded_class_change_does_not_undo_the_asked_one() -> None:
     b = Builder()
     b.thread("web", sched="fifo", rt_prio=20).run("5ms").set_priority(sched="fair", nice=0).run(
         "25ms"
@@ -623,7 +623,7 @@ def test_a_class_set_while_recording_does_not_undo_the_change() -> None:
     assert one(frame, "web", "changed")["completion"] == 30 * MS
 
 
-def test_added_load_takes_its_share() -> None:
+def test_added_load_takes_its_share_of_cpu_time() -> None:
     """A thread of 30 ms beside two that compute all the time: a third of the CPU."""
     b = Builder()
     b.thread("web").run("30ms")
@@ -637,8 +637,8 @@ def test_added_load_takes_its_share() -> None:
     assert one(frame, "web", "changed")["completion"] == 30 * MS
 
 
-def test_added_load_is_in_a_group_of_its_own() -> None:
-    """As of a new session: half of the CPU, where four threads of no group would get 4 / 5."""
+def test_added_load_has_its_own_group() -> None:
+    """Like a new session: half of the CPU, where four threads without a group would get 4 / 5."""
     b = Builder()
     b.group("/web")
     b.thread("web", group="/web").run("100ms")
@@ -660,7 +660,7 @@ def test_added_load_is_in_a_group_of_its_own() -> None:
         ({"add_load": True}, "True threads of load"),
     ],
 )
-def test_a_class_or_load_that_cannot_be_is_refused(asked: dict[str, object], said: str) -> None:
+def test_invalid_class_or_load_is_refused(asked: dict[str, object], said: str) -> None:
     b = Builder()
     b.thread("web").run("10ms")
     real = simulate(b.workload(), policy="eevdf-6.12", cpus=1)

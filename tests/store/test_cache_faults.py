@@ -1,4 +1,4 @@
-"""The cache under fire: the right answer or one sentence, and nothing left behind."""
+"""The cache under faults: the right answer or one sentence, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def only_the_copy_is_there(source: Path) -> None:
 
 @pytest.mark.parametrize("refresh", [(), ("refresh",)])
 @pytest.mark.release
-def test_ten_at_once_all_get_the_answer(source: Path, refresh: tuple[str, ...]) -> None:
-    """Whoever wins; with `refresh` each replaces what another made while a third reads it."""
+def test_ten_concurrent_readers_get_the_answer(source: Path, refresh: tuple[str, ...]) -> None:
+    """Whichever is first; with `refresh` each replaces another's copy while a third reads it."""
     running = [ask(source, *refresh) for _ in range(10)]
     answers = [(process.communicate()[0], process.returncode) for process in running]
     trace = ss.open(FILE, cache=source.parent / "other")
@@ -69,7 +69,7 @@ def test_ten_at_once_all_get_the_answer(source: Path, refresh: tuple[str, ...]) 
 
 
 @pytest.mark.release
-def test_killed_at_any_time_leaves_nothing_that_the_next_does_not_clear_away(
+def test_process_killed_at_any_time_leaves_only_what_the_next_removes(
     source: Path,
 ) -> None:
     rng = random.Random(1)
@@ -83,8 +83,8 @@ def test_killed_at_any_time_leaves_nothing_that_the_next_does_not_clear_away(
     only_the_copy_is_there(source)
 
 
-def test_what_a_killed_process_left_goes_at_once(source: Path) -> None:
-    """Its lock went with it: nobody has to wait for the folder to get old."""
+def test_leftovers_of_a_killed_process_are_removed_at_once(source: Path) -> None:
+    """Its lock ended with it: the folder can be removed at once."""
     left = source.parent / f".{source.name}.0badf00d.sched.partial"
     left.mkdir()
     (left / "states.parquet").write_bytes(b"half")
@@ -92,8 +92,8 @@ def test_what_a_killed_process_left_goes_at_once(source: Path) -> None:
     only_the_copy_is_there(source)
 
 
-def test_a_flipped_bit_in_any_table_is_told(source: Path) -> None:
-    """Every byte counts: also those of a page's values, which no reader of Parquet checks."""
+def test_flipped_bit_in_any_table_is_reported(source: Path) -> None:
+    """Every byte counts, including those of a page's values, which no Parquet reader checks."""
     folder = ss.open(source).path
     assert folder is not None
     about = json.loads((folder / "trace.json").read_text())
@@ -101,8 +101,8 @@ def test_a_flipped_bit_in_any_table_is_told(source: Path) -> None:
     for name in ("states", "waits", "switches", "threads"):
         path = folder / f"{name}.parquet"
         whole = path.read_bytes()
-        told = about["files"][path.name]
-        assert (told["bytes"], told["crc32"]) == (len(whole), stored.checksum(path))
+        recorded = about["files"][path.name]
+        assert (recorded["bytes"], recorded["crc32"]) == (len(whole), stored.checksum(path))
         for _ in range(10):
             data = bytearray(whole)
             data[rng.randrange(4, len(data) - 8)] ^= 1 << rng.randrange(8)
@@ -125,7 +125,7 @@ def test_other_content_of_the_same_size_and_mtime_is_converted_again(source: Pat
 
 
 @pytest.mark.needs("root", "linux")
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+def test_full_disk_prints_one_sentence_and_leaves_nothing(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from schedscope import cli
@@ -164,7 +164,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
 
 
 @pytest.mark.needs("root", "linux")
-def test_a_read_only_folder_sends_the_copy_to_the_users_cache(source: Path, tmp_path: Path) -> None:
+def test_read_only_folder_puts_the_copy_into_the_user_cache(source: Path, tmp_path: Path) -> None:
     place = source.parent
     mount = ["mount", "--bind", "-o", "ro", str(place), str(place)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -181,10 +181,8 @@ def test_a_read_only_folder_sends_the_copy_to_the_users_cache(source: Path, tmp_
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_copy_that_somebody_else_put_there_is_not_served(
-    source: Path, tmp_path: Path, linked: bool
-) -> None:
-    """Where everybody may write, whoever can see the source can make a copy that fits it."""
+def test_copy_of_another_user_is_not_served(source: Path, tmp_path: Path, linked: bool) -> None:
+    """Where everybody may write, anyone who can see the source can make a copy that matches it."""
     path = ss.open(source).path
     assert path is not None
     about = json.loads((path / "trace.json").read_bytes())
@@ -201,6 +199,6 @@ def test_a_copy_that_somebody_else_put_there_is_not_served(
     assert mine.path is not None
     assert mine.path.parent == tmp_path / "home" / "schedscope"
     assert json.loads((theirs / "trace.json").read_bytes())["hostname"] == "forged"
-    # Who owns the source may say what is in it.
+    # The owner of the source may decide its content.
     os.chown(source, 12345, 12345)
     assert ss.open(source).path == path

@@ -1,4 +1,4 @@
-"""Files hold some columns as what is added to others; every reader gets them whole."""
+"""Files store some columns as differences from others; every reader gets them complete."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ def source(request: pytest.FixtureRequest) -> Path:
 
 
 def kept(source: Path, folder: Path) -> ss.Trace:
-    """The trace, with what is kept of it in `folder`."""
+    """The trace, with its cached copy in `folder`."""
     return ss.open(source, cache=folder)
 
 
-def test_files_have_other_columns_and_readers_those_of_the_model(
-    source: Path, tmp_path: Path
-) -> None:
+def test_derived_columns_are_restored_on_reading(source: Path, tmp_path: Path) -> None:
     trace = kept(source, tmp_path)
     assert trace.path is not None
     decoded, _ = _native.decode(source)
@@ -54,7 +52,7 @@ def test_files_have_other_columns_and_readers_those_of_the_model(
                 assert frame[name].equals(same)
 
 
-def test_long_rows_are_those_of_the_table(tmp_path: Path) -> None:
+def test_long_rows_equal_those_of_the_table(tmp_path: Path) -> None:
     """Also where a page of them is gathered from many pages of the table."""
     source = tmp_path / "long.dat"
     _native.synthesize_trace_dat(source, 400_000, 8, 6000)
@@ -66,9 +64,7 @@ def test_long_rows_are_those_of_the_table(tmp_path: Path) -> None:
     assert long.drop("row").equals(whole[long["row"]])
 
 
-def test_what_is_written_for_others_has_the_columns_themselves(
-    source: Path, tmp_path: Path
-) -> None:
+def test_exported_tables_have_all_columns(source: Path, tmp_path: Path) -> None:
     trace = kept(source, tmp_path)
     converted = ss.convert(source, tmp_path / "t.sched")
     for again in (converted, trace.to_sched(tmp_path / "again.sched")):
@@ -87,9 +83,7 @@ def test_the_formulas_of_the_documentation_are_those_declared() -> None:
         assert f"| `{table}` | `{name}` | `{stored}{added}` |" in text
 
 
-def test_whoever_reads_the_files_without_schedscope_can_follow_the_formulas(
-    source: Path, tmp_path: Path
-) -> None:
+def test_documented_formulas_work_without_schedscope(source: Path, tmp_path: Path) -> None:
     trace = kept(source, tmp_path / "cache")
     assert trace.path is not None
     shutil.copy(trace.path / "waits.parquet", tmp_path / "waits.parquet")

@@ -1,7 +1,7 @@
-"""Damaged input ends in the right answer or in one sentence: never in a traceback, a hang, a
-dead process or a number that cannot be.
+"""Damaged input ends in the right answer or in one sentence.
 
-Every command is run over folders and files that `mutate` damaged. A few hundred cases by default;
+There is never a traceback, a hang, a dead process or an impossible number. Every command is run
+over folders and files that `mutate` damaged. A few hundred cases by default;
 `SCHEDSCOPE_DOOR_CASES=5000 SCHEDSCOPE_DOOR_SEED=7` for a hunt.
 """
 
@@ -38,13 +38,13 @@ WRITING = [
     "export --to chrome -f -o OUT", "export --to csv -f -o OUT",
     "timeline -f -o OUT", "report -f -o OUT", "convert -f -o OUT",
 ]  # fmt: skip
-# What each command is asked about a trace, and what it says of a part of one.
+# Arguments of each command for a trace, and for a part of one.
 ASKED = [
     *(
         name
         for name in sorted(set(commands()) - RARE)
         if required(name) == ["input"] and selects(name)
-        # Those would write where they are called.
+        # Those would write into the current folder.
         and not any(words.startswith(name) for words in WRITING)
     ),
     "critical-path --utid 5", "wake-chain --utid 5",
@@ -56,7 +56,7 @@ ASKED = [
 
 
 class Worker:
-    """A process that runs commands, started anew when one ended it."""
+    """A process that runs commands, restarted when one ended it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -103,7 +103,7 @@ def worker() -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What is damaged later: two traces, the first as tables too, a workload, rt-app's file."""
+    """The inputs to be damaged: two traces, the first as tables too, a workload, an rt-app file."""
     place = tmp_path_factory.mktemp("sound")
     source = FIXTURES / "linux-ftrace-mixed.capture"
     whole = ss.convert(source, tmp_path_factory.mktemp("whole") / "one.sched")
@@ -129,10 +129,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def judge(worker: Worker, words: list[str], normal: dict[str, set[str]]) -> list[str]:
     """What is wrong with the answer to a command."""
-    told = worker.run(words)
-    if "dead" in told:
-        return [f"the process died: {told['dead']}"]
-    code, out, err = told["code"], told["out"], told["err"]
+    result = worker.run(words)
+    if "dead" in result:
+        return [f"the process died: {result['dead']}"]
+    code, out, err = result["code"], result["out"], result["err"]
     found = []
     if code not in (0, 1, 2):
         found.append(f"exit code {code}")
@@ -140,14 +140,14 @@ def judge(worker: Worker, words: list[str], normal: dict[str, set[str]]) -> list
         if sign in err + out:
             found.append(f"{sign}: {err[-400:]}")
     said = [line for line in err.splitlines() if line]
-    # These two answer with 1: the trace is wrong, and the table says where.
+    # These two exit with 1: the trace is wrong, and the table shows where.
     answers = words[0] == "validate" or (words[0] == "check" and code == 1 and "violated" in out)
     if code and not answers and not (len(said) == 1 and said[0].startswith("schedsc")):
         found.append(f"exit {code} and {len(said)} lines: {err[-400:]!r}")
     if not (out + err).replace("\n", "").isprintable():
         found.append("control characters on their way to the terminal")
-    if told["peak_kb"] > ROOM_KB:
-        found.append(f"{told['peak_kb'] // 1000} MB")
+    if result["peak_kb"] > ROOM_KB:
+        found.append(f"{result['peak_kb'] // 1000} MB")
     if code == 0 and "json" in words:
         try:
             found += implausible(words[0], json.loads(out), normal)
@@ -162,7 +162,7 @@ def rows_of(document: Any) -> list[dict[str, Any]]:
 
 
 def implausible(command: str, document: Any, normal: dict[str, set[str]]) -> list[str]:
-    """Numbers of the rows that have no business being negative, or as large."""
+    """Numbers in the rows that must not be negative, or as large."""
     found = []
     for row in rows_of(document):
         for name, value in row.items():
@@ -180,9 +180,9 @@ def signed(worker: Worker, asked: list[str], source: Path) -> dict[str, set[str]
     found: dict[str, set[str]] = {"fairness": {"lag", "lag_high", "lag_max", "lag_min"}}
     for words in asked:
         command, *options = words.split()
-        told = worker.run([command, str(source), *options, "--format", "json"])
-        assert told["code"] == 0, (words, told["err"])
-        rows = rows_of(json.loads(told["out"]))
+        result = worker.run([command, str(source), *options, "--format", "json"])
+        assert result["code"] == 0, (words, result["err"])
+        rows = rows_of(json.loads(result["out"]))
         names = {n for row in rows for n, v in row.items() if isinstance(v, int | float) and v < 0}
         found.setdefault(command, set()).update(names)
     return found
@@ -221,7 +221,9 @@ def campaign(
 
 
 @pytest.mark.parametrize("name", ["one.sched", "own.sched"])
-def test_damaged_traces(name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_traces_are_refused_or_answered(
+    name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     normal = signed(worker, [words for words in ASKED if "simulate" not in words], sound[name])
 
     def ask(rng: random.Random, folder: Path) -> list[list[str]]:
@@ -248,7 +250,9 @@ def test_damaged_traces(name: str, worker: Worker, sound: dict[str, Path], tmp_p
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
-def test_damaged_tables(name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_tables_are_refused_or_answered(
+    name: str, worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     def ask(rng: random.Random, folder: Path) -> list[list[str]]:
         command = rng.choice(["latency", "check", "fairness"])
         return [
@@ -267,7 +271,9 @@ def test_damaged_tables(name: str, worker: Worker, sound: dict[str, Path], tmp_p
     )
 
 
-def test_damaged_workloads(worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_workloads_are_refused_or_answered(
+    worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     def ask(rng: random.Random, folder: Path) -> list[list[str]]:
         policy = rng.choice(["eevdf-6.12", "ule-14", "rr"])
         limits = ["--stop-at", "20ms", "--max-events", "100000"]
@@ -276,7 +282,9 @@ def test_damaged_workloads(worker: Worker, sound: dict[str, Path], tmp_path: Pat
     campaign(worker, sound["web.workload"], tmp_path, CASES // 8, mutate.workload, ask, {})
 
 
-def test_damaged_rt_app_files(worker: Worker, sound: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_rt_app_files_are_refused_or_answered(
+    worker: Worker, sound: dict[str, Path], tmp_path: Path
+) -> None:
     def ask(rng: random.Random, path: Path) -> list[list[str]]:
         limits = rng.choice([["--stop-at", "20ms", "--max-events", "100000"], []])
         return [["simulate", str(path), "--policy", "rr", *limits, "--format", "json"]]

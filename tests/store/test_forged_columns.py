@@ -1,8 +1,8 @@
-"""Every integer of every table, forged with right checksums, before every command.
+"""Every integer of every table, forged with right checksums, in every command.
 
-Whoever forges a table can forge its checksum, too. What no trace can hold is refused in one
-sentence; what one could hold gives an answer that may be false, as the table is, but no crash, and
-no time or count below nothing.
+A user who forges a table can forge its checksum, too. Impossible values are refused in one
+sentence; possible ones give an answer that may be false, as the table is, but no crash, and no
+negative time or count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOURCES = [
 """Between them they have a row of each table, but of these:"""
 NOWHERE = {"quota_refills"}
 
-# What reads a trace and answers, with the words that it needs.
+# Commands that read a trace, with the arguments that they need.
 COMMANDS = [
     ["check"], ["latency"], ["latency", "--histogram"], ["events"], ["starvation"],
     ["queue-depth"], ["work-conservation"], ["wait-breakdown"], ["fairness"], ["migrations"],
@@ -47,7 +47,7 @@ NEGATIVE = re.compile(r'"(?!lag|vlag|start|begin|end|first|last|ts|prio|nice)\w+
 
 
 def columns() -> list[tuple[str, str]]:
-    """Those of the trace model, and those from which files have some of them derived."""
+    """Columns of the trace model, and those that files derive them from."""
     known = [
         (name, column)
         for name, table in TABLES.items()
@@ -106,7 +106,7 @@ def ask(words: list[str], folder: Path, capsys: Any) -> tuple[int, str, str]:
 
 
 def wrong(words: list[str], folder: Path, usual: set[str], capsys: Any) -> str:
-    """What is not as it should be; empty if all is."""
+    """What is wrong; empty if nothing is."""
     code, out, err = ask(words, folder, capsys)
     if code not in (0, 1, 2) or "internal error" in err or "Traceback" in err:
         return f"exit {code}: {err[:300]}"
@@ -119,7 +119,7 @@ def wrong(words: list[str], folder: Path, usual: set[str], capsys: Any) -> str:
 
 
 @pytest.mark.parametrize("table", sorted({table for table, _ in columns()} - NOWHERE))
-def test_no_forged_integer_crashes_a_command_or_gives_less_than_nothing(
+def test_forged_integers_cause_no_crash_or_negative_number(
     table: str, sound: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(table)

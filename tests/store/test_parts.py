@@ -1,4 +1,4 @@
-"""A part in time reads only the row groups that hold some of it, and is the same to the bit."""
+"""A part in time reads only the row groups that it needs, and is identical to the bit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARE = st.floats(0, 1)
 
 
 def in_pages(source: Path, folder: Path) -> ss.Trace:
-    """The trace with row groups of a page."""
+    """The trace with row groups of one page."""
     folder.mkdir()
     about = json.loads(_native.convert(source, folder, layout=(1, False)))
     about["files"] = stored.record(folder)
@@ -45,15 +45,15 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ss.Trace]:
 
 def groups(trace: ss.Trace, name: str) -> tuple[list[tuple[int, ...]], int]:
     assert trace.path is not None
-    told = _native.row_groups(trace.path / f"{name}.parquet")
-    assert told is not None
-    return told
+    described = _native.row_groups(trace.path / f"{name}.parquet")
+    assert described is not None
+    return described
 
 
 @pytest.mark.parametrize("name", [*RECORDED, *GENERATED])
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=SHARE, other=SHARE)
-def test_a_part_is_the_same_as_of_the_whole_table(
+def test_part_read_from_disk_equals_the_part_in_memory(
     name: str, one: float, other: float, traces: dict[str, ss.Trace]
 ) -> None:
     trace = traces[name]
@@ -70,7 +70,7 @@ def test_a_part_is_the_same_as_of_the_whole_table(
         assert part.table(table).collect().equals(held.table(table).collect()), table
 
 
-def test_rows_across_many_groups_are_beside_and_few(traces: dict[str, ss.Trace]) -> None:
+def test_long_rows_are_stored_separately_and_are_few(traces: dict[str, ss.Trace]) -> None:
     many, few = (groups(traces[name], "states") for name in ("many", "few"))
     rows = sum(group[0] for group in many[0])
     assert 0 < many[1] < rows / 8
@@ -87,8 +87,10 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def test_what_a_part_does_not_need_is_not_read(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
-    """Damage there says nothing, damage in what it needs is one sentence."""
+def test_part_reads_only_the_row_groups_it_needs(
+    traces: dict[str, ss.Trace], tmp_path: Path
+) -> None:
+    """Damage outside it has no effect; damage in what it needs is one sentence."""
     trace = traces["few"]
     assert trace.path is not None
     copy = Path(shutil.copytree(trace.path, tmp_path / "t.sched"))
@@ -96,8 +98,8 @@ def test_what_a_part_does_not_need_is_not_read(traces: dict[str, ss.Trace], tmp_
     middle = (begin + end) // 2 - trace.origin
     cut = f"{middle}ns", f"{middle + 1000}ns"
     whole = trace.between(*cut).states.collect()
-    told = groups(trace, "states")[0]
-    (offset, length), (mine, size) = told[0][1:3], told[len(told) // 2][1:3]
+    described = groups(trace, "states")[0]
+    (offset, length), (mine, size) = described[0][1:3], described[len(described) // 2][1:3]
     flip(copy / "states.parquet", offset + length // 2)
     assert ss.Trace.read(copy).between(*cut).states.collect().equals(whole)
     with pytest.raises(FormatError, match=r"states\.parquet has the checksum"):
@@ -117,7 +119,7 @@ def test_what_a_part_does_not_need_is_not_read(traces: dict[str, ss.Trace], tmp_
         (lambda path: flip(path.with_name("long_states.parquet"), 99), "long_states.*checksum"),
     ],
 )
-def test_a_damaged_table_is_one_sentence(
+def test_damaged_table_is_reported_in_one_sentence(
     damage: Callable[[Path], object], said: str, traces: dict[str, ss.Trace], tmp_path: Path
 ) -> None:
     trace = traces["many"]
@@ -128,7 +130,7 @@ def test_a_damaged_table_is_one_sentence(
         ss.Trace.read(copy).between("1us", "2us")
 
 
-def test_a_second_reading_leaves_no_long_rows_of_the_first(tmp_path: Path) -> None:
+def test_second_read_keeps_no_long_rows_of_the_first(tmp_path: Path) -> None:
     for threads in (3000, 40):
         source = tmp_path / f"{threads}.dat"
         _native.synthesize_trace_dat(source, 60_000, 4, threads)
@@ -137,8 +139,8 @@ def test_a_second_reading_leaves_no_long_rows_of_the_first(tmp_path: Path) -> No
         assert there == (threads == 3000)
 
 
-def test_a_folder_of_another_writer_is_cut_too(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
-    """`to_sched` does not say what its row groups hold: its tables are read as a whole."""
+def test_folder_of_another_writer_is_cut(traces: dict[str, ss.Trace], tmp_path: Path) -> None:
+    """`to_sched` does not record what its row groups hold: its tables are read as a whole."""
     trace = traces["linux-requests.capture"]
     copy = trace.to_sched(tmp_path / "copy.sched")
     assert copy.path is not None
@@ -151,7 +153,7 @@ def test_a_folder_of_another_writer_is_cut_too(traces: dict[str, ss.Trace], tmp_
 
 
 @pytest.mark.parametrize("cut", [None, (0.2, 0.7)])
-def test_a_copy_holds_the_same_rows_and_streams_what_is_on_disk(
+def test_copy_has_the_same_rows_and_streams_tables_on_disk(
     cut: tuple[float, float] | None,
     traces: dict[str, ss.Trace],
     tmp_path: Path,
@@ -165,7 +167,7 @@ def test_a_copy_holds_the_same_rows_and_streams_what_is_on_disk(
         "schedscope.store.trace.check_frame", lambda name, *_, **__: looked_at.append(name)
     )
     copy = given.to_sched(tmp_path / "copy.sched")
-    # Of tables on disk no frame is made.
+    # No frame is made of tables on disk.
     assert looked_at == []
     for name in TABLES:
         rows = getattr(given, name).collect()

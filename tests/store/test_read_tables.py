@@ -1,4 +1,4 @@
-"""Tables straight into memory: the same rows as of the whole trace, and no others."""
+"""Tables read straight into memory have the rows of the whole trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = ["perf-sched.data", "perfetto-compact.pftrace", "text-report-R.txt", "li
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("tables", [("waits",), ("states", "threads"), ("switches", "losses")])
-def test_they_are_those_of_the_whole_trace(name: str, tables: tuple[str, ...]) -> None:
+def test_read_tables_equal_those_of_the_whole_trace(name: str, tables: tuple[str, ...]) -> None:
     whole = decode(FIXTURES / name)
     found = ss.read_tables(FIXTURES / name, *tables)
     assert list(found) == list(tables)
@@ -24,7 +24,7 @@ def test_they_are_those_of_the_whole_trace(name: str, tables: tuple[str, ...]) -
         assert frame.height > 0 or table == "losses"
 
 
-def test_nothing_is_written(tmp_path: Path) -> None:
+def test_read_tables_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     path.write_bytes((FIXTURES / "perf-sched.data").read_bytes())
     ss.read_tables(path, "waits")

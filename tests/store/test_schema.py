@@ -1,4 +1,4 @@
-"""The tables as Python declares them are the tables as the native engine fills them."""
+"""Tables as declared in Python are those that the native engine fills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NATIVE = {name: pl.DataFrame(table) for name, table in EMPTY.items()}
 
 
 class _ArrowSchema(ctypes.Structure):
-    """Of the Arrow C data interface. Polars forgets nullability, so we look ourselves."""
+    """Of the Arrow C data interface. Polars drops nullability, so it is read here."""
 
 
 _ArrowSchema._fields_ = [
@@ -51,11 +51,11 @@ def _arrow_nullability(table: object) -> dict[str, bool]:
     return fields
 
 
-def test_versions_agree() -> None:
+def test_schema_versions_agree() -> None:
     assert schema.SCHEMA_VERSION == _native.SCHEMA_VERSION
 
 
-def test_both_declare_the_same_tables() -> None:
+def test_python_and_rust_declare_the_same_tables() -> None:
     assert schema.TABLES.keys() == NATIVE.keys()
 
 
@@ -79,7 +79,7 @@ def test_nullability_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", schema.TABLES)
-def test_every_column_has_one_sentence(name: str) -> None:
+def test_every_column_is_documented_in_one_sentence(name: str) -> None:
     table = schema.TABLES[name]
     for text in [table.row, *(column.doc for column in table.columns)]:
         assert text.endswith(".")
@@ -108,7 +108,7 @@ def test_a_frame_that_does_not_fit_is_refused(
         schema.conform("yields", pl.DataFrame(columns))
 
 
-def test_a_category_that_is_none_is_refused() -> None:
+def test_unknown_category_is_refused() -> None:
     rename = {"ts": [1], "utid": [1], "prio": [1], "cause": ["whim"]}
     with pytest.raises(FormatError, match="column cause"):
         schema.conform("priorities", pl.DataFrame(rename))

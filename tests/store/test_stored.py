@@ -1,4 +1,4 @@
-"""A `.sched` folder is what was written, or one sentence says which file, table, column and row."""
+"""A `.sched` folder is read as written, or one sentence names file, table, column and row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(sound: Path, tmp_path: Path) -> Path:
-    """A copy that says nothing of checksums, as other programs write them."""
+    """A copy without checksums, as other programs write them."""
     own = tmp_path / "t.sched"
     shutil.copytree(sound, own)
     about = json.loads((own / "trace.json").read_text())
@@ -45,8 +45,8 @@ def folder(sound: Path, tmp_path: Path) -> Path:
     return own
 
 
-def test_a_flipped_bit_in_trace_json_is_one_sentence(sound: Path, tmp_path: Path) -> None:
-    """Wherever it is: the last line may name another key then, but what is read is right."""
+def test_flipped_bit_in_trace_json_is_reported_in_one_sentence(sound: Path, tmp_path: Path) -> None:
+    """At any position: the last line may then have another key, but what is read is right."""
     own = tmp_path / "t.sched"
     shutil.copytree(sound, own)
     whole = (own / "trace.json").read_bytes()
@@ -114,7 +114,7 @@ def change(folder: Path, table: str, row: int, forged: bool = False, **values: A
         ("threads", 3, {"parent_utid": 4294967295}, "parent_utid holds 4294967295 in row 3"),
     ],
 )
-def test_values_that_no_trace_has_are_named(
+def test_impossible_values_are_named(
     folder: Path, table: str, row: int, values: dict[str, Any], said: str
 ) -> None:
     values.pop("prev", None)
@@ -134,10 +134,10 @@ def test_values_that_no_trace_has_are_named(
         ({"cpu": 65535}, "column cpu holds 65535 in row 7"),
     ],
 )
-def test_every_native_door_looks_at_values_again(
+def test_every_native_entry_point_checks_values(
     folder: Path, columns: dict[str, Any], said: str
 ) -> None:
-    """Whoever forged a checksum still cannot make the engine take memory without end."""
+    """Even with a forged checksum the engine cannot be made to take endless memory."""
     change(folder, "states", 7, forged=True, **columns)
     blind = {ss.check, ss.interactivity, ss.efficiency, ss.queue_depth_summary, ss.virtual_lag}
     for ask in (
@@ -153,7 +153,7 @@ def test_every_native_door_looks_at_values_again(
         assert "states" in str(caught.value)
 
 
-def test_frames_in_memory_are_looked_at_too(sound: Path) -> None:
+def test_frames_in_memory_are_checked(sound: Path) -> None:
     trace = ss.Trace.read(sound)
     states = trace.states.collect()
     wide = states.with_columns(utid=pl.lit(4294967295, pl.UInt32))
@@ -174,8 +174,8 @@ def test_times_whose_sum_would_wrap_are_refused() -> None:
         _native.check_table(table, "states", "states.parquet", 1)
 
 
-def test_a_process_survives_a_utid_without_end(folder: Path) -> None:
-    """It ended a Jupyter kernel: the engine asked for 64 GiB of memory."""
+def test_process_survives_a_huge_utid(folder: Path) -> None:
+    """It used to end a Jupyter kernel: the engine asked for 64 GiB of memory."""
     change(folder, "states", 7, forged=True, utid=4294967295)
     code = (
         "import sys, schedscope as ss\n"
@@ -205,7 +205,7 @@ def test_a_process_survives_a_utid_without_end(folder: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_table_is_one_sentence(
+def test_damaged_table_is_reported_in_one_sentence(
     folder: Path, damage: Callable[[Path], object], said: str
 ) -> None:
     damage(folder / "states.parquet")
@@ -233,7 +233,7 @@ def test_a_damaged_table_is_one_sentence(
         ("schema_version", 99, "schema version 99"),
     ],
 )
-def test_what_trace_json_cannot_say_is_one_sentence(
+def test_impossible_trace_json_is_reported_in_one_sentence(
     folder: Path, key: str, value: Any, said: str
 ) -> None:
     about = json.loads((folder / "trace.json").read_text())
@@ -271,10 +271,10 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
             yield from places(part, (*path, key))
 
 
-def test_whatever_trace_json_lacks_or_says_is_an_answer_or_one_sentence(
+def test_damaged_trace_json_is_answered_or_reported_in_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong values, and none, at every place."""
+    """Wrong values, and missing ones, at every place."""
     about = json.loads((folder / "trace.json").read_text()) | RICH
     known = list(places({key: value for key, value in about.items() if key != "events"}))
     chance, answers, sentences = random.Random(19), 0, 0
@@ -297,14 +297,14 @@ def test_whatever_trace_json_lacks_or_says_is_an_answer_or_one_sentence(
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000])
-def test_what_is_no_object_is_one_sentence(folder: Path, text: bytes) -> None:
+def test_trace_json_that_is_not_an_object_is_refused(folder: Path, text: bytes) -> None:
     (folder / "trace.json").write_bytes(text)
     with pytest.raises(FormatError, match=r"trace\.json"):
         ss.open(folder)
 
 
-def test_every_trace_of_ours_is_within_its_own_rules(tmp_path: Path) -> None:
-    """The checks of tables without checksums, over what our own decoders and simulator write."""
+def test_every_own_trace_passes_the_checks_of_values(tmp_path: Path) -> None:
+    """The checks of tables without checksums accept what our own decoders and simulator write."""
     sources = [
         path
         for path in sorted(FIXTURE.parent.iterdir())
@@ -325,7 +325,7 @@ def test_every_trace_of_ours_is_within_its_own_rules(tmp_path: Path) -> None:
             again.table(name)
 
 
-def test_a_fault_of_our_own_is_no_fault_of_the_caller(sound: Path) -> None:
+def test_internal_error_is_not_a_usage_error(sound: Path) -> None:
     states = ss.Trace.read(sound).states.select("ts", "dur").collect()
     with pytest.raises(InternalError, match=r"internal error: no column utid.*report it") as caught:
         _native.run_sums(states, (0, 1))
@@ -333,10 +333,10 @@ def test_a_fault_of_our_own_is_no_fault_of_the_caller(sound: Path) -> None:
     assert not isinstance(caught.value, UsageError)
 
 
-def test_a_table_changed_after_the_trace_was_opened_is_one_sentence(
+def test_table_changed_after_opening_is_reported_in_one_sentence(
     sound: Path, tmp_path: Path
 ) -> None:
-    """Whoever asks again is told; Polars would say what it met inside, or nothing."""
+    """The next question reports it; Polars would raise its own error, or nothing."""
     copy = shutil.copytree(sound, tmp_path / "t.sched")
     trace = ss.open(copy)
     assert trace.waits.collect().height
@@ -355,7 +355,7 @@ def test_a_table_changed_after_the_trace_was_opened_is_one_sentence(
 def test_forged_times_of_waits_are_refused_by_every_question(
     folder: Path, column: str, value: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With right checksums they gave negative means."""
+    """With valid checksums they gave negative means."""
     change(folder, "waits", 100, forged=True, **{column: value})
     for command in ("latency", "off-cpu", "starvation", "virtual-lag", "events"):
         assert cli.main([command, str(folder)]) == 1
@@ -366,7 +366,7 @@ def test_forged_times_of_waits_are_refused_by_every_question(
         assert column in said
 
 
-def test_tables_are_looked_at_once(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_tables_are_checked_once(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     monkeypatch.setattr(stored, "check_rows", lambda name, *_, **__: looks.append(name))
     ss.latency(ss.Trace.read(sound))

@@ -1,4 +1,4 @@
-"""Tables from elsewhere: what is accepted, what is refused, and what is made of them."""
+"""Tables from elsewhere: what is accepted, what is refused, and how they are read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, **files: str) -> Path:
 
 
 def test_two_csv_files_are_a_trace(tmp_path: Path) -> None:
-    """Without threads or trace.json: CPUs as named, threads nameless, waits computed."""
+    """Without threads or trace.json: CPUs as named, threads without names, waits computed."""
     trace = ss.open(folder(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS))
     assert trace.ncpu == 2
     assert trace.window == (90, 200)
@@ -55,10 +55,10 @@ def test_two_csv_files_are_a_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_an_exported_trace_comes_back(tmp_path: Path, suffix: str) -> None:
-    """Export's folder of facts gives the same ledger; states and waits are not read but made.
+    """Exported facts give the same waits; states and waits are not read but reconstructed.
 
-    But for waits after CPU 0 ended early: of a file that is noticed at its end only, while the
-    folder says it from the start.
+    An exception is waits after CPU 0 ended early: in a file that is found only at its end, while
+    the folder has it from the start.
     """
     trace = decode(FIXTURES / "perf-zstd.data")
     path = ss.export(trace, tmp_path / "x", suffix)
@@ -110,7 +110,7 @@ def test_problems_are_named(tmp_path: Path, files: dict[str, str], table: str, f
 
 @pytest.mark.parametrize("name", ["threads.csv", "trace.json"])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_regular_file_is_refused_not_passed_over(
+def test_non_regular_file_is_refused_not_skipped(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     given = folder(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS)
@@ -121,7 +121,7 @@ def test_what_is_no_regular_file_is_refused_not_passed_over(
         ss.open(given)
 
 
-def test_what_trace_json_says_is_kept(tmp_path: Path) -> None:
+def test_values_of_trace_json_are_kept(tmp_path: Path) -> None:
     about = {"ncpu": 4, "window": [0, 500], "os": "Plan9", "release": "4"}
     path = folder(tmp_path, switches_csv=SWITCHES.replace(",2\n", ",5\n"), wakeups_csv="")
     (path / "wakeups.csv").unlink()
@@ -133,10 +133,10 @@ def test_what_trace_json_says_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
-def test_a_damaged_table_is_an_answer_or_one_sentence(
+def test_damaged_table_is_answered_or_reported_in_one_sentence(
     suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Polars panics over some damaged Parquet files, and Rust writes that to stderr itself."""
+    """Polars panics on some damaged Parquet files, and Rust writes that to stderr itself."""
     source = FIXTURES / "linux-trace-cmd-yield.dat"
     frame = ss.read_tables(source, "switches")["switches"].head(400)
     path = tmp_path / f"switches{suffix}"
@@ -153,13 +153,17 @@ def test_a_damaged_table_is_an_answer_or_one_sentence(
     assert "panicked" not in capfd.readouterr().err
 
 
-def test_what_others_write_to_stderr_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_of_other_code_is_kept_during_a_panic_guard(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with no_panics():
         os.write(2, b"from elsewhere\n")
     assert capfd.readouterr().err == "from elsewhere\n"
 
 
-def test_nor_is_it_lost_to_another_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_of_other_code_is_kept_after_another_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with contextlib.suppress(KeyError), no_panics():
         os.write(2, b"and this\n")
         raise KeyError
@@ -171,7 +175,7 @@ def found(tmp_path: Path, **files: str) -> list[tuple[str, str, str]]:
 
 
 def test_a_window_holds_all_events(tmp_path: Path) -> None:
-    """Busy and idle time would else be those of a part, and waits those of the whole."""
+    """Otherwise busy and idle time would be those of a part, and waits those of the whole."""
     about = json.dumps({"ncpu": 2, "window": [100, 180]})
     assert found(tmp_path, switches_csv=SWITCHES, wakeups_csv=WAKEUPS, trace_json=about) == [
         (
@@ -196,7 +200,7 @@ def test_a_value_that_does_not_fit_is_shown_with_its_row(
     assert (table, what) == ("switches", f"table switches, column prev_state {text}")
 
 
-def test_words_are_listed_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_lists_all_categories(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--columns", "switches"]) == 0
     assert (
         "running, runnable, sleeping, blocked, stopped, parked, dead or" in capsys.readouterr().out
@@ -209,8 +213,8 @@ def test_a_thread_with_one_name_has_it_from_the_start(tmp_path: Path) -> None:
     assert trace.threads.collect()["comm_first"].to_list() == ["idle/0", "idle/1", "web", "db"]
 
 
-def test_a_question_names_the_column_that_a_table_of_ones_own_lacks() -> None:
-    """Not Polars, with its plan."""
+def test_question_names_the_missing_column_of_a_user_table() -> None:
+    """The error is ours, not Polars' with its plan."""
     states = pl.DataFrame(
         {"ts": [0, 10], "dur": [10, 10], "utid": [1, 1], "state": ["running", "sleeping"]}
     ).with_columns(cpu=pl.Series([0, None]))

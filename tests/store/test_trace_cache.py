@@ -52,7 +52,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_refused_without_blocking(tmp_path: Path) -> None:
     pipe = tmp_path / "trace.txt"
     os.mkfifo(pipe)
     for read in (ss.open, ss.convert, lambda path: ss.read_tables(path, "waits")):
@@ -76,8 +76,8 @@ def test_a_changed_source_is_converted_again(source: Path) -> None:
     assert (folder / "waits.parquet").read_text() == "two"
 
 
-def test_a_change_that_hides_behind_size_and_mtime_is_seen(source: Path) -> None:
-    """Same length, same mtime: content (or ctime, which nobody can set) tells."""
+def test_change_with_the_same_size_and_mtime_is_detected(source: Path) -> None:
+    """Same length, same mtime: content or ctime, which no program can set, reveals it."""
     convert = Converter(source)
     stat = source.stat()
     cache.find_or_build(source, convert)
@@ -87,8 +87,8 @@ def test_a_change_that_hides_behind_size_and_mtime_is_seen(source: Path) -> None
     assert (folder / "waits.parquet").read_text() == "two"
 
 
-def test_a_settled_source_is_not_read_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same stat, content need not be compared; a fresh file's stat says nothing."""
+def test_settled_source_is_not_hashed_again(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same stat content is not compared, except for a recently written file."""
     convert = Converter(source)
     folder = cache.find_or_build(source, convert)
     about = cache.read_about(folder)
@@ -104,7 +104,7 @@ def test_a_settled_source_is_not_read_again(source: Path, monkeypatch: pytest.Mo
 def test_a_large_source_with_another_stat_is_converted_again(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit nothing is taken on trust."""
+    """Beyond the limit the stat alone is not trusted."""
     monkeypatch.setattr(cache, "_CONTENT_LIMIT", 2)
     convert = Converter(source)
     cache.find_or_build(source, convert)
@@ -113,7 +113,7 @@ def test_a_large_source_with_another_stat_is_converted_again(
 
 
 @pytest.mark.parametrize("what", ["schema_version", "build", "options"])
-def test_another_schema_build_or_option_is_not_served(source: Path, what: str) -> None:
+def test_copy_of_another_schema_build_or_option_is_not_served(source: Path, what: str) -> None:
     convert = Converter(source)
     folder = cache.find_or_build(source, convert)
     about = json.loads((folder / cache.METADATA).read_text())
@@ -123,7 +123,7 @@ def test_another_schema_build_or_option_is_not_served(source: Path, what: str) -
     assert convert.calls == 2
 
 
-def test_decoder_options_have_folders_of_their_own(source: Path) -> None:
+def test_decoder_options_have_separate_folders(source: Path) -> None:
     convert = Converter(source)
     plain = cache.find_or_build(source, convert)
     other = cache.find_or_build(source, convert, options={"instance": "judge"})
@@ -143,7 +143,7 @@ def test_decoder_options_have_folders_of_their_own(source: Path) -> None:
     ids=["file gone", "file cut", "about cut", "about gone"],
 )
 def test_a_damaged_copy_is_not_served(source: Path, damage: Callable[[Path], object]) -> None:
-    """Where its own trace.json is gone it might be anybody's: the user's cache takes over."""
+    """Without its own trace.json it might be another's folder: the user's cache is used."""
     convert = Converter(source)
     damage(cache.find_or_build(source, convert))
     folder = cache.find_or_build(source, convert)
@@ -152,7 +152,7 @@ def test_a_damaged_copy_is_not_served(source: Path, damage: Callable[[Path], obj
 
 
 def test_a_foreign_folder_of_that_name_is_left_alone(source: Path, home: Path) -> None:
-    """What the user converted or made there is never overwritten."""
+    """What the user converted or created there is never overwritten."""
     foreign = source.parent / "trace.dat.sched"
     foreign.mkdir()
     (foreign / "precious").write_text("mine")
@@ -231,9 +231,7 @@ def test_a_trace_that_was_opened_can_be_read_when_its_source_was_recorded_again(
     assert before.events == expected
 
 
-def test_an_explicit_cache_folder_with_something_else_in_the_way(
-    source: Path, tmp_path: Path
-) -> None:
+def test_explicit_cache_folder_blocked_by_a_file_is_reported(source: Path, tmp_path: Path) -> None:
     cache.find_or_build(source, Converter(source), folder=tmp_path).rename(tmp_path / "aside")
     (tmp_path / cache._distinct(source, "trace.dat.sched")).write_text("mine")
     with pytest.raises(UsageError, match="not a converted copy"):
@@ -249,10 +247,10 @@ def test_an_explicit_cache_folder_with_something_else_in_the_way(
     ],
     ids=["disk full", "Ctrl-C", "error"],
 )
-def test_nothing_partial_is_left(
+def test_failed_conversion_leaves_no_partial_folder(
     source: Path, error: BaseException, raised: type[BaseException]
 ) -> None:
-    """Whatever ends a conversion: no folder, partial or whole, stays behind."""
+    """After any failure no folder, partial or complete, stays behind."""
 
     def convert(folder: Path) -> str:
         (folder / "waits.parquet").write_text("half")
@@ -274,7 +272,7 @@ def test_a_failed_refresh_keeps_the_old_copy(source: Path) -> None:
     assert (folder / "waits.parquet").read_text() == "one"
 
 
-def test_a_source_that_grows_meanwhile_is_refused(source: Path) -> None:
+def test_source_growing_during_conversion_is_refused(source: Path) -> None:
     def convert(folder: Path) -> str:
         source.write_text("one and more")
         return "{}"
@@ -284,8 +282,8 @@ def test_a_source_that_grows_meanwhile_is_refused(source: Path) -> None:
     assert not (source.parent / "trace.dat.sched").exists()
 
 
-def test_two_at_once_both_get_a_whole_copy(source: Path) -> None:
-    """The first to finish wins, the other takes the winner's."""
+def test_concurrent_conversions_all_get_a_whole_copy(source: Path) -> None:
+    """The first to finish wins, and the other takes the winner's copy."""
     barrier = threading.Barrier(4)
     folders: list[Path] = []
 
@@ -307,7 +305,7 @@ def test_two_at_once_both_get_a_whole_copy(source: Path) -> None:
 
 
 def test_the_folder_of_a_killed_process_is_cleared_away(source: Path) -> None:
-    """And that of a living one is not."""
+    """The folder of a living process is kept."""
     script = f"""
 import os, sys, time
 from pathlib import Path
@@ -330,7 +328,7 @@ cache.find_or_build(Path({str(source)!r}), convert)
     assert not partial.exists()
 
 
-def test_a_folder_that_cannot_be_written_sends_it_to_the_users_cache(
+def test_unwritable_folder_puts_the_copy_into_the_user_cache(
     source: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By a patch, not by chmod: root may write everywhere.
@@ -352,7 +350,7 @@ def test_the_folder_has_the_permissions_of_the_umask(source: Path) -> None:
 
 
 def test_a_capture_folder_counts_as_a_whole(tmp_path: Path) -> None:
-    """A change in any file of it is a change; its copy loses the suffix .capture."""
+    """A change in any of its files is a change; its copy drops the suffix .capture."""
     capture = tmp_path / "web.capture"
     (capture / "raw").mkdir(parents=True)
     (capture / "capture.json").write_text("{}")
@@ -374,7 +372,7 @@ def test_a_capture_folder_counts_as_a_whole(tmp_path: Path) -> None:
     assert convert.calls == 3
 
 
-def test_an_empty_folder_is_no_source(tmp_path: Path) -> None:
+def test_empty_folder_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "x.capture"
     empty.mkdir()
     with pytest.raises(StorageError, match="empty folder"):
@@ -382,7 +380,7 @@ def test_an_empty_folder_is_no_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("act", [ss.open, ss.convert])
-def test_a_folder_that_is_no_capture_is_refused_before_its_files_are_looked_at(
+def test_folder_that_is_not_a_capture_is_refused_before_reading_its_files(
     act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "home").mkdir()
@@ -393,7 +391,7 @@ def test_a_folder_that_is_no_capture_is_refused_before_its_files_are_looked_at(
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_what_stdin_is_read_from_keeps_its_own_name(tmp_path: Path) -> None:
+def test_trace_from_stdin_keeps_the_name_of_its_file(tmp_path: Path) -> None:
     capture = tmp_path / "yield.dat"
     shutil.copyfile(FIXTURES / "linux-trace-cmd-yield.dat", capture)
     program = "import schedscope as ss; t = ss.open('/dev/stdin'); print(t.name, t.path)"

@@ -1,4 +1,4 @@
-//! A source decoded on a thread of its own, ahead of whoever takes its events.
+//! A source decoded on a separate thread, ahead of the consumer of its events.
 //!
 //! Events arrive in the order in which the source sends them, so that whatever is made of them
 //! is the same to the byte. They travel in batches: to wake another thread costs as much as
@@ -100,7 +100,7 @@ pub fn run_from(
 /// What all threads look at.
 #[derive(Default)]
 struct State {
-    /// Nobody takes events any more.
+    /// Events are no longer taken.
     stop: Arc<AtomicBool>,
     /// Bytes of input done, and in all.
     done: AtomicU64,
@@ -135,7 +135,7 @@ impl Batches {
     }
 }
 
-/// Ends the decoder; whoever took its events knows why.
+/// Ends the decoder; the consumer of its events knows why.
 fn nobody_takes() -> Error {
     Error::Caller("nobody takes the events".into())
 }
@@ -182,7 +182,7 @@ fn take(
                 sink.event(event)?;
             }
             batch.clear();
-            // It ended if nobody wants the memory back.
+            // It ended if the memory is no longer needed.
             let _ = used.send(batch);
         }
         let done = state.done.load(Ordering::Relaxed);
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Takes events up to the one at `until`, and is told of progress so often.
+    /// Takes events up to the one at `until`, and reports progress at this interval.
     struct Taking {
         taken: Vec<i64>,
         until: i64,

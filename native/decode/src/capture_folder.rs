@@ -99,8 +99,7 @@ impl CaptureFolder {
         self.get(path)?.as_i64()
     }
 
-    /// Everything that is known before the first event; the recorder's own
-    /// decoder adds what its events tell.
+    /// Everything known before the first event; the recorder's decoder adds what its events report.
     pub fn info(&self) -> Result<SourceInfo> {
         let rows = self.table("threads.tsv")?;
         let mut threads = self.threads(&rows);
@@ -190,7 +189,7 @@ impl CaptureFolder {
         Ok(about)
     }
 
-    /// The nice value of threads that have another than 0, where no priority tells it.
+    /// The nice value of threads where it is not 0 and no priority shows it.
     fn nice(&self, threads: &[Row]) -> Vec<Value> {
         if self.text(&["os"]) != Some("FreeBSD") {
             return Vec::new();
@@ -202,7 +201,7 @@ impl CaptureFolder {
         threads.iter().filter_map(of).collect()
     }
 
-    /// From when to when the kernel's counters, whose growth is told, surely counted.
+    /// The interval in which the kernel's counters, whose growth is recorded, certainly counted.
     fn counters_read(&self) -> Result<Option<(i64, i64)>> {
         let rows = self.table("cputime.tsv")?;
         let (first, last) = first_and_last(&rows);
@@ -284,8 +283,8 @@ impl CaptureFolder {
             .collect())
     }
 
-    /// Nobody knows what was after a CPU's last event: the capture does not say when recording
-    /// ended, or says that it ended before its window did.
+    /// What was after a CPU's last event is unknown: the capture does not say when recording ended,
+    /// or says that it ended before its window did.
     fn ends_early(&self) -> bool {
         let lost = self.get(&["lost"]).and_then(Value::as_array);
         self.number(&["window", "end"]).is_none()

@@ -38,7 +38,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let page_file = events.join("header_page");
     let place = page_file.display().to_string();
     let mut layout = PageLayout::parse(&read_text(&page_file)?, &place, long_bytes, page_bytes)?;
-    // The instance's sub-buffers may be larger than those header_page tells of.
+    // The instance's sub-buffers may be larger than those of header_page.
     if let Some(bytes) = size(&folder, &["ftrace", "sub_buffer_bytes"]) {
         layout = layout.with_bytes(bytes, &format!("{}/capture.json", path.display()))?;
     }
@@ -119,7 +119,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
     let mut warnings = Vec::new();
     // The statistics are the last that a recorder writes.
     let mut without = Vec::new();
-    // Each CPU's own stream tells it, with what the kernel counted.
+    // Each CPU's own stream reports it, with the kernel's counts.
     let ends_early = std::mem::take(&mut info.unfinished);
     for part in &mut cpus {
         let of = (part.cpu, part.buffer);

@@ -57,7 +57,7 @@ impl Stored {
                      compared",
                 )
             })?;
-            // A list that names one file a million times would keep us busy for ever.
+            // A list that names one file a million times would take forever.
             if seen.insert(file.2) {
                 files.push(file);
             }
@@ -177,7 +177,7 @@ fn of(path: &Path, mut input: impl Read) -> Result<(u32, u64)> {
     Ok((digest.finalize(), length))
 }
 
-/// A source of which more is known than it tells itself.
+/// A source with facts beyond those that it reports itself.
 struct Told {
     source: Box<dyn Source>,
     info: SourceInfo,

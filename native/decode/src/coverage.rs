@@ -1,9 +1,8 @@
-//! CPUs that are silent while others hand them threads: holes that no recorder
-//! tells of (docs/trace-model.md, Losses).
+//! CPUs without events while others put threads on their queues: holes that no recorder reports
+//! (docs/trace-model.md, Losses).
 //!
-//! A pass before the real one looks at who names whom; the real one then sends
-//! each hole as a loss where it begins. A CPU that nobody names may be silent:
-//! it is idle.
+//! A first pass notes which CPUs name which others; the real one then sends each hole as a loss at
+//! its start. A CPU that no event names may have no events: it is idle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,8 +36,8 @@ const BEYOND: u32 = 2;
 /// Threads handed to one CPU that are remembered until it shows a line.
 const REMEMBERED: usize = 32;
 
-/// `source` with the holes of silent CPUs among its losses, and with the CPUs
-/// that only its events name. Where a filter left out threads, only the chosen ones count.
+/// `source` with the holes of silent CPUs among its losses, and with the CPUs that only its events
+/// name. Where a filter excluded threads, only the selected ones count.
 pub fn covered(mut source: Box<dyn Source>, options: &Options) -> Result<Box<dyn Source>> {
     let info = source.info().clone();
     if info.ncpu > MAX_CPUS {
@@ -116,7 +115,7 @@ impl EventSink for FirstLook {
     }
 }
 
-/// `source` with these holes among its losses; they are in order of their begins.
+/// `source` with these holes among its losses; they are in order of their starts.
 pub(super) fn with_holes(source: Box<dyn Source>, holes: Vec<Hole>) -> Box<dyn Source> {
     let info = source.info().clone();
     Box::new(Covered {
@@ -141,7 +140,7 @@ struct Cpu {
     last: Option<i64>,
     /// A line of it was passed.
     begun: bool,
-    /// Nobody need ask: its lines reach from the beginning to the end.
+    /// No check is needed: its lines reach from the beginning to the end.
     whole: bool,
     /// Threads that others handed to it since its last line, and when.
     given: Vec<(u32, i64)>,
@@ -149,7 +148,7 @@ struct Cpu {
     proof: bool,
     /// It was in a hole when its first line came.
     late: bool,
-    /// Losses that the source itself tells of.
+    /// Losses that the source itself reports.
     told: Vec<(i64, i64)>,
 }
 
@@ -183,8 +182,8 @@ struct Survey {
     window: (Option<i64>, Option<i64>),
     first: i64,
     last: i64,
-    /// Of CPUs that are silent at the beginning or the end, when their first and last lines come:
-    /// these may tell of no thread, or of one that is not on the CPU.
+    /// Times of the first and last lines of CPUs without events at the start or the end: these may
+    /// name no thread, or one that is not on the CPU.
     edges: VecDeque<(i64, u16)>,
     /// What is later is of no interest.
     until: i64,
@@ -478,7 +477,7 @@ impl EventSink for Survey {
                 if let Some(current) = current {
                     self.runs(current, cpu);
                 }
-                // Linux wakes only who sleeps: since it was handed on it has run.
+                // Linux wakes only sleeping threads: it has run since it was put on that queue.
                 let again = match kind {
                     WakeKind::Waking => self.waits_on(who.tid).is_some(),
                     _ if self.has_waking => false,
@@ -585,7 +584,7 @@ impl Source for Covered {
     }
 }
 
-/// Sends each hole when its begin is reached.
+/// Sends each hole when its start is reached.
 struct Marking<'a> {
     sink: &'a mut dyn EventSink,
     holes: std::iter::Peekable<std::vec::IntoIter<Hole>>,

@@ -1,5 +1,5 @@
-//! Losses of which a source tells the number and not the place: they may be in any gap
-//! between two events of the CPU that is long enough (docs/trace-model.md, Losses).
+//! Losses of which a source reports the number but not the place: they may be in any gap between
+//! two events of the CPU that is long enough (docs/trace-model.md, Losses).
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ struct Cpu {
     least: Option<i64>,
     first: Option<i64>,
     last: i64,
-    /// The source tells of a loss until then.
+    /// The source reports a loss until then.
     told: i64,
 }
 

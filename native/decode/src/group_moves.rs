@@ -15,7 +15,7 @@ pub const HIERARCHY: (&str, &str) = (
     "number of the control groups' hierarchy that shares CPU time out",
 );
 
-/// A container is started by a few moves: nobody makes as many.
+/// A container is started with a few moves, never as many as this.
 const MOST: usize = 100_000;
 
 /// Moves so far, each with the number of its hierarchy; None: the recorder has chosen it.

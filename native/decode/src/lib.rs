@@ -352,7 +352,7 @@ fn read_head(path: &Path) -> Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The name of the format of `path`, told by its content.
+/// The name of the format of `path`, recognised by its content.
 pub fn recognise(path: &Path) -> Result<&'static str> {
     find(path).map(|format| format.name)
 }

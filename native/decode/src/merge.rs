@@ -66,9 +66,9 @@ fn key(head: Head, index: usize) -> u128 {
 /// Behind every key: no rank is as high.
 const ENDED: u128 = u128::MAX;
 
-/// A binary heap of keys, smallest first, that tells its second and replaces
-/// its first in one step: both happen at every change of stream. Streams that
-/// have ended stay, so that every parent has two children.
+/// A binary heap of keys, smallest first, that returns its second and replaces its first in one
+/// step: both happen at every change of stream. Streams that have ended stay, so that every parent
+/// has two children.
 struct Heap(Vec<u128>);
 
 impl Heap {

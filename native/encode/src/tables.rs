@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::model::event::{Comm, Event, EventSink, LossReason, Party, PriorityCause, SchedClass};
 use crate::reconstruct::facts::{Facts, TableIn, comes_before};
 
-/// A thread incarnation, as far as events tell of it.
+/// One use of a tid by a thread, as known from events.
 #[derive(Debug, Clone, Default)]
 struct Thread {
     tid: u32,
@@ -102,7 +102,7 @@ impl Player {
         let (starts, exits, parents) = (int("start_ts")?, int("exit_ts")?, int("parent_utid")?);
         let prios = int("prio")?;
         let (names, firsts) = (table.texts("comm")?, table.texts("comm_first")?);
-        // Simulated threads may have no tid: they get one that nobody has.
+        // Simulated threads may have no tid: they get an unused one.
         let mut free = tids.0.iter().flatten().copied().max().unwrap_or(0).max(0) as u32 + 1;
         for row in 0..table.rows() {
             let Some(utid) = small::<u32>(utids.0[row]).map(|utid| utid as usize) else {
@@ -221,7 +221,7 @@ impl Player {
                     sink.event(&Event::Yield { ts, tid })?;
                 }
                 _ => {
-                    // Chain breaks follow from the switches and are found anew.
+                    // Chain breaks follow from the switches and are found again.
                     let row = &facts.losses[row];
                     if row.reason != LossReason::ChainBreak {
                         sink.event(&Event::Loss {

@@ -221,7 +221,7 @@ fn keep_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Injures and tries until the time is over; tells its numbers now and then.
+/// Mutates and tries until the time is over; reports its numbers now and then.
 fn child(settings: &Settings, folder: &Path) -> Result<()> {
     let end = Instant::now() + Duration::from_secs_f64(settings.seconds);
     let mut seeds = seeds::all(&settings.fixtures, folder)?;
@@ -302,7 +302,7 @@ fn tell(counts: &mut BTreeMap<&str, [u64; 2]>) {
     }
 }
 
-/// Inputs begun.
+/// Inputs started.
 static TRIED: AtomicU64 = AtomicU64::new(0);
 
 /// Ends the process if one input takes too long.

@@ -21,7 +21,7 @@ pub fn injure(data: &mut Vec<u8>, size: usize, chance: &mut Chance) {
         0 => word(&mut data[page..page + 8], 0, chance),
         1 => word(&mut data[page + 8..page + 16], 0, chance),
         2 => {
-            // Events lost before it, told with and without a number.
+            // Events lost before it, with and without a number.
             let flags = *chance.of(&[0x80u8, 0xc0, 0x40]);
             data[page + 11] |= flags;
         }

@@ -26,7 +26,7 @@ pub fn each<T: Sync, R: Send>(
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let busy = AtomicUsize::new(others);
     let results: Vec<Mutex<Option<Result<R>>>> = items.iter().map(|_| Mutex::default()).collect();
-    // Items are begun in order: whatever is ahead of one that fails is done to its end.
+    // Items are started in order: all before one that fails are completed.
     let take = || -> Option<Result<R>> {
         while !failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);

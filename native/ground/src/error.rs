@@ -28,7 +28,7 @@ pub enum Error {
         expected: String,
         hint: String,
     },
-    /// A hook or a callback of the caller failed (Ctrl-C, an exception): handed back as it is.
+    /// A hook or a callback of the caller failed (Ctrl-C, an exception): returned unchanged.
     Caller(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -61,7 +61,7 @@ impl Error {
         }
     }
 
-    /// Ends a pass over events for whoever takes them and needs no more.
+    /// Ends a pass over events whose consumer needs no more.
     pub fn enough() -> Self {
         Self::Caller("no more events are needed".into())
     }

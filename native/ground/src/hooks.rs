@@ -26,8 +26,8 @@ thread_local! {
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// What this thread does ends when somebody else sets `stop`: Ctrl-C reaches only the thread
-/// that called the engine.
+/// This thread's work ends when another one sets `stop`: Ctrl-C reaches only the thread that called
+/// the engine.
 pub fn end_with(stop: Arc<AtomicBool>) {
     STOP.set(Some(stop));
 }

@@ -69,10 +69,10 @@ pub fn read_stream(object: &Bound<'_, PyAny>) -> Result<(SchemaRef, Vec<RecordBa
     let pointer = capsule
         .pointer_checked(Some(STREAM))?
         .cast::<FFI_ArrowArrayStream>();
-    // SAFETY: the capsule carries the name that the Arrow PyCapsule protocol
-    // reserves for a valid ArrowArrayStream; from_raw moves the stream out and
-    // leaves a released one behind, so the capsule's destructor frees nothing
-    // twice. We hold the interpreter lock, so nobody else consumes it.
+    // SAFETY: the capsule carries the name that the Arrow PyCapsule protocol reserves for a valid
+    // ArrowArrayStream; from_raw moves the stream out and leaves a released one behind, so the
+    // capsule's destructor frees nothing twice. We hold the interpreter lock, so no other thread
+    // consumes it.
     let reader = unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }
         .map_err(|error| Error::internal(format!("unreadable Arrow stream: {error}")))?;
     let schema = arrow_array::RecordBatchReader::schema(&reader);

@@ -1,4 +1,4 @@
-//! Whether a table that somebody else wrote can be a trace's.
+//! Whether a table from another program can be a trace's.
 
 use pyo3::prelude::*;
 

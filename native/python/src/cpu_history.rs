@@ -1,5 +1,5 @@
-//! The class that holds one reading of `states`, and answers from it: what is asked and told
-//! stands here, how in the file of each question.
+//! The class that holds one reading of `states`, and answers from it: arguments and results are
+//! here, the computation in the file of each question.
 
 use pyo3::prelude::*;
 
@@ -173,9 +173,9 @@ impl CpuHistory {
         sharing::shortfalls(&self.0, py, sharing, chosen, bound)
     }
 
-    /// What was due to each of the `chosen` threads (by utid) and received since the begin, at
-    /// every of its turns or at the `instants`, in order of time; and how many threads that
-    /// is of: of more than `most` accounts there are none.
+    /// What was due to each of the `chosen` threads (by utid) and received since the start, at
+    /// every of its turns or at the `instants`, in order of time; and how many threads that is of:
+    /// of more than `most` accounts there are none.
     #[pyo3(signature = (sharing, chosen, instants=None, most=usize::MAX))]
     fn lag(
         &self,

@@ -15,8 +15,8 @@ use schedscope_model::membership::{Lifetime, Move, lines};
 type Stretch = (u32, Option<i64>, Option<String>);
 
 /// Of threads (tid, pid, parent_utid, start_ts, exit_ts, in order of utid) with the group that each
-/// is in as far as nobody moves (`known`): those of threads that the moves (ts, tid, from, cgroup)
-/// concern, each thread's in order of time.
+/// is in without moves (`known`): those of threads that the moves (ts, tid, from, cgroup) concern,
+/// each thread's in order of time.
 #[pyfunction]
 pub fn memberships(
     threads: &Bound<'_, PyAny>,

@@ -15,7 +15,7 @@ use schedscope_trace::store::derived::DERIVED;
 use schedscope_trace::store::groups::{self, Group};
 use schedscope_trace::store::{MemoryStore, ParquetStore};
 
-/// The name of the format of `path`, told by its content.
+/// The name of the format of `path`, recognised by its content.
 #[pyfunction]
 pub fn recognise(path: PathBuf) -> Result<&'static str> {
     Ok(decode::recognise(&path)?)

@@ -86,7 +86,7 @@ impl PyPolicy {
     }
 }
 
-/// A value of somebody's policy, in an error.
+/// A value of a user's policy, in an error.
 fn shown(value: &Bound<'_, PyAny>) -> String {
     value.repr().map_or_else(
         |_| "something that cannot be shown".to_string(),

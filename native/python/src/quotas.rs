@@ -19,7 +19,7 @@ pub struct GivenQuotas<'py> {
 }
 
 impl GivenQuotas<'_> {
-    /// The stretches in ns after `begin`. Nobody waits on a CPU that is not known.
+    /// The stretches in ns after `begin`. No thread waits on an unknown CPU.
     pub fn closed(&self, begin: i64) -> Result<Vec<Closed>> {
         let mut found = Vec::new();
         for batch in source_of(&self.stretches, "stretches")?.batches() {

@@ -19,15 +19,14 @@ use schedscope_trace::summary;
 
 /// States, waits and losses of fact tables that already exist.
 ///
-/// `facts`: any of switches, wakeups, migrations, yields, losses, each an
-/// object with `__arrow_c_stream__`, in order of time; and `threads`, whose
-/// `affinity` says which CPUs a thread may use. `window` defaults to
-/// the first and last row. `chunk`: rows of output per batch. `linux`: wakeups are
-/// Linux's, each of which begins with a `waking` where these are recorded. `clocks`:
-/// the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
-/// nobody can tell). `uncounted`: nothing counts the events that were lost. `chosen`: utids of the
-/// threads that were recorded, where a filter left out all others. `habits`: utids of threads, idle
-/// ones among them, whose leaving a CPU the kernel does not report; without it the facts say.
+/// `facts`: any of switches, wakeups, migrations, yields, losses, each an object with
+/// `__arrow_c_stream__`, in order of time; and `threads`, whose `affinity` says which CPUs a thread
+/// may use. `window` defaults to the first and last row. `chunk`: rows of output per batch.
+/// `linux`: wakeups are Linux's, each of which begins with a `waking` where these are recorded.
+/// `clocks`: the number of each CPU's clock, and by how much stamps of two clocks may be off (None:
+/// unknown). `uncounted`: nothing counts the events that were lost. `chosen`: utids of the threads
+/// that were recorded, where a filter left out all others. `habits`: utids of threads, idle ones
+/// among them, whose leaving a CPU the kernel does not report; without it the facts say.
 #[pyfunction]
 #[pyo3(signature = (facts, ncpu, window=None, chunk=None, linux=true, clocks=None, uncounted=false, chosen=None, habits=None))]
 #[expect(clippy::too_many_arguments, reason = "Python's keywords")]

@@ -59,7 +59,7 @@ fn machine(options: &Options) -> Result<Machine> {
     Ok(Machine::new(cpus, costs)?.with_outages(outages.collect())?)
 }
 
-/// Either store, to be told apart at the end.
+/// Either store, to be distinguished at the end.
 enum Target {
     Memory(MemoryStore),
     Folder(ParquetStore),

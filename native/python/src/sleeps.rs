@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use schedscope_sweep::sleeps::{Follower, Sleeps};
 use schedscope_trace::store::Source;
 
-/// The sleep that each wakeup ended: its begin `ts` and `state`, null where none ended then.
+/// The sleep that each wakeup ended: its start `ts` and `state`, null where none ended then.
 ///
 /// `states` has ts, dur, utid, state and end, `asked` utid and ts_ready.
 #[pyfunction]

@@ -33,7 +33,7 @@ pub struct Obstacles<'py> {
     /// `ts`, `dur` and `cpu`, in order of ts.
     interrupts: Bound<'py, PyAny>,
     quotas: Option<GivenQuotas<'py>>,
-    /// By utid: its group was throttled, and nobody recorded when.
+    /// By utid: its group was throttled, at unrecorded times.
     held: Vec<bool>,
     dispatch: i64,
 }
@@ -52,7 +52,7 @@ fn on_cpus(rows: &Bound<'_, PyAny>, lanes: &CpuIndex, begin: i64) -> Result<Vec<
                 true => lanes.nowhere(),
                 false => lanes.of(cpu.value(i)),
             };
-            // Nobody waits on a CPU of which nothing else is known, nor on no known one.
+            // No thread waits on a CPU of which nothing else is known, nor on no known one.
             if lane == lanes.nowhere() {
                 continue;
             }

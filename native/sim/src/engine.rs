@@ -368,7 +368,7 @@ impl<'a> Engine<'a> {
         }
         let mut blocked = self.blocked();
         if self.limits.until.is_none() {
-            // With an end, who reads from a pipe sleeps there to the end, as in a recording.
+            // With an end, a reader of a pipe sleeps there to the end, as in a recording.
             blocked.extend(self.in_pipes());
             blocked.extend(self.in_locks());
         }
@@ -420,7 +420,7 @@ impl<'a> Engine<'a> {
             .collect()
     }
 
-    /// Threads that never started: nobody forked them.
+    /// Threads that were never forked.
     pub fn unborn(&self) -> usize {
         let of = |t: &&Thread| t.state == State::Unborn;
         self.world.threads.iter().filter(of).count()
@@ -549,10 +549,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether the thread on `c` is to be preempted on its way out of the kernel, before it gets
-    /// to its next call through a pipe or lock: the flag that a request sets is looked at on every
+    /// Whether the thread on `c` is to be preempted on its way out of the kernel, before it gets to
+    /// its next call through a pipe or lock: the flag that a request sets is looked at on every
     /// such way, whichever CPU set it (exit_to_user_mode_loop of kernel/entry/common.c), and an
-    /// interrupt that is to tell of it stops the thread where it is.
+    /// interrupt that signals it stops the thread where it is.
     fn is_about_to_choose(&self, c: Cpu) -> bool {
         let slot = 3 * self.world.cpus.len() as u32 + u32::from(c);
         let cpu = &self.world.cpus[c as usize];

@@ -1,7 +1,7 @@
 //! What must hold of every policy, checked on random workloads.
 //!
-//! The checker sees only what a reader of the trace sees: it rebuilds who runs,
-//! waits and sleeps from the rows and compares with the workload.
+//! The checker sees only what a reader of the trace sees: it rebuilds the running, waiting and
+//! sleeping threads from the rows and compares with the workload.
 use super::machine::{Cpu, Machine, Outage};
 use super::output::{LeftAs, Record, Sink, Switch, WakeStep, Wakeup};
 use super::policy::registry;

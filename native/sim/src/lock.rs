@@ -10,7 +10,7 @@ pub(super) struct Mutex {
     pub(super) sleepers: VecDeque<Tid>,
 }
 
-/// Jobs that nobody has begun, and threads that sleep until there is one.
+/// Jobs that are not started, and threads that sleep until there is one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     pub(super) jobs: VecDeque<u32>,

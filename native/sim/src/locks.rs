@@ -1,9 +1,9 @@
 //! Mutexes, conditions, barriers and queues: what happens to threads that use them.
 //!
-//! A mutex is taken by whoever comes while it is free. Who finds it held sleeps behind those
-//! that came before, and its release wakes the first of them, which then looks again: a thread
-//! that runs may have taken it meanwhile, and the woken one sleeps once more, at the end. So do
-//! the mutexes of glibc, musl and Rust (nptl/lowlevellock.c of glibc 2.36).
+//! A free mutex goes to the first thread that comes. A thread that finds it held sleeps behind
+//! earlier ones, and its release wakes the first of them, which then looks again: a running thread
+//! may have taken it in the meantime, and the woken one sleeps once more, at the end. Mutexes of
+//! glibc, musl and Rust behave so (nptl/lowlevellock.c of glibc 2.36).
 //!
 //! A thread that waits on a condition lets go of the mutex, sleeps until it is signalled, and
 //! takes the mutex again. A signal without a waiter is lost (POSIX, pthread_cond_signal).
@@ -12,8 +12,8 @@
 //! the others.
 //!
 //! A queue holds jobs in the order in which they came. Each that comes wakes the first of the
-//! threads that sleep there, which looks again: one that was awake may have taken it. Whoever
-//! takes a job goes through its steps, and then goes on with its own.
+//! threads that sleep there, which looks again: one that was awake may have taken it. The thread
+//! that takes a job goes through its steps, and then continues with its own.
 
 use super::engine::Engine;
 use super::error::Error;

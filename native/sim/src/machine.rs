@@ -205,7 +205,7 @@ pub(super) struct CpuChange {
     pub online: bool,
 }
 
-/// What CPUs share is told of those that are online.
+/// The sharing of CPUs is given for the online ones.
 #[derive(Debug, Clone)]
 pub struct Machine {
     cpus: Vec<CpuInfo>,
@@ -309,7 +309,7 @@ impl Machine {
         &self.outages
     }
 
-    /// What its outages change, in the order of time; of one instant, who comes back comes first.
+    /// What its outages change, in the order of time; at one instant, CPUs coming back are first.
     pub(super) fn changes(&self) -> Vec<CpuChange> {
         let change = |cpu, at, online| CpuChange { at, cpu, online };
         let goes = (self.outages.iter()).map(|o| change(o.cpu, o.since, false));

@@ -52,8 +52,8 @@ impl Pipe {
         self.spec.page > 0
     }
 
-    /// Whether `amount` fits; `anew` if it has to begin a page, as what a writer that
-    /// slept has left does.
+    /// Whether `amount` fits; `anew` if it has to start a page, as the rest of a writer that slept
+    /// does.
     pub(super) fn has_room(&self, amount: u32, anew: bool) -> bool {
         let amount = u64::from(amount);
         if self.level == 0 {

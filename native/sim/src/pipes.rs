@@ -1,12 +1,11 @@
-//! Pipes: bounded counts that writers fill and whichever reader comes empties.
+//! Pipes: bounded counts that writers fill and any reader empties.
 //!
-//! Modelled on fs/pipe.c of Linux 6.x: a write into an empty pipe wakes one reader,
-//! a read that empties a page of a full pipe wakes one writer, which begins a page, and
-//! who was woken wakes the next if something is left for it (pipe_write, pipe_read).
-//! What is written joins the last page if it fits there. A socket has no pages: all its
-//! writers are woken by each read that leaves it at a level of at most `low` of the
-//! `PipeSpec` (sock_def_write_space, unix_write_space), and those that find no room
-//! sleep again. Left out: writes longer than the pipe.
+//! Modelled on fs/pipe.c of Linux 6.x: a write into an empty pipe wakes one reader, a read that
+//! empties a page of a full pipe wakes one writer, which begins a page, and the woken one wakes the
+//! next if something remains for it (pipe_write, pipe_read). What is written joins the last page if
+//! it fits there. A socket has no pages: all its writers are woken by each read that leaves it at a
+//! level of at most `low` of the `PipeSpec` (sock_def_write_space, unix_write_space), and those
+//! that find no room sleep again. Left out: writes longer than the pipe.
 
 use super::engine::Engine;
 use super::machine::Cpu;

@@ -1,4 +1,4 @@
-//! One simulation from its begin to its end, and what is to be said of it.
+//! One simulation from start to end, and its summary.
 use serde_json::{Map, Value, json};
 
 use super::engine::{Counts, Engine, Limits, Progress as Ended};

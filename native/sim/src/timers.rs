@@ -9,8 +9,8 @@ use super::workload::Tid;
 /// How many are made near at a time.
 const BATCH: usize = 16;
 
-/// With more than this many near, the later ones go back: whoever comes in between is
-/// put in its place among them, which is to be cheap.
+/// With more than this many near, the later ones go back: one that comes in between is inserted
+/// among them, which should be cheap.
 const MOST: usize = 4 * BATCH;
 
 #[derive(Debug, Clone, Default)]

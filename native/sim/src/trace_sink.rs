@@ -253,7 +253,7 @@ fn offline(machine: &Machine, end: i64) -> Vec<Value> {
         .collect()
 }
 
-/// The moves between groups before `end`, as a recording tells of them.
+/// The moves between groups before `end`, as in a recording.
 fn group_moves(load: &Workload, end: i64) -> Vec<Value> {
     let mut of: Vec<Option<u32>> = load.threads.iter().map(|spec| spec.group).collect();
     let before = load.moves.iter().filter(|m| m.at < end);

@@ -220,7 +220,7 @@ impl Engine<'_> {
         self.choose_after(c, why, |_| ());
     }
 
-    /// The same with something that is done while nobody runs on `c`.
+    /// The same with an action while no thread runs on `c`.
     fn choose_after(&mut self, c: Cpu, why: RescheduleReason, then: impl FnOnce(&mut Self)) {
         self.world.cpus[c as usize].resched = None;
         self.world.set_clock(c);
@@ -426,7 +426,7 @@ impl Engine<'_> {
                 let costs = &self.world.machine.costs;
                 let late = costs.ipi_ns > 0 || costs.preempt_ns > 0;
                 if late && self.world.needs_resched(at) {
-                    // Nobody runs outside its mask, not even until an IPI arrives.
+                    // No thread runs outside its mask, not even until an IPI arrives.
                     self.choose_again(at, RescheduleReason::Preempted);
                 }
             }
@@ -475,7 +475,7 @@ impl Engine<'_> {
     }
 
     /// Runnable threads leave the CPUs that went offline, and those that came only because theirs
-    /// were offline go back: in the order in which they were queued, and at last whoever runs.
+    /// were offline go back: in the order in which they were queued, and the running one last.
     pub(super) fn clear_forbidden_cpus(&mut self) {
         let world = &self.world;
         let mut out: Vec<Tid> = (0..world.threads.len() as Tid)
@@ -516,7 +516,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A policy broke its contract: a bug in it, told as such.
+    /// A policy broke its contract: a bug in it, reported as such.
     pub(super) fn broken(&mut self, what: String) {
         if self.world.fault.is_none() {
             self.world.fault = Some(Error::usage(

@@ -142,7 +142,7 @@ pub const SELF: Tid = u32::MAX;
 /// threads may share a program.
 pub const INBOX: u32 = u32::MAX - 1;
 
-/// No channel: a signal that nobody waits for by its sender's name.
+/// No channel: no thread waits for the signal by its sender.
 pub const NO_CHANNEL: u32 = u32::MAX;
 
 /// In place of a job: nothing to do, the next step follows.
@@ -295,7 +295,7 @@ pub struct Quota {
     pub phase: i64,
 }
 
-/// A thread goes to another control group, by whoever's hand.
+/// A thread moves to another control group, whichever thread moved it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupMove {
     /// The instant, ns.
@@ -327,8 +327,8 @@ impl Workload {
         &self.steps[spec.first as usize..(spec.first + spec.len) as usize]
     }
 
-    /// Whether some thread's program has no end: it goes round for ever, and no queue that
-    /// it serves on the way will hold it up one day.
+    /// Whether some thread's program has no end: it loops forever, and no queue that it serves on
+    /// the way will hold it up one day.
     pub fn endless(&self) -> Option<Tid> {
         let endless = |s: &Step| matches!(s, Step::Repeat { times: None, .. });
         let any = self.steps.iter().any(endless);
@@ -423,7 +423,7 @@ impl Workload {
         self.check_moves()
     }
 
-    /// Whoever comes does a job: its steps cannot depend on who that is.
+    /// Any thread may do a job: its steps cannot depend on who that is.
     fn check_jobs(&self) -> Result<()> {
         for (j, (first, len)) in self.jobs.iter().enumerate() {
             for (at, step) in self.steps[*first as usize..(*first + *len) as usize]

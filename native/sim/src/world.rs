@@ -196,7 +196,7 @@ impl World {
         &self.threads[t as usize]
     }
 
-    /// Who forked `t`; `None` if nobody did, or not yet.
+    /// The thread that forked `t`; `None` if there is none, or not yet.
     pub fn parent(&self, t: Tid) -> Option<Tid> {
         self.parents[t as usize]
     }
@@ -349,8 +349,8 @@ impl World {
     }
 
     /// A wakeup queues a thread on `c`, and `c` is to choose again: it will not set the clock of
-    /// its queue for that. Who runs is charged up to then, and what passes until the choice is
-    /// charged to whom `c` chooses.
+    /// its queue for that. The running thread is charged up to then, and the time until the choice
+    /// is charged to the thread that `c` chooses.
     pub(super) fn leave_clock(&mut self, c: Cpu) {
         let cpu = &mut self.cpus[c as usize];
         cpu.clock = self.now + self.machine.costs.enqueue_ns;

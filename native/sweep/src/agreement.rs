@@ -108,7 +108,7 @@ impl<R: Iterator<Item = Result<RecordBatch>>> Agreement<R> {
         let differ = |a: Option<u16>, b: Option<u16>| a.zip(b).is_some_and(|(a, b)| a != b);
         let thread = self.threads.entry(utid).or_default();
         let moved = differ(from, cpu);
-        // Left on another CPU than it was last seen to run on: in between it ran unseen.
+        // Switched out on another CPU than its last known one: in between it ran unrecorded.
         let gap = thread.last.is_some_and(|(last, _)| differ(prev, last));
         self.ordered &= thread.last.is_none_or(|(_, last)| last <= ts);
         thread.last = Some((cpu, ts));

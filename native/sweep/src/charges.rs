@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-/// A run on a CPU, or a part of one; ns after the begin of the window.
+/// A run on a CPU, or a part of one; ns after the start of the window.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
     pub since: i64,
@@ -19,8 +19,8 @@ pub struct Wait {
     pub prio: Option<i16>,
 }
 
-/// How long somebody ran, the part of it at a worse priority than the waiting thread's, and of
-/// that where the priority decides.
+/// How long a thread ran, the part of it at a worse priority than the waiting thread's, and of that
+/// where the priority decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Share {
     pub utid: u32,
@@ -41,7 +41,8 @@ pub struct Charging {
     pub left: usize,
 }
 
-/// Charges of stretches in which weights decide who runs, and of those where priority does.
+/// Charges of stretches in which weights decide which thread runs, and of those where priority
+/// does.
 #[derive(Default)]
 pub struct Charges([Sums; 2]);
 
@@ -53,7 +54,7 @@ impl Charges {
         self.0[usize::from(strict)].add(wait, &runs[first..], charging);
     }
 
-    /// All who ran, by utid.
+    /// All threads that ran, by utid.
     pub fn told(self, charging: &mut Charging) -> Vec<Share> {
         let mut all: BTreeMap<u32, (i64, Share)> = BTreeMap::new();
         for (sums, strict) in self.0.into_iter().zip([false, true]) {
@@ -82,7 +83,7 @@ struct Sum {
     prio: Option<i16>,
 }
 
-/// By utid: a table of all threads while there is room for it, else of those who ran.
+/// By utid: a table of all threads while there is room for it, else of those that ran.
 #[derive(Default)]
 enum Sums {
     #[default]
@@ -129,7 +130,7 @@ impl Sums {
         }
     }
 
-    /// Those who ran, in no order.
+    /// The threads that ran, in no order.
     fn each(self, charging: &mut Charging, mut tell: impl FnMut(u32, Sum)) {
         match self {
             Self::None => {}

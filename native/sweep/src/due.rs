@@ -21,8 +21,8 @@ pub struct SharingQuery {
     pub classes: usize,
     /// All of a class compete, on whichever CPU; else those of one CPU and its queue.
     pub machine: bool,
-    /// What there is to share: the service that the class got, or (some) all that so many
-    /// CPUs could give while somebody competed for it.
+    /// What there is to share: the service that the class got, or (some) all that so many CPUs
+    /// could give while a thread competed for it.
     pub capacity: Option<i64>,
     /// Sums by CPU, too.
     pub by_cpu: bool,
@@ -46,7 +46,7 @@ impl SharingQuery {
         Some(Grouped::new(groups, sets, threads))
     }
 
-    /// The number of the competing set of who is there; none of those who do not compete.
+    /// The number of the present competing set; none for threads that do not compete.
     pub fn set(&self, place: Position) -> Option<usize> {
         let class = class_of(place.tag);
         if place.doing == Presence::Away {
@@ -87,9 +87,9 @@ pub struct Set {
     members: i64,
     /// CPUs that run one of them.
     serving: i64,
-    /// Service due to a weight of one up to `at`, while nobody was due more than one CPU.
+    /// Service due to a weight of one up to `at`, while no thread was due more than one CPU.
     due: f64,
-    /// Service due at each level while somebody was.
+    /// Service due at each level while a thread was.
     capped: Option<Box<[f64; LEVELS]>>,
     served: i64,
     present: [u32; LEVELS],
@@ -172,7 +172,7 @@ impl Set {
         self.due += dur as f64 * rate;
     }
 
-    /// Service due to a weight of this level so far, had it been here from the begin on.
+    /// Service due to a weight of this level so far, had it been here from the start on.
     pub fn due(&self, level: usize, table: &[i64; LEVELS]) -> (f64, f64) {
         (
             self.due * table[level] as f64,
@@ -181,10 +181,10 @@ impl Set {
     }
 }
 
-/// The rate at which nobody is due more than one CPU, and what they leave goes to the rest.
+/// The rate at which no thread is due more than one CPU, and the remainder goes to the rest.
 ///
-/// Filling water: whoever is due more gets one CPU and is left out, which raises the rate
-/// of the others, until nobody is.
+/// Water filling: a thread due more gets one CPU and is removed, which raises the rate of the
+/// others, until there is none.
 fn filled(
     mut rate: f64,
     giving: i64,
@@ -208,7 +208,7 @@ fn filled(
             left -= i64::from(present[level]);
             rest -= i64::from(present[level]) * table[level];
         }
-        // Nobody is left who is due less than a CPU.
+        // No thread due less than a CPU remains.
         rate = if rest > 0 {
             left.max(0) as f64 / rest as f64
         } else {

@@ -24,7 +24,7 @@ pub type Due = Vec<Option<f64>>;
 /// Asks `more` for stretches, and hands it what was due in those that it gave last.
 ///
 /// Their ends should come in order: nothing is known of a stretch whose end the sweep has passed
-/// when it is handed in, nor of one whose begin it has passed, unless the thread began to wait then
+/// when it is handed in, nor of one whose start it has passed, unless the thread began to wait then
 /// and has not done so again. Of those handed in first everything is known. `begin` is where the
 /// window begins on the clock of the trace.
 ///
@@ -123,7 +123,7 @@ struct Asked<'a, M> {
     began: Vec<Began>,
 }
 
-/// Since the begin of the window, which is so long.
+/// Since the start of the window, which is so long.
 fn within(t: i64, begin: i64, length: i64) -> i64 {
     t.saturating_sub(begin).clamp(0, length)
 }

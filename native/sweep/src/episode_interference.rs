@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::cpu_index::CpuIndex;
 use crate::error::Result;
 
-/// What a thread waited in; ns after the begin of the window.
+/// What a thread waited in; ns after the start of the window.
 pub struct Episode {
     pub utid: u32,
     pub ts: i64,
@@ -154,7 +154,7 @@ struct Culprits<'a> {
     noted: usize,
     /// By utid, from now on.
     prios: Vec<Option<i16>>,
-    /// Until then, nothing of all that happens but what the sweep tells.
+    /// Until then, of all changes only those of the sweep.
     until: i64,
     charging: Charging,
     found: Vec<Found>,
@@ -231,7 +231,7 @@ impl<'a> Culprits<'a> {
         let who = *utid as usize;
         if begins {
             let lanes = allowed.iter().map(|cpu| self.lanes.of(*cpu));
-            // On the others nobody ever ran or waited.
+            // On the others no thread ever ran or waited.
             let known = lanes.filter(|lane| *lane != self.lanes.nowhere());
             self.open[number] = Some(Open::new(known.collect(), self.lanes.count()));
             self.going.insert(number);

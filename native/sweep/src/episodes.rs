@@ -11,7 +11,7 @@ use super::wait_cursor::WaitCursor;
 use crate::error::Result;
 use crate::model::event::Cause;
 
-/// A stretch; ns after the begin of the window.
+/// A stretch; ns after the start of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Episode {
     pub begin: i64,
@@ -28,7 +28,7 @@ pub enum Why {
     Unknown,
 }
 
-/// A thread's waits on one queue in an episode that began alike; in order of who comes first.
+/// A thread's waits on one queue in an episode that began alike; in order of their starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiter {
     /// Time in the episode in which the queue's CPU was busy and another one spare.
@@ -67,7 +67,7 @@ pub enum Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Does it have to be told whether anything is wasted?
+    /// Whether it needs to know if anything is wasted.
     pub fn asks_what_is_wasted(&self) -> bool {
         matches!(self, Self::Stretches(_))
     }
@@ -85,7 +85,7 @@ impl Watch<'_> {
 pub struct Stretches {
     least: i64,
     top: usize,
-    /// The stretch at hand: its begin, and what was wasted before it.
+    /// The current stretch: its start, and what was wasted before it.
     open: Option<(i64, i64)>,
     /// The one to be let go first on top: of equal ones the later.
     ranked: BinaryHeap<Reverse<(i64, Reverse<i64>, i64)>>,
@@ -190,7 +190,7 @@ const KEPT: usize = 1 << 16;
 pub struct Waiters<'a> {
     episodes: Vec<Episode>,
     ledger: WaitCursor<'a>,
-    /// The next episode, and whether it has begun.
+    /// The next episode, and whether it has started.
     next: usize,
     open: bool,
     /// By lane and class, how long it was behind when the episode began; by lane, spare.
@@ -200,7 +200,7 @@ pub struct Waiters<'a> {
     /// By utid, lane and reason: begin and time. In an episode as long as the trace these are all
     /// threads on all CPUs.
     here: FxHashMap<Here, (i64, i64)>,
-    /// Of each episode so many waiters are told.
+    /// The number of waiters reported for each episode.
     most: usize,
     waiting: Vec<Waiting>,
     /// By utid: where in `waiting`.
@@ -360,7 +360,7 @@ impl<'a> Waiters<'a> {
             self.waited(of, readings.behind(of.lane, of.class, episode.end));
         }
         self.waiting = waiting;
-        // The last of those that are told on top.
+        // The last of those that are reported separately.
         let mut longest = BinaryHeap::new();
         let mut others = None;
         for (here, (begin, waited)) in self.here.drain() {

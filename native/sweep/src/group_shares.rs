@@ -105,7 +105,7 @@ impl<'a> Shares<'a> {
         if innermost {
             queue.own += weight;
         }
-        // Weights are whole numbers: nobody is left where nothing is.
+        // Weights are whole numbers: where the sum is 0 there is no thread.
         queue.present.retain(|one| one.here > 0.5);
         self.divide(queue);
     }

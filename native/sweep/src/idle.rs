@@ -1,8 +1,8 @@
 //! How long did CPUs idle while threads waited for other ones?
 //!
-//! The rules are those of docs/definitions/work-conservation.md: a CPU is *spare* while
-//! it idles with nobody on its queue, as far as that is known, *picks up* the first of its queue
-//! while it idles, or may do so unseen, and is *busy* else.
+//! The rules are those of docs/definitions/work-conservation.md: a CPU is *spare* while it idles
+//! with an empty queue, as far as known, *picks up* the first of its queue while it idles, or may
+//! do so unrecorded, and is *busy* otherwise.
 use super::changes::{Approach, Changes, Position, Presence, Sweep};
 use super::clock::Clock;
 use super::cpu_index::CpuIndex;
@@ -422,7 +422,7 @@ impl Sweep for IdleSweep<'_> {
         if counting {
             self.gather(t);
         }
-        // All of them are at an instant of changes, those of the window's begin aside.
+        // All of them are at an instant of changes, those of the window's start aside.
         while let Some(edge) = self.approaches.as_slice().first().filter(|at| at.t <= t) {
             self.approaches.next();
             let lane = self.question.lanes.of(edge.cpu);
@@ -490,7 +490,7 @@ pub struct OfCpu {
 }
 
 impl IdleSweep<'_> {
-    /// Goes over all changes, to the end of the window; who was throttled.
+    /// Goes over all changes, to the end of the window; returns the throttled threads.
     pub fn run(&mut self, changes: &Changes) -> Result<Vec<Throttled>> {
         let throttled = quotas::tell(self.question.quotas.as_ref(), changes, self)?;
         self.finish(changes.length);

@@ -36,8 +36,8 @@ const AWAY: Thread = Thread {
 
 /// Hears of threads' accounts, in order of time.
 pub(super) trait Reader {
-    /// The account at the instants up to `t` is asked for now: nobody has come or gone since
-    /// the last change.
+    /// The account at the instants up to `t` is needed now: no thread has come or gone since the
+    /// last change.
     fn before(&mut self, _t: i64, _accounts: &mut Accounts<'_>) {}
     /// A thread does something else from the instant of its account on; it is a `turn` if it began
     /// or ended to compete, or goes on with it otherwise.

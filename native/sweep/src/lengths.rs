@@ -33,7 +33,7 @@ impl RunLengthQuery {
     }
 }
 
-/// A group of threads, on a CPU and with an end, if they are told apart.
+/// A group of threads, by CPU and end where requested.
 pub type Key = (u32, Option<u16>, Option<u8>);
 
 /// Runs of one group.
@@ -108,7 +108,7 @@ struct Lengths<'a> {
     places: Vec<usize>,
     /// After so many more runs too many lengths may be held.
     unchecked: usize,
-    /// All runs were told: only lengths are told again.
+    /// All runs were added: only lengths are added again.
     again: bool,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Lengths<'a> {
         states.batches().try_for_each(|batch| self.read(&batch?))
     }
 
-    /// All runs were told: whether they are to be told once more.
+    /// All runs were added: whether another pass is needed.
     fn seek(&mut self) -> bool {
         self.again = true;
         let mut sought = Vec::new();

@@ -261,7 +261,7 @@ pub fn depths(changes: &Changes, cpus: Vec<u16>, whole: bool) -> Result<Vec<Row>
     for (number, lane) in of.iter().enumerate() {
         let levels = lane.held.levels();
         let nobody = |(waiting, running): &Level| *waiting == 0 && running.unwrap_or(0) == 0;
-        // Nobody ever waited on no queue: that is no row.
+        // No thread ever waited without a queue: then there is no row.
         if number < lanes.nowhere() || !levels.iter().all(|(level, _)| nobody(level)) {
             let cpu = lanes.number(number);
             rows.extend(levels.into_iter().map(|((w, r), held)| (cpu, w, r, held)));

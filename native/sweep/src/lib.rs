@@ -1,6 +1,7 @@
 //! Questions about stored traces that one pass over a table answers.
 //!
-//! Most are sweeps over `states`: who ran on each CPU and who waited for it, change by change.
+//! Most are sweeps over `states`: which thread ran on each CPU and which waited for it, change by
+//! change.
 //!
 //! `rows` reads the table, `changes` brings it into one list in order of time, and
 //! each sweep goes over that list once and keeps what its question asks.

@@ -45,7 +45,7 @@ impl List {
         self.all.is_empty()
     }
 
-    /// Anew, in the same memory.
+    /// Starts again, in the same memory.
     pub fn clear(&mut self) {
         self.all.clear();
         self.latest = 0;

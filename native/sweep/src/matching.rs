@@ -33,7 +33,7 @@ impl Matching {
         let nclasses = masks.nclasses();
         let total: u32 = spare.iter().sum();
         let plain = total.min(surplus(0));
-        // Where nobody waits whose mask is not that of all CPUs, numbers are enough.
+        // If every waiting thread may use all CPUs, numbers are enough.
         let hard = nclasses > 1
             && total > 0
             && ((1..nclasses).any(|k| surplus(k) > 0)
@@ -74,7 +74,7 @@ fn largest(masks: &Masks, row: &[u32]) -> u32 {
     let mut flow = vec![vec![0u32; natoms]; nclasses];
     let mut sum = 0;
     while let Some(path) = augmenting(masks, &waiting, &free, &flow) {
-        // From the atom with room back to the class with somebody left.
+        // From the atom with room back to the class with a remaining thread.
         let by = path.limit(&waiting, &free, &flow);
         for &(class, atom, adds) in &path.edges {
             if adds {
@@ -109,7 +109,7 @@ impl Path {
 
 fn augmenting(masks: &Masks, waiting: &[u32], free: &[u32], flow: &[Vec<u32>]) -> Option<Path> {
     let (nclasses, natoms) = (masks.nclasses(), masks.natoms);
-    // Nodes: classes, then atoms. Whence each was reached; itself for a begin.
+    // Nodes: classes, then atoms. Whence each was reached; itself for a start.
     let mut came: Vec<Option<usize>> = vec![None; nclasses + natoms];
     let mut queue: Vec<usize> = (0..nclasses).filter(|k| waiting[*k] > 0).collect();
     for node in &queue {

@@ -34,7 +34,7 @@ impl Shape {
 }
 
 /// Of the rows that are described together: when the first of them begins and the last one ends,
-/// and the earliest end; ns after the window's begin.
+/// and the earliest end; ns after the window's start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reach {
     pub begin: i64,

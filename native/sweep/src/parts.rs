@@ -25,7 +25,7 @@ impl Parts {
         usize::try_from(length.div_ceil(self.step.cast_unsigned())).unwrap_or(usize::MAX)
     }
 
-    /// Of an instant that is not before the begin.
+    /// Of an instant that is not before the start.
     fn of(self, ts: i64) -> usize {
         ((ts - self.begin) / self.step) as usize
     }

@@ -270,7 +270,7 @@ fn value(array: &Int64Array, at: usize) -> Option<i64> {
 /// A walk back from an instant of a thread, through one part of the trace after another.
 pub struct Walk<'a> {
     begin: i64,
-    /// Utids below are nobody.
+    /// Smaller utids are no threads.
     idle: u32,
     /// By utid.
     parents: &'a [Option<u32>],
@@ -291,7 +291,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// From the end of an interval back to its begin.
+    /// From the end of an interval back to its start.
     pub fn new((begin, end): (i64, i64), utid: u32, idle: u32, parents: &'a [Option<u32>]) -> Self {
         Self {
             begin,
@@ -403,8 +403,8 @@ impl<'a> Walk<'a> {
             (self.ended, self.other, self.external) = (Ended::Slept, None, false);
             return self.back_to(life.ts.max(self.begin));
         }
-        // Somebody woke it, and it woke the next one at once: in a simulation that may
-        // take no time. Else its wakeup was not recorded.
+        // A thread woke it, and it woke the next one at once: in a simulation that may take no
+        // time. Else its wakeup was not recorded.
         let wait = if life.lost || life.until > t {
             None
         } else {

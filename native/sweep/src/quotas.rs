@@ -1,5 +1,5 @@
-//! Threads of a group whose quota is used up on a CPU want none there: so sweeps hear of it that
-//! ask who could have run, or what was due to whom.
+//! Threads of a group whose quota is used up on a CPU cannot run there: sweeps that compute who
+//! could have run, or service due, see them so.
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
@@ -26,7 +26,7 @@ pub struct Quotas {
     group: Vec<Option<u32>>,
 }
 
-/// A stretch of time in which a group may not run on a CPU, in ns after the begin of the window.
+/// A stretch of time in which a group may not run on a CPU, in ns after the start of the window.
 pub struct Closed {
     pub group: u32,
     pub cpu: u16,
@@ -91,7 +91,7 @@ struct Within<'a, S> {
     inner: &'a mut S,
     /// Edges before are over.
     next: usize,
-    /// The instant whose changes are told.
+    /// The instant whose changes are being sent.
     now: Option<i64>,
     queues: FxHashMap<Place, Queue>,
     /// By utid and CPU.
@@ -100,7 +100,7 @@ struct Within<'a, S> {
 
 impl<S: Sweep> Within<'_, S> {
     /// Edges up to `t` that may come before its changes: all of earlier instants, and of this one
-    /// those that close, since whoever stops at that instant is throttled from it on.
+    /// those that close, since a thread that stops at that instant is throttled from it on.
     fn until(&mut self, t: i64) {
         if self.now.replace(t) == Some(t) {
             return;

@@ -1,5 +1,5 @@
-//! Worlds at random, for tests: threads that wait in parts, on several queues, or on none, and
-//! CPUs that run several at once, or nobody knows whom.
+//! Worlds at random, for tests: threads that wait in parts, on several queues, or on none, and CPUs
+//! that run several at once, or an unknown one.
 use std::sync::Arc;
 
 use arrow_array::{

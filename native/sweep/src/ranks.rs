@@ -1,10 +1,9 @@
-//! Exact order statistics of values that are told one by one, in memory that does not grow with
-//! them.
+//! Exact order statistics of values that are added one by one, in bounded memory.
 //!
-//! Values are held until whoever asks says that they are too many. Then they are counted in buckets,
-//! and those near the expected ranks, as those held so far let expect, are held still. Where a rank
-//! turns out to lie elsewhere, the buckets say where, and all values are told again: those of that
-//! bucket are held then, or are still so many that its parts are counted first.
+//! Values are held until the caller finds them too many. Then they are counted in buckets, and
+//! those near the expected ranks, as those held so far let expect, are held still. Where a rank
+//! turns out to lie elsewhere, the buckets show where, and all values are added again: those of
+//! that bucket are held then, or are still so many that its parts are counted first.
 
 /// So many of so many values are not greater than the one that is sought: a part of a whole.
 pub type Share = (u64, u64);
@@ -217,7 +216,7 @@ impl Sought {
         }
     }
 
-    /// All values were told: where it is then.
+    /// All values were added: the rank's place.
     fn settle(&mut self) {
         if self.is_found() {
             return;
@@ -239,7 +238,7 @@ impl Sought {
     }
 }
 
-/// What those that are sought may take when all values are told again.
+/// The memory for sought ranks when all values are added again.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     /// Values of each that are held.
@@ -258,7 +257,7 @@ enum Known {
 
 /// How many values there are, their sum, the greatest, and those of some ranks.
 ///
-/// All are told by `add`, and then once more as long as `seek` finds something to seek.
+/// All are passed to `add`, and then once more as long as `seek` finds a rank to seek.
 #[derive(Debug)]
 pub struct Ranks {
     n: usize,
@@ -342,7 +341,7 @@ impl Ranks {
         self.known = Known::Counted(buckets, counts, near);
     }
 
-    /// All values were told: finds those of the shares, or where they are.
+    /// All values were added: finds those of the shares, or their buckets.
     pub fn settle(&mut self, shares: &[Share]) {
         let n = self.n as u64;
         // Nearest rank: the least value such that at least the share is not greater.
@@ -382,7 +381,7 @@ impl Ranks {
         all.map(|one| one.n)
     }
 
-    /// Makes ready to be told all values again.
+    /// Prepares for another pass over all values.
     pub fn seek(&mut self, room: Room) {
         if let Known::Sought(all) = &mut self.known {
             all.iter_mut().for_each(|one| one.prepare(room));
@@ -404,7 +403,7 @@ mod tests {
 
     const SHARES: [Share; 3] = [(1, 2), (99, 100), (1, 1000)];
 
-    /// Those of the shares, and how often all had to be told: so many are held.
+    /// Those of the shares, and the number of passes, when so many are held.
     fn found(values: &[i64], held: usize, parts: usize) -> (Vec<i64>, usize) {
         let mut ranks = Ranks::default();
         for told in 1.. {

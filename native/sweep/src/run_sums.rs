@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::error::Result;
 use crate::states::{RUNNING, Want, each};
 
-/// Runs of one thread on one CPU, within the window; ns after its begin.
+/// Runs of one thread on one CPU, within the window; ns after its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sum {
     pub utid: u32,

@@ -1,10 +1,10 @@
 //! Windows in which a thread's service fell short of what was due to it.
 //!
-//! A thread's shortfall is how much its lag has risen above the lowest it ever had before
-//! (Page's cumulative sum). From one lowest point to the next is an excursion; the window is
-//! from its begin to where the shortfall is largest.
+//! A thread's shortfall is how much its lag has risen above the lowest it ever had before (Page's
+//! cumulative sum). From one lowest point to the next is an excursion; the window is from its start
+//! to where the shortfall is largest.
 
-/// A thread's account at an instant, since the begin of the window; times in ns.
+/// A thread's account at an instant, since the start of the window; times in ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Point {
     pub t: i64,
@@ -12,7 +12,7 @@ pub struct Point {
     pub received: i64,
 }
 
-/// One window; ns after the begin of the trace's.
+/// One window; ns after the start of the trace's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shortfall {
     pub utid: u32,

@@ -10,8 +10,8 @@ use crate::model::event::End;
 use crate::states::{Row, Want, each};
 use crate::store::Source;
 
-/// Finds for each row of `asked` (utid, ts_ready; null where nothing is asked) the begin of
-/// the interval that a wakeup ended at that instant, and the state in it.
+/// Finds for each row of `asked` (utid, ts_ready; null where nothing is asked) the start of the
+/// interval that a wakeup ended at that instant, and the state in it.
 pub struct Sleeps {
     /// By utid the instants asked for and the row of each, in order of time.
     of: Vec<Vec<(i64, u32)>>,
@@ -114,8 +114,8 @@ struct Recent {
     asked: i64,
 }
 
-/// The same answers for somebody who goes through the waits in order of time: `states` is read as
-/// far as they have come, and of it only the sleeps are held whose waits are still to come.
+/// The same answers for a pass over the waits in order of time: `states` is read along with them,
+/// and only the sleeps whose waits are still to come are held.
 pub struct Follower {
     states: Source<'static>,
     /// The part of `states` that comes next.
@@ -150,7 +150,7 @@ impl Follower {
         &mut threads[at]
     }
 
-    /// Of each row of `asked` (utid, ts_ready; null where nothing is asked) the begin of the
+    /// Of each row of `asked` (utid, ts_ready; null where nothing is asked) the start of the
     /// interval that a wakeup ended at that instant, and the state in it.
     pub fn follow(&mut self, asked: &RecordBatch) -> Result<Vec<Option<(i64, u8)>>> {
         let utid = full::<UInt32Type>(asked, "utid")?;
@@ -198,7 +198,7 @@ impl Follower {
     /// missing.
     pub fn ordered(&mut self) -> Result<bool> {
         while self.ordered && self.read()? {
-            // Nobody asks for these any more.
+            // These are no longer requested.
             for thread in &mut self.threads {
                 thread.sleeps.clear();
             }

@@ -1,8 +1,8 @@
 //! What was the CPU doing while a thread waited for it, by what its time went to?
 //!
-//! Every instant of a wait belongs to one part: the CPU on whose queue the thread is ran somebody
+//! Every instant of a wait belongs to one part: the CPU on whose queue the thread is ran a thread
 //! of better, the same or worse priority, handled interrupts, idled, was not allowed to run the
-//! thread (its group's quota was used up), or nobody knows. Parts of a wait sum up to it.
+//! thread (its group's quota was used up), or is unknown. Parts of a wait sum up to it.
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -31,7 +31,7 @@ pub type Parts = [i64; PARTS];
 /// Priorities of SCHED_IDLE come after all others.
 const LAST: i16 = i16::MAX;
 
-/// A stretch of time on a CPU, in ns after the begin of the window.
+/// A stretch of time on a CPU, in ns after the start of the window.
 #[derive(Debug, Clone, Copy)]
 pub struct OnCpu {
     pub lane: usize,
@@ -54,8 +54,8 @@ pub struct BreakdownQuery {
     pub throttles: Vec<(u32, OnCpu)>,
     /// By utid: the number of its group, where that may be throttled.
     pub group: Vec<Option<u32>>,
-    /// By utid: its group has a quota and was throttled, and nobody recorded when. Then a CPU that
-    /// idles longer than `dispatch` beside the thread could not have run it.
+    /// By utid: its group has a quota and was throttled, at unrecorded times. Then a CPU that idles
+    /// longer than `dispatch` beside the thread could not have run it.
     pub held: Vec<bool>,
     pub dispatch: i64,
     /// How many of the longest waits are kept.
@@ -70,7 +70,7 @@ pub struct Total {
     pub parts: Parts,
 }
 
-/// One wait; ns after the begin of the window.
+/// One wait; ns after the start of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wait {
     pub length: i64,
@@ -147,8 +147,8 @@ const UNRANKED: Rank = Rank::MAX;
 /// Systems know 256 priorities at most. In a trace that has more the worst count as not known.
 const RANKS: usize = 1024;
 
-/// A CPU and its clocks: what its time went to, from the begin of the window on. What happens
-/// there moves one of them, however many wait; a waiter reads them when it comes and when it goes.
+/// A CPU and its clocks: how its time was spent, from the start of the window on. Each change there
+/// moves one of them, however many wait; a waiter reads them when it comes and when it goes.
 struct Cpu {
     runner: Runner,
     /// Of the thread that runs.
@@ -660,7 +660,7 @@ mod tests {
         }
     }
 
-    /// What the threads of a small machine do at each ns, who runs where, and what came of it.
+    /// What the threads of a small machine do at each ns, which runs where, and the result.
     struct World {
         asked: BreakdownQuery,
         prios: Vec<Reprio>,

@@ -12,8 +12,8 @@ use crate::columns::{column, full};
 use crate::error::{Error, Result};
 use crate::store::Source;
 
-/// One wait: its number among the thread's, when it began (ns after the begin of the window),
-/// and its cause's code.
+/// One wait: its number among the thread's, when it began (ns after the start of the window), and
+/// its cause's code.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     pub number: usize,
@@ -46,10 +46,10 @@ impl Packed {
 const KEPT: usize = 1 << 20;
 /// Of a ledger of no more rows than this all are kept, for 100 MB, and it is read once.
 const SHORT: usize = 1 << 22;
-/// Waits of one thread that nobody asked about yet, and are let go where they are past.
+/// Waits of one thread that were not requested yet, dropped once they are past.
 const UNASKED: usize = 32;
 
-/// A row of the ledger whose begin was seen.
+/// A row of the ledger with a recorded start.
 #[derive(Clone, Copy)]
 struct Row {
     utid: u32,
@@ -58,11 +58,11 @@ struct Row {
     bits: u32,
 }
 
-/// As `bits` of a row, one that nobody saw end.
+/// As `bits` of a row, one without a recorded end.
 const ENDLESS: u32 = u64::BITS + 1;
 
-/// Stretches of time outside of which nobody asks, in order, of which no two have an instant in
-/// common. Asked for are the waits in them, and of each thread the last that began before each.
+/// Disjoint stretches of time that requests fall into, in order. Needed are the waits in them, and
+/// of each thread the last one that started before each.
 struct Stretches<'s> {
     all: &'s [(i64, i64)],
     /// The first that ends after the wait at hand began, or then: mostly it is that of the next.
@@ -190,7 +190,7 @@ fn most(ledger: &Source<'_>) -> usize {
     if ledger.rows() <= SHORT { SHORT } else { KEPT }
 }
 
-/// Goes through the waits of the threads that are asked for; times in ns after the begin of the
+/// Goes through the waits of the threads that are asked for; times in ns after the start of the
 /// window.
 pub struct WaitCursor<'a> {
     ledger: &'a Source<'a>,
@@ -209,14 +209,14 @@ pub struct WaitCursor<'a> {
 }
 
 impl<'a> WaitCursor<'a> {
-    /// Of `ledger` (utid, ts_ready, cause, ts_run) the waits whose begin was seen, of threads that
+    /// Of `ledger` (utid, ts_ready, cause, ts_run) the waits with a recorded start, of threads that
     /// are `wanted`.
     pub fn new(ledger: &'a Source<'a>, begin: i64, wanted: Vec<bool>) -> Result<Self> {
         Self::keeping(most(ledger), ledger, begin, wanted, None)
     }
 
     /// The same for a sweep to which only those waits matter that are going on in one of some
-    /// `stretches` of time, in order: each with its end, ns after the begin of the window.
+    /// `stretches` of time, in order: each with its end, ns after the start of the window.
     pub fn within(
         ledger: &'a Source<'a>,
         begin: i64,
@@ -324,7 +324,7 @@ impl<'a> WaitCursor<'a> {
                 continue;
             }
             let ready = ready.value(i);
-            // How long one lasted is not known of those that nobody saw end.
+            // The length of those without a recorded end is unknown.
             let (until, bits) = if ran.is_valid(i) {
                 let long = ran.value(i).saturating_sub(ready).max(0) as u64;
                 let until = ran.value(i).saturating_sub(self.begin);
@@ -383,7 +383,7 @@ impl<'a> WaitCursor<'a> {
         })
     }
 
-    /// Begins anew with `next`, for these threads of those that were wanted at first.
+    /// Starts again with `next`, for these of the initially requested threads.
     pub fn rewind(&mut self, wanted: impl Fn(u32) -> bool) -> Result<()> {
         self.check()?;
         self.next = 0;

@@ -11,7 +11,7 @@ const FIRST: i32 = 100;
 pub struct Weights {
     /// By level.
     pub table: [i64; LEVELS],
-    /// Priorities tell Linux's nice levels.
+    /// Priorities show Linux's nice levels.
     pub linux: bool,
     /// By utid: number of the class, last known priority, and whether it is of SCHED_IDLE;
     /// the last row stands for threads that are not listed.
@@ -22,7 +22,7 @@ pub struct Weights {
     pub realtime: u8,
 }
 
-/// Classes that a tag can tell apart.
+/// Classes that a tag can distinguish.
 pub const CLASSES: usize = 1 << 7;
 
 /// Class and level as one number.

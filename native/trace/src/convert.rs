@@ -143,7 +143,7 @@ pub fn convert<S: Store>(
     Ok((last.store, last.json))
 }
 
-/// Without switches nothing is known of who ran and who waited, nor from when to when.
+/// Without switches it is unknown which threads ran and waited, and when.
 fn without_switches(path: &Path) -> Error {
     Error::format(
         format!(

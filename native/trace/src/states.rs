@@ -36,7 +36,7 @@ impl Want {
     };
 }
 
-/// One row; times in ns after the begin of the window.
+/// One row; times in ns after the start of the window.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub ts: i64,

@@ -117,8 +117,8 @@ impl Start {
     }
 }
 
-/// What a switch line begins with: of a switch that has no line of its own, if the recorder went to
-/// sleep at `since` and `tid` ran from then on, and to whom the line itself switches.
+/// The start of a switch line: the recorder's own switch-out, which has no line (at `since`, to
+/// `tid`), if there was one, and the next thread of the line's switch.
 pub struct Since {
     pub since: i64,
     pub tid: u32,

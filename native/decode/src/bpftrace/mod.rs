@@ -79,7 +79,7 @@ struct Shared<'a> {
     lines: u64,
     done: u64,
     total: u64,
-    /// Nothing earlier or later is told.
+    /// Nothing earlier or later is reported.
     told: RangeInclusive<i64>,
 }
 
@@ -88,7 +88,7 @@ enum Kind {
     Lines(Option<Start>),
     /// Switches that have no line of their own.
     Hidden(Option<(i64, u32, i16)>),
-    /// Holes in the numbers, in order of their begin.
+    /// Holes in the numbers, in order of their start.
     Gaps(std::vec::IntoIter<Gap>),
 }
 

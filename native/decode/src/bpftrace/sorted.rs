@@ -67,13 +67,13 @@ struct Last {
     /// the line before both.
     doubt: Option<i64>,
     since: i64,
-    /// The recorder was switched in, and no line has told since when it left.
+    /// The recorder was switched in, and no line since has the time of its switch-out.
     recorder_in: Option<i64>,
 }
 
 impl Last {
     /// Where lines may be missing from, if they are behind its last line: the first of them may
-    /// tell of the switch from the recorder, which has no line of its own.
+    /// report the recorder's switch-out, which has no line of its own.
     fn certain(&self) -> i64 {
         self.recorder_in.map_or(self.ts, |ts| ts.min(self.ts))
     }
@@ -301,7 +301,7 @@ fn note(
         && ts > before.since
     {
         before.since = ts;
-        // Who ran after the recorder left is not told any more.
+        // Which thread ran after the recorder left is no longer reported.
         hidden.write(cpu, format!("{ts} {} -1\n", u32::MAX).as_bytes())?;
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The lines of events, put together again where a thread's name holds the end of a line.
 //!
-//! A line with a name ends with the time at which it begins, which nobody can know who gives a
-//! thread its name. In captures of the first version, which end with the name, what follows and is
-//! no line belongs to the name.
+//! A line with a name ends with its own start time, which no thread can predict when it chooses its
+//! name. In captures of the first version, which end with the name, text after it that is not a
+//! line belongs to the name.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Result};

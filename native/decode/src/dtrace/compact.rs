@@ -86,7 +86,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What a thread's last `N` told.
+/// The values of a thread's last `N`.
 #[derive(Clone, Copy)]
 struct Told {
     pid: u32,
@@ -227,7 +227,7 @@ impl Names {
     }
 }
 
-/// FreeBSD's `L`: queue load; 4BSD has one queue for all (-1) and tells the load alone.
+/// FreeBSD's `L`: queue load; 4BSD has one queue for all (-1) and reports only the load.
 pub fn load(words: &mut Words<'_>) -> Option<(i64, i64)> {
     let first = words.int()?;
     let load = match words.end() {

@@ -36,7 +36,7 @@ enum Open {
     Nothing,
     Wakeup {
         ticket: Ticket,
-        /// None in version 2, whose `E` tells it.
+        /// None in version 2, whose `E` has it.
         agent: Option<u32>,
         tid: u32,
         ts: i64,
@@ -44,7 +44,7 @@ enum Open {
     Enqueue {
         ticket: Ticket,
     },
-    /// `from`: what its first load-change told; 4BSD's tells no CPU.
+    /// `from`: the CPU of its first load-change; 4BSD's has none.
     Dequeue {
         ticket: Ticket,
         agent: Option<u32>,
@@ -324,8 +324,8 @@ impl FreeBsd {
         [tid, old, prio, lent]: [i64; 4],
         sink: &mut dyn EventSink,
     ) -> Result<bool> {
-        // A loan makes the priority better. 4BSD's probe fires when it gets worse,
-        // which the plain line before it has told already.
+        // A loan makes the priority better. 4BSD's probe fires when it gets worse, which the plain
+        // line before it has already reported.
         if lent != 0 && prio >= old {
             return Ok(true);
         }
@@ -422,8 +422,8 @@ impl FreeBsd {
                     true
                 })?;
             }
-            // Queued anew by the same hand: not a wakeup. The load-change that
-            // follows tells whether it changed CPUs.
+            // Requeued by the same thread: not a wakeup. The load-change that follows shows whether
+            // it changed CPUs.
             Open::Dequeue {
                 agent, tid: taken, ..
             } if taken == tid && agent.is_none_or(|agent| agent == line.waker) => {
@@ -556,7 +556,7 @@ impl FreeBsd {
         let here = &mut self.cpus[usize::from(cpu)];
         if lent && let Some((ticket, before, to)) = here.priority.take() {
             if (before, to) == (tid, prio) {
-                // One change, told twice: by change-pri, then by lend-pri.
+                // One change reported twice: by change-pri, then by lend-pri.
                 return self.hold.settle(ticket, sink, |event| {
                     if let Event::Priority { cause, .. } = event {
                         *cause = PriorityCause::LendPri;
@@ -608,9 +608,9 @@ impl FreeBsd {
         self.hold.send(event, sink)
     }
 
-    /// Left against its will? Of the two counters one went up with this switch;
-    /// after a switch that chose the same thread again both may have, and at first
-    /// sight neither is known: then the `preempt` just before decides.
+    /// Was the switch-out involuntary? One of the two counters increased with this switch; after a
+    /// switch that chose the same thread again both may have, and at the thread's first event
+    /// neither is known: then the `preempt` just before decides.
     fn preempted(&mut self, cpu: u16, line: &SwitchLine<'_>, before: Option<Left>) -> bool {
         let here = &mut self.cpus[usize::from(cpu)];
         let fired = here.preempting.take() == Some(line.prev.tid);

@@ -1,8 +1,8 @@
 //! Events that wait for a later line to complete them, without losing order.
 //!
-//! FreeBSD tells the CPU of a wakeup only in the load-change that follows, and
-//! whether a `wakeup` was one only by the `enqueue` that follows. Such an event
-//! keeps its place in the row; the events behind it wait until it is settled.
+//! FreeBSD reports the CPU of a wakeup only in the load-change that follows, and only the `enqueue`
+//! that follows confirms a `wakeup`. Such an event keeps its place in the order; later events wait
+//! until it is settled.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! One line of the grammar: letters, tab-separated integers, names last.
 //!
-//! collectors/lines.md lists the columns. Fields are read in place; a name
-//! comes with its length told before, so tabs and newlines in it do no harm.
+//! collectors/lines.md lists the columns. Fields are read in place; a name is preceded by its
+//! length, so tabs and newlines in it do no harm.
 
 use crate::model::event::Comm;
 
@@ -203,7 +203,7 @@ impl<'a> Fields<'a> {
         T::try_from(self.int()?).ok()
     }
 
-    /// An integer where -1 or below means "not told".
+    /// An integer where -1 or below means "unknown".
     #[inline(always)]
     pub fn maybe<T: TryFrom<i64>>(&mut self) -> Option<Option<T>> {
         let value = self.int()?;
@@ -312,7 +312,7 @@ pub fn is_letter(byte: u8) -> bool {
     )
 }
 
-/// The two ends of a switch, as the S line tells them.
+/// The two threads of a switch, as in the S line.
 pub struct SwitchLine<'a> {
     /// 1 preempted inside the kernel, 0 not, -1 the system does not say here.
     pub how: i64,
@@ -333,10 +333,10 @@ pub struct Thread {
     /// None: neither it nor the class and the name are known.
     pub pid: Option<u32>,
     pub prio: i16,
-    /// td_pri_class or the policy; -1 where the line does not tell.
+    /// td_pri_class or the policy; -1 where the line has neither.
     pub class: i64,
     pub kind: u32,
-    /// CPU it left last; -1 never ran, -2 not told.
+    /// CPU it left last; -1 never ran, -2 unknown.
     pub last_cpu: i64,
     pub comm: Comm,
 }
@@ -401,7 +401,7 @@ impl<'a> SwitchLine<'a> {
 /// E: put on a run queue.
 pub struct EnqueueLine {
     pub waker: u32,
-    /// Interrupt nesting of the CPU it was raised on; -1 not told.
+    /// Interrupt nesting of the CPU it was raised on; -1 unknown.
     pub interrupts: i64,
     pub who: Thread,
     pub target_cpu: Option<u16>,
@@ -439,7 +439,7 @@ impl EnqueueLine {
     }
 }
 
-/// W: somebody decided to wake a thread.
+/// W: a thread is to be woken.
 pub struct WakingLine {
     pub waker: u32,
     pub interrupts: i64,
@@ -461,7 +461,7 @@ impl WakingLine {
     }
 }
 
-/// R: who runs after an exit.
+/// R: the thread that runs after an exit.
 pub fn read_successor(fields: &mut Fields<'_>) -> Option<Thread> {
     let (tid, pid, prio) = (fields.small()?, Some(fields.small()?), fields.small()?);
     let (class, kind, last_cpu) = (fields.int()?, fields.small()?, fields.int()?);

@@ -1,6 +1,6 @@
-//! What Linux's lines mean. Every line is an event of its own; nothing is held.
-//! All that is remembered is who has called sched_yield since its CPU last
-//! switched: that call and a preemption both leave a thread in state R.
+//! What Linux's lines mean. Every line is an event of its own; nothing is held. The only state is
+//! which threads called sched_yield since their CPU last switched: that call and a preemption both
+//! leave a thread in state R.
 
 use super::compact::{self, Names, Words};
 use super::line::{

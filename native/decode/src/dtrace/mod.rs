@@ -111,7 +111,7 @@ fn need_header(scan: &Scan, input: &Input) -> Result<Header> {
     }))
 }
 
-/// trace.json's facts where no capture.json tells them.
+/// trace.json's facts where there is no capture.json.
 fn about(header: &Header, scan: &Scan) -> Value {
     let mut pairs = vec![json!([header.ts, header.wall])];
     pairs.extend(scan.end.map(|(ts, wall)| json!([ts, wall])));
@@ -202,7 +202,7 @@ fn drops_of(folder: &CaptureFolder, scan: &Scan) -> Result<Vec<(Option<u16>, u64
                 .map(|(cpu, count)| (Some(cpu), count)),
         );
     }
-    // What a capture lists without a CPU holds those, too, of which other lines tell.
+    // A capture's loss without a CPU includes those that other lines report.
     let mut left = discarded_of(&messages);
     for (_, count) in drops.iter_mut().filter(|(cpu, _)| cpu.is_none()) {
         let known = left.min(*count);
@@ -245,8 +245,8 @@ impl DtraceSource {
         mut info: SourceInfo,
         drops: Vec<(Option<u16>, u64)>,
     ) -> Self {
-        // One spoilt line must not make a machine of 65,000 CPUs: what the lines
-        // say counts only where nobody else tells.
+        // One damaged line must not make a machine of 65,000 CPUs: CPU numbers in lines count only
+        // without another source.
         info.ncpu = info.ncpu.max(header.ncpu);
         if info.ncpu == 0 {
             info.ncpu = u16::try_from(scan.first_by_cpu.len())

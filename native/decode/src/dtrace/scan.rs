@@ -43,7 +43,7 @@ pub struct Header {
     pub wall: i64,
     /// kern.osreldate, or Linux's version as one number; 0 unknown.
     pub release: u32,
-    /// 0: not told.
+    /// 0: unknown.
     pub ncpu: u16,
 }
 

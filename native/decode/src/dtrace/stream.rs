@@ -56,10 +56,10 @@ pub struct LastLine {
 }
 
 impl LastLine {
-    /// Is `text`, a line with the stamp `ts`, that one again?
+    /// Whether `text`, a line with the timestamp `ts`, repeats that one.
     ///
-    /// Two lines that tell a load may be alike: of two changes in a nanosecond the second goes
-    /// back. They are one only where the line before came twice, too.
+    /// Two lines with a load may be equal: of two changes in a nanosecond the second reverts the
+    /// first. They are one line only if the line before was repeated, too.
     #[inline]
     fn repeats(&mut self, ts: i64, text: &[u8], tells_load: bool) -> bool {
         if ts == self.ts && text == self.text {

@@ -1,5 +1,5 @@
-//! What lines of version 2 tell of threads beside what happened: nice values (`N`) and the
-//! kernel's own sums of running and sleeping (`V`), from which ULE's score follows.
+//! Facts about threads in lines of version 2 beside events: nice values (`N`) and the kernel's own
+//! sums of running and sleeping (`V`), from which ULE's score follows.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::compact::Words;
 
 /// Nice values are printed 20 higher, so that none is negative.
 const NICE_ZERO: i64 = 20;
-/// kern.sched.interact where the capture does not tell it.
+/// kern.sched.interact where the capture does not have it.
 const INTERACT: i64 = 30;
 const HALF: i64 = 50;
 
@@ -19,7 +19,7 @@ pub struct Told {
     nice: BTreeMap<u32, (i64, i64)>,
     changes: Vec<(i64, u32, i64)>,
     scores: BTreeMap<u32, Scores>,
-    /// kern.sched.interact, if the capture tells it.
+    /// kern.sched.interact, if the capture has it.
     pub interact: Option<i64>,
 }
 

@@ -100,7 +100,7 @@ struct Entry {
 
 struct KtrSource {
     entries: Vec<Entry>,
-    /// In the order of the entries behind which they are told.
+    /// In the order of the entries after which they are reported.
     switches: Vec<Switch>,
     scale: Scale,
     base: u64,
@@ -215,7 +215,7 @@ impl Reader {
                     what,
                 });
             }
-            // Points such as "wokeup" tell from the other side what is known.
+            // Points such as "wokeup" repeat, from the other side, what is known.
             (None, _) if matches!(line.fact, Fact::Point(_)) => {}
             _ => self.strange += 1,
         }
@@ -350,7 +350,7 @@ struct Switch {
     at: usize,
 }
 
-/// The switches that the entries tell, in the order of their times.
+/// The switches in the entries, in the order of their times.
 fn switches(entries: &[Entry], cpus: usize) -> Vec<Switch> {
     let mut left: Vec<Option<usize>> = vec![None; cpus];
     let mut spinning = FxHashSet::default();

@@ -2,7 +2,7 @@
 //! attributes: k:v, k:"v"`, as ktrdump -ct and schedgraph.d print it (FreeBSD
 //! sys/sys/ktr.h; quotes in values are not escaped).
 
-/// What a line tells of its subject.
+/// What a line reports about its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fact<'a> {
     State(&'a str),

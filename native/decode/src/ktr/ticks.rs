@@ -4,7 +4,7 @@
 use crate::Options;
 use crate::error::{Error, Result};
 
-/// Fewer gaps between ticks than this can be told by chance from a clock twice as slow.
+/// With fewer gaps between ticks than this a clock twice as slow cannot be ruled out.
 const FEW: usize = 12;
 
 /// Ticks that an interrupt may skip between two of the same CPU.
@@ -115,7 +115,7 @@ fn fit(gaps: &[f64]) -> Option<f64> {
     CYCLES.contains(&hz).then_some(hz)
 }
 
-/// The frequency near `first` that divides the gaps, if one does. What the short gaps tell
+/// The frequency near `first` that divides the gaps, if one does. The estimate from the short gaps
 /// is exact enough to count the ticks in the longer ones.
 fn whole_multiples(gaps: &[f64], first: f64) -> Option<f64> {
     let allowed = (gaps.len() as f64 * OUTLIERS) as usize;

@@ -21,7 +21,7 @@ fn options(command: &[String]) -> impl Iterator<Item = (usize, &str)> {
 
 /// All threads of some CPUs were recorded, not those of one program.
 ///
-/// The events alone do not tell: perf 6.1 opens them with `inherit` either way, 7.2 does not.
+/// The events alone do not show it: perf 6.1 opens them with `inherit` either way, 7.2 does not.
 pub fn is_system_wide(command: &[String]) -> bool {
     let all = |word: &str| {
         let long = word.starts_with("--all-cpus") || word.starts_with("--cpu");

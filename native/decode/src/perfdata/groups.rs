@@ -1,5 +1,5 @@
-//! In which control group each thread was, of files that samples tell it (`perf record
-//! --all-cgroups`): the number of the group of whoever runs, and records that name numbers.
+//! The control group of each thread, in files whose samples have it (`perf record --all-cgroups`):
+//! the number of the running thread's group, and records that name numbers.
 //!
 //! The numbers are those of `perf_event`'s hierarchy, which is cgroup 2 unless the host has mounted
 //! that controller as one of cgroup 1.
@@ -74,7 +74,7 @@ pub struct Moves<'a> {
 }
 
 impl<'a> Moves<'a> {
-    /// None where no sample tells a group, or events tell the moves.
+    /// None where no sample has a group, or events report the moves.
     pub fn of(groups: &'a Groups, session: &Session) -> Option<Self> {
         let told = session.records(|action| matches!(action, Action::GroupMove { .. }));
         (!groups.first.is_empty() && !told).then(|| Self {

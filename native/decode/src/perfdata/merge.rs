@@ -77,7 +77,7 @@ pub fn merge(
         };
         let slot = key.3;
         let Cursor { reader, place } = &mut cursors[slot as usize];
-        // Stay with this stretch for as long as it is the earliest.
+        // Continue with this stretch while it is the earliest.
         let others = heap.peek().map_or((u64::MAX, 0, 0, 0), |Reverse(key)| *key);
         let unopened = waiting.peek().map_or(u64::MAX, |(run, _)| run.first);
         let done = loop {

@@ -50,7 +50,7 @@ pub fn about(features: &Features, attrs: &[Attr]) -> String {
     .to_string()
 }
 
-/// One row per CPU the features tell of.
+/// One row per CPU in the features.
 pub fn cpus(features: &Features, ncpu: u16) -> Vec<CpuInfo> {
     let number = |n: u32| u16::try_from(n).ok();
     let last_level = features.caches.iter().map(|cache| cache.level).max();

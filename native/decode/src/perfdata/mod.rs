@@ -288,7 +288,7 @@ impl Source for PerfData {
         let mut malformed = scan.malformed;
         let last = self.info.window.1.unwrap_or(scan.last_sample.cast_signed());
         // Before perf switched its events on, it lost records of forks and mappings: the recording
-        // begins with its first sample, unless the capture tells when.
+        // starts with its first sample, unless the capture has its start.
         let first = self
             .info
             .window
@@ -417,7 +417,7 @@ fn sample(
     let Some(plan) = &event.tracepoint else {
         return Ok(true);
     };
-    // A COMM record tells the same, with the exec that caused it.
+    // A COMM record has the same, with the exec that caused it.
     if session.comm_records && matches!(plan.action, Action::Rename { .. }) {
         return Ok(true);
     }

@@ -33,7 +33,7 @@ pub const COMPRESSED2: u32 = 83;
 /// Set in a COMM record whose name came with an exec.
 pub const MISC_COMM_EXEC: u16 = 1 << 13;
 
-/// Set in a LOST_SAMPLES record that counts what a BPF filter left out: nobody lost those.
+/// Set in a LOST_SAMPLES record that counts what a BPF filter excluded: those are not lost.
 pub const MISC_LOST_SAMPLES_BPF: u16 = 1 << 15;
 
 /// Sums of times up to it cannot overflow.
@@ -65,7 +65,7 @@ impl RecordReader {
         }
     }
 
-    /// Begins anew with another range of the same file.
+    /// Starts again with another range of the same file.
     pub fn restart(&mut self, (begin, end): (u64, u64), window: usize) {
         let span = usize::try_from(end - begin)
             .unwrap_or(usize::MAX)
@@ -340,8 +340,8 @@ impl Layout {
         self.sample_type & SAMPLE_READ != 0 && self.read_format >> 4 & 1 != 0
     }
 
-    /// Calls `each` with the id of an event and how many of its samples were lost so far, as
-    /// the counters that a sample read tell.
+    /// Calls `each` with the id of an event and how many of its samples were lost so far, according
+    /// to the counters in the sample.
     pub fn lost(&self, record: Record<'_>, each: &mut dyn FnMut(u64, u64)) -> Option<()> {
         // read_format: TOTAL_TIME_ENABLED, _RUNNING, ID, GROUP, LOST.
         let has = |bit: u32| self.read_format >> bit & 1 != 0;

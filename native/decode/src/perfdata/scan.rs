@@ -53,7 +53,7 @@ pub struct Scan {
     pub session: Session,
     pub runs: Vec<Run>,
     pub lost: Vec<Lost>,
-    /// Lost, but nobody knows when: per CPU.
+    /// Lost at an unknown time: per CPU.
     pub lost_unplaced: Vec<(Option<u16>, u64)>,
     pub threads: Vec<KnownThread>,
     pub groups: Groups,
@@ -68,7 +68,7 @@ pub struct Scan {
     /// earlier than it switches the tracepoints on.
     pub first_sample: u64,
     pub truncated_at: Option<u64>,
-    /// Records of a sample id nobody described.
+    /// Records with an unknown sample id.
     pub unknown_ids: u64,
     /// Samples that a BPF filter left out.
     pub filtered: u64,
@@ -76,7 +76,7 @@ pub struct Scan {
     pub skipped: u64,
     /// Did an idle thread switch? It does so in no recording of one program.
     pub saw_idle: bool,
-    /// Switches, and those among them that were written anew with another period.
+    /// Switches, and those among them that were rewritten with another period.
     pub rewritten: (u64, u64),
     pub malformed: u64,
 }
@@ -236,9 +236,9 @@ struct State {
     last_of_cpu: Vec<u64>,
     first_of_cpu: Vec<u64>,
     lost: Vec<Lost>,
-    /// Totals of lost records, by sample id where it is told.
+    /// Totals of lost records, by sample id where there is one.
     lost_samples: Vec<(Option<u64>, u64)>,
-    /// The same as the counters in samples told last.
+    /// The last values of the counters in samples.
     lost_counted: FxHashMap<u64, u64>,
     filtered: u64,
     /// Events without a sample, by CPU.
@@ -455,8 +455,8 @@ impl State {
         }
     }
 
-    /// LOST_SAMPLES: a total per event and CPU, written at the end. The CPU and
-    /// the time of such a record are perf's, and 0: only its id tells whose it is.
+    /// LOST_SAMPLES: a total per event and CPU, written at the end. The CPU and the time of such a
+    /// record are perf's, and 0: only its id shows whose it is.
     fn lost_samples(&mut self, record: Record<'_>) {
         let count = record.0.u64_at(8).unwrap_or(0);
         if record.misc() & MISC_LOST_SAMPLES_BPF != 0 {
@@ -490,7 +490,7 @@ impl State {
         for (cpu, count) in untold(&self.lost, &self.lost_samples, cpus) {
             let last = cpu.and_then(|cpu| self.last_of_cpu.get(usize::from(cpu)));
             if cpu.is_some() {
-                // The next record after a loss tells of it, so there was none.
+                // The next record after a loss reports it, so there was none.
                 self.lost.push(Lost {
                     cpu,
                     begin: last.copied().unwrap_or(0).cast_signed(),
@@ -547,8 +547,8 @@ impl State {
     }
 }
 
-/// One entry per tid, the last one told: perf lists a thread that it starts
-/// itself before and after its exec.
+/// One entry per tid, the last one: perf lists a thread that it starts itself before and after its
+/// exec.
 fn unique(threads: Vec<KnownThread>) -> Vec<KnownThread> {
     let mut seen = FxHashSet::default();
     let mut unique: Vec<KnownThread> = threads
@@ -560,9 +560,8 @@ fn unique(threads: Vec<KnownThread>) -> Vec<KnownThread> {
     unique
 }
 
-/// The kernel's totals count the same records as the LOST records in between;
-/// what they have above those was lost after the last one. By CPU, where the
-/// sample ids tell it.
+/// The kernel's totals count the same records as the LOST records in between; what they have above
+/// those was lost after the last one. By CPU, where the sample ids have it.
 fn untold(
     lost: &[Lost],
     totals: &[(Option<u64>, u64)],

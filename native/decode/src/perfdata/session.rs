@@ -26,7 +26,7 @@ pub struct Session {
     ids: Ids,
     /// Where every sample has its id, when more than one event was recorded.
     id_at: Option<usize>,
-    /// COMM records tell renames and execs.
+    /// COMM records report renames and execs.
     pub comm_records: bool,
     pub exit_tracepoint: bool,
     pub exec_tracepoint: bool,

@@ -61,7 +61,8 @@ pub(super) const OTHER: usize = NAMES.len() - 1;
 /// What one CPU's stream carries from bundle to bundle.
 #[derive(Debug, Default)]
 pub struct CpuState {
-    /// Who runs, as far as the compact events tell, which name only the next, and the full ones.
+    /// The running thread, as far as known from the compact events, which name only the next one,
+    /// and the full ones.
     pub(super) current: Option<u32>,
     pub(super) interrupts: OpenInterrupts,
     /// Events that the file itself describes.
@@ -71,7 +72,7 @@ pub struct CpuState {
     pub malformed: u64,
     /// Bundles that contradict themselves or the ones around them.
     pub contradictions: u64,
-    /// Compact switches, but the first, that do not tell who left.
+    /// Compact switches, except the first, whose prev is unknown.
     pub unknown_prev: u64,
     /// When the first switch was, if it is compact and the thread that left still wanted to run.
     pub left_wanting: Option<i64>,
@@ -219,7 +220,7 @@ pub fn decode(
     head.opens = begin == Some(0);
     head.gap = match (head.previous_end, state.last) {
         (Some(end), Some(last)) => end > last,
-        // Before Perfetto 47 nothing tells whether bundles of this CPU were among them.
+        // Before Perfetto 47 it is unknown whether bundles of this CPU were among them.
         (None, Some(_)) => known.after_drops,
         (_, None) => false,
     };
@@ -295,7 +296,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// What cannot be read, or is `misplaced`, is a hole.
+    /// An unreadable or `misplaced` event is a hole.
     #[inline]
     fn event(&mut self, bytes: &[u8], misplaced: bool, head: &mut Head) {
         let read = if misplaced {
@@ -326,7 +327,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The state, and whether the thread left against its will (plain R does not tell).
+/// The state, and whether the switch-out was involuntary (unknown for plain R).
 #[inline]
 pub(super) fn state(table: &StateTable, bits: u64) -> (State, Option<bool>) {
     if bits == UNKNOWN_STATE {

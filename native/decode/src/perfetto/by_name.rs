@@ -1,8 +1,8 @@
 //! Events that Perfetto has no message of its own for: their fields have names. They are rewritten
 //! into the messages that we read, or into ones with numbers of ours.
 //!
-//! A generic event tells the names each time; since Perfetto 50 a bundle describes such events
-//! once, and they then have numbers as if they had a message.
+//! A generic event has the names each time; since Perfetto 50 a bundle describes such events once,
+//! and they then have numbers as if they had a message.
 
 use rustc_hash::FxHashMap;
 

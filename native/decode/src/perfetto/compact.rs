@@ -58,8 +58,8 @@ impl Decoder<'_> {
             wake_comm,
             wake_flags,
         ] = &mut columns;
-        // Two sorted lists merged: who runs is needed for the wakers. Full events show that a
-        // switch between two of these was not traced.
+        // Two sorted lists merged: the running thread is needed for the wakers. Full events show
+        // that a switch between two of these was not traced.
         self.out.full.sort_by_key(|row| row.ts);
         let mut seen_at = 0;
         let (mut switch_at, mut wake_at) = (0u64, 0u64);
@@ -150,10 +150,10 @@ impl Decoder<'_> {
                             preempted,
                         }
                     }
-                    // Only the next thread is written, and the one before it is not
-                    // who left: the first switch, one after a loss, or one after a
-                    // switch that the kernel did not trace. The reconstruction takes
-                    // the chain for broken and invents no running time.
+                    // Only the next thread is written, and the previous next is not prev: the first
+                    // switch, one after a loss, or one after a switch that the kernel did not
+                    // trace. The reconstruction finds a prev/next mismatch and invents no running
+                    // time.
                     None => {
                         // The first of each CPU is so by design.
                         let first = self.state.counts[0] == 1;
@@ -180,8 +180,8 @@ impl Decoder<'_> {
             }
         }
         self.see(&mut seen_at, i64::MAX);
-        // An interrupt may wake who has not left yet; one that comes again and again is a shift of
-        // the times of one kind of event.
+        // An interrupt may wake a thread before its switch-out; if this repeats, the times of one
+        // kind of event are shifted.
         if of_current > 1 && of_current * 64 > wakings {
             return false;
         }
@@ -194,7 +194,7 @@ impl Decoder<'_> {
     }
 
     /// The thread of a compact switch has the name of one that waits, and `had` another one or
-    /// none. It is that one's number, damaged, if nothing more is heard of it under this name.
+    /// none. It is that one's number, damaged, if it has no further event under this name.
     #[cold]
     fn another(&mut self, at: usize, had: Option<u32>, hashes: &[u32]) {
         let Some((row, later)) = self.out.compact.get(at..).and_then(<[Row]>::split_first) else {
@@ -228,8 +228,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// Passes over the full events from number `at` on that are no later than `ts`. Those that are
-    /// earlier say who runs.
+    /// Passes over the full events from number `at` on that are no later than `ts`. The earlier
+    /// ones show the running thread.
     fn see(&mut self, at: &mut usize, ts: i64) {
         let rest = self.out.full.get(*at..).unwrap_or_default();
         for row in rest.iter().take_while(|row| row.ts <= ts) {
@@ -246,7 +246,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Of a name, to tell it from others.
+/// Hash of a name, to distinguish it from others.
 fn hash(name: &Comm) -> u32 {
     let (words, _) = name.0.as_chunks::<8>();
     let mixed = words.iter().fold(0u64, |hash, word| {

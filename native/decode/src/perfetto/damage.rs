@@ -52,7 +52,7 @@ impl Order {
             if !inside(ts) {
                 found.push(at as u32);
             } else if let Some(before) = kept.pop_if(|before| self.times[*before] > *ts) {
-                // One of the two, and nothing tells which.
+                // One of the two, but which is unknown.
                 found.extend([before as u32, at as u32]);
             } else {
                 kept.push(at);
@@ -100,7 +100,7 @@ pub struct Seen(Vec<Thread>);
 struct Thread {
     tid: u32,
     name: u32,
-    /// Waits for a CPU, as far as this one's events tell.
+    /// Waits for a CPU, according to this CPU's events.
     waits: bool,
 }
 

@@ -139,7 +139,7 @@ impl Decoder<'_> {
         Some(ts)
     }
 
-    /// Where the flags are not written, the handlers that were recorded tell it.
+    /// Where the flags are not written, the recorded handlers show it.
     fn in_interrupt(&self, flags: u64) -> bool {
         flags & IN_INTERRUPT != 0
             || self
@@ -356,8 +356,8 @@ impl Decoder<'_> {
                     cpu,
                     tid: small.tid(1)?,
                     io_wait: small.number(3) != 0,
-                    // A number of the packets' own list of names, or an address of a kernel that
-                    // tells none.
+                    // A number of the packets' own list of names, or an address, from a kernel that
+                    // hides them.
                     function: self
                         .symbols
                         .and_then(|names| names.get(&small.number(2).cast_unsigned()).copied()),
@@ -404,7 +404,7 @@ impl Decoder<'_> {
                     cgroup: String::from_utf8_lossy(path.unwrap_or_default()).into_owned(),
                 };
                 self.state.counts[if kind == ATTACH { 24 } else { 25 }] += 1;
-                // Old kernels tell the last part of the path alone.
+                // Old kernels have only the last part of the path.
                 if path.is_some() {
                     self.state.group_moves.push(Some(small.number(1)), one);
                 }
@@ -437,7 +437,7 @@ impl Decoder<'_> {
     }
 }
 
-/// Of a system call's arguments, a repeated number: newer writers tell them.
+/// A system call's arguments, a repeated number: written by newer writers.
 fn first_three(message: &[u8]) -> Option<[u64; 3]> {
     let mut found = [0; 3];
     let mut count = 0;

@@ -1,10 +1,10 @@
 //! CPUs that idle until their first switch.
 //!
-//! A full event names the thread that leaves. A compact switch does not name the thread that leaves, so a CPU's first one does not say who ran
-//! before it: all that is known is that it still wanted to run, which holds for the idle thread and
-//! for one that was preempted. One that was preempted waits from then on: it runs again, without
-//! being woken, before its CPU goes idle, unless another CPU takes it over. If no thread appears
-//! like that, nowhere, until its CPU has been idle for a while, there was none.
+//! A full event names the thread that leaves. A compact switch does not name the thread that
+//! leaves, so the thread before a CPU's first one is unknown: it was still runnable, which holds
+//! for the idle thread and for a preempted one. A preempted thread waits from then on: it runs
+//! again, without a wakeup, before its CPU goes idle, unless another CPU pulls it. If no such
+//! thread appears on any CPU until its CPU has been idle for a while, there was none.
 
 use rustc_hash::FxHashSet;
 

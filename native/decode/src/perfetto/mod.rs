@@ -284,7 +284,7 @@ struct Cursor<'a> {
     state: CpuState,
     next: usize,
     events: Bundle,
-    /// Time of the last event handed on.
+    /// Time of the last event passed on.
     last: Option<i64>,
     losses: u64,
     backwards: u64,
@@ -572,8 +572,8 @@ impl Perfetto {
             let before = self.scan.stats_begin.get(&cpu).copied().unwrap_or_default();
             let after = self.scan.stats_end.get(&cpu).copied().unwrap_or(before);
             let mut counted = after.since(before);
-            // A kept bundle tells of what was lost before it: without any, the loss lies before the
-            // beginning of what a ring kept.
+            // A kept bundle reports the loss before it: without one, the loss lies before the start
+            // of what a ring kept.
             if self.scan.service_buffers.overwritten > 0 && cursor.losses == 0 {
                 counted.overrun = 0;
             }

@@ -7,7 +7,7 @@ use crate::model::event::{Comm, Event, Party, State, WakeKind};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
     pub(super) ts: i64,
-    /// Who comes, or who is woken.
+    /// The next thread, or the woken one.
     pub(super) tid: u32,
     pub(super) prio: Option<i16>,
     /// Number of its name.
@@ -20,7 +20,7 @@ pub type Hole = (i64, i64);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
-    /// Of the compact form. `prev` None: who left is not known.
+    /// From the compact form. `prev` None: unknown.
     Switch {
         prev: Option<u32>,
         state: State,
@@ -81,7 +81,7 @@ impl Bundle {
         })
     }
 
-    /// `ts`: its place among the others, which is not its own of what is told at its end.
+    /// `ts`: its place in the order, which is not its own time for events reported at their end.
     pub(super) fn push_other(&mut self, ts: i64, event: Event) {
         let form = Form::Other(self.others.len() as u32);
         self.others.push(event);
@@ -244,7 +244,8 @@ impl Bundle {
                 target: target_cpu,
             } => Event::Wakeup {
                 ts,
-                // Where one of all CPUs was raised is not known. (Full events name who ran there.)
+                // Where one of all CPUs was raised is not known. (Full events name the thread that
+                // ran there.)
                 cpu: if self.wakings_of_all && current.is_none() {
                     target_cpu.unwrap_or(cpu)
                 } else {

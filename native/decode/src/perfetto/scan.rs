@@ -36,7 +36,7 @@ pub mod field {
     pub const ZSTD_COMPRESSED: u32 = 133;
 }
 
-/// A thread's process, as the process tree tells it at one time.
+/// A thread's process, as in the process tree at one time.
 #[derive(Debug, Clone, Copy)]
 pub struct Membership {
     pub ts: u64,

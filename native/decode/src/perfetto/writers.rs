@@ -6,8 +6,8 @@ use super::rows::Bundle;
 use crate::error::Result;
 
 impl Perfetto {
-    /// Finds out whether the writer put the wakings of all CPUs into the bundles of one: then who
-    /// runs there did not make them.
+    /// Finds out whether the writer put the wakings of all CPUs into the bundles of one: then the
+    /// running thread there did not cause them.
     ///
     /// Perfetto's own writer names its version or says when bundles end. Where neither is so,
     /// several CPUs switch, and one alone has wakings, it is such a file.

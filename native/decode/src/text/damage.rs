@@ -53,7 +53,7 @@ impl Damage {
         self.open = true;
     }
 
-    /// A line that can be read. Returns the hole that ends with it.
+    /// A readable line. Returns the hole that ends with it.
     pub fn line(&mut self, ts: i64) -> Option<(i64, i64)> {
         let begin = self.last;
         self.last = Some(begin.map_or(ts, |last| last.max(ts)));

@@ -386,7 +386,7 @@ pub fn cpus_named(kind: Kind, text: &[u8]) -> impl Iterator<Item = u16> {
         .filter(|&cpu| cpu < MAX_CPUS)
 }
 
-/// Which thread a switch leads away from, and its state as it is printed.
+/// The prev thread of a switch, and its state as printed.
 pub fn left(text: &[u8]) -> Option<(u32, &[u8])> {
     if !text.starts_with(b"prev_comm=") || find(text, b" prev_state=").is_none() {
         return plugin_switch(text).map(|(prev, state, _)| (prev.tid, state));

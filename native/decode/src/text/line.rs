@@ -31,8 +31,8 @@ pub struct Line<'a> {
 pub enum Bad {
     /// No CPU that can be read.
     Place,
-    /// Flags as a number run into the stamp, and where it begins cannot be
-    /// told: `[000]-0x951699164020946:` (trace-cmd 3.4 report -R).
+    /// Flags as a number run into the stamp, and where it begins is unknown:
+    /// `[000]-0x951699164020946:` (trace-cmd 3.4 report -R).
     Flags,
 }
 

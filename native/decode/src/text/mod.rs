@@ -618,7 +618,7 @@ impl Source for FtraceText {
             }
             let read = match line::parse(text) {
                 None => {
-                    // Who left a handler in the hole is not known.
+                    // Which handlers ended in the hole is unknown.
                     let lost = loss_line(text);
                     if let Some(open) =
                         lost.and_then(|(cpu, _)| interrupts.get_mut(usize::from(cpu)))

@@ -66,7 +66,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Source>> {
         header.long_bytes,
         header.page_bytes,
     )?;
-    // header_page tells of the top instance; an instance may have larger ones.
+    // header_page is that of the top instance; an instance may have larger ones.
     if let Some(bytes) = buffer.page_bytes {
         layout = layout.with_bytes(bytes as usize, &place)?;
     }
@@ -313,7 +313,7 @@ fn counts_ticks(facts: &Facts, buffer: &Buffer) -> bool {
 /// What our export of a simulation says in place of the host's name.
 const SIMULATION: &str = "schedscope-simulation";
 
-/// What uname(1) tells: system, then host.
+/// uname(1): system, then host.
 fn origin(uname: &str) -> Origin {
     let mut words = uname.split_whitespace();
     match (words.next(), words.next()) {

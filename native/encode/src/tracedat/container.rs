@@ -386,7 +386,7 @@ fn version_7(
     out.put(&last.0.bytes)
 }
 
-/// The events; returns the option that tells where they are.
+/// The events; returns the option that locates them.
 fn buffer_section(
     out: &mut Output,
     settings: &Settings,

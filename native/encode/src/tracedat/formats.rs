@@ -1,4 +1,4 @@
-//! The event formats of the file, as a Linux 6.x kernel tells them.
+//! The event formats of the file, as in a Linux 6.x kernel.
 
 /// A field: its C declaration, bytes, sign, and where it stands.
 struct Field {
@@ -129,8 +129,8 @@ pub struct Formats {
     pub sched_yield: Format,
 }
 
-/// Bits of prev_state as this file's sched_switch tells them. `?` is ours: a
-/// state that the source did not know.
+/// Bits of prev_state in this file's sched_switch. `?` is ours: a state that the source did not
+/// know.
 pub const STATE_UNKNOWN: u64 = 0x200;
 pub const STATE_PREEMPTED: u64 = 0x100;
 

@@ -38,7 +38,7 @@ pub struct Settings {
     /// The buffer instance; empty for the top one.
     pub buffer: String,
     pub clock: String,
-    /// What uname(1) tells: system, host, release, machine.
+    /// uname(1): system, host, release, machine.
     pub uname: String,
     /// Every so many records, an absolute time stamp; 0 for none.
     pub absolute_every: u32,

@@ -118,8 +118,8 @@ impl Spool {
         }
     }
 
-    /// Size of the data as the file's tables tell it: without the number of
-    /// chunks, which trace-cmd does not count.
+    /// Size of the data in the file's tables: without the number of chunks, which trace-cmd does
+    /// not count.
     pub fn len(&self) -> u64 {
         self.len
     }

@@ -1,20 +1,20 @@
 //! What a wake, a sleep and a switch cost threads that send messages, by their calls.
 //!
-//! A thread that reads or writes messages takes the same time from the beginning of one
-//! call to that of the next, but for what the scheduler adds: raising a wake, losing the
-//! CPU to the thread that was woken, going to sleep and coming back. How much longer such
-//! calls take than those of the same thread with nothing of this is what it costs. In a
-//! replay that matters more than the sum: where each wake makes a writer slower than its
-//! reader, the reader is owed CPU time, and takes the CPU at each message.
+//! A thread that reads or writes messages takes the same time from the beginning of one call to
+//! that of the next, but for what the scheduler adds: raising a wake, losing the CPU to the thread
+//! that was woken, going to sleep and coming back. How much longer such calls take than those of
+//! the same thread with nothing of this is what it costs. In a replay that matters more than the
+//! sum: where each wake makes a writer slower than its reader, the reader has a positive lag, and
+//! takes the CPU at each message.
 use super::super::load::op;
 use super::charges::UNPAID;
 use super::{Extractor, Made, ThreadOut};
 
-/// So many calls of a kind tell what is usual.
+/// The number of calls of a kind that establishes the usual duration.
 const ENOUGH: usize = 20;
 
-/// A thread's calls tell nothing if the middle half of them is further apart than this
-/// part (1 in so many) of the median: what it computes between them varies too much.
+/// A thread's calls are not used if the middle half of them is further apart than this part (1 in
+/// so many) of the median: what it computes between them varies too much.
 const STEADY: i64 = 4;
 
 /// From the beginning of one call to that of the next.
@@ -77,7 +77,7 @@ impl CallCosts {
         });
     }
 
-    /// None if too few calls tell.
+    /// None if there are too few calls.
     fn added(&self, threads: usize) -> Option<Added> {
         let mut usual: Vec<[Vec<i64>; 2]> = vec![Default::default(); threads];
         for took in &self.plain {
@@ -145,9 +145,9 @@ impl Extractor {
         }
     }
 
-    /// Moves what wakes and sleeps of calls cost out of the running times around them, and
-    /// takes what switches cost out of all running times: the replay charges it again.
-    /// False if too few calls tell.
+    /// Moves what wakes and sleeps of calls cost out of the running times around them, and takes
+    /// what switches cost out of all running times: the replay charges it again. False if there are
+    /// too few calls.
     pub(super) fn charge_calls(&mut self) -> bool {
         let Some(added) = self.call_costs.added(self.threads.len()) else {
             return false;

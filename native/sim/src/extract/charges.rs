@@ -1,11 +1,10 @@
 //! What wakes and sleeps cost, so that a replay does without what it does not need.
 //!
-//! The running times of a trace contain the kernel's work of raising a wake, and
-//! of going to sleep and coming back. Under another policy, or only a little
-//! later, the reader of a signal may not be waiting: then nobody is woken and
-//! nobody sleeps, and who was behind catches up. Without that, a reader once
-//! behind its writer would stay behind for ever, and the replay of a pipe would
-//! have a fraction of the sleeps.
+//! The running times of a trace contain the kernel's work of raising a wake, and of going to sleep
+//! and coming back. Under another policy, or only a little later, the reader of a signal may not be
+//! waiting: then there is no wake and no sleep, and a late thread catches up. Without that, a
+//! reader once behind its writer would stay behind forever, and the replay of a pipe would have a
+//! fraction of the sleeps.
 use super::super::load::op;
 use super::{Extractor, Now};
 use crate::model::tables::Wakeup;

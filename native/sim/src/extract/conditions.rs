@@ -1,11 +1,11 @@
-//! What a condition of glibc makes its callers wait for, beside what they ask for.
+//! Internal waits of glibc's condition variables.
 //!
 //! Its waiters are of two groups, each with a word to sleep on (`__g_signals`). A thread that
 //! signals when one group is used up waits until the last of those woken in it has left: it sleeps
-//! on the word that counts them (`__g_refs`), and whoever leaves last wakes it
-//! (`__condvar_quiesce_and_switch_g1` in nptl/pthread_cond_common.c of glibc 2.36). It may have the
-//! mutex of the condition meanwhile. The program asks for no such wait, and under another policy it
-//! is for another thread, or there is none: they are left out.
+//! on the word that counts them (`__g_refs`), and the last one to leave wakes it
+//! (`__condvar_quiesce_and_switch_g1` in nptl/pthread_cond_common.c of glibc 2.36). It may hold the
+//! mutex of the condition during this. The program asks for no such wait, and under another policy
+//! it is for another thread, or there is none: they are left out.
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::mutexes::{FutexRow, rows_of};
@@ -28,8 +28,8 @@ pub fn futex_rows(table: &TableIn) -> Result<Vec<FutexRow>> {
     Ok(rows)
 }
 
-/// Marks the calls for such counts: who waits there wakes those who sleep on the condition, and is
-/// woken by them.
+/// Marks the calls for such counts: a thread that waits there wakes the sleepers of the condition,
+/// and is woken by them.
 fn mark_leaving(rows: &mut [FutexRow]) {
     let mut users: FxHashMap<(u32, i64), Users> = FxHashMap::default();
     for row in rows.iter().filter(|r| r.enters && !r.mutex) {
@@ -81,7 +81,7 @@ mod tests {
             calls(&[&rows[..], &more].concat()),
             [false, false, false, true, true]
         );
-        // Somebody else wakes it: another word that lies there by chance.
+        // Another thread wakes it: another word that lies there by chance.
         let other = [(5, true, 16), (9, false, 16)];
         assert_eq!(calls(&[&rows[..], &other].concat()), [false; 5]);
         let elsewhere = [(5, true, 12), (7, false, 12)];

@@ -1,4 +1,4 @@
-//! Whom a wait is for: one's partner in a conversation, or whoever comes.
+//! Which thread a wait is for: the partner in a conversation, or any thread.
 use super::super::load::op;
 use super::{Extractor, NOBODY};
 
@@ -47,18 +47,16 @@ impl Extractor {
             .collect()
     }
 
-    /// Signals keep `meet` only between two threads that converse with each other
-    /// and nobody else. There the sender goes on to need an answer; when it was
-    /// preempted by its own wakee it found the answer ready, and the trace has no
-    /// sleep and no wake to tell. Under a policy that does not preempt it, it
-    /// would otherwise run ahead of answers that it has not got. Where more than
-    /// two take part, a message may be answered by any of them, and a sender that
-    /// waited for one of them would wait for nothing.
+    /// Signals keep `meet` only between two threads that converse with each other and no others.
+    /// There the sender goes on to need an answer; when it was preempted by its own wakee it found
+    /// the answer ready, and the trace shows no sleep and no wake. Under a policy that does not
+    /// preempt it, it would otherwise run ahead of answers that it has not got. Where more than two
+    /// take part, a message may be answered by any of them, and a sender that waited for one of
+    /// them would wait for nothing.
     ///
-    /// A thread without a partner that several wake waits for whoever comes: which
-    /// child ends first, or which writer writes, is the scheduler's doing. It waits
-    /// as often as it is woken, so that the order of the trace still is one in which
-    /// every wait ends.
+    /// A thread without a partner that several wake waits for any of them: which child ends first,
+    /// or which writer writes, is the scheduler's doing. It waits as often as it is woken, so that
+    /// the order of the trace still is one in which every wait ends.
     pub(super) fn settle_whom_waits_are_for(&mut self) {
         let partners = self.partners();
         let mut wakers = vec![0u32; self.threads.len()];
@@ -73,7 +71,8 @@ impl Extractor {
                     op::LOCK => held += 1,
                     op::UNLOCK => held -= 1,
                     _ if step.meet => {
-                        // Who has a mutex does not wait for a reader, who may want it first.
+                        // The holder of a mutex does not wait for a reader, which may need it
+                        // first.
                         step.meet = held == 0 && partner == step.thread;
                         self.report.meetings += u64::from(step.meet);
                     }

@@ -1,13 +1,13 @@
-//! Mutexes that were free when a thread took them, and that nobody came for: no call tells.
+//! Mutexes that were free when taken and never contended: no call shows them.
 //!
-//! What the kernel did to the threads is a sample of what they were doing. A thread that loses
-//! the CPU with a mutex is found out, because others come for it meanwhile; so the part of its
-//! losses of the CPU at which it had the mutex is the part of its CPU time for which it has it.
-//! Where that is more than the holds that calls show (by 1.645 standard deviations of such a
-//! sample: by chance in one of 20 cases), the rest was held unnoticed. Those holds are as long as
-//! the ones whose length is known, and as many as come to that time; they stand between the
-//! known ones at equal distances, but where nobody would have noticed them: the thread neither
-//! loses the CPU nor calls nor wakes anybody in them, and no other thread has the mutex.
+//! What the kernel did to the threads is a sample of what they were doing. A thread that loses the
+//! CPU with a mutex is noticed, because others wait for it; so the part of its losses of the CPU at
+//! which it had the mutex is the part of its CPU time for which it has it. Where that is more than
+//! the holds that calls show (by 1.645 standard deviations of such a sample: by chance in one of 20
+//! cases), the rest was held unnoticed. Those holds are as long as the ones whose length is known,
+//! and as many as come to that time; they stand between the known ones at equal distances, but only
+//! where they would not have been noticed: the thread neither loses the CPU nor calls nor wakes
+//! another in them, and no other thread has the mutex.
 //!
 //! Only losses that are no consequence of what the thread did count: none within a futex call, none
 //! to a thread that it woke since it came onto the CPU, and none so soon after a call for a mutex
@@ -180,7 +180,8 @@ fn uses<'a>(
     }
     by_thread
         .into_iter()
-        // One who has it, or wants it, to the end of the recording does nothing else with it.
+        // A thread that holds it, or waits for it, to the end of the recording does nothing else
+        // with it.
         .filter_map(|(utid, mut holds)| {
             holds.retain(|h| h.released != NEVER);
             holds.sort_unstable_by_key(|h| h.got);
@@ -204,7 +205,7 @@ struct Places<'a> {
     mutex: u32,
     lengths: &'a [i64],
     next: usize,
-    /// Somebody has the mutex; and by thread, it has or wants another one.
+    /// A thread has the mutex; and by thread, it has or wants another one.
     others: Taken,
     own: FxHashMap<u32, Taken>,
 }

@@ -1,6 +1,6 @@
 //! A hold of a mutex, as far as it is known.
 
-/// So many holds of a thread tell how long it usually holds a mutex.
+/// The number of holds of a thread that establishes their usual length.
 pub(super) const ENOUGH: usize = 5;
 
 pub(super) const NEVER: i64 = i64::MAX;

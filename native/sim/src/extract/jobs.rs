@@ -1,8 +1,8 @@
-//! What is to be done for each job of a queue, apart from who did it.
+//! The steps of each job of a queue, independent of its worker.
 //!
-//! What a thread of a pool did from one look at its queue to the next are the steps of a job. A turn
-//! in vain is left out: in a replay, whoever looks first takes the job. The signals in such a turn
-//! are left out at both ends, for who waited for one would wait for ever.
+//! What a thread of a pool did from one look at its queue to the next are the steps of a job. A
+//! futile turn is left out: in a replay the first worker to look takes the job. The signals in such
+//! a turn are left out at both ends, so that no thread waits for them forever.
 use rustc_hash::FxHashSet;
 
 use super::super::load::op;
@@ -34,7 +34,7 @@ impl Extractor {
                         with_own_mutexes(&mut steps);
                         self.job_steps[job] = steps;
                     }
-                    // It was woken in vain, or not any more.
+                    // Its wake was futile, or is no longer.
                     None => {
                         for step in steps {
                             if own_queue.contains(&step.thread) && is_end(&step) {
@@ -92,8 +92,8 @@ fn forget(report: &mut super::Report, step: &Made) {
     report.cpu_time -= step.ns;
 }
 
-/// `steps` in which whoever takes a mutex has released it at the end, and releases none but
-/// those: what another job had, another thread may have.
+/// `steps` in which each mutex taken is released by the end, and no other is: what another job had,
+/// another thread may have.
 fn with_own_mutexes(steps: &mut Vec<Made>) {
     let mut held: Vec<Made> = Vec::new();
     steps.retain(|s| match s.op {

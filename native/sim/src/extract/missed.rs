@@ -7,9 +7,8 @@
 //! interrupt took. Where a replay gives the thread more CPU time it would have slept
 //! there, and where such rounds are most of them its period is not seen without them.
 //!
-//! Between two sleeps there are as many periods as instants passed, and one: this is
-//! what tells such a wake from others that come from outside, and gives each of them
-//! its instant.
+//! Between two sleeps there are as many periods as instants passed, and one: this distinguishes
+//! such a wake from others that come from outside, and gives each of them its instant.
 use super::median;
 use super::outside::{CLOSE, ENOUGH, LATE, OutsideSleep, STEADIER};
 

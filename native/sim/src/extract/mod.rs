@@ -83,8 +83,8 @@ pub struct Rules {
     pub linux_priorities: bool,
     /// Bytes of a page of memory.
     pub page: u64,
-    /// The host's clock, if the trace shows it: ticks per second, and when one falls, ns after the
-    /// begin.
+    /// The host's tick, if the trace shows it: ticks per second, and when one falls, ns after the
+    /// start.
     pub clock: Option<(i64, i64)>,
 }
 
@@ -107,8 +107,8 @@ pub struct Extractor {
     holds: Vec<Hold>,
     call_costs: call_costs::CallCosts,
     pub pipes: Vec<Pipe>,
-    /// By hidden job its number, once it was put, and by wake in vain (its thread and instant)
-    /// the hidden job that it was for.
+    /// By hidden job its number, once it was put, and by futile wake (its thread and instant) the
+    /// hidden job that it was for.
     hidden: Vec<u64>,
     in_vain: FxHashMap<(u32, i64), u32>,
     /// What is to be done for each job.
@@ -236,8 +236,8 @@ impl Extractor {
         self
     }
 
-    /// Whether this wake comes before this switch of the same instant: it does if
-    /// the switch takes the waker off its CPU, or brings in somebody who sleeps.
+    /// Whether this wake comes before this switch of the same instant: it does if the switch takes
+    /// the waker off its CPU, or switches in a sleeping thread.
     fn wakes_first(&self, row: &Switch, wake: &Wakeup) -> bool {
         if wake.cpu == row.cpu && wake.waker_utid == Some(row.prev_utid) {
             return true;
@@ -254,7 +254,7 @@ impl Extractor {
         }
     }
 
-    /// The thread's place in the workload; made at first sight.
+    /// The thread's place in the workload; created at its first event.
     fn thread(&mut self, utid: u32) -> u32 {
         let at = utid as usize;
         if at >= self.index.len() {
@@ -335,7 +335,7 @@ impl Extractor {
                 gap(th, &mut self.report, since, t, self.rules.absolute, begin);
             }
             Now::Asleep { since, disk } => {
-                // It woke and came onto the CPU unseen.
+                // Its wakeup and switch-in were not recorded.
                 self.report.wakes_missing += 1;
                 external(th, since, t, disk, self.rules.absolute, begin);
             }
@@ -380,8 +380,8 @@ impl Extractor {
                 th.now = Now::Asleep { since: t, disk };
                 th.sleepless = t;
                 let pending = th.pending.take();
-                // Woken on its way to sleep: only who has decided to sleep is woken,
-                // so that it waited already, and the rest is the cost of leaving.
+                // Woken before its switch-out: only a thread that has decided to sleep is woken, so
+                // it waited already, and the rest is the cost of switching out.
                 let leaving = pending.map_or(0, |p| (t - p.at).clamp(0, th.ran));
                 if sleeps_for_mutex(th) || sleeps_at_barrier(th, &mut self.report) {
                     if pending.is_some() {

@@ -1,14 +1,14 @@
-//! Who held which mutex, and from when to when, as far as futex calls tell.
+//! Which thread held which mutex, and when, as far as futex calls show it.
 //!
-//! A mutex in user space makes no call while nobody has to wait. A thread that finds it held
-//! calls futex-wait, again and again until it gets it; from then on its word says that somebody
-//! may wait, so that its release is a call as well: between the last return of the one call and
-//! the other lies what it held. Whoever took it without a call, and was then waited for,
-//! releases it with a call, too. When it took it is not recorded: it is set so long before as
-//! the thread usually holds it (the median of its other holds, of those of all threads where it
-//! has fewer than `ENOUGH`), but no later than the first that found it held, and no earlier than
-//! the thread's last sleep, the last call for this mutex, or its last release. What was taken
-//! and released without any call: `free_takes`.
+//! A mutex in user space makes no call while it is uncontended. A thread that finds it held calls
+//! futex-wait, again and again until it gets it; from then on its word marks possible waiters, so
+//! that its release is a call as well: between the last return of the one call and the other lies
+//! what it held. A thread that took it without a call, and was then waited for, releases it with a
+//! call, too. When it took it is not recorded: it is set so long before as the thread usually holds
+//! it (the median of its other holds, of those of all threads where it has fewer than `ENOUGH`),
+//! but no later than the first that found it held, and no earlier than the thread's last sleep, the
+//! last call for this mutex, or its last release. What was taken and released without any call:
+//! `free_takes`.
 use rustc_hash::FxHashMap;
 
 use super::super::load::op;
@@ -38,7 +38,7 @@ pub struct FutexRow {
     pub mutex: bool,
     /// Threads of one service have one number: their names differ in digits only.
     pub service: u32,
-    /// The word says who has not left a condition yet (`conditions`).
+    /// The word counts those that have not left a condition yet (`conditions`).
     pub leaving: bool,
 }
 
@@ -130,7 +130,7 @@ struct Thread {
     /// It is in a futex call; CPU time used when it was back from its last one for a mutex.
     calls: bool,
     returned: i64,
-    /// Whom it woke since it last came onto a CPU.
+    /// The threads it woke since it last came onto a CPU.
     woke: Vec<u32>,
     losing: Option<Loss>,
     lost: Vec<Loss>,
@@ -353,7 +353,7 @@ impl Finder {
         (floor <= *bound).then(|| at.max(floor).min(*bound))
     }
 
-    /// All holds that are told, and how many mutexes there are and were left out.
+    /// All known holds, and the numbers of mutexes found and left out.
     fn finish(mut self, end: i64) -> (Vec<Hold>, u64, u64) {
         let mut by_mutex: FxHashMap<u32, Vec<i64>> = FxHashMap::default();
         for ((mutex, _), lengths) in &self.lengths {
@@ -568,7 +568,7 @@ pub(super) fn sleeps_for_mutex(th: &mut ThreadOut) -> bool {
     true
 }
 
-/// The thread's program ends here: nobody must wait for what it held in the recording.
+/// The thread's program ends here: no thread may wait for what it held in the recording.
 pub(super) fn release_all(th: &mut ThreadOut, report: &mut super::Report) {
     let wanted = th.locking.wanting.take().map(|wanting| wanting.mutex);
     let held = std::mem::take(&mut th.locking.held);

@@ -11,7 +11,7 @@ pub(super) struct OutsideSleep {
     pub came: Option<i64>,
 }
 
-/// Fewer sleeps tell nothing.
+/// Fewer sleeps are not conclusive.
 pub(super) const ENOUGH: usize = 8;
 
 /// What a tick wakes is woken within this time of it, ns (`LATE` of `tick_phase.py`).

@@ -7,9 +7,9 @@
 //! the same parent, or is it, since what a parent opened its children have by the same
 //! numbers; or of one that agrees with another process on all that both are known of.
 //!
-//! Who sleeps without being interruptible waits for the pipe's lock (pipe_lock, a mutex),
-//! not for content or room (wait_event_interruptible_exclusive in pipe_read and pipe_write,
-//! sock_wait_for_wmem): that wake tells of no message, and not that the pipe was full.
+//! A thread in uninterruptible sleep waits for the pipe's lock (pipe_lock, a mutex), not for
+//! content or room (wait_event_interruptible_exclusive in pipe_read and pipe_write,
+//! sock_wait_for_wmem): that wake means neither a message nor that the pipe was full.
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::load::op;
@@ -439,7 +439,7 @@ fn begun_before(rows: &[CallRow], begin: i64) -> Vec<CallRow> {
     found
 }
 
-/// What each pipe held, as far as the calls tell; those that do not add up are left out.
+/// The content of each pipe, as known from the calls; inconsistent pipes are left out.
 fn settle(finder: &Finder, pipe: &[u32], page: u64, counts: impl Fn(u32) -> bool) -> Pipes {
     let n = pipe
         .iter()
@@ -597,10 +597,10 @@ fn full_at(finder: &Finder, pipe: &[u32], n: usize) -> Vec<Full> {
     full
 }
 
-/// Pipes by which two threads converse, each with a pipe of its own to the other. There
-/// a wake tells of nearly every message, and `Extractor::settle_whom_waits_are_for`
-/// knows what a sender does that its own wakee preempted; a pipe would let the two
-/// overtake each other where the policy preempts less.
+/// Pipes by which two threads converse, each with a pipe of its own to the other. There nearly
+/// every message has a wake, and `Extractor::settle_whom_waits_are_for` knows what a sender does
+/// that its own wakee preempted; a pipe would let the two overtake each other where the policy
+/// preempts less.
 fn conversations(finder: &Finder, pipe: &[u32], n: usize) -> Vec<bool> {
     // Of each pipe its only writer and its only reader; `NONE` for several.
     let mut users = vec![[None::<u32>; 2]; n];
@@ -630,8 +630,8 @@ fn conversations(finder: &Finder, pipe: &[u32], n: usize) -> Vec<bool> {
     found
 }
 
-/// A pipe that was never full may hold what the usual of those that were holds, or
-/// what it was seen to hold, whichever is more; nothing tells where none was.
+/// A pipe that was never full may hold what the usual of those that were holds, or the most that it
+/// held, whichever is more; without any full pipe it is unknown.
 fn as_the_full_ones(pipes: &mut [Pipe]) {
     let mut full: Vec<(u64, u64, u64)> = pipes
         .iter()
@@ -673,9 +673,9 @@ impl Extractor {
         ends
     }
 
-    /// A thread enters a read or write, or comes back. What woke nobody is written at
-    /// once, since it may be read before the writer is back, and what is read without a
-    /// sleep is there at the latest when the reader comes back.
+    /// A thread enters a read or write, or comes back. A write without a wake counts from its
+    /// entry, since it may be read before the writer is back, and what is read without a sleep is
+    /// there at the latest when the reader comes back.
     pub(super) fn call(&mut self, ts: i64, call: u32, entry: bool) {
         let c = self.calls[call as usize];
         let t = self.thread(c.utid);

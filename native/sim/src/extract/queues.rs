@@ -2,17 +2,16 @@
 //!
 //! Threads of one service that wait on the same word, which is no mutex (the futex of a condition,
 //! or of a semaphore), and wait there more often than on any other, are a pool: which of them is
-//! woken is the doing of whoever was idle. Each wake is a job in a queue, and what the woken thread
-//! did until it waited there again is what has to be done for it, by whoever takes it; of jobs that
-//! were taken by threads that were awake see takes.rs. A condition of glibc has two words side by
-//! side, on which its waiters sleep in turns (`__g_signals` in nptl/pthread_cond_wait.c of glibc
-//! 2.36).
+//! woken depends on which was idle. Each wake is a job in a queue, and what the woken thread did
+//! until it waited there again is the work for it, by whichever thread takes it; of jobs that were
+//! taken by threads that were awake see takes.rs. A condition of glibc has two words side by side,
+//! on which its waiters sleep in turns (`__g_signals` in nptl/pthread_cond_wait.c of glibc 2.36).
 //!
-//! A word is a barrier if, between two calls that wake those who sleep there, just as many
-//! different threads have called for it, in at least 9 of 10 cases, and each that wakes has also
-//! slept there (sysdeps/nptl/pthread_barrier_wait.c, `current_round`).
+//! A word is a barrier if, between two calls that wake those who sleep there, equally many
+//! different threads have called for it, in at least 9 of 10 cases, and each waker has also slept
+//! there (sysdeps/nptl/pthread_barrier_wait.c, `current_round`).
 //!
-//! What a thread of a pool waits for otherwise is another's step, not another thread: whoever does
+//! Other waits of a pool's thread are for another job's step, not for another thread: the worker of
 //! that job waits. Such a signal becomes a job without steps in a queue of its own.
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -61,7 +60,7 @@ pub(super) enum Call {
     Leaving,
     Arrives(u32, u32),
     Returns,
-    /// No call: a job that wakes nobody is put into a queue. Which of the hidden ones it is.
+    /// No call: a job is put into a queue without a wake. The number of the hidden job.
     Posts(u32, u32),
     /// No call: a thread that is awake takes a hidden job.
     Takes(u32, u32),
@@ -258,7 +257,7 @@ impl Extractor {
             }
             Call::Takes(queue, hidden) => {
                 let job = self.hidden[hidden as usize];
-                // The rules of wakes may have taken the one that was in vain for another.
+                // The rules of wakes may have mistaken the futile one for another.
                 if job > 0 {
                     self.step_of_job(t, end.ts, op::SERVE, queue, job);
                 }
@@ -388,7 +387,7 @@ impl Extractor {
     }
 
     /// Signals between threads of pools and others become jobs without steps, each in a queue of
-    /// its own: whoever does the job that waits, or that signals, may be another thread.
+    /// its own: the worker of the waiting or signalling job may be another thread.
     pub(super) fn unname_signals(&mut self) {
         let pool: Vec<bool> = self.threads.iter().map(|th| th.pool.is_some()).collect();
         if !pool.contains(&true) {

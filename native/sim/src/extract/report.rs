@@ -12,7 +12,7 @@ pub struct Report {
     /// Pipes and sockets found, and those whose reads and writes do not add up.
     pub pipes: u64,
     pub pipes_left_out: u64,
-    /// Writes into the former, and those of them that woke nobody.
+    /// Writes into the former, and those of them without a wake.
     pub messages: u64,
     pub messages_unnoticed: u64,
     /// Mutexes found in futex calls, and those left out.
@@ -28,11 +28,11 @@ pub struct Report {
     pub queues: u64,
     pub queues_left_out: u64,
     pub jobs: u64,
-    /// Wakes whose job another thread took first, and jobs put while nobody slept at the queue.
+    /// Wakes whose job another thread took first, and jobs put while no thread slept at the queue.
     pub wakes_in_vain: u64,
     pub jobs_unnoticed: u64,
-    /// Waits of who signals a condition for those whom it woke before, and steps whose other end
-    /// was that of a thread woken in vain: both are left out.
+    /// Waits of a condition's signaller for the threads that it woke before, and steps whose other
+    /// end was in a futile turn: both are left out.
     pub waits_to_signal: u64,
     pub signals_in_vain: u64,
     /// Barriers, and how often a thread came to one.

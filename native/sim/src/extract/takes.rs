@@ -1,19 +1,19 @@
-//! Jobs that a thread of a pool took while it was awake, of which no call tells.
+//! Jobs that a thread of a pool took while awake, which no call shows.
 //!
-//! Whoever puts a job into a queue wakes one of those who sleep there, but a thread that is just
+//! Putting a job into a queue wakes one of the threads that sleep there, but a thread that is just
 //! done with another may be the first to look, and the woken one finds nothing and sleeps again
-//! (POSIX, rationale of pthread_cond_signal). And while nobody sleeps there a job is put without a
-//! call. The recording then shows one long turn in place of two jobs: a replay in which others
-//! are free would not divide it among them. Two things tell of such jobs:
+//! (POSIX, rationale of pthread_cond_signal). And while no thread sleeps there a job is put without
+//! a call. The recording then shows one long turn in place of two jobs: a replay in which others
+//! are free would not divide it among them. Two things show such jobs:
 //!
-//! * a turn (from a return from the wait until the next) that took no more than a twentieth of
-//!   the pool's median was in vain: its job was taken by another between the wake and the look;
-//! * a thread that puts one job each time it wakes, in at least 9 of 10 times that somebody sleeps
-//!   at the queue, puts one when nobody does, too.
+//! * a turn (from a return from the wait until the next) that took no more than a twentieth of the
+//!   pool's median was futile: its job was taken by another between the wake and the look;
+//! * a thread that puts one job each time it wakes, in at least 9 of 10 times that a thread sleeps
+//!   at the queue, puts one when none does, too.
 //!
-//! Such a job is part of the turn that it leaves the longest pieces of, among those that went on
-//! meanwhile. A turn of several jobs is divided into equal parts, as far as each was there when
-//! its part begins and nobody had found the queue empty since.
+//! Such a job is part of the turn that it leaves the longest pieces of, among those in progress. A
+//! turn of several jobs is divided into equal parts, provided that each was there when its part
+//! starts and no thread had found the queue empty since.
 use rustc_hash::FxHashMap;
 
 use super::cpu_clock::CpuClock;
@@ -24,10 +24,10 @@ use crate::model::event::State;
 use crate::model::tables::{Switch, Wakeup};
 use crate::reconstruct::facts::Facts;
 
-/// A turn was in vain if it took no more than this part (1 in so many) of the pool's median.
+/// A turn was futile if it took no more than this part (1 in so many) of the pool's median.
 const IN_VAIN: i64 = 20;
 
-/// One job of which no call tells that it was taken.
+/// One job whose taking no call shows.
 #[derive(Debug, Clone, Copy)]
 struct Hidden {
     queue: u32,
@@ -39,7 +39,7 @@ struct Hidden {
 
 #[derive(Debug, Clone, Copy)]
 enum By {
-    /// Its wake, of this thread, was in vain.
+    /// Its wake, of this thread, was futile.
     Wake(u32),
     /// This thread put it without a call.
     Poster(u32),
@@ -76,7 +76,7 @@ struct Cycle {
     from: i64,
     /// Its calls for the queue, and the CPU time used until each.
     calls: Vec<(usize, i64)>,
-    /// Whether somebody slept at the queue at its beginning, and at its end.
+    /// Whether a thread slept at the queue at its start, and at its end.
     asleep: (bool, bool),
 }
 
@@ -236,7 +236,7 @@ impl Finder {
         }
     }
 
-    /// Jobs whose wakes were in vain, `least` being what a turn takes by queue that is not.
+    /// Jobs whose wakes were futile, `least` being the shortest other turn by queue.
     fn in_vain(&self, least: &[i64]) -> Vec<Hidden> {
         let mut found = Vec::new();
         for (utid, th) in &self.threads {
@@ -257,7 +257,7 @@ impl Finder {
         found
     }
 
-    /// Jobs that were put while nobody slept.
+    /// Jobs that were put while no thread slept.
     fn unnoticed(&self) -> Vec<Hidden> {
         let mut found = Vec::new();
         for (utid, th) in &self.threads {
@@ -275,7 +275,7 @@ impl Finder {
             if n < ROUNDS || (n - until.len()) * OTHERWISE > n {
                 continue;
             }
-            // From its first job to when it tells all of them to end.
+            // From its first job to its signal to all of them to end.
             let ends = |c: &Cycle| c.calls.iter().any(|(call, _)| self.calls[*call] > 1);
             let first = th.cycles.iter().position(calls).unwrap_or(0);
             for cycle in th.cycles[first..].iter().take_while(|c| !ends(c)) {
@@ -327,8 +327,8 @@ fn bounds(clock: &CpuClock, turn: &Turn, job: &Hidden) -> (i64, i64) {
 }
 
 impl Extractor {
-    /// When which thread took the jobs that no call tells of, and when those were put that woke
-    /// nobody; `ends` are the calls for queues.
+    /// When and by which thread the jobs without a call were taken, and when those without a wake
+    /// were put; `ends` are the calls for queues.
     pub(super) fn hidden_jobs(
         &mut self,
         facts: &Facts,
@@ -550,13 +550,13 @@ mod tests {
         }
         assert_eq!(finder.taken_in(&job, &[5, 6, 7], 2), Some((6, 0)));
         assert_eq!(finder.taken_in(&job, &[5, 6, 7], 20), None);
-        // After 100 nobody was awake.
+        // After 100 no thread was awake.
         let late = Hidden { put: 101, ..job };
         assert_eq!(finder.taken_in(&late, &[5, 6, 7], 2), None);
     }
 
     /// A poster that wakes every 10 for 2 and calls after 1, `n` times, and then once without a
-    /// call, somebody sleeping at the queue or not.
+    /// call, with or without a thread sleeping at the queue.
     fn poster(n: usize, silent: usize, asleep: bool) -> usize {
         let mut finder = three();
         finder.calls = vec![1; n];
@@ -590,9 +590,9 @@ mod tests {
     #[test]
     fn who_puts_a_job_each_time_it_wakes_puts_one_when_nobody_sleeps() {
         assert_eq!(poster(3, 2, false), 2);
-        // Two are too few to tell.
+        // Two are too few.
         assert_eq!(poster(2, 2, false), 0);
-        // It did not when somebody slept: once in ten times is an exception, twice is not.
+        // It did not while a thread slept: once in ten times is an exception, twice is not.
         assert_eq!(poster(9, 1, true), 0);
         assert_eq!(poster(8, 2, true), 0);
     }

@@ -168,9 +168,9 @@ pub(super) fn flush(th: &mut ThreadOut, report: &mut Report) {
     }
 }
 
-/// Nobody takes the CPU from a thread that wakes its parent as it ends: the kernel does not come
-/// back to where it looks for requests (`do_exit` of kernel/exit.c). So the wake is its last step,
-/// and what it did after it comes before.
+/// No thread preempts one that wakes its parent as it ends: the kernel does not come back to where
+/// it looks for requests (`do_exit` of kernel/exit.c). So the wake is its last step, and what it
+/// did after it comes before.
 pub(super) fn end_with_wake(th: &mut ThreadOut, report: &mut Report) {
     if let [.., before, wake] = &mut th.steps[..]
         && (before.op, wake.op) == (op::RUN, op::SIGNAL)
@@ -220,7 +220,7 @@ pub(super) fn external(
     }
 }
 
-/// The time in which the thread was lost from sight counts as a sleep.
+/// The time in which the thread is unknown counts as a sleep.
 pub(super) fn gap(
     th: &mut ThreadOut,
     report: &mut Report,

@@ -1,12 +1,11 @@
 //! Which sleeps are a periodic timer's, and which last for a time.
 //!
-//! A thread that sleeps until instants that it has fixed before (`clock_nanosleep`
-//! with `TIMER_ABSTIME`, a timerfd, a device at a steady rate) wakes at a steady
-//! distance however long it ran or waited; one that sleeps for a time wakes later
-//! by as much as it was late. The trace shows which: of the first the distances
-//! between wakes are steadier than the sleeps, of the second it is the other way
-//! round. If both are as steady the thread took the same time in each period, and
-//! nothing tells: it stays with sleeps of the length seen.
+//! A thread that sleeps until instants that it has fixed before (`clock_nanosleep` with
+//! `TIMER_ABSTIME`, a timerfd, a device at a steady rate) wakes at a steady distance however long
+//! it ran or waited; one that sleeps for a time wakes later by as much as it was late. The trace
+//! shows which: of the first the distances between wakes are steadier than the sleeps, of the
+//! second it is the other way round. If both are equally steady the thread took the same time in
+//! each period, and the kind is unknown: it keeps sleeps of the recorded length.
 //!
 //! A thread that is its own clock fixes these instants by a look at the time, which it takes when
 //! it gets a CPU for the first of its rounds. Under another policy it gets it at another moment,
@@ -15,16 +14,16 @@
 //!
 //! Instants that had passed when the thread came to them it did not sleep until: `missed`.
 //!
-//! Timers of the kernel's own count clock ticks, and a thread that sleeps on one wakes
-//! at a tick, when a thread's slice may end, too: one that is said to sleep so long
-//! that it wakes between two takes the CPU from somebody in the middle of a slice. One that
-//! each tick wakes looks like one with a periodic timer.
+//! Timers of the kernel's own count clock ticks, and a thread that sleeps on one wakes at a tick,
+//! when a thread's slice may end, too: one that is replayed to wake between two ticks takes the CPU
+//! from a thread in the middle of its slice. One that each tick wakes looks like one with a
+//! periodic timer.
 use super::super::load::op;
 use super::missed::{Missed, Rounds, rounds, rounds_of_period};
 use super::outside::{CLOSE, ENOUGH, LATE, OutsideSleep, STEADIER};
 use super::{Extractor, Made, NOBODY, ThreadOut, median};
 
-/// So many at ticks tell of a timer that counts them: a few thousandths by chance.
+/// So many at ticks mean a timer that counts ticks: a few thousandths occur by chance.
 const ENOUGH_AT_TICKS: usize = 3;
 
 /// A thread that reads the clock as the first thing that it does is woken at the latest so long

@@ -175,9 +175,9 @@ fn ule_2003_slices_shrink_to_nothing_over_nineteen_nice_values() {
 
 #[test]
 fn ule_2003_balances_by_those_that_wait() {
-    // Three hogs on two CPUs: a and c on cpu0, b on cpu1. Whom cpu0 runs does not
-    // count, so one against one is balanced; with b gone one against none is not,
-    // and c moves at the next balance, once a second.
+    // Three hogs on two CPUs: a and c on cpu0, b on cpu1. The running thread of cpu0 does not
+    // count, so one against one is balanced; with b gone one against none is not, and c moves at
+    // the next balance, once a second.
     let moves = |b_ms: i64| {
         let mut load = Build::new(2);
         for (name, ms) in [("a", 5000), ("b", b_ms), ("c", 5000)] {

@@ -4,8 +4,8 @@ use super::*;
 #[test]
 fn two_hogs_on_the_threads_of_one_core_are_spread() {
     // Two cores of two hardware threads. Both hogs begin on core 0, pinned; at 1 ms their masks are
-    // widened. Nobody waits, so that nothing can be pulled; after more than three passes in vain a
-    // CPU of core 1 has one of them pushed to it.
+    // widened. No thread waits, so nothing can be pulled; after more than three failed passes a CPU
+    // of core 1 has one of them pushed to it.
     let mut b = Build::new(4);
     let anywhere = 0;
     for (name, cpu) in [("a", 0), ("b", 1)] {
@@ -44,7 +44,7 @@ fn two_hogs_on_the_threads_of_one_core_are_spread() {
 #[test]
 fn a_running_thread_is_pushed_where_those_that_wait_may_not_move() {
     // h and p on CPU 0 of two, p bound there. h runs; p waits, and may not go to CPU 1, which
-    // idles. After four passes in vain h is pushed there.
+    // idles. After four failed passes h is pushed there.
     let mut b = Build::new(2);
     let bound = b.mask(2, &[0]);
     b.add("p", &[run(300)]).mask = bound;

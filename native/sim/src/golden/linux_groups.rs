@@ -26,7 +26,7 @@ fn add_group(b: &mut Build, parent: Option<u32>, shares: i64, quota_ms: Option<i
     });
 }
 
-/// A thread that computes for ever, for each of `groups`.
+/// A thread that never ends, for each of `groups`.
 fn add_hogs(b: &mut Build, groups: &[Option<u32>]) {
     for group in groups {
         b.add("hog", &repeat(vec![run(100)])).group = *group;
@@ -85,8 +85,8 @@ fn a_quota_used_up_is_whole_again_with_the_next_period() {
 
 #[test]
 fn what_runs_between_two_ticks_is_paid_back() {
-    // A quota of 10 ms, charged at ticks every 4 ms. 12 ms ran when it is used up, 2 of them
-    // owed: the next period has 8. These end with a tick, so that nothing is owed then.
+    // A quota of 10 ms, charged at ticks every 4 ms. 12 ms ran when it is used up, 2 of them as
+    // debt: the next period has 8. These end with a tick, so that there is no debt then.
     for policy in &POLICIES[1..] {
         let mut b = Build::new(1);
         add_group(&mut b, None, 1024, Some(10));
@@ -151,8 +151,8 @@ fn around_a_move(policy: &str, steps: &[Step]) -> [[f64; 2]; 2] {
 
 #[test]
 fn a_thread_that_changes_its_group_shares_what_its_new_one_gets() {
-    // 1/4 and 3/4 before, one half each after; whether it computes for ever, or sleeps for a
-    // moment now and then, so that it may be asleep at the move.
+    // 1/4 and 3/4 before, one half each after; whether it never sleeps, or sleeps for a moment now
+    // and then, so that it may be asleep at the move.
     let naps = repeat(vec![
         run(3),
         Step::Sleep {

@@ -18,7 +18,7 @@ fn o1_swaps_the_arrays_when_all_slices_are_used() {
 
 #[test]
 fn o1_slices_follow_nice() {
-    // Whoever is first runs its whole slice against a nicer one.
+    // The first one runs its whole slice against a nicer one.
     for (nice, ms) in [(-20, 800), (-1, 420), (0, 100), (10, 50), (19, 5)] {
         let ran = on_one_cpu(&hogs(&[nice, 19], 2000), "o1", &[], 5000);
         assert_eq!(first(&ran, 1), [format!("cpu0 a 0..{ms}")], "nice {nice}");

@@ -181,7 +181,7 @@ fn deadline_threads_have_their_runtime_of_each_period_before_real_time_ones() {
 #[test]
 fn of_deadline_threads_the_earliest_runs() {
     // a has 4 ms of 10, b 6 of 20. Deadlines 10 and 20: a, then b from 4 to 10, when a has a new
-    // deadline, 20, and b waits for its next period. Nobody wants the CPU from 14 to 20.
+    // deadline, 20, and b waits for its next period. The CPU is idle from 14 to 20.
     let mut b = Build::new(1);
     reserved(&mut b, "a", [4, 10, 10]);
     reserved(&mut b, "b", [6, 20, 20]);

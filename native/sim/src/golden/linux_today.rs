@@ -66,12 +66,11 @@ fn eevdf_requests_end_at_ticks() {
 #[test]
 fn eevdf_of_7_2_ends_the_requests_of_who_takes_the_cpu_at_their_deadlines() {
     // 3 ms; ticks of 10. b is nice 5: 335 of 1024, so that its 3 ms of running are 9.17 of virtual
-    // time, which is its deadline.
-    // At 3: a has 3, the average is 3 * 1024 / 1359 = 2.26: b runs, to 6.
-    // At 6: a has 3, b 9.17, the average is 4.52: a, to 9 and a deadline of 6.
-    // At 9: a has 6, the average is 6.78: still eligible, deadlines 9 and 18.3: a again, and as
-    // nobody was switched to, no timer is set. At the tick of 10, a has 7, the average is 7.5.
-    // At the tick of 20: a has 17, the average is 15.1: b, to 23.
+    // time, which is its deadline. At 3: a has 3, the average is 3 * 1024 / 1359 = 2.26: b runs, to
+    // 6. At 6: a has 3, b 9.17, the average is 4.52: a, to 9 and a deadline of 6. At 9: a has 6,
+    // the average is 6.78: still eligible, deadlines 9 and 18.3: a again, and as there was no
+    // switch, no timer is set. At the tick of 10, a has 7, the average is 7.5. At the tick of 20: a
+    // has 17, the average is 15.1: b, to 23.
     let set = [("base_slice", "3ms"), ("hz", "100")];
     let ran = on_one_cpu(&hogs(&[0, 5], 40), "eevdf-7.2", &set, 1000);
     let want = [

@@ -26,7 +26,7 @@ pub struct Interval {
     pub closed: Closed,
 }
 
-/// What is told of one thread in the end; times in ns.
+/// The result for one thread; times in ns.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub seen: bool,
@@ -162,7 +162,7 @@ impl<'a, R: Rule> Fold<'a, R> {
             if !exits {
                 self.fork(at, child);
             } else if self.lives[child as usize].at >= at {
-                // It left without running again; else its last run tells.
+                // It left without running again; else its last run decides.
                 self.gone(child, at);
             }
         }
@@ -292,7 +292,7 @@ impl<'a, R: Rule> Fold<'a, R> {
         }
     }
 
-    /// `child` begins; whoever creates a thread is running.
+    /// `child` starts; its creator is running.
     fn fork(&mut self, at: i64, child: u32) {
         let parent = self.known[child as usize].parent;
         let Some(parent) = parent.filter(|p| (*p as usize) < self.lives.len() && *p != child)

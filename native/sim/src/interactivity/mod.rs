@@ -63,7 +63,7 @@ pub trait Rule {
     fn fork(&self, parent: &mut Self::Memory, child: &mut Self::Memory);
     /// `child` is gone.
     fn exit(&self, child: &Self::Memory, parent: &mut Self::Memory);
-    /// Time passes; `changed` is told each instant at which the score may have changed.
+    /// Time passes; `changed` is called at each instant at which the score may have changed.
     fn pass(
         &self,
         memory: &mut Self::Memory,

@@ -216,7 +216,7 @@ impl Bfs {
         }
     }
 
-    /// Whom CPU `c` would run.
+    /// The thread that CPU `c` would run.
     fn best(&self, w: &World, c: Cpu) -> Option<Tid> {
         if let Some((_, t)) = self.realtime.front(c) {
             return Some(t);

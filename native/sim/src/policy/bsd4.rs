@@ -443,7 +443,7 @@ impl Bsd4 {
         }
     }
 
-    /// Queue the waiting `t` anew.
+    /// Requeue the waiting `t`.
     fn add(&mut self, w: &mut World, t: Tid, here: Cpu) {
         let on = self.own_queue(w, t, w.thread(t).last_cpu);
         self.queue(t, on, false);
@@ -487,7 +487,7 @@ impl Policy for Bsd4 {
                 (of.estcpu, of.user_prio)
             };
             if like(w, p) == like(w, child) {
-                // A copy of its parent: nothing is computed anew.
+                // A copy of its parent: nothing is recomputed.
                 prio = self.prio_of(p);
                 self.td(child).user_prio = user_prio;
             }

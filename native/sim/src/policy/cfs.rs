@@ -10,10 +10,10 @@
 //! Where 5.10 and 6.1 differ from 2.6.32, by function of fair.c:
 //!
 //! * wakeup_gran: no ADAPTIVE_GRAN, the granularity is that of the wakee's weight.
-//! * check_preempt_wakeup: who preempts becomes `next`, and whom it preempts `last`
-//!   where at least sched_nr_latency threads are runnable. pick_next_entity prefers
-//!   next to last; set_next_entity forgets only the buddy that it picks.
-//! * yield_task_fair: who yields is `skip`, passed over if that is not too unfair.
+//! * check_preempt_wakeup: the preempting thread becomes `next`, and the preempted one `last` where
+//!   at least sched_nr_latency threads are runnable. pick_next_entity prefers next to last;
+//!   set_next_entity forgets only the buddy that it picks.
+//! * yield_task_fair: the yielding thread is `skip`, not picked if that is not too unfair.
 //! * check_preempt_curr (core.c): who is preempted by a wakeup is charged up to that only, and
 //!   its successor from there on (2.6.35).
 //! * task_fork_fair: a new thread gets its place in the queue of its parent's CPU and
@@ -154,7 +154,7 @@ pub(super) enum WakeCpu {
     Scan,
 }
 
-/// Whom pick prefers to the leftmost.
+/// The threads that pick prefers to the leftmost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Buddies {
     Off,
@@ -527,7 +527,7 @@ impl Policy for Cfs {
             if left == SwitchOutReason::Exited {
                 self.q.groups.ends(w.now(), t);
             }
-            // A sleeper is nobody's buddy.
+            // A sleeper is not a buddy.
             self.q.rq(q).forget(t);
         }
         self.q.raise_min(q);

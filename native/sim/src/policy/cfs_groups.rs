@@ -2,9 +2,9 @@
 //!
 //! What a group's entity does follows from the threads in the group (enqueue_task_fair,
 //! dequeue_task_fair, put_prev_task_fair, set_next_entity and reweight_entity of
-//! kernel/sched/fair.c, 5.10 and 6.1). A group comes back to the queue above as a sleeper
-//! does (place_entity). From 3.15 on what of the path to a thread runs on, or the thread itself,
-//! is not picked anew (pick_next_task_fair), so that a slice that is over is over at each tick.
+//! kernel/sched/fair.c, 5.10 and 6.1). A group comes back to the queue above as a sleeper does
+//! (place_entity). From 3.15 on what of the path to a thread runs on, or the thread itself, is not
+//! picked again (pick_next_task_fair), so that a slice that is over is over at each tick.
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;

@@ -54,7 +54,7 @@ pub(super) struct Rq {
 }
 
 impl Rq {
-    /// `t` is nobody's buddy any more.
+    /// `t` is no longer a buddy.
     pub(super) fn forget(&mut self, t: Entity) {
         for buddy in [&mut self.next, &mut self.last, &mut self.skip] {
             if *buddy == Some(t) {

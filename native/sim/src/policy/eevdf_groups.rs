@@ -2,9 +2,9 @@
 //!
 //! What a group's entity does follows from the threads in the group (enqueue_task_fair,
 //! dequeue_entities, put_prev_task_fair, set_next_task_fair and reweight_entity of
-//! kernel/sched/fair.c, 6.6 to 6.18). An entity whose group has nobody runnable left may
-//! stay in its queue as a sleeper does. Left out: in 6.12 a changed weight ends the
-//! protection of what runs (it does so no more in 6.17).
+//! kernel/sched/fair.c, 6.6 to 6.18). An entity whose group has no runnable thread left may stay in
+//! its queue as a sleeper does. Left out: in 6.12 a changed weight ends the protection of what runs
+//! (it does so no more in 6.17).
 use super::super::machine::Cpu;
 use super::super::tree::{Nodes, Tree};
 use super::super::workload::Tid;

@@ -58,7 +58,7 @@ pub(super) struct Se {
     pub(super) rest: Option<i64>,
     /// The deadline it was picked with: while that stands, it is protected.
     pub(super) protected: i64,
-    /// Asleep (a group: nobody in it is runnable), but still in the tree of `home`.
+    /// Asleep (a group: no thread in it is runnable), but still in the tree of `home`.
     pub(super) delayed: bool,
     /// Of a group: it is in the queue above, or runs there.
     pub(super) on: bool,
@@ -290,7 +290,7 @@ impl Rqs {
         w.arm_timer(u32::from(c), w.now() + self.left(t).max(shortest));
     }
 
-    /// The same when somebody comes, if the timer is not set, whoever it was set for
+    /// The same when a thread comes, if the timer is not set, for whichever thread it was set
     /// (`hrtick_update`): a switch to a thread without others leaves it as it is.
     pub(super) fn arm_if_idle(&self, w: &mut World, c: Cpu) {
         if self.k.hrtick && !w.timer_is_armed(u32::from(c)) {

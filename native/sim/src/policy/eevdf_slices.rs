@@ -59,7 +59,7 @@ impl Rqs {
         self.own[e as usize].until = until;
     }
 
-    /// Somebody woke in `q`, and `running` stays.
+    /// A thread woke in `q`, and `running` stays.
     pub(super) fn protect_less(&mut self, q: Queue, running: Entity) {
         if !self.k.shortest || !self.k.parity || self.own.get(running as usize).is_none() {
             return;

@@ -56,7 +56,7 @@ pub(super) fn level_of(w: &World, t: Tid) -> u8 {
     }
 }
 
-/// The level each CPU runs at, to find whom a better thread may displace.
+/// The level each CPU runs at, to find the thread that a better one may displace.
 #[derive(Debug)]
 pub(super) struct Running {
     level: Vec<u8>,

@@ -1,14 +1,14 @@
 //! Quotas of control groups: CFS bandwidth control, kernel/sched/fair.c, 3.2 to 6.18.
 //!
-//! A group has a pool of CPU time, which a timer fills up to its quota at the end of every
-//! period. A CPU that runs the group's threads takes a slice of it (assign_cfs_rq_runtime,
+//! A group has a pool of CPU time, which a timer fills up to its quota at the end of every period.
+//! A CPU that runs the group's threads takes a slice of it (assign_cfs_rq_runtime,
 //! sched_cfs_bandwidth_slice_us) and uses that up (account_cfs_rq_runtime), as far as it is
-//! charged: at clock ticks, wakeups and switches, so that it may run into debt. Where nothing
-//! is left its queue is held back (throttle_cfs_rq) until the timer pays its debt and a
-//! nanosecond more (distribute_cfs_runtime), in the order in which queues were held back. A
-//! queue that becomes empty keeps 1 ms and gives the rest back (return_cfs_rq_runtime); 5 ms
-//! later others get it, if the period does not end before (do_sched_cfs_slack_timer). With
-//! nobody held back and nothing taken for a period the timer stops.
+//! charged: at clock ticks, wakeups and switches, so that it may run into debt. Where nothing is
+//! left its queue is held back (throttle_cfs_rq) until the timer pays its debt and a nanosecond
+//! more (distribute_cfs_runtime), in the order in which queues were held back. A queue that becomes
+//! empty keeps 1 ms and gives the rest back (return_cfs_rq_runtime); 5 ms later others get it, if
+//! the period does not end before (do_sched_cfs_slack_timer). With no queue held back and nothing
+//! taken for a period the timer stops.
 //!
 //! Left out: bursts (cpu.max.burst, 5.14), that a CPU about to take a tick may get a
 //! slice that another gave back between two instructions, the jitter of timers.

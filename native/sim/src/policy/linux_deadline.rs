@@ -11,7 +11,7 @@
 //!
 //! What a thread was given is not in a trace, unless the recorder found it. Of one of which it is
 //! not known the deadline is never and the runtime without end: it runs before all real-time
-//! threads and after all of known deadlines, and among its like whoever comes first does.
+//! threads and after all of known deadlines, and among its like first come, first served.
 //!
 //! Left out: reclaiming (SCHED_FLAG_RECLAIM), admission, inherited deadlines.
 use super::super::workload::{Class, Reservation, Tid};
@@ -145,7 +145,7 @@ impl Deadlines {
         s.held = false;
     }
 
-    /// A timer fired: whose period has begun.
+    /// A timer fired: the thread whose period has started.
     pub(super) fn timer(&mut self, w: &World, id: u32) -> Option<Tid> {
         let i = id.checked_sub(self.timer)? as usize;
         let t = self.servers.get(i)?.thread;

@@ -317,7 +317,7 @@ impl Balancer {
         self.gate.forget(self.domains.len());
     }
 
-    /// A CPU went offline or came back: all domains are made anew (partition_sched_domains,
+    /// A CPU went offline or came back: all domains are rebuilt (partition_sched_domains,
     /// build_sched_domains and sd_init of kernel/sched/topology.c).
     pub(super) fn online_changed(&mut self, w: &World) {
         self.build(&w.machine, w.now());

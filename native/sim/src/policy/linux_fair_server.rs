@@ -11,8 +11,8 @@
 //! ```text
 //!  off ---start---> waits ---zero laxity---> serves ---used up---> used up
 //!   ^                ^  |used up by itself      |                     |
-//!   |  idle, nobody  +--+  <--- fair threads ran since ---------------+---period's end---> serves
-//!   +---- nobody is runnable -------------------+
+//!   |  idle, no one  +--+  <--- fair threads ran since ---------------+---period's end---> serves
+//!   +---- no one is runnable -------------------+
 //! ```
 //!
 //! Left out: that 6.12 turns the server off with the last fair thread and not later (6.17,
@@ -50,7 +50,7 @@ enum Phase {
 struct Server {
     phase: Phase,
     budget: Budget,
-    /// It served, and no period has begun since (dl_defer_running).
+    /// It served, and no period has started since (dl_defer_running).
     engaged: bool,
     /// A whole runtime of idling has passed (dl_defer_idle).
     idles: bool,
@@ -150,7 +150,7 @@ impl FairServers {
         }
     }
 
-    /// Nobody is there to be served (dl_server_stop).
+    /// No thread is there to be served (dl_server_stop).
     pub(super) fn stop(&mut self, w: &mut World, c: Cpu) {
         let s = &mut self.servers[c as usize];
         (s.phase, s.idles) = (Phase::Off, false);

@@ -1,4 +1,4 @@
-//! Control groups in Linux's fair class (CONFIG_FAIR_GROUP_SCHED): who competes with whom.
+//! Control groups in Linux's fair class (CONFIG_FAIR_GROUP_SCHED): which threads compete.
 //!
 //! Each group has a queue on every CPU, and an entity that stands for it in the queue of its
 //! parent there; queues and entities of CPUs and threads come first in the numbering. The
@@ -12,10 +12,10 @@
 //! where `load` is the queue's load of the moment or its average (`linux_load`), whichever is
 //! larger. It is worked out when an entity comes or goes and at ticks (update_cfs_group).
 //!
-//! Averages of the other CPUs are summed anew once a millisecond, as often as the kernel
-//! brings its sum up to date (update_tg_load_avg, 6.7). Left out: averages of groups in groups
-//! do not follow a thread at once to another CPU but over their 32 ms; idle groups
-//! (cpu.idle); weights have no fractions, where the kernel's have ten bits.
+//! Averages of the other CPUs are summed again once a millisecond, as often as the kernel brings
+//! its sum up to date (update_tg_load_avg, 6.7). Left out: averages of groups in groups do not
+//! follow a thread at once to another CPU but over their 32 ms; idle groups (cpu.idle); weights
+//! have no fractions, where the kernel's have ten bits.
 //!
 //! A thread that changes its group leaves one queue for another on its CPU (sched_move_task,
 //! task_change_group_fair) and takes its average along.

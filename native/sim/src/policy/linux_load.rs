@@ -26,7 +26,7 @@ struct Load {
     average: f64,
     now: i64,
     at: i64,
-    /// Nobody brings it up to date while it is in a queue: a thread that waits.
+    /// It is not updated while it is in a queue: a thread that waits.
     kept: bool,
 }
 
@@ -49,7 +49,7 @@ impl Load {
     }
 }
 
-/// Of all entities and queues, or of none if nobody asks.
+/// Of all entities and queues, or of none if not needed.
 #[derive(Default)]
 pub(super) struct Loads {
     decay: Decay,

@@ -28,7 +28,7 @@ pub(super) struct Newidle {
     pub least_idle: i64,
     /// What the search of one domain costs.
     pub cost: i64,
-    /// A search in vain raises the cost by half.
+    /// A failed search raises the cost by half.
     pub raises_cost: bool,
     /// Searches are drawn by their rate of success.
     pub by_success: bool,

@@ -7,8 +7,8 @@
 //! CPU: `linux_rt_bandwidth`, and from 6.12 on `linux_fair_server`.
 //!
 //! A CPU on which they may not run keeps its real-time threads: others pull none of them, as
-//! pull_rt_task is for a CPU whose real-time thread has just left it, and nobody pushes them
-//! away, as push_rt_tasks is for one that goes on with a real-time thread.
+//! pull_rt_task is for a CPU whose real-time thread has just left it, and they are not pushed away,
+//! as push_rt_tasks is for one that goes on with a real-time thread.
 use super::super::machine::Cpu;
 use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
@@ -234,7 +234,7 @@ impl RtQueues {
         true
     }
 
-    /// The period of the deadline thread `t` has begun.
+    /// The period of the deadline thread `t` has started.
     fn is_free(&mut self, w: &mut World, t: Tid) {
         if w.thread(t).state != State::Queued {
             return;

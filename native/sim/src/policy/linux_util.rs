@@ -1,24 +1,24 @@
 //! How busy Linux takes a CPU to be: PELT's util_avg and runnable_avg (kernel/sched/pelt.c and
 //! fair.c, 5.7 to 6.18).
 //!
-//! Of a thread decaying averages (`linux_decay`) of the time in which it runs, and in which it
-//! runs or waits; of a CPU the sums over all that were last on it, sleepers too. A thread takes
-//! its averages along to another CPU (migrate_task_rq_fair). A new one begins with half of what is
-//! left of the CPU, since 6.10 with what its weight is worth beside the others there if that is less
-//! (post_init_entity_util_avg; before, that was taken times 1024). Who slept when the replay begins
-//! was in no average. Left out: util_est, frequencies, interrupts, and that a new thread
+//! Of a thread decaying averages (`linux_decay`) of the time in which it runs, and in which it runs
+//! or waits; of a CPU the sums over all that were last on it, sleepers too. A thread takes its
+//! averages along to another CPU (migrate_task_rq_fair). A new one begins with half of what is left
+//! of the CPU, since 6.10 with what its weight is worth beside the others there if that is less
+//! (post_init_entity_util_avg; before, that was taken times 1024). A thread asleep when the replay
+//! starts was in no average. Left out: util_est, frequencies, interrupts, and that a new thread
 //! looks at its control group's part of the CPU.
 //!
-//! `Reach` is SIS_UTIL (fair.c, 6.0 on): of the CPUs that share a cache a wake looks at a part
-//! that falls with the square of their utilisation, and at none above 85 %; there an idle one
-//! would rarely be found. The part is worked out anew when one of them balances that cache, but not
-//! when it turns idle (update_idle_cpu_scan).
+//! `Reach` is SIS_UTIL (fair.c, 6.0 on): of the CPUs that share a cache a wake looks at a part that
+//! falls with the square of their utilisation, and at none above 85 %; there an idle one would
+//! rarely be found. The part is recomputed when one of them balances that cache, but not when it
+//! turns idle (update_idle_cpu_scan).
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
 use super::super::world::World;
 use super::linux_decay::Decay;
 
-/// What of a CPU something uses, and what it would use if nobody else ran there.
+/// What of a CPU something uses, and what it would use alone there.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Use {
     pub ran: f64,
@@ -62,7 +62,7 @@ impl Average {
     }
 }
 
-/// Of all threads and CPUs, or of none if nobody asks.
+/// Of all threads and CPUs, or of none if not needed.
 #[derive(Default)]
 pub(super) struct Utilisation {
     decay: Decay,

@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn with_room_on_both_it_stays_unless_there_is_an_idle_one() {
-        // The other one has less load, but nobody is overloaded and none idles.
+        // The other one has less load, but none is overloaded and none idles.
         assert_eq!(of_two([2, 1], [2000, 100], [0.5, 0.3]), 0);
     }
 

@@ -51,7 +51,7 @@
 //!   running, queued (requeue it) or asleep.
 //! * `affinity_changed(t)`: the mask changed and `t` stays where it is.
 //! * `online_changed()`: a CPU went offline or came back: `w.is_online(cpu)`. One that is offline
-//!   is in no thread's mask, and not idle; whoever was there is taken out and queued elsewhere
+//!   is in no thread's mask, and not idle; its threads are taken out and queued elsewhere
 //!   (`SelectReason::Offline`) right after this.
 //! * `moves_by_itself()`: then a change of mask leaves a queued thread in its place
 //!   if its CPU is still allowed, and a running one where it is: `affinity_changed`
@@ -59,8 +59,8 @@
 //! * `steps_before_ipis()`: then a CPU finishes what takes no time before others hear
 //!   what was asked of them: it chooses again, and a thread whose burst has no length
 //!   takes its next step. Otherwise CPUs choose in the order in which they were asked.
-//! * `back_from_kernel(t)`: the running `t` has made a system call that forked, woke
-//!   somebody, or changed a priority or mask, and is about to go on.
+//! * `back_from_kernel(t)`: the running `t` has made a system call that forked, woke a thread, or
+//!   changed a priority or mask, and is about to go on.
 //! * `leaves_clock(cpu, woken)`: `woken` was queued on `cpu`, which is to choose again. Whether it
 //!   then goes by the time of this wakeup: who leaves it is charged up to that, and who comes
 //!   from there on, whatever passes in between (`rq_clock_skip_update` of Linux).
@@ -116,8 +116,8 @@
 //!
 //! # Internal state on show
 //!
-//! List the series in `SPEC.series` and call `w.record(INDEX, t, value)` (or
-//! `record_cpu`) when the value changes. It costs one branch when nobody asked.
+//! List the series in `SPEC.series` and call `w.record(INDEX, t, value)` (or `record_cpu`) when the
+//! value changes. It costs one branch when not requested.
 //!
 //! # Tunables
 //!
@@ -339,7 +339,7 @@ impl PriorityScale {
     }
 }
 
-/// How threads are told interactive from others.
+/// How interactive threads are distinguished from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InteractivityRule {
     Ule,
@@ -370,7 +370,7 @@ pub enum LagRule {
 }
 
 impl LagRule {
-    /// Whether it runs only threads that are owed time.
+    /// Whether it runs only threads with a positive lag.
     pub fn has_eligibility(self) -> bool {
         self == Self::Eevdf
     }

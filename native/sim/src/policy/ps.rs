@@ -6,10 +6,10 @@
 //! virtual time, machine-wide) for a very small quantum. Weights by nice are
 //! Linux's. Classes and real-time priorities are kept strictly.
 //!
-//! The ideal has no memory: what a thread got while it had a CPU to itself is not
-//! held against it, and what its weight would have earned it beyond one CPU is not
-//! owed to it. A thread that comes begins where those stand that it competes with.
-//! So no thread is ever more than some quanta of its neighbours from its ideal.
+//! The ideal has no memory: what a thread got while it had a CPU to itself does not count against
+//! it, and time that its weight would have earned beyond one CPU does not count for it. A new
+//! thread starts at the virtual time of its competitors. So no thread is ever more than some quanta
+//! of its neighbours from its ideal.
 use super::super::error::Result;
 use super::super::machine::{Cpu, Machine};
 use super::super::workload::Tid;
@@ -87,8 +87,8 @@ impl Ps {
         virtual_ns(self.quantum, self.weight[t as usize])
     }
 
-    /// The running `t` keeps no debt for time in which nobody waited for its CPU, and no claim
-    /// beyond what one CPU can give.
+    /// The running `t` keeps no negative lag for time without waiters on its CPU, and no positive
+    /// lag beyond what one CPU can give.
     fn level(&mut self, w: &mut World, cpu: Cpu, t: Tid) {
         let class = w.thread(t).class.level();
         if class == 0 {

@@ -3,10 +3,10 @@
 //! Models scx_simple.bpf.c with the core of sched_ext around it, and its default idle-CPU picker
 //! (kernel/sched/ext.c, ext_idle.c of Linux 6.18). A waking thread goes straight to an idle CPU if
 //! there is one, else to one queue for all by virtual time (or arrival, with `fifo`). No preemption
-//! on wakeup; the slice is checked at ticks. Who has used it up runs on only if nobody waits.
-//! Real-time threads run above, as in Linux (`linux_rt`). Left out: the ext watchdog, cgroup
-//! weights. The crate `scx` runs the same scheduler as a compiled object, and its tests hold the
-//! two against each other.
+//! on wakeup; the slice is checked at ticks. A thread that has used it up runs on only if no thread
+//! waits. Real-time threads run above, as in Linux (`linux_rt`). Left out: the ext watchdog, cgroup
+//! weights. The crate `scx` runs the same scheduler as a compiled object, and its tests compare the
+//! two.
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::error::Result;
@@ -172,8 +172,8 @@ impl ScxSimple {
         *left -= ran.min(*left);
     }
 
-    /// Its class or nice value is another one: sched_weight_to_cgroup, and who comes from a class
-    /// above begins with the latest virtual time.
+    /// Its class or nice value is another one: sched_weight_to_cgroup, and a thread from a class
+    /// above starts with the latest virtual time.
     fn reweigh(&mut self, w: &World, t: Tid) {
         let fair = !w.thread(t).class.is_realtime();
         if fair && !std::mem::replace(&mut self.is_fair[t as usize], fair) {

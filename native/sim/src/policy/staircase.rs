@@ -1,11 +1,10 @@
 //! Staircase, Con Kolivas' scheduler of the -ck patches for Linux 2.6.10.
 //!
-//! Modelled on the text of v7.F (read whole) with the wake rule of the versions
-//! around it (`burst_rule`); v10.5 itself was not found. One array per CPU. A
-//! thread starts at the priority of its nice value and goes down a step for each
-//! round-robin interval it runs, to the bottom; when its whole slice is used it
-//! climbs back. A thread that sleeps enough earns bursts: longer stays on the top
-//! step. No bonus arithmetic, and nobody starves: every other thread comes down.
+//! Modelled on the text of v7.F (read whole) with the wake rule of the versions around it
+//! (`burst_rule`); v10.5 itself was not found. One array per CPU. A thread starts at the priority
+//! of its nice value and goes down a step for each round-robin interval it runs, to the bottom;
+//! when its whole slice is used it climbs back. A thread that sleeps enough earns bursts: longer
+//! stays on the top step. No bonus arithmetic, and no starvation: every other thread comes down.
 //!
 //! Modes as the originals' sysctls: `interactive` (bursts), `compute` (intervals
 //! of 100 ms, delayed preemption). Left out: SCHED_BATCH, SCHED_ISO. CPU choice
@@ -133,7 +132,7 @@ struct Task {
     /// Ticks left of the whole slice, and of the present step.
     slice: i64,
     step: i64,
-    /// CPU time since the slice began anew, ns; and since the last wakeup.
+    /// CPU time since the slice restarted, ns; and since the last wakeup.
     total: i64,
     ran: i64,
     /// It forked: its next wakeup continues its slice.

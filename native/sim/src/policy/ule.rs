@@ -225,7 +225,7 @@ impl Ule {
         }
     }
 
-    /// The best of who runs on `c` and who waits there.
+    /// The best of the running and waiting threads of `c`.
     pub(super) fn show_exactly(&mut self, c: Cpu) {
         let q = &self.cpus[c as usize];
         let prio = |t: Tid| self.threads[t as usize].prio;

@@ -343,7 +343,7 @@ impl Ule2003 {
         let (Some(high), Some(low)) = (self.most_loaded(w, None), least) else {
             return;
         };
-        // Whom the loaded CPU runs is not counted: 2 against 1 is balanced.
+        // The running thread of the loaded CPU is not counted: 2 against 1 is balanced.
         let spare = self.cpus[high as usize].load.saturating_sub(1);
         let few = self.cpus[low as usize].load;
         for _ in 0..spare.saturating_sub(few).div_ceil(2) {

@@ -1,5 +1,5 @@
-//! What ULE of FreeBSD 8 and 9 did otherwise, up to 2011: where a thread goes, and whom
-//! an idle CPU takes.
+//! Differences of ULE in FreeBSD 8 and 9, up to 2011: where a thread goes, and which one an idle
+//! CPU takes.
 //!
 //! After the text of 2009. Its searches know neither chance nor a thread's last CPU: of
 //! equals the first wins.
@@ -108,8 +108,8 @@ impl Placer {
 }
 
 impl Tdq {
-    /// Whom `thief` may take from the calendar: of the list in turn the first thread is
-    /// passed over, and so are all lists behind it; then the first list of all, anew.
+    /// The thread that `thief` may take from the calendar: the first thread of the current list is
+    /// skipped, and so are all lists after it; then from the first list of all again.
     pub(super) fn stealable_batch_2011(&self, links: &Links, w: &World, thief: Cpu) -> Option<Tid> {
         let (calendar, from) = self.calendar();
         let in_turn = calendar.first_from(from);

@@ -14,8 +14,8 @@ impl Ule {
         Some(t)
     }
 
-    /// `cpu` has nothing left: steal into its queue. `groups`: how many groups to try,
-    /// and whether to give up at the first CPU that has nobody to give.
+    /// `cpu` has nothing left: steal into its queue. `groups`: how many groups to try, and whether
+    /// to give up at the first CPU without a thread to give.
     pub(super) fn steal(&mut self, w: &mut World, cpu: Cpu, groups: Option<u32>) -> bool {
         let mut among = CpuSet::all(w.ncpu());
         among.remove(cpu);
@@ -107,7 +107,7 @@ impl Ule {
                     donors.remove(low);
                     continue 'donors;
                 }
-                // Nobody there may run on it.
+                // No thread there may run on it.
                 takers.remove(low);
                 refused = true;
             }

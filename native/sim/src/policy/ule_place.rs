@@ -1,4 +1,4 @@
-//! ULE's choice of CPUs: where a thread goes, who is most and least loaded.
+//! ULE's choice of CPUs: where a thread goes, and the most and least loaded CPUs.
 //!
 //! CPU groups form a tree: hardware threads of a core, cores of a cache, the caches
 //! of a node, the machine. Searches weigh whole groups first and go from the last CPU
@@ -184,8 +184,8 @@ impl Placer {
         ran.is_some_and(|ago| ago < self.warmth(levels))
     }
 
-    /// Where a search goes on that found nobody in `at`: of two groups the other one
-    /// first, which need not be searched again with both. `None` at the end.
+    /// Where a search continues that found no thread in `at`: of two groups the other one first,
+    /// which need not be searched again with both. `None` at the end.
     pub(super) fn wider(&self, at: usize, sibling: &mut bool) -> Option<usize> {
         let mut at = at;
         if std::mem::take(sibling) {

@@ -1,8 +1,8 @@
-//! Who leaves a CPU of ULE's for whom, and when.
+//! Which thread leaves a CPU of ULE's for which other, and when.
 //!
-//! A better thread on the same CPU is served at the return to user mode, which is at once
-//! here; who is switched out that way is queued again by its user priority, who is
-//! preempted in the kernel (by real time, or by another CPU's interrupt) at the head.
+//! A better thread on the same CPU is served at the return to user mode, which is at once here; a
+//! thread switched out that way is requeued by its user priority, one preempted in the kernel (by
+//! real time, or by another CPU's interrupt) at the head.
 use super::super::machine::Cpu;
 use super::super::workload::Tid;
 use super::super::world::{RescheduleReason, World};

@@ -159,10 +159,9 @@ impl Tdq {
         self.idle.front().map(|(_, t)| t)
     }
 
-    /// Whom `thief` may take: the first of the real-time row, else of the calendar,
-    /// else of the idle row. In the calendar the very first thread is passed over,
-    /// whoever it is; where the search wraps it begins again at list 0 and finds that
-    /// thread like any other.
+    /// The thread that `thief` may take: the first of the real-time row, else of the calendar, else
+    /// of the idle row. In the calendar the very first thread is skipped in any case; where the
+    /// search wraps it begins again at list 0 and finds that thread like any other.
     pub(super) fn stealable(
         &self,
         links: &Links,
@@ -198,7 +197,7 @@ impl Tdq {
             if from != 0 && passed.is_some() {
                 threads(&self.calendar)
             } else if from != 0 {
-                // Nothing from here on: the first from list 0 is the one passed over.
+                // Nothing from here on: the first from list 0 is the one skipped.
                 let mut all = self.calendar.iter(links).map(|(_, t)| t);
                 let first = all.next();
                 all.find(may).or(first.filter(may))

@@ -1,11 +1,10 @@
-//! What CFS or EEVDF would say of recorded threads: virtual times, and the lag
-//! that follows from them.
+//! CFS's or EEVDF's view of recorded threads: virtual times, and the lag that follows from them.
 //!
-//! The trace tells who was on which CPU's queue, who ran, and how long; from
-//! that, and from the weights, the virtual times of the fair class follow by the
-//! simulator's own arithmetic (`sim::policy::eevdf_lag`, `cfs_place`). Whom to run
-//! is never decided here. One pass in table order: rows stand in order of their end, each
-//! end is one event, and what a thread does next is in its next row.
+//! The trace has the threads on each CPU's queue, and how long each ran; from that, and from the
+//! weights, the virtual times of the fair class follow by the simulator's own arithmetic
+//! (`sim::policy::eevdf_lag`, `cfs_place`). Which thread runs is never decided here. One pass in
+//! table order: rows stand in order of their end, each end is one event, and what a thread does
+//! next is in its next row.
 mod intervals;
 mod notes;
 mod output;
@@ -50,7 +49,7 @@ pub enum QueueState {
     Unknown,
 }
 
-/// What happened to a thread at an instant at which its lag is told.
+/// What happened to a thread at an instant at which its lag is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     Joined,
@@ -69,7 +68,7 @@ pub struct Point {
     pub cpu: u16,
     pub turn: Turn,
     pub weight: i64,
-    /// CPU time owed to it.
+    /// Its lag, in CPU time.
     pub lag: i64,
     /// The same in virtual time.
     pub vlag: i64,
@@ -78,7 +77,7 @@ pub struct Point {
     pub settled: bool,
 }
 
-/// What is told of one thread in the end; times in ns.
+/// The result for one thread; times in ns.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub seen: bool,

@@ -5,8 +5,8 @@ use super::tally::NEVER;
 use super::{Point, Tally, Turn};
 
 impl Replay<'_> {
-    /// `t` comes or goes, which shifts what is owed to all on `c`. Until now that grew for those who
-    /// wait, and fell for the one that runs: was it the most, or the least, so far?
+    /// `t` comes or goes, which shifts the lag of all on `c`. Until now that grew for waiting
+    /// threads, and fell for the running one: was it the maximum or minimum so far?
     pub(super) fn look_around(&mut self, c: u16, t: u32) {
         let (now, told) = (self.now, &mut self.tallies);
         self.all.records(c, t, |m, _| told[m as usize].most = now);
@@ -17,7 +17,7 @@ impl Replay<'_> {
         }
     }
 
-    /// What is owed to `t`, which is counted on `c`: it may be the most or the least so far.
+    /// The lag of `t`, which is counted on `c`: it may be the maximum or minimum so far.
     pub(super) fn extremes(&mut self, c: u16, t: u32) -> i64 {
         let (now, lag) = (self.now, self.all.owed(c, t));
         let e = self.all.entity(t);
@@ -61,7 +61,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The window ends: what is owed to those who are still there.
+    /// The window ends: the lag of the threads still there.
     pub fn finish(mut self, end: i64) -> (Vec<Tally>, Vec<Point>) {
         self.now = self.now.max(end);
         for c in 0..self.all.queues.len() {

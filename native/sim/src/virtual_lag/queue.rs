@@ -32,7 +32,7 @@ pub struct Entity {
     pub lag: i64,
     /// The deadline it was picked with, or `NEVER`.
     protected: i64,
-    /// The most CPU time that it was owed so far.
+    /// Its maximum lag so far, in CPU time.
     pub most: i64,
     /// Since which insertion it stands where it does, and where in `Queue::members` that is.
     order: u64,
@@ -78,12 +78,12 @@ pub struct Queue {
     pub curr: Option<u32>,
     /// Switched in, though the one before has not been seen to leave yet.
     pub next: Option<u32>,
-    /// Put back, and nobody picked since.
+    /// Put back, and no thread picked since.
     pub prev: Option<u32>,
     pub sum: Average,
     /// The delayed sleepers among the members.
     pub delayed: Vec<u32>,
-    /// The running one's request is done: the CPU chooses anew, as soon as time passes.
+    /// The running one's request is done: the CPU chooses again, as soon as time passes.
     pub chooses: bool,
     /// CFS: virtual time of the queue, which never falls.
     pub min: i64,
@@ -91,14 +91,14 @@ pub struct Queue {
     pub at: i64,
     /// Nothing on it rests on what was before the trace.
     pub clean: bool,
-    /// While the average, from its origin on, is not above this, nobody is owed more than ever
-    /// before. Virtual times and records only grow, so it holds until somebody is inserted.
+    /// While the average, from its origin on, is not above this, no thread has a new maximum lag.
+    /// Virtual times and records only grow, so it holds until a thread is inserted.
     quiet: f64,
     /// The member with the least virtual time, as long as that is known.
     first: Option<u32>,
 }
 
-/// CPU time owed to a thread of the queue, where the numbers on the way fit.
+/// The lag of a thread of the queue, where intermediate numbers fit.
 #[inline]
 fn small_owed(q: &Queue, e: &Entity) -> Option<i64> {
     let ahead = (e.v - q.sum.origin).checked_mul(q.sum.weight)?;
@@ -123,8 +123,8 @@ fn wide(moment: i128) -> f64 {
     moment as f64
 }
 
-/// See `Queue::quiet`: up to which average this thread is owed no more than ever before, less
-/// 1 ns for what floats round off.
+/// See `Queue::quiet`: up to which average this thread has no new maximum lag, less 1 ns for
+/// rounding.
 fn quiet_until(e: &Entity, origin: i64) -> f64 {
     let lag = (e.most as f64 + 0.5) * NICE_0 as f64 / e.weight as f64;
     (e.v - origin) as f64 + lag - 1.0
@@ -261,8 +261,7 @@ impl Queues {
         self.queues[usize::from(c)].sum.is_eligible(self.of(t).v)
     }
 
-    /// Who waits on `c` and is owed more than ever before goes to `told`, with how much; `but`
-    /// aside.
+    /// Waiting threads of `c` with a new maximum lag go to `told`, with the lag; except `but`.
     pub fn records(&mut self, c: u16, but: u32, mut told: impl FnMut(u32, i64)) {
         let q = &self.queues[usize::from(c)];
         // Almost always small enough, and then several times as fast.
@@ -334,8 +333,8 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// What happens to one thread; and then who is owed more than ever, the least virtual time,
-    /// and the sleeper that is chosen.
+    /// What happens to one thread; and then the threads with a new maximum lag, the least virtual
+    /// time, and the chosen sleeper.
     fn step(
         all: &mut Queues,
         t: u32,

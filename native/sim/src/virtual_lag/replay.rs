@@ -126,7 +126,7 @@ impl<'a> Replay<'a> {
 
     // -- time passes ---------------------------------------------------------------------
 
-    /// Charge whoever runs on `c` up to `to`.
+    /// Charge the running thread of `c` up to `to`.
     #[inline]
     pub(super) fn update(&mut self, c: u16, to: i64) {
         let from = self.all.queue(c).at;
@@ -186,7 +186,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A request is done and the CPU chooses anew; no switch tells of it if the choice is the same.
+    /// A request is done and the CPU chooses again; there is no switch if the choice is the same.
     fn choose_again(&mut self, c: u16, t: u32) {
         let q = self.all.queue(c);
         q.chooses = false;
@@ -205,7 +205,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Who is alone is owed nothing, whatever was before.
+    /// A lone thread has no lag, whatever was before.
     fn look(&mut self, c: u16) {
         let cfs = matches!(self.rules, Rules::Cfs(_));
         let q = self.all.queue(c);
@@ -410,8 +410,8 @@ impl<'a> Replay<'a> {
 
     /// From queue to queue while runnable.
     fn transfer(&mut self, (from, to): (u16, u16), t: u32, weight: i64, ahead: &Turns<'_>) {
-        // A CPU about to idle pulls: whoever ran there has left, though a trace tells that
-        // with the switch, which comes after.
+        // A CPU about to idle pulls: its last thread has left, though a trace has that with the
+        // switch, which comes after.
         if let Some(p) = self.all.queue(to).curr
             && p != t
             && let Some(asleep) = self.states.leaves(p, self.now, ahead)
@@ -489,8 +489,8 @@ impl<'a> Replay<'a> {
         self.uncounted(c, t);
     }
 
-    /// A delayed sleeper wakes where it is, before whoever runs there is charged: what that has
-    /// run since its last update, at a tick or when somebody came or went, does not count yet.
+    /// A delayed sleeper wakes where it is, before the running thread is charged: what that has run
+    /// since its last update, at a tick or when a thread came or went, does not count yet.
     fn reinstate(&mut self, c: u16, t: u32) {
         match (self.eevdf(), self.all.queue(c).curr) {
             (Some(k), Some(runs)) => {

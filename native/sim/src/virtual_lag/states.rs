@@ -176,7 +176,7 @@ impl Reader {
     }
 }
 
-/// What the table tells, of all its threads.
+/// The content of the table, for all its threads.
 pub struct States {
     /// By time.
     pub starts: Vec<Start>,

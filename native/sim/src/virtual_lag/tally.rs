@@ -4,12 +4,11 @@ use super::Tally;
 /// Nothing is known yet.
 pub const NEVER: i64 = i64::MIN;
 
-/// What is known of one thread so far, in one line of the cache. The most that it was owed
-/// is its entity's.
+/// What is known of one thread so far, in one cache line. The maximum lag is its entity's.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub struct LagTally {
-    /// When, or `NEVER`; and how much it was owed.
+    /// When, or `NEVER`; and the lag.
     pub last: (i64, i64),
     pub least: (i64, i64),
     pub most: i64,

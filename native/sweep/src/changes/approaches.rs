@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::states::{NOWHERE, Row};
 
 /// From `t` on such threads may be on this CPU's queue (`begins`), or are no longer, in ns after
-/// the begin of the window.
+/// the start of the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Approach {
     pub t: i64,

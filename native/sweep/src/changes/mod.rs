@@ -1,10 +1,10 @@
 //! The table of states as one list of changes in order of time.
 //!
-//! Rows come in order of their ends. Where a thread's next interval adjoins, its begin is
-//! the change at that end, so that nothing has to be sorted; a CPU's idle interval is
-//! noted with the change that left the CPU. What does not adjoin (a thread's first
-//! interval, a gap) goes to a short list of its own, and so do rows that come late: where events
-//! were lost, what a thread did before is known only when it is seen again.
+//! Rows come in order of their ends. Where a thread's next interval adjoins, its start is the
+//! change at that end, so that nothing has to be sorted; a CPU's idle interval is noted with the
+//! change that left the CPU. What does not adjoin (a thread's first interval, a gap) goes to a
+//! short list of its own, and so do rows that come late: where events were lost, what a thread did
+//! before is known only at its next event.
 //!
 //! The list of a long table is not held: `blocks` makes it again, a block at a time.
 mod approaches;
@@ -81,8 +81,8 @@ pub trait Sweep {
     fn idle(&mut self, t: i64, cpu: u16, begins: bool);
     /// The changes of the instant `t` are complete.
     fn instant(&mut self, t: i64);
-    /// Whether it needs no more of them. It is told some more at most, and whoever tells it ends
-    /// with `Error::enough`.
+    /// Whether it needs no more of them. It may still get some, and their sender ends with
+    /// `Error::enough`.
     fn ended(&self) -> bool {
         false
     }
@@ -395,7 +395,7 @@ impl Reader {
         };
         let last = Last { until, at };
         self.lives[who] = last;
-        // What is noted of NOWHERE nobody asks for.
+        // Values noted for NOWHERE are never read.
         self.cpus[usize::from(cpu)].run = if runs { last } else { left };
     }
 

@@ -211,7 +211,7 @@ impl Cells {
         (victim - self.first) * CAUSES as u32 + u32::from(cause)
     }
 
-    /// Of whom there are cells: fewer victims than at first, where those needed too many.
+    /// The victims with cells: fewer than at first, where those needed too many.
     pub fn victims(&self) -> Range<u32> {
         self.first..self.end
     }
@@ -289,8 +289,8 @@ impl Cells {
         }
     }
 
-    /// Of each victim, what the `parts` of its groups had that had most, the longest time first;
-    /// and what all others had. The last three groups are told in any case.
+    /// For each victim, the time of the `parts` groups with the most, longest first; and the time
+    /// of all others. The last three groups are always reported.
     pub fn blamed(self, parts: usize) -> FxHashMap<u32, Parts> {
         let told = self.groups as u32 - 3;
         let mut found: FxHashMap<u32, Parts> = FxHashMap::default();

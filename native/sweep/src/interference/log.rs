@@ -1,4 +1,4 @@
-//! Runs of groups on one CPU, and who waits for it.
+//! Runs of groups on one CPU, and the threads that wait for it.
 
 use rustc_hash::FxHashMap;
 
@@ -104,7 +104,7 @@ pub struct Cpu {
     /// Groups that run here, and since when they are not in the log: one, unless the trace
     /// contradicts itself.
     pub on: Vec<(u32, i64)>,
-    /// The same while nobody is known to.
+    /// The same while no thread is known to.
     unknown: i64,
     /// The most groups that ran at once.
     pub at_once: usize,

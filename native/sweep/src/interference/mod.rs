@@ -1,9 +1,9 @@
 //! Who ran on the CPU on whose queue a thread waited?
 //!
-//! Each CPU keeps a log of its last runs. When that is full, all who waited meanwhile are
-//! charged what it has of their waits: one CPU at a time, for their cells are few then and
-//! stay near. Whoever waited through a whole log and waits on is charged by the sums of how
-//! long each group ran from then on: those of its end, less those of now.
+//! Each CPU keeps a log of its last runs. When that is full, all who waited meanwhile are charged
+//! what it has of their waits: one CPU at a time, for their cells are few then and stay near. A
+//! thread that waited through a whole log and waits on is charged by the sums of how long each
+//! group ran from then on: those of its end, less those of now.
 //!
 //! Where all victims and groups are too many pairs at a time, the changes are gone through again
 //! for some victims after the others, and of each its longest parts are kept.
@@ -29,7 +29,7 @@ use crate::model::event::Cause;
 
 const UNKNOWN_CAUSE: u8 = Cause::Unknown as u8;
 
-/// Whose waits, and by which groups their time is told apart.
+/// The selected waits, and the groups that divide their time.
 pub struct InterferenceQuery<'a> {
     /// By utid; none: not asked for.
     pub victim: Vec<Option<u32>>,
@@ -40,7 +40,7 @@ pub struct InterferenceQuery<'a> {
     pub ngroups: u32,
     pub lanes: CpuIndex,
     pub ledger: WaitCursor<'a>,
-    /// Of each victim so many groups are told, and the others together.
+    /// The number of groups reported for each victim; the others are summed.
     pub parts: usize,
 }
 
@@ -86,7 +86,7 @@ const LIMITS: Limits = Limits {
     empty: 16,
 };
 
-/// The wait that a thread is in, as far as it is told.
+/// The wait that a thread is in, as far as it is reported.
 #[derive(Default, Clone)]
 struct Life {
     number: Option<usize>,
@@ -108,8 +108,8 @@ struct Blame<'q, 'a> {
     begun: u64,
     /// Runs that a log holds.
     log: usize,
-    /// Keep what was seen of every wait, for one may be told in parts; else of those only
-    /// that end without a run.
+    /// Keep the observed part of every wait, for one may come in parts; else only of those that end
+    /// without a run.
     careful: bool,
     /// That was not enough.
     missed: bool,
@@ -287,8 +287,8 @@ impl Sweep for Blame<'_, '_> {
     fn instant(&mut self, _: i64) {}
 }
 
-/// What was found of a victim: its waiting, and by group who had the CPU meanwhile. `ngroups`
-/// stands for idle, and the next two for not known, and for no known queue.
+/// The result for a victim: its waiting, and by group the running time during it. `ngroups` stands
+/// for idle, and the next two for not known, and for no known queue.
 pub struct Found {
     pub victim: u32,
     pub total: Total,
@@ -308,8 +308,8 @@ fn within(
     let groups = question.ngroups as usize + 3;
     let numbers = numbered(&mut question.victim);
     let slices = slices(question, limits.cells.cells / groups);
-    // No victim meets many more than all changes of a CPU. Of 500,000 threads rows of all take
-    // 4 MB for each victim and cause, in some 30 ms of a trace nearly all of it in vain.
+    // No victim meets many more than all changes of a CPU. Of 500,000 threads rows of all take 4 MB
+    // for each victim and cause, in some 30 ms of a trace nearly all of it unused.
     let met = changes
         .held()
         .map_or(usize::MAX, |changes| changes / question.lanes.count());
@@ -341,8 +341,8 @@ fn within(
     Ok(found)
 }
 
-/// Numbers victims anew, one after the other: of half a million threads a few may be asked for,
-/// and only those shall cost anything. Which each was before, in the same order.
+/// Renumbers victims consecutively: of half a million threads a few may be asked for, and only
+/// those shall cost anything. Which each was before, in the same order.
 fn numbered(victims: &mut [Option<u32>]) -> Vec<u32> {
     let mut numbers: Vec<u32> = victims.iter().flatten().copied().collect();
     numbers.sort_unstable();

@@ -19,7 +19,7 @@ const HELD: usize = 1 << 20;
 /// Of a bucket that has too many: 512 kB.
 const PARTS: usize = 1 << 16;
 
-/// Waits as they are told, all of them as often as they are asked for.
+/// Waits as they are added, all of them once per pass.
 #[derive(Debug, Default)]
 pub struct Tally {
     ranks: Ranks,
@@ -34,7 +34,7 @@ impl Tally {
         }
     }
 
-    /// All waits were told: whether they are to be told once more, in any order.
+    /// All waits were added: whether another pass is needed, in any order.
     pub fn again(&mut self) -> bool {
         self.ranks.settle(&SHARES);
         self.ranks.seek(Room {
@@ -44,7 +44,7 @@ impl Tally {
         self.ranks.sought().next().is_some()
     }
 
-    /// What is known when they need not be told again.
+    /// The result when no further pass is needed.
     pub fn figures(&self) -> Figures {
         let Some(found) = self.ranks.found() else {
             return Figures::default();

@@ -105,7 +105,7 @@ fn of<T: Default>(threads: &mut Vec<T>, utid: u32) -> &mut T {
     &mut threads[at]
 }
 
-/// A tool's bookkeeping for every thread; `each` is told the waits it counts.
+/// A tool's bookkeeping for every thread; `each` gets the waits it counts.
 struct Following<R, F> {
     threads: Vec<R>,
     each: F,

@@ -10,14 +10,14 @@ use crate::model::tables::Wait;
 pub struct Clocks {
     /// By CPU: the number of its clock; CPUs with the same number agree.
     pub clock: Vec<u16>,
-    /// Stamps of two clocks may be off by so much; None where nobody can tell.
+    /// Stamps of two clocks may be off by so much; None where unknown.
     pub width: Option<i64>,
     /// Stamps of one were moved against those of another by so much. A clock that drifts, or
     /// stepped, was not always as far off.
     pub moved: i64,
 }
 
-/// What one thread's stamps tell.
+/// What one thread's stamps show.
 #[derive(Debug, Clone, Default)]
 struct Story {
     clock: u16,
@@ -104,14 +104,14 @@ impl Apart {
         })
     }
 
-    /// How long a wait certainly was whose begin and end two clocks may have stamped.
+    /// The lower bound of a wait whose start and end two clocks may have stamped.
     pub fn least(&self, wait: i64) -> i64 {
         let off = self.clocks.width.unwrap_or(i64::MAX);
         wait.saturating_sub(off.saturating_add(self.clocks.moved))
             .max(0)
     }
 
-    /// How long it was at most; None where nobody can tell.
+    /// How long it was at most; None where unknown.
     pub fn most(&self, wait: i64) -> Option<i64> {
         let off = self.clocks.width?.saturating_add(self.clocks.moved);
         Some(wait.saturating_add(off))
@@ -210,7 +210,7 @@ mod tests {
             apart.seen(7, 0, 100);
             assert_eq!(apart.hold(wait(100, 120)).is_none(), stands);
         }
-        // Where nobody knows how far the clocks are apart, no wait stands.
+        // Where the difference of the clocks is unknown, no wait is measured.
         assert!(super::tests::apart(None).hold(wait(100, 120)).is_some());
     }
 

@@ -31,8 +31,8 @@ impl Reconstructor {
     }
 
     /// The same before an event which proves that the thread ran, unseen, since its last one. Where
-    /// the source says what it lost, it ran there. A broken chain alone does not tell where the
-    /// other switches are that must be missing, too: then rule Found applies.
+    /// the source says what it lost, it ran there. A broken chain alone does not show where the
+    /// other missing switches are: then rule Found applies.
     #[cold]
     pub(super) fn settle_found(&mut self, utid: u32, t: i64) {
         let since = self.threads[utid as usize].since;
@@ -155,7 +155,7 @@ impl Reconstructor {
         self.perhaps_queued.push((cpu, utid));
     }
 
-    /// `cpu` idles from `t` on, so nobody is in its queue.
+    /// `cpu` idles from `t` on, so its queue is empty.
     #[cold]
     pub(super) fn queue_is_empty(&mut self, cpu: u16, t: i64) {
         let left = &mut self.left_unseen;

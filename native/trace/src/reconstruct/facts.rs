@@ -550,9 +550,8 @@ impl Facts {
         Some((begin, ends.into_iter().flatten().max()?))
     }
 
-    /// Feeds every row, in time order, and hands on finished rows whenever
-    /// `chunk` of them are there. Chain breaks among the losses are
-    /// found anew, so those handed in are passed over.
+    /// Feeds every row, in time order, and passes on finished rows whenever `chunk` of them are
+    /// there. Chain breaks among the losses are found again, so given ones are skipped.
     pub fn feed<S: Store>(
         &self,
         reconstruction: &mut Reconstructor,
@@ -577,8 +576,8 @@ impl Facts {
             else {
                 return Ok(());
             };
-            // But what is switched in was woken and moved there first, and who wakes
-            // still runs: a simulation may do all of it at one instant.
+            // But the next thread was woken and moved there first, and a waker still runs: a
+            // simulation may do all of it at one instant.
             let woken_first = table == 0 && heads[1] == heads[0] && {
                 let (switch, wakeup) = (&self.switches[at[0]], &self.wakeups[at[1]]);
                 comes_before(wakeup, switch) || reconstruction.sleeps(switch.next_utid)

@@ -99,8 +99,7 @@ pub struct Holes {
     leaking: Vec<Spans>,
     /// By utid; None: every CPU.
     masks: Vec<Option<Mask>>,
-    /// The trace has migrations: who is queued on one CPU does not run on
-    /// another without one.
+    /// The trace has migrations: a thread queued on one CPU does not run on another without one.
     moves_recorded: bool,
 }
 
@@ -221,8 +220,8 @@ impl Holes {
         !self.suspected.is_empty()
     }
 
-    /// In `[begin, end)` switches of `cpu` are missing again and again: nothing that is seen of it
-    /// stands, and any thread may have run there.
+    /// In `[begin, end)` switches of `cpu` are missing again and again: its events are not
+    /// reliable, and any thread may have run there.
     pub fn leak(&mut self, cpu: u16, begin: i64, end: i64) {
         if self.leaking.is_empty() {
             self.leaking.resize(self.lost.len(), Spans::default());
@@ -238,7 +237,7 @@ impl Holes {
         self.leaking.get(usize::from(cpu))?.first_in(since, until)
     }
 
-    /// Where chains are broken, by CPU: what `break_chain` was told.
+    /// Where chains are broken, by CPU: the arguments of `break_chain`.
     pub fn breaks(&self) -> Vec<(u16, i64, i64)> {
         let spans = (0..).zip(&self.broken);
         spans
@@ -246,7 +245,7 @@ impl Holes {
             .collect()
     }
 
-    /// No hole reaches beyond `since`: nobody who has not moved since can be in doubt.
+    /// No hole reaches beyond `since`: a thread that has not moved since cannot be in doubt.
     #[inline]
     pub fn none_after(&self, since: i64) -> bool {
         self.lost_anywhere.last_end() <= since && self.broken_anywhere.last_end() <= since
@@ -305,8 +304,8 @@ impl Holes {
         here.into_iter().chain(there).flatten().min()
     }
 
-    /// The same of a thread that waits on a queue, nobody knows which: broken chains
-    /// count, for a missing switch alone may have put it on a CPU.
+    /// The same for a thread that waits on an unknown queue: broken chains count, for a missing
+    /// switch alone may have put it on a CPU.
     pub fn doubt_of_runnable(&self, utid: u32, since: i64, until: i64) -> Option<i64> {
         let broken = match self.mask(utid) {
             _ if self.broken_anywhere.last_end() <= since => None,

@@ -7,7 +7,7 @@ use super::thread::OpenWait;
 #[derive(Debug)]
 pub struct Cut {
     row: Wait,
-    /// The earliest that it can have begun; None if that was before the thread was seen.
+    /// The earliest possible start; None if that was before the thread's first event.
     since: Option<i64>,
 }
 use crate::model::event::{Cause, Censored};
@@ -38,7 +38,7 @@ impl Reconstructor {
         }
     }
 
-    /// The thread's wait that was cut had ended by then; None: nobody knows.
+    /// The latest end of the thread's cut wait; None if unknown.
     pub(super) fn end_cut_wait(&mut self, utid: u32, by: Option<i64>) {
         let Some(Cut { mut row, since }) = self.cut.remove(&utid) else {
             return;
@@ -137,8 +137,8 @@ impl Reconstructor {
         }
     }
 
-    /// A switch-in whose wait began out of sight: not before `since`, where the thread had been
-    /// seen before.
+    /// A switch-in whose wait has no recorded start: not before `since`, where the thread had an
+    /// earlier event.
     pub(super) fn write_left_wait(&mut self, utid: u32, cpu: u16, since: i64, ts: i64) {
         let thread = &self.threads[utid as usize];
         let longest = match &self.apart {

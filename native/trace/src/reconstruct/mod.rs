@@ -32,7 +32,8 @@ pub use unreported::{Habits, Unreported};
 /// So long after one step of a wakeup the other has come, where both are recorded.
 const HALF_A_WAKE: i64 = 20_000_000;
 
-/// Nor is a recorder that ends a recording unseen for so long before.
+/// The process that ends a recording runs on some CPU: without an event on any of them for so long
+/// before the stated end, the end is missing.
 const UNSEEN_END: i64 = 20_000_000;
 
 /// No thread.
@@ -80,7 +81,7 @@ pub struct CpuTotals {
     pub first_ts: Option<i64>,
     pub last_ts: Option<i64>,
     current: u32,
-    /// When `current` began; the loss, or the window's begin, if nobody is known.
+    /// When `current` began; the loss, or the window's start, if the thread is unknown.
     since: i64,
     /// When `current` was last seen there: its switch-in, or later evidence.
     confirmed: i64,
@@ -88,7 +89,7 @@ pub struct CpuTotals {
     idle_left: u64,
     /// When it was last switched to its idle thread.
     idled: i64,
-    /// When it was last heard of, if `current` was found on another CPU since.
+    /// The time of its last event, if `current` was found on another CPU since.
     silent: Option<i64>,
 }
 
@@ -110,7 +111,7 @@ pub struct Reconstructor {
     /// be in its queue.
     left_unseen: FxHashMap<u32, LeftUnseen>,
     perhaps_queued: Vec<(u16, u32)>,
-    /// How many of those that left unseen were woken next, and were switched in next.
+    /// Of those that left unseen, how many were woken next, and how many were switched in next.
     woken_next: u64,
     run_next: u64,
     holes: Holes,
@@ -118,7 +119,7 @@ pub struct Reconstructor {
     clues: Clues,
     /// Threads whose events alone were recorded, by utid; None: all were.
     recorded: Option<Vec<bool>>,
-    /// Every wakeup has its `waking`: one without had an earlier one, unseen.
+    /// Every wakeup has its `waking`: for one without, an earlier one is missing.
     expects_waking: bool,
     /// Wakeups are recorded when they put the thread on a queue: one was.
     enqueues: bool,
@@ -239,7 +240,7 @@ impl Reconstructor {
         self.clues.of_all_break(self.switches())
     }
 
-    /// Do chains break at all, in switches enough to tell?
+    /// Whether chains break at all, among enough switches.
     pub fn any_breaks(&self) -> bool {
         self.clues.any_breaks(self.switches())
     }
@@ -254,7 +255,7 @@ impl Reconstructor {
         self.cpus.iter().map(|cpu| cpu.switches).sum()
     }
 
-    /// The CPUs' clocks differ, as told.
+    /// The CPUs' clocks differ, as given.
     #[must_use]
     pub fn with_clocks(mut self, clocks: Option<Clocks>) -> Self {
         self.apart = clocks.map(|clocks| Box::new(Apart::new(clocks)));
@@ -363,8 +364,8 @@ impl Reconstructor {
         near(record.map(|thread| (thread.state, thread.wait.is_some())));
     }
 
-    /// The window began earlier than was thought when the first event came: an
-    /// interrupt is told when it ends, and stands at its begin.
+    /// The window starts earlier than the first event that was sent: an interrupt is sent at its
+    /// end, with the time of its start.
     pub fn began(&mut self, begin: i64) {
         let missed = (self.begin - begin).max(0);
         self.begin -= missed;
@@ -465,8 +466,8 @@ impl Reconstructor {
         }
     }
 
-    /// The CPU's account up to `at`; its current thread, if known, closes its
-    /// running interval there, and nobody is known afterwards.
+    /// The CPU's account up to `at`; its current thread, if known, ends its running interval there,
+    /// and is unknown afterwards.
     fn release(&mut self, cpu: u16, at: i64, end: End) {
         let ncpu = self.ncpu;
         let totals = &mut self.cpus[usize::from(cpu)];
@@ -577,8 +578,8 @@ impl Reconstructor {
         self.losses.push(row.clone());
     }
 
-    /// Rule Taken down, at the end of the window: the thread is a CPU's stopper. If it was the
-    /// last that ran there, nobody knows how long.
+    /// Rule Taken down, at the end of the window: the thread is a CPU's stopper. If it was the last
+    /// that ran there, the length of its run is unknown.
     pub fn stopper(&mut self, utid: u32) {
         self.breaks.stopper(utid);
         if let Some(cpu) = self.cpus.iter().position(|cpu| cpu.current == utid)
@@ -588,8 +589,8 @@ impl Reconstructor {
         }
     }
 
-    /// Rule Ended early, at the end of the window: CPUs that were not heard of any more after a
-    /// thread had left them unseen.
+    /// Rule Ended early, at the end of the window: CPUs without further events after a thread had
+    /// left them unseen.
     fn end_silent_cpus(&mut self, end: i64) {
         for index in 0..self.cpus.len() {
             if let Some(since) = self.cpus[index].silent.take() {

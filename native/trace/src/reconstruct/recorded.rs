@@ -1,4 +1,4 @@
-//! Recordings of chosen threads: rule Filtered of docs/trace-model.md.
+//! Recordings of selected threads: rule Filtered of docs/trace-model.md.
 //!
 //! A recorder's filter leaves out every switch that none of the chosen threads takes part in.
 //! What it leaves in shows that: chains break only at other threads, and no switch is between two
@@ -19,11 +19,11 @@
 //! although threads of the kernel are missing for so long, or chains break at every second switch,
 //! no thread was recorded whole.
 //!
-//! A filter by state (`prev_state == 1`, say) leaves out some switches of every thread. If nobody
-//! left a CPU to sleep, or nobody left it able to run, and chains break eight times and at one in
-//! eight switches or more, no thread was recorded whole. Nor was one if chains break so often,
-//! threads of the kernel switch with each other, and no switch has an idle thread. Filters by
-//! other properties break chains like lost switches.
+//! A filter by state (`prev_state == 1`, say) leaves out some switches of every thread. If no
+//! thread left a CPU to sleep, or none left it runnable, and chains break eight times and at one in
+//! eight switches or more, no thread was recorded whole. The same holds if chains break so often,
+//! threads of the kernel switch with each other, and no switch has an idle thread. Filters by other
+//! properties break chains like lost switches.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -187,7 +187,7 @@ impl Departures {
         }
     }
 
-    /// Nobody did one of both.
+    /// No thread did one of the two.
     pub fn are_one_sided(&self) -> bool {
         self.waits != self.sleeps
     }
@@ -292,7 +292,7 @@ impl Suspicion {
         }
     }
 
-    /// Switches are missing by what threads or CPUs went on to do, whoever they are.
+    /// Switches are missing according to the next events of threads or CPUs, for any thread.
     pub fn by_state() -> Self {
         Self {
             left_out: FxHashSet::default(),

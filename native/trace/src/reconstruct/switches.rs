@@ -107,8 +107,7 @@ impl Reconstructor {
                     may_be_woken: row.preempted == Some(true),
                 });
             }
-            // Nobody runs off a CPU; and a wake says nothing about a state
-            // that is not known.
+            // No thread runs off a CPU; and a wake says nothing about a state that is not known.
             State::Running | State::Unknown => {
                 thread.state = State::Unknown;
                 thread.pending = None;
@@ -166,7 +165,7 @@ impl Reconstructor {
                         self.write_wait(utid, &wait, t);
                     }
                 } else {
-                    // When its sleep ended nobody knows.
+                    // When its sleep ended is unknown.
                     self.counters.missing_wakeups += 1;
                     thread.unwoken = true;
                     thread.forget();

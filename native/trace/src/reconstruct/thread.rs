@@ -23,8 +23,8 @@ pub struct OpenWait {
     pub may_be_woken: bool,
 }
 
-/// A waking raised while the thread was still running: either spurious, or
-/// raised on its way off the CPU. What comes next tells.
+/// A waking raised while the thread was still running: either spurious, or raised before its
+/// switch-out. The next event decides.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingWake {
     pub ts: i64,
@@ -61,7 +61,7 @@ pub struct Thread {
     pub known: bool,
     /// How often it was seen to leave a CPU, or more often.
     pub left: u16,
-    /// Rule Habit: it left its CPU unseen, and nothing was heard of it since.
+    /// Rule Habit: it left its CPU unseen, and has no event since.
     pub left_unseen: bool,
 }
 

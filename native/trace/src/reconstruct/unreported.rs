@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Breaks belong together if there are no more switches than this from one to the next.
 const NEAR: u64 = 50;
 
-/// So many breaks that belong together are no accident of one hole,
+/// So many breaks of one kind are not caused by one hole,
 const FEW: usize = 6;
 
 /// nor the doing of a kernel that does not report how some threads leave: they are of so many.
@@ -28,8 +28,8 @@ const THREADS: usize = 3;
 /// Of more breaks than these at which a CPU was believed to be idle, holes are not the reason.
 const IDLE_LEAVE: usize = 3;
 
-/// Who was seen to leave so often, and so many times as often as not, is no thread whose leaving
-/// the kernel does not report; the other way round, it is one.
+/// A thread whose switch-out is recorded so often, and so many times as often as missing, is not
+/// one that the kernel does not report; the other way round, it is.
 const OFTEN: u64 = 8;
 
 /// A thread that left unseen so often, and hardly ever seen, shows a habit of the kernel, if one
@@ -59,7 +59,7 @@ pub struct Unreported {
 /// Whose leaving is not reported, as far as is known while a trace is read.
 #[derive(Debug, Default, Clone)]
 pub enum Habits {
-    /// Nobody's: every broken chain is in doubt.
+    /// No thread's: every broken chain is in doubt.
     #[default]
     Nobodys,
     /// That of threads which were hardly ever seen to leave. Whether that stands shows at the end.
@@ -72,7 +72,7 @@ pub enum Habits {
 #[derive(Debug, Default, Clone, Copy)]
 struct Leaving {
     unseen: u64,
-    /// Of the unseen ones, those that one missing switch explains,
+    /// Of the missing ones, those that one missing switch explains,
     explained: u64,
     /// and those that were taken for the kernel's habit.
     presumed: u64,
@@ -128,7 +128,7 @@ pub struct Breaks {
     of_threads: Vec<Break>,
     /// Of idle threads, but not all of those whose leaving is not reported.
     of_idle: Vec<Break>,
-    /// How each thread left that did so unseen.
+    /// How each thread with a missing switch-out left.
     unseen: FxHashMap<u32, Leaving>,
     habits: Habits,
     /// Breaks that were taken for the kernel's habit, with the thread.
@@ -288,7 +288,7 @@ impl Breaks {
         all.map(|one| (one.cpu, one.begin, one.end)).collect()
     }
 
-    /// Is there a hole of `cpu` that ended in `(since, until]`?
+    /// Whether a hole of `cpu` ended in `(since, until]`.
     pub fn explain(&self, cpu: u16, since: i64, until: i64, seen: impl Fn(u32) -> u64) -> bool {
         let ended = |one: &&Break| since < one.end;
         let holes = |all: &[Break]| {
@@ -397,7 +397,7 @@ mod tests {
         assert!(all.explain(0, 4999, 5005, seen));
         assert!(!all.explain(0, 5005, 9999, seen) && !all.explain(1, 4999, 5005, seen));
         assert!(!all.explain(0, 5990, 6005, seen));
-        // Nor of one that left unseen as often.
+        // The same for one that left unseen as often.
         all.add(broken(700, 8), false, 8);
         assert_eq!(all.holes(seen), []);
         // An idle thread that left seen, too, and three that never did but whose leaving is no
@@ -462,7 +462,7 @@ mod tests {
             );
         }
         assert!(all.habits(|_| 0, |_| false, 0).is_empty());
-        // Nor where threads ran unseen besides.
+        // The same where threads also ran unseen.
         let mut all = Breaks::default();
         for at in 0..16 {
             all.add(broken(at, 7), false, 0);
@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(found(&six[1..], 300), []);
         // Of two threads.
         assert_eq!(found(&[102, 105, 150, 160, 171, 231], 300), []);
-        // One that is too far from the last begins anew.
+        // One that is too far from the last starts a new group.
         assert_eq!(found(&[99, 150, 160, 170, 180, 190], 300), []);
         let twice: Vec<u64> = six.iter().chain(&six.map(|at| at + 200)).copied().collect();
         assert_eq!(

@@ -165,8 +165,9 @@ impl Reconstructor {
     }
 
     /// Rule Habit, at the end of the window, for those that left unseen and were not seen again. If
-    /// all others were woken next, so would they have been. Else, who was not in the queue when the
-    /// CPU idled, and was not moved, slept since it left: its switch-in would have been seen.
+    /// all others were woken next, so would they have been. Else, a thread that was not in the
+    /// queue when the CPU idled, and was not moved, slept since it left: its switch-in would have
+    /// been recorded.
     pub(super) fn rest_to_the_end(&mut self, end: i64) {
         let left = std::mem::take(&mut self.left_unseen);
         let all = self.woken_next >= HABIT && self.run_next == 0;
@@ -221,10 +222,10 @@ impl Reconstructor {
         elsewhere && self.holes.moves_recorded()
     }
 
-    /// Rule Woken again: who waits for a CPU is awake, and a kernel that tells of
-    /// every `waking` raises none for it; so it ran, unseen, and slept again. True if
-    /// it may have been on its way to sleep instead, and awake ever since. Where nothing counts
-    /// losses, it shows that switches of a CPU are missing, nobody knows of which.
+    /// Rule Woken again: a thread that waits for a CPU is awake, and a kernel that reports every
+    /// `waking` raises none for it; so it ran, unseen, and slept again. True if it may have been on
+    /// its way to sleep instead, and awake ever since. Where nothing counts losses, it shows that
+    /// switches of an unknown CPU are missing.
     fn woken_again(&mut self, utid: u32, t: i64) -> bool {
         let Some(wait) = &self.threads[utid as usize].wait else {
             return false;
@@ -260,9 +261,9 @@ impl Reconstructor {
         may_be_woken
     }
 
-    /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one
-    /// it was put on, nobody knows when it left that, nor, where moves are recorded and losses are
-    /// not counted, whether it ran meanwhile: its events are missing.
+    /// Rule Moved unseen: a waiting thread was on the queue of `queue`. If that is not the one it
+    /// was put on, it is unknown when it left that, and, where moves are recorded and losses are
+    /// not counted, whether it ran in between: its events are missing.
     pub(super) fn found_queued(&mut self, utid: u32, queue: Option<u16>) {
         let thread = &mut self.threads[utid as usize];
         let Some(wait) = &mut thread.wait else { return };

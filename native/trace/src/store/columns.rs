@@ -284,7 +284,7 @@ fn keep<'a, T: Copy, W: Copy + Default>(
         if mask == 0 {
             continue;
         }
-        // Written in any case and passed over where null: nulls are as good as
+        // Written in any case and skipped where null: nulls are as good as
         // random, and a branch on each would be foreseen badly.
         let kept = &mut room[len..];
         let mut at = 0;

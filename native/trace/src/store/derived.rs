@@ -2,8 +2,8 @@
 //! rows, or takes fewer bits (docs/trace-model.md, In kept files).
 //!
 //! A table is in order of the ends of its rows, so that in `states` the ends take half the bits of
-//! the begins. A wait has four times and three lengths, of which three numbers tell the others.
-//! A null counts as 0 in the sums, so that they hold of every row whatever it is.
+//! the starts. A wait has four times and three lengths, all of which follow from three numbers. A
+//! null counts as 0 in the sums, so that they hold of every row whatever it is.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! What is known of each row group of a table, so that a part in time reads only the groups that
-//! hold some of it, and can tell that those are whole.
+//! hold some of it, and can check that those are complete.
 //!
 //! It stands in the file's own metadata. An interval is in the table where it ends, so that a
 //! group may have rows from long before: of a thread that slept for hours, say. Those that reach
@@ -226,7 +226,7 @@ fn waits(batch: &RecordBatch) -> Option<(Vec<i64>, Vec<i64>)> {
             .or_else(known)
             .or_else(|| at(enqueued, row))
             .or_else(|| at(waking, row));
-        // Nobody can say of one without any time when it was not.
+        // Of one without any time it is unknown when it was not.
         (since.or(last).unwrap_or(i64::MIN), last.unwrap_or(i64::MAX))
     });
     Some(spans.unzip())

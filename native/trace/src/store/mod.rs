@@ -29,7 +29,7 @@ use crate::error::Result;
 
 /// Takes the batches of each table, in order.
 pub trait Store {
-    /// Rows of a table that are gathered before they are handed on.
+    /// Rows of a table that are gathered before they are passed on.
     const CHUNK: usize;
 
     fn write(&mut self, table: &'static str, batch: RecordBatch) -> Result<()>;

@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(out, expected);
     }
 
-    /// Reads DELTA_BINARY_PACKED bit by bit, as the format's page tells it.
+    /// Reads DELTA_BINARY_PACKED bit by bit, as the format's page describes it.
     fn read_deltas(bytes: &[u8]) -> Vec<i64> {
         let mut at = 0;
         let varint = |at: &mut usize| {

@@ -1,5 +1,5 @@
-//! Whether a whole table can be a trace's: what `range` asks of every value, and what rows say
-//! of one another. Asked of tables that somebody else may have written.
+//! Whether a whole table can be a trace's: what `range` asks of every value, and what rows say of
+//! one another. Used for tables that another program may have written.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type};
@@ -29,7 +29,7 @@ pub fn check(
         cpus: if name == "cpus" { MOST_CPUS } else { ncpu },
         ..Bounds::default()
     };
-    // What is told of a thread may lie before the recording, or outside a part of it.
+    // Times of a thread may lie before the recording, or outside a part of it.
     if let Some(window) = window.filter(|_| name != "threads") {
         bounds.times = window;
     }

@@ -46,7 +46,7 @@ impl Source<'_> {
         }
     }
 
-    /// The rows of a part, for somebody who reads on later; their numbers are in range.
+    /// The rows of a part, for a caller that reads on later; their numbers are in range.
     pub fn part(&self, number: usize) -> Result<Vec<RecordBatch>> {
         match self {
             Self::Stored(scan) => scan.group(number),
@@ -73,7 +73,7 @@ impl Source<'_> {
         }))
     }
 
-    /// The same for somebody who checks them.
+    /// The same for a caller that checks them.
     pub fn unchecked(&self) -> Box<dyn Iterator<Item = Result<RecordBatch>> + Send + '_> {
         match self {
             Self::Stored(scan) => Box::new(scan.batches()),

@@ -1,5 +1,5 @@
 //! A table's file behind a queue of batches, which any thread may encode: one at a time, and in
-//! their order, so that the file is the same to the byte whoever does.
+//! their order, so that the file is the same to the byte in any case.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ struct Queue {
     spares: Vec<RecordBatch>,
     /// The table stands among the chores.
     listed: bool,
-    /// Somebody is at work on a batch.
+    /// A thread is at work on a batch.
     encoding: bool,
     failed: Option<Error>,
 }
@@ -80,7 +80,7 @@ impl Table {
         Ok(())
     }
 
-    /// Leaves `batch` to whoever does `chores`, unless too many of them wait: then the caller
+    /// Leaves `batch` to a thread that does `chores`, unless too many of them wait: then the caller
     /// helps. An error is that of a batch before.
     pub fn leave(self: &Arc<Self>, batch: RecordBatch, chores: &Arc<Chores>) -> Result<()> {
         let mut queue = locked(&self.queue);
@@ -89,7 +89,7 @@ impl Table {
                 let woken = self.taken.wait(queue);
                 queue = woken.unwrap_or_else(PoisonError::into_inner);
             } else {
-                // Ours is among them, or somebody just took it.
+                // Ours is among them, or another thread just took it.
                 drop(queue);
                 chores.one();
                 queue = locked(&self.queue);
@@ -109,7 +109,7 @@ impl Table {
             return;
         }
         queue.listed = true;
-        // Those that nobody comes to are let go with the list: none of them holds it.
+        // Unused ones are dropped with the list: none of them holds it.
         let (table, again) = (Arc::clone(self), Arc::downgrade(chores));
         chores.add(move || {
             table.encode_next();
@@ -158,8 +158,8 @@ impl Table {
         locked(&self.queue).spares.pop()
     }
 
-    /// Encodes what is left and completes the file; returns its number of rows. Nobody else works
-    /// at it any more.
+    /// Encodes what is left and completes the file; returns its number of rows. No other thread
+    /// works at it any more.
     pub fn close(&self) -> Result<u64> {
         while self.encode_next() {}
         if let Some(error) = locked(&self.queue).failed.take() {

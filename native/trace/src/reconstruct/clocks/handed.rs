@@ -22,16 +22,16 @@ fn known(who: &Party) -> u32 {
 /// Threads woken on one CPU for another, and whether they came to run there.
 #[derive(Debug, Default)]
 pub struct Handed {
-    /// By tid: the CPU, until something else is seen of the thread, and its `unseen` then.
+    /// By tid: the CPU, until the thread's next event, and its `unseen` then.
     to: HashMap<u32, (u16, u32)>,
-    /// By CPU: who was switched in last.
+    /// By CPU: the thread that was switched in last.
     running: HashMap<u16, u32>,
-    /// By CPU: how often switches there were found to be missing. Whoever waited may have run.
+    /// By CPU: how often switches there were found to be missing. Waiting threads may have run.
     unseen: HashMap<u16, u32>,
-    /// By CPU: who ran there next, and who was woken again instead, as only a thread is that
-    /// ran and slept.
+    /// By CPU: threads that ran there next, and those that were woken again instead, which only
+    /// happens after a run and a sleep.
     came: HashMap<u16, (u32, u32)>,
-    /// By CPU: of those woken again, who is not counted until its next switch shows that it
+    /// By CPU: those woken again that are not counted until the CPU's next switch shows that it
     /// recorded all the time. In a gap of its events they may have run there.
     again: HashMap<u16, u32>,
     /// The same before its first switch. Then and after its last one it may not have been recorded;
@@ -89,7 +89,7 @@ impl Handed {
             Event::Migrate { ref who, .. } => {
                 self.to.remove(&who.tid);
             }
-            // Whoever waited may have run there.
+            // Waiting threads may have run there.
             Event::Loss { .. } => {
                 self.to.clear();
                 self.again.clear();
@@ -98,7 +98,7 @@ impl Handed {
         }
     }
 
-    /// Who leaves `cpu` is not who was switched in there last.
+    /// The thread leaving `cpu` is not the one switched in there last.
     pub fn switches_missing(&mut self, cpu: u16) {
         *self.unseen.entry(cpu).or_default() += 1;
     }
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The CPU goes from one thread to the next, and runs nobody else.
+    /// The CPU switches from one thread to the next, and runs no other.
     fn goes_on(cpu: u16, prev: u32, next: u32) -> Event {
         let mut event = runs(next, cpu);
         if let Event::Switch { prev: party, .. } = &mut event {
@@ -215,7 +215,7 @@ mod tests {
             handed
         };
         assert_eq!(handed(true).stranger(), None);
-        // It ran nobody that it was handed: nothing shows that it belongs to the others.
+        // It ran no thread put on its queue: nothing shows that it belongs to the others.
         assert_eq!(handed(false).stranger(), Some((1, 18)));
         let mut goes_on_recording = handed(true);
         goes_on_recording.event(&goes_on(1, 23, 5));

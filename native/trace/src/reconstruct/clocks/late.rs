@@ -11,8 +11,8 @@ use super::{Examiner, Offset};
 /// So many events that come too late, and more than switches that are missing: the clocks of
 /// their CPUs differ.
 const FEW: u32 = 2;
-/// Wakings that came during a run that nothing had begun are taken for late if so many would
-/// come by chance with no more than this probability.
+/// Wakings during a run without a wakeup are taken for late if so many would come by chance with no
+/// more than this probability.
 const BY_CHANCE: f64 = 1e-3;
 
 /// What a run of a thread lacks.
@@ -49,9 +49,9 @@ struct Share {
 #[derive(Debug, Default)]
 struct Findings {
     certain: Pairs,
-    /// Wakings during runs that no wakeup had begun: late, or of the next sleep.
+    /// Wakings during runs without a wakeup: late, or of the next sleep.
     perhaps: Pairs,
-    /// Runs that a wakeup had begun, and runs that none had.
+    /// Runs with a wakeup, and runs without one.
     begun: Share,
     lacking: Share,
 }
@@ -72,7 +72,7 @@ impl Examiner<'_> {
                 *pairs.entry((one, other)).or_default() += times;
             }
         }
-        // Whoever it was that left unseen.
+        // Whichever thread left unseen.
         let chain_breaks: u32 = self.leaves.values().map(|leaves| leaves.unseen).sum();
         let mut offsets = Vec::new();
         // The CPU that is part of most pairs, and what remains without it.

@@ -68,7 +68,7 @@ pub const SUSPICIOUS: u64 = 2;
 const SAMPLE: usize = 1 << 20;
 /// Of a pair of clocks: no offset is believed that mends fewer breaks of order.
 const MENDED: u32 = 3;
-/// Nor one that leaves more than one in so many.
+/// An offset that leaves more than one break in so many is not accepted either.
 const LEFT: u32 = 4;
 /// Missing switches explain at most so many breaks of order: a clock that differs breaks more.
 const EXPLAINED: u32 = 16;
@@ -130,7 +130,7 @@ impl Offset {
     }
 }
 
-/// How often a thread was seen to leave a CPU, and how often it must have left unseen.
+/// How often a thread's switch-out was recorded, and how often one must be missing.
 #[derive(Debug, Clone, Copy, Default)]
 struct Leaves {
     seen: u32,
@@ -156,7 +156,7 @@ pub struct Examiner<'a> {
     ncpu: u16,
     most: usize,
     both_steps: bool,
-    /// By CPU: who was switched in last.
+    /// By CPU: the thread that was switched in last.
     current: Vec<Option<Party>>,
     /// By CPU and tid.
     leaves: FxHashMap<(u16, u32), Leaves>,
@@ -241,7 +241,7 @@ impl EventSink for Examiner<'_> {
 }
 
 impl<'a> Examiner<'a> {
-    /// `both_steps`: the trace tells of `waking` and of `enqueued`.
+    /// `both_steps`: the trace has `waking` and `enqueued`.
     pub fn new(ncpu: u16, both_steps: bool, progress: &'a mut Progress<'a>) -> Self {
         Self {
             progress,
@@ -308,8 +308,8 @@ impl<'a> Examiner<'a> {
         MENDED.max(chain_breaks / LEFT).max(explained)
     }
 
-    /// How often who left a CPU is not who was switched in there last, but for who is hardly ever
-    /// seen to leave.
+    /// The number of prev/next mismatches, without threads whose switch-out is hardly ever
+    /// recorded.
     fn chain_breaks(&self) -> u32 {
         let lost = self.leaves.values().filter(|leaves| !leaves.hidden());
         lost.map(|leaves| leaves.unseen).sum()
@@ -362,7 +362,7 @@ impl<'a> Examiner<'a> {
         }
     }
 
-    /// By tid: who is who among threads with the same one hangs on the order of events.
+    /// By tid: which of several threads with the same tid is meant depends on the order of events.
     fn note(&mut self, ts: i64, who: &Party, cpu: u16, kind: Kind) {
         let idle = who.idle || who.tid == 0 || who.tid == UNKNOWN_TID;
         if idle || cpu >= self.ncpu || self.full() {

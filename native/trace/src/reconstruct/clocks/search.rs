@@ -100,7 +100,7 @@ impl Examiner<'_> {
     /// CPUs whose clocks differ from the others', by how much, the surest first.
     pub fn offsets(mut self) -> Vec<Offset> {
         self.leave_out_unwoken();
-        // What is told of losses comes at their beginning.
+        // Losses are sent at their start.
         self.seen.sort_by_key(|seen| seen.ts);
         // With two CPUs it is the same whichever is moved.
         let threads_did = self.seen.iter().filter(|seen| seen.kind != Kind::Lost);
