@@ -21,12 +21,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from schedscope.simulator.spread import BUSY, FEW, from_others
 from schedscope.simulator.whatif_verdicts import BRIEF, RATE
 
-APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
+APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p50": 0.20, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
-three times in two settings (research/notes/fidelity.md, the first set of captures)."""
+three times in two settings (research/notes/fidelity.md, the first set of captures). The
+median was not measured then and counts as the 99th percentile."""
+
+CROSS = {"cpu_time": 0.05, "waiting": 0.2, "wait_p50": 0.4, "wait_p99": 0.4}
+"""The same of predictions under another policy than the recorded one, of whose model the replay of
+the recorded one says nothing: what the laboratory's predictions of other kernels are off by
+(research/lab/predictions.parquet), for the median as for the 90th percentile."""
 
 _APART = {**APART, RATE: APART["cpu_time"]}
 """Throughput was not measured, and is proportional to CPU time."""
@@ -45,20 +52,31 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Student's t below which 95 % lie, for 1 to 9 degrees of freedom."""
 
 RANGES = tuple(APART)
-WAITS = ("waiting", "wait_p99")
+WAITS = ("waiting", "wait_p50", "wait_p99")
+
+_MEDIANS = {"wait_p50": ("wait_p10", "wait_p90")}
+"""Where others take CPU time, which waits are short and which are long changes: the median of
+another recording is one of the waits in between, which may lie far apart."""
 
 
 def extremes(
-    runs: Sequence[Mapping[str, Any]], factors: Mapping[str, float] | None = None
+    runs: Sequence[Mapping[str, Any]],
+    widths: Mapping[str, tuple[float, float]] | None = None,
+    ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """The lowest and the highest of each figure, moved apart by its factor on both sides."""
+    """The lowest and the highest of each figure, moved down and up by these logarithms; of some
+    figures two others stand for its `ends`."""
     found: dict[str, Any] = {}
     for key in _APART:
-        factor = (factors or {}).get(key, 1)
-        values = [run[key] for run in runs if run.get(key) is not None]
-        down, up = (float, float) if key == RATE else (math.floor, math.ceil)
-        found[f"{key}_low"] = down(min(values) / factor) if values else None
-        found[f"{key}_high"] = up(max(values) * factor) if values else None
+        down, up = (widths or {}).get(key, (0.0, 0.0))
+        lower, upper = (ends or {}).get(key, (key, key))
+        lows = [run[lower] for run in runs if run.get(lower) is not None]
+        highs = [run[upper] for run in runs if run.get(upper) is not None]
+        whole = key != RATE
+        low = min(lows) / math.exp(down) if lows else None
+        high = max(highs) * math.exp(up) if highs else None
+        found[f"{key}_low"] = math.floor(low) if whole and low is not None else low
+        found[f"{key}_high"] = math.ceil(high) if whole and high is not None else high
     return found
 
 
@@ -67,31 +85,50 @@ def of_change(
     errors: Mapping[str, float],
     doubt: float = 1,
     fitted: Mapping[str, float] | None = None,
+    *,
+    crossed: bool = False,
 ) -> dict[str, Any]:
     """The range of the change: of each capture what was `recorded`, and all replays with it.
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
-    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it
-    (`schedscope.simulator.spread`).
+    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it, and the
+    share of others (`schedscope.simulator.spread`). `crossed`: under another policy than recorded.
     """
+    more = dict(fitted or {})
+    real = bool(more)  # a simulated recording would be the same again
+    more[RATE] = more.get("cpu_time", 0.0)
+    few = max((run["few"] for run in _recorded_and_changed(captures)), default=0.0)
+    outside = more.pop("outside", 0.0)
+    off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
+    model = {key: CROSS.get(key, CROSS["cpu_time"]) * crossed for key in _APART}
     if len(captures) < ENOUGH:
         runs = [run for one in captures for run in one["changes"]]
-        off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
-        more = {**(fitted or {}), RATE: (fitted or {}).get("cpu_time", 0.0)}
-        apart = {key: math.hypot(usual, more.get(key, 0.0)) for key, usual in _APART.items()}
-        widths = {key: math.exp(math.hypot(off[key], INTERVAL * apart[key])) for key in _APART}
-        found = extremes(runs, widths)
-        for key in _APART:
+        widths = {}
+        for key, usual in _APART.items():
+            chance = FEW.get(key, 0.0) * math.sqrt(few) * real
+            apart = INTERVAL * math.hypot(usual, more.get(key, 0.0), chance, model[key])
+            down, up = from_others(key, outside)
+            widths[key] = math.hypot(off[key], apart, down), math.hypot(off[key], apart, up)
+        found = extremes(runs, widths, _MEDIANS if outside >= BUSY else None)
+        for key in widths:
             if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
                 found[f"{key}_high"] = math.ceil(BRIEF * math.exp(off[key])) if off[key] else 0
         return found
     found = {}
     for key in _APART:
         error, either = math.log(errors.get(key, 1)), _doubt(key, doubt)
-        low, high = _of_next(key, captures, (max(-error, either), max(error, either)))
-        found |= {f"{key}_low": low, f"{key}_high": high}
+        beside = INTERVAL * model[key]
+        further = (math.hypot(max(-error, either), beside), math.hypot(max(error, either), beside))
+        found |= dict(
+            zip((f"{key}_low", f"{key}_high"), _of_next(key, captures, further), strict=True)
+        )
     return found
+
+
+def _recorded_and_changed(captures: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    runs = [run for one in captures for run in (one["recorded"], *one["changes"])]
+    return [run for run in runs if run.get("few")]
 
 
 def _doubt(key: str, doubt: float) -> float:
