@@ -66,7 +66,7 @@ def replayed_services(way: Replay, by: str) -> pl.DataFrame:
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
     **dict.fromkeys(("wait_mean", "wait_p50", "wait_p99", "completion", "busy", "throughput")),
-    **dict.fromkeys(("wait_p10", "wait_p90", "few")),
+    **dict.fromkeys(("wait_p10", "wait_p30", "wait_p70", "wait_p90", "few")),
 }
 """`few`: how much of the waiting a few waits are: 1 if all of it is one wait, 1/n if it is n equal
 ones (the sum of the squares of their shares)."""
@@ -153,7 +153,7 @@ def _of_waits(waits: np.ndarray[Any, Any]) -> dict[str, Any]:
     if not len(waits):
         return {"n_waits": 0}
     total = int(waits.sum())
-    levels = {"wait_p10": 0.1, "wait_p50": 0.5, "wait_p90": 0.9, "wait_p99": 0.99}
+    levels = {f"wait_p{percent}": percent / 100 for percent in (10, 30, 50, 70, 90, 99)}
     return {
         "n_waits": len(waits),
         "wait_mean": round(total / len(waits)),

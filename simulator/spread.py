@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 PARTS = 16
 """Into which a recording is divided."""
 
-FEW = {"cpu_time": 0.3, "waiting": 2.0, "wait_p99": 2.0}
-"""The standard deviation of logarithms where one wait is all of the waiting. This and all below was
-set on 15 pairs of configurations of `research/benchmarks/campaign/kinds.py`, and proved on the
-others (research/notes/kinds.md)."""
+FEW = {"cpu_time": 0.15, "waiting": 1.0, "wait_p99": 1.0}
+"""The standard deviation of logarithms where one wait is all of the waiting; twice that beside
+others that take `BUSY`. This and all below was set on half of the kinds of change of
+`research/benchmarks/campaign/kinds.py`, and proved on the others (research/notes/kinds.md)."""
 
 OTHERS, MOST = 6.0, 0.85
 """Others take at most so many times the CPU time in another recording, and no larger share; at
@@ -88,7 +88,9 @@ def from_others(key: str, outside: float) -> tuple[float, float]:
     >>> from_others("waiting", 0.0)
     (0.0, 0.0)
     """
-    least, most = outside / OTHERS, max(outside, min(MOST, OTHERS * outside))
+    # The little that kernel threads and a recorder take on a quiet host they take again.
+    times = 1 + (OTHERS - 1) * min(1.0, outside / BUSY)
+    least, most = outside / times, max(outside, min(MOST, times * outside))
     if key == "throughput":
         left = [math.log(1 - min(share, 0.97)) for share in (least, outside, most)]
         return left[1] - left[2], left[0] - left[1]

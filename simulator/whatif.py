@@ -527,6 +527,7 @@ def _of(capture: Asked, service: str) -> dict[str, Any]:
         "changes": changes,
         "replayed": median_of(replays),
         "changed": median_of(changes),
+        "fitted": capture.was.spreads.get(service, {}),
     }
 
 
@@ -534,17 +535,17 @@ def _explained(
     captures: Sequence[Asked], said: Sequence[Mapping[str, Any]], service: str, floor: float
 ) -> dict[str, list[dict[str, Any]]]:
     """What other extractions say of a service that replay its recording as well, by what is
-    unclear, for each capture."""
+    unclear: of each capture, of which some may have no such extraction."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for capture, one in zip(captures, said, strict=True):
+    for i, (capture, one) in enumerate(zip(captures, said, strict=True)):
         base = max(off(one["recorded"], one["replayed"], floor).values())
         for other in capture.other:
             there = off(one["recorded"], _with_rate(capture, service, other.replayed), floor)
             if max(there.values()) > AS_WELL * base:
                 continue
             changes = [_with_rate(capture, service, run) for run in other.changed]
-            same = {**one, "changes": changes, "changed": median_of(changes)}
-            found.setdefault(other.unclear, []).append(same)
+            of_all = found.setdefault(other.unclear, [dict(each) for each in said])
+            of_all[i] |= {"changes": changes, "changed": median_of(changes)}
     return found
 
 

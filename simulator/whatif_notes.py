@@ -128,7 +128,11 @@ def _chance(told: pl.DataFrame, by: str, captures: int) -> list[str]:
             f" {OTHERS:g} times as much or a part of that in another recording, up to"
             f" {percent(MOST)}: from {ENOUGH} captures on (--again) ranges show how much that is"
         )
-    elif wide.height:
+    elif captures < ENOUGH and outside:
+        found.append(
+            f"ranges hold while others take as little of the CPU time as here ({percent(outside)})"
+        )
+    if wide.height and (captures >= ENOUGH or outside < BUSY):
         apart = "captures lie far apart" if captures >= ENOUGH else "one capture cannot say more"
         found.append(
             f"waiting is doubtful where its range reaches further than a factor of {NARROW:g} from"

@@ -5,7 +5,8 @@ stands for it, and to that comes what the capture does show: how far its parts l
 share of others in the CPU time (`schedscope.simulator.spread`). `ENOUGH` captures or more show it
 themselves. The range is then the one in which one more recording would lie, if recordings with the
 change lie as far apart as those without it, or as replays with it, whichever is further. As a few
-captures show this only roughly, the usual figure counts as `USUAL` further ones.
+captures show this only roughly, the usual figure counts as `USUAL` further ones. Where the median
+of the captures' own ranges is narrower, as on a host whose load changes, that is the range.
 
 The replays of the recorded configuration are too small or too large by some factor. That error may
 or may not be there with the change as well, so the range reaches further by that factor, on that
@@ -36,6 +37,7 @@ the recorded one says nothing: what the laboratory's predictions of other kernel
 (research/lab/predictions.parquet), for the median as for the 90th percentile."""
 
 _APART = {**APART, RATE: APART["cpu_time"]}
+_CROSS = {**CROSS, RATE: CROSS["cpu_time"]}
 """Throughput was not measured, and is proportional to CPU time."""
 
 INTERVAL = 1.645
@@ -54,14 +56,15 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 RANGES = tuple(APART)
 WAITS = ("waiting", "wait_p50", "wait_p99")
 
-_MEDIANS = {"wait_p50": ("wait_p10", "wait_p90")}
-"""Where others take CPU time, which waits are short and which are long changes: the median of
-another recording is one of the waits in between, which may lie far apart."""
+_MEDIANS = (("wait_p30", "wait_p70"), ("wait_p10", "wait_p90"))
+"""Which of the waits are short and which are long changes from one recording to the next, and the
+median with it: the median of another one is a wait between these two percentiles, where others take
+little CPU time and where they take `BUSY` of it or more."""
 
 
 def extremes(
     runs: Sequence[Mapping[str, Any]],
-    widths: Mapping[str, tuple[float, float]] | None = None,
+    widths: Mapping[str, tuple[float, ...]] | None = None,
     ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The lowest and the highest of each figure, moved down and up by these logarithms; of some
@@ -95,40 +98,67 @@ def of_change(
     it is not. `fitted`: how far recordings lie apart besides, as one of them tells it, and the
     share of others (`schedscope.simulator.spread`). `crossed`: under another policy than recorded.
     """
-    more = dict(fitted or {})
-    real = bool(more)  # a simulated recording would be the same again
-    more[RATE] = more.get("cpu_time", 0.0)
-    few = max((run["few"] for run in _recorded_and_changed(captures)), default=0.0)
-    outside = more.pop("outside", 0.0)
     off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
-    model = {key: CROSS.get(key, CROSS["cpu_time"]) * crossed for key in _APART}
     if len(captures) < ENOUGH:
-        runs = [run for one in captures for run in one["changes"]]
-        widths = {}
-        for key, usual in _APART.items():
-            chance = FEW.get(key, 0.0) * math.sqrt(few) * real
-            apart = INTERVAL * math.hypot(usual, more.get(key, 0.0), chance, model[key])
-            down, up = from_others(key, outside)
-            widths[key] = math.hypot(off[key], apart, down), math.hypot(off[key], apart, up)
-        found = extremes(runs, widths, _MEDIANS if outside >= BUSY else None)
-        for key in widths:
-            if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
-                found[f"{key}_high"] = math.ceil(BRIEF * math.exp(off[key])) if off[key] else 0
-        return found
-    found = {}
+        return _of_few(captures, off, fitted or {}, crossed=crossed)
+    each = [
+        _of_few([one], off, one["fitted"], crossed=crossed) for one in captures if one.get("fitted")
+    ]
+    found: dict[str, Any] = {}
     for key in _APART:
         error, either = math.log(errors.get(key, 1)), _doubt(key, doubt)
-        beside = INTERVAL * model[key]
-        further = (math.hypot(max(-error, either), beside), math.hypot(max(error, either), beside))
-        found |= dict(
-            zip((f"{key}_low", f"{key}_high"), _of_next(key, captures, further), strict=True)
-        )
+        model = INTERVAL * _CROSS[key] * crossed
+        further = (math.hypot(max(-error, either), model), math.hypot(max(error, either), model))
+        ends = _of_next(key, captures, further)
+        lows, highs = ([one[f"{key}_{end}"] for one in each] for end in ("low", "high"))
+        if each and None not in (*ends, *lows, *highs):
+            ends = min(
+                ends,
+                (statistics.median(lows), statistics.median(highs)),
+                key=lambda one: _length(key, one),
+            )
+        low, high = ends
+        found |= {f"{key}_low": low, f"{key}_high": high}
     return found
 
 
-def _recorded_and_changed(captures: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    runs = [run for one in captures for run in (one["recorded"], *one["changes"])]
-    return [run for run in runs if run.get("few")]
+def _length(key: str, ends: tuple[float | None, float | None]) -> float:
+    least = 1.0 if key == RATE else BRIEF
+    low, high = (max(end or 0.0, least) for end in ends)
+    return high / low
+
+
+def _of_few(
+    captures: Sequence[Mapping[str, Any]],
+    off: Mapping[str, float],
+    fitted: Mapping[str, float],
+    *,
+    crossed: bool,
+) -> dict[str, Any]:
+    """The range from captures that do not show how far apart they lie: from the lowest to the
+    highest replay, and beyond them by what replays are `off`, by chance and by what others do.
+    """
+    runs = [run for one in captures for run in one["changes"]]
+    outside = fitted.get("outside", 0.0)
+    spread = {**fitted, RATE: fitted.get("cpu_time", 0.0)}
+    # A simulated recording, of which nothing is fitted, would be the same again.
+    all_runs = [run for one in captures for run in (one["recorded"], *one["changes"])]
+    few = max((run.get("few") or 0.0 for run in all_runs), default=0.0) if fitted else 0.0
+    chance = math.sqrt(few) * (1 + min(1.0, outside / BUSY))
+    widths = {}
+    for key, usual in _APART.items():
+        parts = (usual, spread.get(key, 0.0), FEW.get(key, 0.0) * chance, _CROSS[key] * crossed)
+        apart = INTERVAL * math.hypot(*parts)
+        widths[key] = tuple(
+            math.hypot(off[key], apart, further) for further in from_others(key, outside)
+        )
+    ends = {"wait_p50": _MEDIANS[outside >= BUSY]} if fitted else {}
+    found = extremes(runs, widths, ends)
+    for key, (_, up) in widths.items():
+        # No factor makes more of a replay without waits.
+        if found[f"{key}_high"] == 0 and (fitted or off[key]):
+            found[f"{key}_high"] = math.ceil(BRIEF * math.exp(up))
+    return found
 
 
 def _doubt(key: str, doubt: float) -> float:

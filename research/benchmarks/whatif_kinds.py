@@ -25,8 +25,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 from campaign.kinds import KINDS, PROGRAMS, Kind, aside, sides
 
 import schedscope as ss
+from research import results
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.processes import NoMatchError, of_processes
 from schedscope.simulator.alternatives import alternatives
@@ -47,7 +49,9 @@ from schedscope.simulator.replay import Replay
 from schedscope.simulator.services import figures, services
 from schedscope.simulator.time_limited import paces, throughput
 from schedscope.simulator.whatif import Asked, as_it_was, combine, gathered
-from schedscope.simulator.whatif_verdicts import FIGURES, RATE
+from schedscope.simulator.whatif_ranges import RANGES
+from schedscope.simulator.whatif_verdicts import BRIEF, FIGURES, RATE, VERDICTS
+from schedscope.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 CAPTURE = HERE.parents[1] / "collectors" / "capture"
@@ -259,104 +263,116 @@ def asked_of(way: Replay, kind: Kind) -> dict[str, Any]:
     return found
 
 
-def said(folder: Path, kind: Kind, run: int) -> Asked | str:
-    """What `whatif` gathers from one capture, kept; the sentence of a refusal."""
+@dataclass(frozen=True)
+class Refused:
+    """A question that is not answered, and why."""
+
+    why: str
+
+
+def said(folder: Path, kind: Kind, run: int) -> Asked | Refused:
+    """What `whatif` gathers from one capture, kept."""
     kept = path_of(folder, kind.name, run).with_suffix(".said")
-    if kept.exists():
-        return pickle.loads(kept.read_bytes())
-    label, *_ = next(sides(kind))
-    trace = ss.open(path_of(folder, label, run))
+    if not kept.exists():
+        label, *_ = next(sides(kind))
+        trace = ss.open(path_of(folder, label, run))
+        kept.write_bytes(pickle.dumps(_asked(trace, kind)))
+    found: Asked | str = pickle.loads(kept.read_bytes())
+    return Refused(found) if isinstance(found, str) else found
+
+
+def _asked(trace: Trace, kind: Kind) -> Asked | str:
     try:
         way = nearest_way(trace, of_processes(trace, workload=True))
         question = asked_of(way, kind)
-        found: Asked | str = gathered(
-            way,
-            change(way, **question),
-            was=as_it_was(way, kind.by),
-            other=alternatives(way, question),
-            by=kind.by,
-        )
+        wanted, other = change(way, **question), alternatives(way, question)
+        return gathered(way, wanted, as_it_was(way, kind.by), other, kind.by)
     except SchedscopeError as error:
-        found = str(error)
-    kept.write_bytes(pickle.dumps(found))
-    return found
+        return str(error)
 
 
 def real(folder: Path, kind: Kind, label: str, run: int) -> dict[str, dict[str, Any]]:
-    """The figures of each service of the recorded command."""
+    """The figures of each service of the recorded command, kept."""
     kept = path_of(folder, label, run).with_suffix(f".{kind.by}.real")
-    if kept.exists():
-        return pickle.loads(kept.read_bytes())
-    trace = ss.open(path_of(folder, label, run))
-    mine = trace.threads.filter(of_processes(trace, workload=True)).select("utid").collect()
-    named = services(trace, kind.by).join(mine, on="utid")
-    found = figures(trace, named)
-    for service, pace in paces(trace, named).items():
-        if service in found:
-            found[service][RATE] = throughput(pace, found[service], found[service])
-    kept.write_bytes(pickle.dumps(found))
+    if not kept.exists():
+        trace = ss.open(path_of(folder, label, run))
+        mine = trace.threads.filter(of_processes(trace, workload=True)).select("utid").collect()
+        named = services(trace, kind.by).join(mine, on="utid")
+        measured = figures(trace, named)
+        for service, pace in paces(trace, named).items():
+            if service in measured:
+                own = measured[service]
+                own[RATE] = throughput(pace, own, own)
+        kept.write_bytes(pickle.dumps(measured))
+    found: dict[str, dict[str, Any]] = pickle.loads(kept.read_bytes())
     return found
 
 
 def rows_of(folder: Path, number: int, kind: Kind, runs: int) -> Iterator[dict[str, Any]]:
-    """From each capture alone, and from all: each figure, its range, and what came."""
+    """From each capture alone, and from all: each figure, its range, and what came.
+
+    From each alone also with nothing changed, which the other recordings as it is say.
+    """
     (before, *_), (after, *_) = sides(kind)
     came = [real(folder, kind, after, run) for run in range(runs)]
     were = [real(folder, kind, before, run) for run in range(runs)]
     each = [said(folder, kind, run) for run in range(runs)]
-    sets = [([i], [one]) for i, one in enumerate(each)] + [(list(range(runs)), each)]
-    for change_made, results in ((True, came), (False, were)):
-        for used, these in sets:
-            common = {
-                "kind": kind.name,
-                "half": "aside" if aside(number) else "open",
-                "captures": len(used),
-                "changed": change_made,
-                "first": used[0],
+    common = {"kind": kind.name, "half": "aside" if aside(number) else "open"}
+    for used in [*([run] for run in range(runs)), list(range(runs))]:
+        told = [one for one in (each[run] for run in used) if isinstance(one, Asked)]
+        about = {**common, "captures": len(used), "first": used[0]}
+        if len(told) < len(used):
+            why = next(one.why for one in each if isinstance(one, Refused))
+            yield {**about, "changed": True, "refused": why}
+            continue
+        for row in _figures(told, kind, were, came):
+            yield {**about, "changed": True, **row}
+        if len(used) == 1:
+            others = [one for run, one in enumerate(were) if run not in used]
+            for row in _figures([as_if_unchanged(one) for one in told], kind, were, others):
+                yield {**about, "changed": False, **row}
+
+
+Figures = Sequence[Mapping[str, Mapping[str, Any]]]
+
+
+def _figures(
+    told: Sequence[Asked], kind: Kind, were: Figures, came: Figures
+) -> Iterator[dict[str, Any]]:
+    """What is predicted of each service, and what `came` where it `were` so before."""
+    frame = combine(told, kind.by)
+    for row in frame.filter(configuration="changed").iter_rows(named=True):
+        service = row[kind.by]
+        old, new = ([one[service] for one in side if service in one] for side in (were, came))
+        if service in IGNORED or len(old) < len(were) or len(new) < len(came):
+            continue
+        if statistics.median(one["cpu_time"] for one in old) < LEAST:
+            continue
+        for figure in SHOWN:
+            first, then = (
+                sorted(float(one[figure]) for one in side if one.get(figure) is not None)
+                for side in (old, new)
+            )
+            short = len(first) < len(old) or len(then) < len(new)
+            if short or row[f"{figure}_verdict"] is None:
+                continue
+            low, high = row.get(f"{figure}_low"), row.get(f"{figure}_high")
+            yield {
+                "service": service,
+                "figure": figure,
+                "verdict": row[f"{figure}_verdict"],
+                "predicted": row[figure],
+                "low": low,
+                "high": high,
+                "before": first,
+                "after": then,
+                "inside": _inside(then, low, high),
+                "busy": row["others_share"],
             }
-            if any(isinstance(one, str) for one in these):
-                words = [one for one in these if isinstance(one, str)]
-                yield {**common, "refused": words[0]}
-                continue
-            if not change_made and len(used) > 1:
-                continue
-            told = these if change_made else [as_if_unchanged(one) for one in these]
-            frame = combine(told, kind.by)
-            mean = [one.was.spreads for one in these]
-            for row in frame.filter(configuration="changed").iter_rows(named=True):
-                service = row[kind.by]
-                there = [
-                    one[service]
-                    for i, one in enumerate(results)
-                    if service in one and (change_made or i not in used)
-                ]
-                old = [one[service] for one in were if service in one]
-                if service in IGNORED or len(there) < len(results) - (not change_made):
-                    continue
-                if statistics.median(one["cpu_time"] for one in old) < LEAST:
-                    continue
-                for figure in SHOWN:
-                    first, then = ([one.get(figure) for one in side] for side in (old, there))
-                    if None in first or None in then:
-                        continue
-                    low, high = row.get(f"{figure}_low"), row.get(f"{figure}_high")
-                    yield {
-                        **common,
-                        "service": service,
-                        "figure": figure,
-                        "verdict": row[f"{figure}_verdict"],
-                        "whole": row["verdict"],
-                        "predicted": row[figure],
-                        "low": low,
-                        "high": high,
-                        "n_waits": row["n_waits"],
-                        "before": sorted(first),
-                        "after": sorted(then),
-                        "inside": None if low is None else sum(low <= x <= high for x in then),
-                        "busy": statistics.mean(
-                            s.get(service, {}).get("outside", 0.0) for s in mean
-                        ),
-                    }
+
+
+def _inside(values: Sequence[float], low: float | None, high: float | None) -> int | None:
+    return None if low is None or high is None else sum(low <= x <= high for x in values)
 
 
 def as_if_unchanged(one: Asked) -> Asked:
@@ -373,24 +389,147 @@ IGNORED = ("sh", "-")
 LEAST = 2_000_000
 """Services that ran for less, ns, are left out."""
 SHOWN = (*FIGURES, RATE)
-
-
-def flat(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
-    """The rows as a table."""
-    columns = {
-        **dict.fromkeys(("kind", "half"), pl.String),
-        "captures": pl.Int64,
-        "first": pl.Int64,
-        "changed": pl.Boolean,
-        **dict.fromkeys(("service", "figure", "verdict", "whole"), pl.String),
-        **dict.fromkeys(("predicted", "low", "high", "n_waits"), pl.Float64),
-        "before": pl.List(pl.Float64),
-        "after": pl.List(pl.Float64),
-        "inside": pl.Int64,
-        "busy": pl.Float64,
-        "refused": pl.String,
+COLUMNS = pl.Schema(
+    {
+        "kind": pl.String(),
+        "half": pl.String(),
+        "captures": pl.Int64(),
+        "first": pl.Int64(),
+        "changed": pl.Boolean(),
+        "service": pl.String(),
+        "figure": pl.String(),
+        "verdict": pl.String(),
+        "predicted": pl.Float64(),
+        "low": pl.Float64(),
+        "high": pl.Float64(),
+        "before": pl.List(pl.Float64()),
+        "after": pl.List(pl.Float64()),
+        "inside": pl.Int64(),
+        "busy": pl.Float64(),
+        "refused": pl.String(),
     }
-    return pl.DataFrame(list(rows), schema=columns, infer_schema_length=None)
+)
+
+
+def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """How many recordings lie in their ranges, how wide these are, and which way answers point.
+
+    A direction counts where no recording before lies among those after; shorter times count as
+    20 us in all factors.
+    """
+    floor = pl.when(pl.col("figure") == RATE).then(1.0).otherwise(BRIEF)
+    told = rows.filter(pl.col("refused").is_null()).with_columns(
+        old=pl.max_horizontal(pl.col("before").list.median(), floor),
+        new=pl.max_horizontal(pl.col("after").list.median(), floor),
+        said=pl.max_horizontal("predicted", floor),
+        width=pl.max_horizontal("high", floor) / pl.max_horizontal("low", floor),
+        up=pl.col("after").list.min() > pl.col("before").list.max(),
+        down=pl.col("after").list.max() < pl.col("before").list.min(),
+        noise=(
+            pl.max_horizontal(pl.col("after").list.max(), floor)
+            / pl.max_horizontal(pl.col("after").list.min(), floor)
+        ).sqrt(),
+    )
+    apart = pl.col("changed") & (pl.col("up") | pl.col("down")) & pl.col("predicted").is_not_null()
+    right = pl.col("up") == (pl.col("said") > pl.col("old"))
+    off = (pl.col("said").log() - pl.col("new").log()).abs().exp()
+    still = (pl.col("old").log() - pl.col("new").log()).abs().exp()
+    one_in = pl.col("inside").is_not_null()
+    return (
+        told.group_by(*keys, maintain_order=True)
+        .agg(
+            *((pl.col("verdict") == v).sum().alias(v) for v in VERDICTS),
+            inside=pl.col("inside").sum(),
+            recordings=pl.col("after").list.len().filter(one_in).sum(),
+            width=pl.col("width").filter(one_in).median(),
+            right=(apart & right).sum(),
+            separated=apart.sum(),
+            off=off.filter(pl.col("predicted").is_not_null()).median(),
+            no_change=still.median(),
+            noise=pl.col("noise").median(),
+        )
+        .with_columns(held=pl.col("inside") / pl.col("recordings"))
+    )
+
+
+def kept(rows: pl.DataFrame) -> None:
+    """Writes the tables: how often ranges hold, and each kind."""
+    machine = f"Linux {os.uname().release}, {os.cpu_count()} CPUs of a virtual machine, busy"
+    day = datetime.now(UTC).date().isoformat()
+    told = rows.filter(pl.col("refused").is_null())
+    whole = coverage(told, "changed", "captures", "half", "figure").sort(
+        "changed", "captures", "half", "figure", descending=[True, False, True, False]
+    )
+    results.keep(
+        "whatif-kinds-ranges",
+        [_texts(one) for one in whole.to_dicts()],
+        measured_on=day,
+        machine=machine,
+    )
+    alone = told.filter(pl.col("captures") == 1, pl.col("figure").is_in(RANGES))
+    share = _among("busy").alias("others took")
+    by_others = coverage(alone.with_columns(share), "figure", "others took", "half")
+    results.keep(
+        "whatif-kinds-others",
+        [
+            {"others took": row["others took"], **_texts(row)}
+            for row in by_others.sort("figure", "others took", "half").to_dicts()
+        ],
+        measured_on=day,
+        machine=machine,
+    )
+    figures_shown = pl.col("figure").is_in(["cpu_time", "waiting", "wait_p99", RATE])
+    each = coverage(
+        told.filter("changed", figures_shown), "kind", "half", "captures", "figure"
+    ).sort("captures", maintain_order=True)
+    busy = told.group_by("kind").agg(busy=pl.col("busy").median())
+    rows_of_kinds = each.join(busy, on="kind", how="left", maintain_order="left")
+    why = rows.filter(pl.col("refused").is_not_null()).unique("kind", keep="first")
+    refused = [
+        {**_texts(one), "refused": one["why"]}
+        for one in why.select("kind", "half", "captures", why="refused").to_dicts()
+    ]
+    results.keep(
+        "whatif-kinds",
+        [*(_texts(one) for one in rows_of_kinds.to_dicts()), *refused],
+        measured_on=day,
+        machine=machine,
+    )
+
+
+OTHERS = {0.1: "under 10 %", 0.3: "10 to 30 %", 0.55: "30 to 55 %", 1.0: "over 55 %"}
+
+
+def _among(column: str) -> pl.Expr:
+    found = pl.lit(None, pl.String)
+    for most in sorted(OTHERS, reverse=True):
+        found = pl.when(pl.col(column) <= most).then(pl.lit(OTHERS[most])).otherwise(found)
+    return found
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row as it is kept: shares in per cent, factors to two places."""
+    found = {key: _text(key, value) for key, value in row.items() if key in _KEYS}
+    if "inside" in row:
+        ranged = row["recordings"] > 0
+        found["inside"] = f"{row['inside']} of {row['recordings']}" if ranged else ""
+        found["held"] = f"{row['held']:.0%}" if ranged else ""
+        found["directions right"] = f"{row['right']} of {row['separated']}"
+        for name in ("width", "off", "no_change", "noise"):
+            value = row[name]
+            found[name.replace("_", " ")] = "" if value is None else f"{value:.3g}"
+    if "busy" in row:
+        found["others"] = "" if row["busy"] is None else f"{row['busy']:.0%}"
+    return found
+
+
+_KEYS = ("kind", "half", "captures", "figure", "changed", *VERDICTS)
+
+
+def _text(key: str, value: Any) -> str:
+    if key == "changed":
+        return "the change" if value else "nothing"
+    return str(value)
 
 
 def main() -> None:
@@ -406,14 +545,16 @@ def main() -> None:
     if args.record:
         record_all(args.folder, KINDS, args.runs)
         return
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, kind in enumerate(KINDS):
         if aside(number) and not args.prove:
             continue
         begun = time.monotonic()
         rows += rows_of(args.folder, number, kind, args.runs)
         print(f"{kind.name}: {time.monotonic() - begun:.0f} s", flush=True)
-    flat(rows).write_parquet(args.folder / "kinds.parquet")
+    frame = pl.DataFrame(rows, schema=COLUMNS)
+    frame.write_parquet(args.folder / "kinds.parquet")
+    kept(frame)
 
 
 if __name__ == "__main__":

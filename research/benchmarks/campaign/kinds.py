@@ -22,7 +22,7 @@ PROGRAMS = {
     "xz": "xz -1 -T2 --block-size=512KiB -k -c text",
     "bzip2": "bzip2 -1 -c text",
     "gzip": "sh -c 'cat text | gzip -2 -c | cat'",
-    "make": "make -s -j3 -B -f build.mk",
+    "make": "make -r -s -j3 -f build.mk",
     "mp": "python3 mp.py",
     "sqlite3": "sh -c 'sqlite3 :memory: < rows.sql'",
     "java": "java -XX:+UseG1GC -Xmx256m W",
@@ -135,19 +135,19 @@ KINDS = [
     ),
     # Others.
     Kind(
-        "one hog nice 5",
+        "awk nice 5 beside hogs",
         {"two hogs": "", "awk": ""},
         {"awk": "nice -n 5"},
         {"set_nice": {"awk": 5, "mawk": 5}},
     ),
     Kind(
-        "sleepers nice -10",
+        "awk nice 19 beside sleepers",
         {"sleepers": "", "awk": ""},
         {"awk": "nice -n 19"},
         {"set_nice": {"awk": 19, "mawk": 19}},
     ),
     Kind(
-        "sleepers and hogs FIFO",
+        "cyclictest RR 20 beside xz",
         {"cyclictest": "", "xz": ""},
         {"cyclictest": "chrt -r 20"},
         {"set_class": {"cyclictest": "rr:20"}},
@@ -165,7 +165,7 @@ KINDS = [
         {"pin": {"writer*": "0", "reader*": "0", "work": "0"}},
     ),
     Kind(
-        "quota 30% for the hogs",
+        "quota 50% for the hogs",
         {"server": "", "hogs": ""},
         {"hogs": "@q"},
         {"quota": {"hog*": "50%"}},
