@@ -42,6 +42,7 @@ ALLOWED = {
         "schedscope.cache",
         "schedscope.outputs",
         "schedscope.plot",
+        "schedscope.processes",
         "schedscope.trace",
         "schedscope._native",
     },

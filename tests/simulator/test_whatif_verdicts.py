@@ -13,7 +13,7 @@ from archives import unpack
 import schedscope as ss
 from schedscope.simulator.run import simulate
 from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import AsItWas, Asked, combine
+from schedscope.simulator.whatif import AsItWas, Asked, Other, combine
 from schedscope.simulator.whatif_ranges import CROSS, of_change
 from schedscope.simulator.whatif_verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
 
@@ -92,6 +92,21 @@ def test_several_captures_under_another_policy_are_wider_by_what_models_are_off(
     for key in CROSS:
         assert other[f"{key}_high"] > same[f"{key}_high"], key
         assert other[f"{key}_low"] < same[f"{key}_low"], key
+
+
+def test_what_one_of_several_captures_leaves_open_is_a_part_of_them() -> None:
+    """Its other extraction waits as long: no more is open than without it."""
+    run = {"web": USUAL}
+    plain = Asked(AsItWas({"web": 1}, run, [run], MS, spreads={"web": {"outside": 0.5}}), [run])
+    open_ = Asked(plain.was, [run], other=[Other("whether it sleeps", run, [run])])
+    one, other = (
+        combine(captures, "comm").filter(configuration="changed").row(0, named=True)
+        for captures in ([plain] * 3, [plain, plain, open_])
+    )
+    assert (one["waiting_low"], one["waiting_high"]) == (
+        other["waiting_low"],
+        other["waiting_high"],
+    )
 
 
 def test_one_periodic_thread_under_another_kernel_is_no_good_answer(tmp_path: Path) -> None:
