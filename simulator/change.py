@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,9 +16,10 @@ from schedscope.analysis.asking.policies import declaration
 from schedscope.analysis.cpus import topology
 from schedscope.errors import UsageError
 from schedscope.simulator.added_load import with_load
-from schedscope.simulator.change_groups import limited, weighted
+from schedscope.simulator.change_groups import Matching, autogrouped, limited, moved, weighted
 from schedscope.simulator.groups import keeps_quotas, knows_groups
 from schedscope.simulator.machine import MOST_CPUS, Machine, machine as _machine
+from schedscope.simulator.named_threads import kind_of, matching
 from schedscope.simulator.policy import Policy, called, tunables
 from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.replay import Replay
@@ -50,11 +52,14 @@ def change(
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
+    move: Mapping[str, str] | None = None,
+    autogroup: str | None = None,
+    uclamp: Mapping[str, str] | None = None,
     slice: str | int | None = None,
     add_load: int | None = None,
     set: Mapping[str, Any] | None = None,
 ) -> Changed:
-    """`way` with these changes; names of threads may have `*` and `?`.
+    """`way` with these changes; threads are named as `named_threads` says.
 
     Raises `UsageError` if nothing is asked for, for a thread, group or CPU that is not there, for
     two answers to one question, and for what the policy cannot do.
@@ -66,9 +71,12 @@ def change(
         ("pin", pin, '{"nginx": "0-1"}'),
         ("set_weight", set_weight, '{"/batch": 200}'),
         ("quota", quota, '{"/batch": "50%"}'),
+        ("move", move, '{"nginx": "/batch"}'),
+        ("uclamp", uclamp, '{"nginx": "50%"}'),
         ("set", set, '{"run_to_parity": False}'),
     ):
         by_name(given, values, example)
+    mine: Matching = partial(matching, way)
     words: list[str] = []
     name = way.policy if policy is None else policy_asked(way.trace, policy)
     settings = way.settings(name)
@@ -89,20 +97,26 @@ def change(
         workload, more = with_load(workload, add_load)
         words += more
     if set_class:
-        workload = _reclassed(workload, set_class, name)
+        workload = _reclassed(workload, mine, set_class, name)
         words += [f"{who!r} in class {what}" for who, what in set_class.items()]
     if set_nice:
-        workload = _reniced(workload, set_nice)
+        workload = _reniced(workload, mine, set_nice)
         words += [f"{who!r} at nice {nice}" for who, nice in set_nice.items()]
     if set_slice:
-        workload = _resliced(workload, set_slice, name, {**settings, **(set or {})})
+        workload = _resliced(workload, mine, set_slice, name, {**settings, **(set or {})})
         words += [f"{who!r} with a slice of {text}" for who, text in set_slice.items()]
     if pin:
-        workload = _pinned(workload, pin, shape)
+        workload = _pinned(workload, mine, pin, shape)
         words += [f"{who!r} on CPUs {where}{_away(where, shape)}" for who, where in pin.items()]
-    if (set_weight or quota) and not knows_groups(name):
+    if uclamp:
         raise UsageError(
-            f"weights and quotas of control groups under {called(name)}",
+            "uclamp",
+            "a change that a model knows",
+            "it asks for a speed of the CPU, or for a larger CPU, and replays have neither",
+        )
+    if (set_weight or quota or move or autogroup is not None) and not knows_groups(name):
+        raise UsageError(
+            f"control groups and sessions under {called(name)}",
             "a policy of the family eevdf or cfs",
             "it has no groups",
         )
@@ -112,11 +126,17 @@ def change(
             "a policy of the family eevdf or cfs",
             "it keeps no quotas",
         )
+    if autogroup is not None:
+        workload, more = autogrouped(workload, autogroup)
+        words += more
+    if move:
+        workload, more = moved(workload, move, mine)
+        words += more
     if set_weight:
-        workload, more = weighted(workload, set_weight)
+        workload, more = weighted(workload, set_weight, mine)
         words += more
     if quota:
-        workload, more = limited(workload, quota, matching)
+        workload, more = limited(workload, quota, mine)
         words += more
     if cpus is not None:
         workload = fitted(workload, way, shape.ncpu)
@@ -133,30 +153,8 @@ def change(
     return Changed(workload, shape, name, settings, words)
 
 
-def matching(workload: Workload, pattern: str) -> pl.Series:
-    """Which threads have this name, or thread id."""
-    names = workload.threads["name"]
-    text = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    found = names.str.contains(f"^(?:{text})$")
-    if not found.any() and pattern.isdigit():
-        found = (workload.threads["tid"] == int(pattern)).fill_null(False)
-    if not found.any():
-        from difflib import get_close_matches
-
-        close = get_close_matches(pattern, names.unique().sort().to_list(), 3)
-        hint = (
-            f"did you mean {' or '.join(map(repr, close))}?"
-            if close
-            else "`latency --by comm` lists names"
-        )
-        some = bool(workload.info.get("threads_left_out"))
-        of = "one of the selected threads, which are those replayed" if some else "one of the trace"
-        raise UsageError(f"no thread {pattern!r}", f"the name of a thread, {of}", hint)
-    return found
-
-
 def _each_once(
-    workload: Workload, asked: Mapping[str, Any], what: str
+    workload: Workload, matching: Matching, asked: Mapping[str, Any], what: str
 ) -> list[tuple[str, Any, pl.Series]]:
     """The threads of each name; raises `UsageError` if two of different values name one thread."""
     found: list[tuple[str, Any, pl.Series]] = []
@@ -173,9 +171,9 @@ def _each_once(
     return found
 
 
-def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
+def _reniced(workload: Workload, matching: Matching, asked: Mapping[str, int]) -> Workload:
     threads, steps = workload.threads, workload.steps
-    for who, nice, mine in _each_once(workload, asked, "nice"):
+    for who, nice, mine in _each_once(workload, matching, asked, "nice"):
         if isinstance(nice, bool) or not isinstance(nice, int) or not -20 <= nice <= 19:
             raise UsageError(f"nice {nice!r} of {who!r}", "a whole number from -20 to 19")
         fair = mine & threads["class"].cast(pl.String).is_in(["fair", "batch"])
@@ -193,9 +191,11 @@ def _reniced(workload: Workload, asked: Mapping[str, int]) -> Workload:
     return replace(workload, threads=threads, steps=steps)
 
 
-def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str | Policy) -> Workload:
+def _reclassed(
+    workload: Workload, matching: Matching, asked: Mapping[str, str], policy: str | Policy
+) -> Workload:
     threads, steps = workload.threads, workload.steps
-    for who, text, mine in _each_once(workload, asked, "class"):
+    for who, text, mine in _each_once(workload, matching, asked, "class"):
         name, level = _class(who, str(text))
         if level and isinstance(policy, str) and not declaration(policy)["strict_classes"]:
             raise UsageError(
@@ -218,6 +218,7 @@ def _reclassed(workload: Workload, asked: Mapping[str, str], policy: str | Polic
 
 def _resliced(
     workload: Workload,
+    matching: Matching,
     asked: Mapping[str, str | int],
     policy: str | Policy,
     settings: Mapping[str, Any],
@@ -231,7 +232,7 @@ def _resliced(
             "--slice is for all",
         )
     threads = workload.threads
-    for who, text, mine in _each_once(workload, asked, "slice"):
+    for who, text, mine in _each_once(workload, matching, asked, "slice"):
         ns = nanoseconds(text)
         if not SHORTEST_SLICE <= ns <= LONGEST_SLICE:
             raise UsageError(f"slice {text} of {who!r}", "a time from 100us to 100ms")
@@ -255,9 +256,11 @@ def _class(who: str, text: str) -> tuple[str, int]:
     )
 
 
-def _pinned(workload: Workload, asked: Mapping[str, str], shape: Machine) -> Workload:
+def _pinned(
+    workload: Workload, matching: Matching, asked: Mapping[str, str], shape: Machine
+) -> Workload:
     threads, steps = workload.threads, workload.steps
-    for who, where, mine in _each_once(workload, asked, "CPUs"):
+    for who, where, mine in _each_once(workload, matching, asked, "CPUs"):
         cpus = _cpus(str(where))
         if not cpus or max(cpus) >= shape.ncpu:
             raise UsageError(
@@ -269,15 +272,24 @@ def _pinned(workload: Workload, asked: Mapping[str, str], shape: Machine) -> Wor
                 f"CPUs {where!r} of {who!r}, which were offline",
                 f"one of CPUs {topology.cpu_text(online)}",
             )
-        threads = threads.with_columns(
-            cpus=pl.when(mine).then(pl.lit(str(where))).otherwise(pl.col("cpus"))
-        )
+        new = pl.lit(str(where))
+        if kind_of(who)[0] in ("cgroup", "service"):
+            new = _within(cpus, [*threads["cpus"], *steps["cpus"]])
+        threads = threads.with_columns(cpus=pl.when(mine).then(new).otherwise(pl.col("cpus")))
         # What was set for them during the recording would undo it.
         own = _own(threads, mine, "set_affinity")
-        steps = steps.with_columns(
-            cpus=pl.when(own).then(pl.lit(str(where))).otherwise(pl.col("cpus"))
-        )
+        steps = steps.with_columns(cpus=pl.when(own).then(new).otherwise(pl.col("cpus")))
     return replace(workload, threads=threads, steps=steps)
+
+
+def _within(cpus: Sequence[int], masks: Sequence[str | None]) -> pl.Expr:
+    """Masks of threads whose group has this cpuset: what they asked for of it, else all of it."""
+    whole = topology.cpu_text(set(cpus))
+    left = {mask: set(_cpus(mask)) & set(cpus) for mask in masks if mask}
+    texts = {mask: topology.cpu_text(one) if one else whole for mask, one in left.items()}
+    if not texts:
+        return pl.lit(whole)
+    return pl.col("cpus").replace_strict(texts, default=whole, return_dtype=pl.String)
 
 
 def _away(where: str, shape: Machine) -> str:

@@ -1,4 +1,4 @@
-"""What `whatif` changes of control groups: weights, and quotas of CPU time."""
+"""What `whatif` changes of control groups: weights, quotas, who is in which, and sessions."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ import polars as pl
 
 from schedscope.errors import UsageError
 from schedscope.simulator.groups import GROUPS, PERIOD, WEIGHT
+from schedscope.simulator.named_threads import kind_of
 from schedscope.simulator.workload import Workload
 from schedscope.units import duration, nanoseconds
 
 Matching = Callable[[Workload, str], pl.Series]
 
+_SESSION = r"^/autogroup-\d+$"
 
-def weighted(workload: Workload, asked: Mapping[str, float]) -> tuple[Workload, list[str]]:
-    """The workload with these weights, and the change in words."""
-    groups, words = workload.groups, []
+
+def weighted(
+    workload: Workload, asked: Mapping[str, float], matching: Matching
+) -> tuple[Workload, list[str]]:
+    """The workload with these weights, and the change in words; of threads as in `limited`."""
+    words = []
     for path, weight in asked.items():
         whole = not isinstance(weight, bool) and isinstance(weight, (int, float))
         if not whole or not math.isfinite(weight) or not 1 <= weight <= 10_000:
             raise UsageError(f"weight {weight!r} of {path}", "a number from 1 to 10000")
-        name = _group(groups, path)
-        if name is None:
-            raise _unknown(groups, path)
+        workload, name = _group_for(workload, path, matching)
         here = pl.col("path") == name
-        groups = groups.with_columns(
+        groups = workload.groups.with_columns(
             weight=pl.when(here).then(pl.lit(float(weight))).otherwise(pl.col("weight"))
         )
+        workload = replace(workload, groups=groups)
         words.append(f"{name} at weight {weight:g}")
-    return replace(workload, groups=groups), words
+    return workload, words
 
 
 def limited(
@@ -42,15 +46,11 @@ def limited(
     """The workload with these quotas, and the change in words.
 
     A name that is no group's is one of threads (`matching` finds them), for which a group is made
-    inside the one that they are in.
+    inside the one that they are in, unless a group holds them and nobody else.
     """
     words = []
     for who, text in asked.items():
-        path = _group(workload.groups, who)
-        if path is None:
-            if "/" in who:
-                raise _unknown(workload.groups, who)
-            workload, path = _in_own_group(workload, who, matching(workload, who))
+        workload, path = _group_for(workload, who, matching)
         here = pl.col("path") == path
         (period,) = workload.groups.filter(here)["period"]
         quota, period = parse_quota(who, str(text), period or PERIOD)
@@ -94,6 +94,72 @@ def parse_quota(who: str, text: str, period: int) -> tuple[int | None, int]:
     return quota, period
 
 
+def moved(
+    workload: Workload, asked: Mapping[str, str], matching: Matching
+) -> tuple[Workload, list[str]]:
+    """The workload with these threads in these groups all along, and the change in words."""
+    words = []
+    for who, group in asked.items():
+        path = None
+        if group != "/":
+            path = _group(workload.groups, group)
+            if path is None:
+                raise _unknown(workload.groups, group)
+        workload = _inside(workload, matching(workload, who), path)
+        words.append(f"{who!r} in {path or 'no group'}")
+    return workload, words
+
+
+def autogrouped(workload: Workload, asked: str) -> tuple[Workload, list[str]]:
+    """The workload with autogroup as asked, and the change in words."""
+    if asked != "off":
+        raise UsageError(
+            f"autogroup {asked}",
+            "off",
+            "a recording made without autogroup does not show which threads share a session",
+        )
+    if not workload.groups["path"].str.contains(_SESSION).any():
+        raise UsageError("autogroup off", "a recording in which sessions share CPU time", "none do")
+    return without_sessions(workload), ["autogroup off"]
+
+
+def without_sessions(workload: Workload) -> Workload:
+    """As it would be with autogroup off: threads in the group of a session are in none."""
+    left = pl.when(~pl.col("group").str.contains(_SESSION)).then(pl.col("group"))
+    return replace(
+        workload,
+        threads=workload.threads.with_columns(group=left),
+        groups=workload.groups.filter(~pl.col("path").str.contains(_SESSION)),
+        moves=workload.moves.with_columns(group=left),
+    )
+
+
+def _group_for(workload: Workload, who: str, matching: Matching) -> tuple[Workload, str]:
+    """The group that this names; of threads the one that holds them alone, else a new one."""
+    path = _group(workload.groups, who)
+    if path is not None:
+        return workload, path
+    if "/" in who and kind_of(who)[0] is None:
+        raise _unknown(workload.groups, who)
+    mine = matching(workload, who)
+    inside = workload.threads["group"]
+    above = inside.filter(mine).unique().to_list()
+    # A new one beside everything in a unit's own group would not change who shares with whom.
+    if len(above) == 1 and above[0] and not (inside.filter(~mine) == above[0]).any():
+        return workload, above[0]
+    return _in_own_group(workload, who, mine)
+
+
+def _inside(workload: Workload, mine: pl.Series, path: str | None) -> Workload:
+    """The workload with these threads in this group all along."""
+    threads = workload.threads.with_columns(
+        group=pl.when(mine).then(pl.lit(path, pl.String)).otherwise(pl.col("group"))
+    )
+    # Moves of these threads would undo it.
+    stay = ~pl.col("thread").is_in(mine.arg_true().implode())
+    return replace(workload, threads=threads, moves=workload.moves.filter(stay))
+
+
 def _group(groups: pl.DataFrame, name: str) -> str | None:
     """The group that a path, or its last parts, names."""
     paths = groups["path"].to_list()
@@ -117,35 +183,13 @@ def _in_own_group(workload: Workload, who: str, mine: pl.Series) -> tuple[Worklo
     if len(above) > 1:
         names = ", ".join(path or "none" for path in sorted(above, key=str))
         raise UsageError(
-            f"a quota of {who!r}, which is in several groups", "threads of one group", f"in {names}"
+            f"a group of {who!r}, which is in several", "threads of one group", f"in {names}"
         )
     path = f"{above[0] or ''}/{re.sub('[^A-Za-z0-9_.-]', '_', who)}"
     if path in workload.groups["path"]:
         raise UsageError(
-            f"a quota of threads {who!r}", "another name", f"{path} is a group already"
+            f"a group of threads {who!r}", "another name", f"{path} is a group already"
         )
     row = {"path": path, "weight": WEIGHT, "period": PERIOD, "phase": 0}
     groups = pl.concat([workload.groups, pl.DataFrame([row], schema=GROUPS)])
-    threads = workload.threads.with_columns(
-        group=pl.when(mine).then(pl.lit(path)).otherwise(pl.col("group"))
-    )
-    # Moves of these threads would undo it.
-    stay = ~pl.col("thread").is_in(mine.arg_true().implode())
-    return replace(
-        workload, threads=threads, groups=groups, moves=workload.moves.filter(stay)
-    ), path
-
-
-def without_sessions(workload: Workload) -> Workload:
-    """As it would be with autogroup off: threads in the group of a session are in none."""
-    session = r"^/autogroup-\d+$"
-    return replace(
-        workload,
-        threads=workload.threads.with_columns(
-            group=pl.when(~pl.col("group").str.contains(session)).then(pl.col("group"))
-        ),
-        groups=workload.groups.filter(~pl.col("path").str.contains(session)),
-        moves=workload.moves.with_columns(
-            group=pl.when(~pl.col("group").str.contains(session)).then(pl.col("group"))
-        ),
-    )
+    return _inside(replace(workload, groups=groups), mine, path), path

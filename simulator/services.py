@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from schedscope.analysis.comparison.matching import name_pattern
@@ -65,7 +66,10 @@ def replayed_services(way: Replay, by: str) -> pl.DataFrame:
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("alive", "cpu_time", "n_waits", "waiting"), 0),
     **dict.fromkeys(("wait_mean", "wait_p50", "wait_p99", "completion", "busy", "throughput")),
+    **dict.fromkeys(("wait_p10", "wait_p30", "wait_p70", "wait_p90", "few")),
 }
+"""`few`: how much of the waiting a few waits are: 1 if all of it is one wait, 1/n if it is n equal
+ones (the sum of the squares of their shares)."""
 
 
 def figures(
@@ -139,15 +143,23 @@ def figures(
         for row in frame.iter_rows(named=True):
             one = found.setdefault(row.pop("service"), dict(NOTHING))
             if "wait" in row:
-                values = row["wait"]
-                row = {
-                    "n_waits": len(values),
-                    "wait_mean": round(sum(values) / len(values)) if values else None,
-                    "wait_p50": quantile(pl.Series(values).to_numpy(), 0.5) if values else None,
-                    "wait_p99": quantile(pl.Series(values).to_numpy(), 0.99) if values else None,
-                }
+                row = _of_waits(pl.Series(row["wait"], dtype=pl.Int64).to_numpy())
             one.update(row)
     return found
+
+
+def _of_waits(waits: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """The figures of these waits, shortest first."""
+    if not len(waits):
+        return {"n_waits": 0}
+    total = int(waits.sum())
+    levels = {f"wait_p{percent}": percent / 100 for percent in (10, 30, 50, 70, 90, 99)}
+    return {
+        "n_waits": len(waits),
+        "wait_mean": round(total / len(waits)),
+        **{name: quantile(waits, level) for name, level in levels.items()},
+        "few": float(((waits / total) ** 2).sum()) if total else None,
+    }
 
 
 def _span() -> pl.Expr:

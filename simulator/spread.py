@@ -1,13 +1,17 @@
 """How far recordings of one workload lie apart, as far as one of them can tell.
 
-A recording is divided into parts of equal length. How much a figure differs from one part to the
-next shows how much of it is chance: a sum over all parts differs by so much between recordings even
-if nothing else does. Slow changes, such as the phases of a build, are in every recording and count
-little, because each part is compared with the next only. For the 99th percentile, parts are drawn
-with replacement.
+Three things differ from one recording to the next, and one recording shows something of each:
 
-What programs outside of the workload do differs far more between recordings than within one. Their
-share of the CPU time stands for that (`OUTSIDE`).
+* *Chance.* A recording is divided into parts of equal length. How much a figure differs from one
+  part to the next shows how much of it is chance: a sum over all parts differs by so much between
+  recordings even if nothing else does. Slow changes, such as the phases of a build, are in every
+  recording and count little, because each part is compared with the next only. For the 99th
+  percentile, parts are drawn with replacement.
+* *A few waits* that make up most of the waiting: another recording has others, or none (`FEW`).
+* *What others do.* Programs outside of the workload took a share u of the CPU time. In another
+  recording they take more or less, by a factor of up to `OTHERS`. A thread that gets 1 - u of the
+  CPU waits in proportion to (u + `OWN`) / (1 - u), and what it does in a second is in proportion to
+  1 - u: `from_others`.
 """
 
 from __future__ import annotations
@@ -26,10 +30,25 @@ if TYPE_CHECKING:
 PARTS = 16
 """Into which a recording is divided."""
 
-OUTSIDE = {"cpu_time": 0.4, "waiting": 1.0, "wait_p99": 1.0}
-"""How far recordings lie apart, as a standard deviation of logarithms, where all CPU time is that
-of others. Set on recordings of one workload beside others that took 70 to 84 % of it, and looked at
-on two other workloads (research/notes/fidelity.md)."""
+FEW = {"cpu_time": 0.15, "waiting": 1.0, "wait_p99": 1.0}
+"""The standard deviation of logarithms where one wait is all of the waiting; twice that beside
+others that take `BUSY`. This and all below was set on half of the kinds of change of
+`research/benchmarks/campaign/kinds.py`, and proved on the others (research/notes/kinds.md)."""
+
+OTHERS, MOST = 6.0, 0.85
+"""Others take at most so many times the CPU time in another recording, and no larger share; at
+least that part of it."""
+
+OWN = 0.2
+"""What the workload's own threads count for in how long each of them waits."""
+
+SHIFTS = {"cpu_time": 0.1, "waiting": 1.0, "wait_p99": 1.0}
+"""How much a figure follows from what others do."""
+
+BESIDE = {"cpu_time": 0.05, "waiting": 0.3, "wait_p99": 0.3}
+"""What is left where others take `BUSY` of the CPU time or more: which of them, and when."""
+
+BUSY = 0.1
 
 UNKNOWN = math.log(2)
 """Of a 99th percentile if all waits are in one part."""
@@ -46,18 +65,42 @@ def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
     if way.trace.metadata("source", "format") == "simulation":
         return {}
     outside = outside_share(way)
-    found = own_spreads(way.trace, named)
+    beside = min(1.0, outside / BUSY)
     return {
         service: {
             # By chance both recordings are off.
             **{
-                key: math.hypot(math.sqrt(2) * own.get(key, 0.0), most * outside)
-                for key, most in OUTSIDE.items()
+                key: math.hypot(math.sqrt(2) * own.get(key, 0.0), most * beside)
+                for key, most in BESIDE.items()
             },
             "outside": outside,
         }
-        for service, own in found.items()
+        for service, own in own_spreads(way.trace, named).items()
     }
+
+
+def from_others(key: str, outside: float) -> tuple[float, float]:
+    """By how much a figure may be lower and higher, as logarithms, if others do not take the same
+    share of the CPU time again.
+
+    >>> [round(math.exp(x), 2) for x in from_others("waiting", 0.5)]
+    [4.53, 5.0]
+    >>> from_others("waiting", 0.0)
+    (0.0, 0.0)
+    """
+    # The little that kernel threads and a recorder take on a quiet host they take again.
+    times = 1 + (OTHERS - 1) * min(1.0, outside / BUSY)
+    least, most = outside / times, max(outside, min(MOST, times * outside))
+    if key == "throughput":
+        left = [math.log(1 - min(share, 0.97)) for share in (least, outside, most)]
+        return left[1] - left[2], left[0] - left[1]
+    here = _crowding(outside)
+    part = SHIFTS.get(key, 0.0)
+    return part * (here - _crowding(least)), part * (_crowding(most) - here)
+
+
+def _crowding(outside: float) -> float:
+    return math.log((outside + OWN) / (1 - min(outside, 0.97)))
 
 
 def outside_share(way: Replay) -> float:

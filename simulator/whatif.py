@@ -38,15 +38,20 @@ from schedscope.simulator.whatif_ranges import RANGES, extremes, of_change
 from schedscope.simulator.whatif_verdicts import (
     BOUND,
     BRIEF,
+    FAMILY,
     FIGURES,
+    MODELS,
     RATE,
     REFUSED,
+    SAME,
     VERDICTS,
     factor,
+    model_apart,
     of_cause,
     of_test,
     off,
     times,
+    unsure,
     verdict,
     worst,
 )
@@ -78,6 +83,8 @@ SCHEMA = pl.Schema(
         "waiting_high": pl.Int64(),
         "wait_mean": pl.Int64(),
         "wait_p50": pl.Int64(),
+        "wait_p50_low": pl.Int64(),
+        "wait_p50_high": pl.Int64(),
         "wait_p99": pl.Int64(),
         "wait_p99_low": pl.Int64(),
         "wait_p99_high": pl.Int64(),
@@ -99,6 +106,8 @@ SCHEMA = pl.Schema(
         "test_error": pl.Float64(),
         "test_p99_error": pl.Float64(),
         "unclear": pl.String(),
+        "crowd": pl.Float64(),
+        "model": pl.Enum(MODELS),
         "others_share": pl.Float64(),
     }
 )
@@ -115,6 +124,9 @@ def whatif(
     pin: Mapping[str, str] | None = None,
     set_weight: Mapping[str, float] | None = None,
     quota: Mapping[str, str] | None = None,
+    move: Mapping[str, str] | None = None,
+    autogroup: str | None = None,
+    uclamp: Mapping[str, str] | None = None,
     slice: str | int | None = None,
     add_load: int | None = None,
     set: Mapping[str, Any] | None = None,
@@ -134,13 +146,16 @@ def whatif(
     * another `policy` (of a family, the recorded kernel's own, else its newest; an object of your
       own class; or "path/to/file.py:Class"), another number of `cpus`, another `slice`, other
       tunables (`set`);
-    * other nice values by thread name (`set_nice={"nginx": -5}`; `*` and `?` stand for any text
-      and one character; a number is a thread id), other scheduling classes
+    * other nice values of threads (`set_nice={"nginx": -5}`: `*` and `?` stand for any text and
+      one character, and a number is a thread id; or with a word of the selections in front:
+      "process:java", "service:nginx.service", "cgroup:/web", "tree:4711"), other scheduling classes
       (`set_class={"web": "rr:50"}`: fair, batch, idle, fifo:N or rr:N), slices of their own
-      (`set_slice={"web": "500us"}`, EEVDF from 6.12 on), other masks (`pin={"web": "0-1"}`);
+      (`set_slice={"web": "500us"}`, EEVDF from 6.12 on), other masks (`pin={"web": "0-1"}`; of
+      a "cgroup:" or "service:" this is its cpuset);
     * other weights of control groups (`set_weight={"/web": 200}`, as in `cpu.weight`) and quotas
-      of CPU time (`quota={"/web": "50%"}` of one CPU, "20ms/100ms" in each period, "none"; threads
-      given by name get a group of their own);
+      of CPU time (`quota={"/web": "50%"}` of one CPU, "20ms/100ms" in each period, "none"), where
+      threads get a group of their own; threads in another group (`move={"nginx": "/batch"}`; "/" is
+      none); sessions without a share of the CPU time of their own (`autogroup="off"`);
     * `add_load`: this many more threads that want a CPU all the time, load-0, load-1 and so on,
       which the other changes may name. Where threads are in control groups or sessions, these are
       in one of their own, `/load`, of the usual weight.
@@ -191,6 +206,11 @@ def whatif(
     * `unclear`: what the recording does not show, and by which a figure of the answer differs more
       than twofold: the ranges span all extractions that replay the recording as well, and such a
       figure is not good;
+    * `crowd`: how many times as many threads are alive at once as ever in the recording; 1 if no
+      more are;
+    * `model`: whether the change is under the `same` policy as recorded, another `version` of it or
+      one of another `family`, of which the replay of the recorded configuration says nothing: then
+      no figure is good;
     * `others_share`: the share of CPU time that was not the recorded command's, or not that of the
       selected threads: ranges from fewer than three captures are wider by it;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
@@ -224,6 +244,9 @@ def whatif(
         "pin": pin,
         "set_weight": set_weight,
         "quota": quota,
+        "move": move,
+        "autogroup": autogroup,
+        "uclamp": uclamp,
         "slice": slice,
         "add_load": add_load,
         "set": set,
@@ -269,22 +292,37 @@ def answers(
         raise UsageError("no capture", "at least one")
     check_repeated(ways, replays, "whatif")
     check_by(by)
-    rest = (by, replays, seed, progress)
     if were is None:
-        were = [as_it_was(way, *rest) for way in ways]
+        were = [as_it_was(way, by, replays, seed, progress) for way in ways]
     said = [
-        Asked(
-            was,
-            _replayed(way, change, was.recorded, *rest),
-            touched(way, change),
-            without_quota(way.trace, _named(way, by), lifted(way, change)),
-            [_other(one, was.recorded, *rest) for one in extracted],
-        )
+        gathered(way, change, was, extracted, by, replays, seed, progress)
         for way, was, change, extracted in zip(
             ways, were, wanted, other or [()] * len(ways), strict=True
         )
     ]
     return combine(said, by)
+
+
+def gathered(
+    way: Replay,
+    wanted: Changed,
+    was: AsItWas,
+    other: Sequence[Alternative] = (),
+    by: str = "comm",
+    replays: int = REPLAYS,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> Asked:
+    """What one capture says of the change."""
+    rest = (by, replays, seed, progress)
+    return Asked(
+        was,
+        _replayed(way, wanted, was.recorded, *rest),
+        touched(way, wanted),
+        without_quota(way.trace, _named(way, by), lifted(way, wanted)),
+        [_other(one, was.recorded, *rest) for one in other],
+        model_apart(way.policy, wanted.policy),
+    )
 
 
 @dataclass(frozen=True)
@@ -315,6 +353,8 @@ class Asked:
     """Waits at times of the recording without that cause."""
     other: Sequence[Other] = ()
     """What other extractions say."""
+    model: str = SAME
+    """How far the policy of the change is from the recorded one."""
 
 
 @dataclass(frozen=True)
@@ -427,17 +467,21 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         last |= of_test([one.tested for one in captures], service, then)
         doubt = sums if sums > BOUND else 1
         fitted = _mean_square([one.was.spreads.get(service, {}) for one in captures])
-        last["others_share"] = fitted.pop("outside", None)
-        widest = of_change(said, errors, doubt, fitted)
+        last["others_share"] = fitted.get("outside")
+        crossed = captures[0].model != SAME
+        widest = of_change(said, errors, doubt, fitted, crossed=crossed)
         unclear: dict[str, set[str]] = {}
         for text, same in _explained(captures, said, service, floor).items():
-            widest = _spanning(widest, of_change(same, errors, doubt, fitted))
+            widest = _spanning(widest, of_change(same, errors, doubt, fitted, crossed=crossed))
             there = off(then, median_of([one["changed"] for one in same]), floor)
             if apart_by := {key for key in FIGURES if there[key] > REFUSED}:
                 unclear[text] = apart_by
-        last |= _verdicts(
-            apart, last, _crowd(own["alive"], then["alive"]), set().union(*unclear.values())
-        )
+        not_good = set().union(*unclear.values(), unsure(then, widest) if fitted else ())
+        last["model"] = captures[0].model
+        if last["model"] == FAMILY:
+            not_good |= {*FIGURES, RATE}
+        last["crowd"] = _crowd(own["alive"], then["alive"])
+        last |= _verdicts(apart, last, not_good)
         last["unclear"] = " and ".join(unclear) or None
         if last["verdict"] != "refused":
             last |= {**then, **widest}
@@ -450,7 +494,9 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         known = [one.was.paces[service] for one in captures if service in one.was.paces]
         if is_time_limited(known, [one["recorded"]["cpu_time"] for one in said]):
             if last["verdict"] != "refused":
-                last["throughput_verdict"] = verdict(apart[RATE])
+                last["throughput_verdict"] = worst(
+                    [verdict(apart[RATE]), "doubtful" if RATE in not_good else "good"]
+                )
                 last |= dict.fromkeys(_OF_WORK)
                 if last["throughput_verdict"] == "refused":
                     last |= dict.fromkeys(_OF_RATE)
@@ -481,6 +527,7 @@ def _of(capture: Asked, service: str) -> dict[str, Any]:
         "changes": changes,
         "replayed": median_of(replays),
         "changed": median_of(changes),
+        "fitted": capture.was.spreads.get(service, {}),
     }
 
 
@@ -488,17 +535,17 @@ def _explained(
     captures: Sequence[Asked], said: Sequence[Mapping[str, Any]], service: str, floor: float
 ) -> dict[str, list[dict[str, Any]]]:
     """What other extractions say of a service that replay its recording as well, by what is
-    unclear, for each capture."""
+    unclear: of each capture, of which some may have no such extraction."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for capture, one in zip(captures, said, strict=True):
+    for i, (capture, one) in enumerate(zip(captures, said, strict=True)):
         base = max(off(one["recorded"], one["replayed"], floor).values())
         for other in capture.other:
             there = off(one["recorded"], _with_rate(capture, service, other.replayed), floor)
             if max(there.values()) > AS_WELL * base:
                 continue
             changes = [_with_rate(capture, service, run) for run in other.changed]
-            same = {**one, "changes": changes, "changed": median_of(changes)}
-            found.setdefault(other.unclear, []).append(same)
+            of_all = found.setdefault(other.unclear, [dict(each) for each in said])
+            of_all[i] |= {"changes": changes, "changed": median_of(changes)}
     return found
 
 
@@ -522,19 +569,19 @@ def _spanning(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any
 
 
 def _verdicts(
-    apart: Mapping[str, float], row: Mapping[str, Any], crowd: float, unclear: Collection[str] = ()
+    apart: Mapping[str, float], row: Mapping[str, Any], not_good: Collection[str]
 ) -> dict[str, str]:
-    """The verdict of each figure, and of all of them; `unclear` figures are not good.
+    """The verdict of each figure, and of all of them.
 
     The whole is refused if the sums, the cause or the test are off by too much; for a single figure
     only that one is.
     """
-    of_all = max(crowd, row.get("cause_error", 1), row.get("test_error", 1))
+    of_all = max(row["crowd"], row.get("cause_error", 1), row.get("test_error", 1))
     unknown = "cause" in row and "cause_error" not in row
     base = worst([verdict(of_all), "doubtful" if unknown else "good"])
     found = {
         f"{key}_verdict": worst(
-            [base, verdict(apart[key]), "doubtful" if key in unclear else "good"]
+            [base, verdict(apart[key]), "doubtful" if key in not_good else "good"]
         )
         for key in FIGURES
     }

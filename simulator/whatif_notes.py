@@ -11,9 +11,10 @@ from schedscope.analysis.asking.needs import has
 from schedscope.analysis.asking.policies import version_of
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.replay import replay
+from schedscope.simulator.spread import BUSY, MOST, OTHERS
 from schedscope.simulator.wait_causes import QUOTA, THREADS
 from schedscope.simulator.whatif_ranges import ENOUGH
-from schedscope.simulator.whatif_verdicts import BOUND, FIGURES, REFUSED
+from schedscope.simulator.whatif_verdicts import BOUND, BRIEF, FAMILY, NARROW, REFUSED, WAITS_FOR
 from schedscope.store.trace import Trace
 from schedscope.units import duration, percent, several
 
@@ -43,16 +44,17 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
                 "doubtful, because the recording does not show when the quota held threads back"
                 f" (the ftrace recorder does): {_some([repr(s) for s in unclear[by]])}"
             )
-        known = [pl.col(f"{name}_error").fill_null(1) for name in ("cause", "test")]
-        base = pl.max_horizontal("replay_error", *known) <= bound
-        all_of_them = pl.all_horizontal(pl.col(f"{key}_verdict") == verdict for key in FIGURES)
-        clear = pl.col("cause").is_null() | pl.col("cause_error").is_not_null()
-        more = rows.filter(base & all_of_them & clear)
+        more = rows.filter(pl.col("crowd") > bound)
         if more.height:
             notes.append(
                 f"{verdict}, because more threads are alive at once than ever in the recording,"
                 f" which does not show what limited them: {_some([repr(s) for s in more[by]])}"
             )
+    if (last["model"] == FAMILY).any():
+        notes.append(
+            "doubtful, because the replay of the recorded configuration says how good the model of"
+            " the recorded scheduler is, and nothing of another one"
+        )
     told = last.filter(pl.col("verdict") != "refused")
     tail = []
     tails = told.filter(pl.col("p99_error") > BOUND)
@@ -79,12 +81,7 @@ def whatif_notes(trace: Trace | Sequence[Trace], frame: pl.DataFrame) -> list[st
             "no CPU time is predicted of what runs for a time and not for an amount of work, but"
             f" how often it goes round its loop: {_some([repr(s) for s in rounds[by]])}"
         )
-    outside = max(told["others_share"].drop_nulls().to_list(), default=0.0)
-    if outside > MUCH and (isinstance(trace, Trace) or len(trace) < ENOUGH):
-        tail.append(
-            f"ranges are wide because others took {percent(outside)} of the CPU time, and would not"
-            f" do the same again: from {ENOUGH} captures on (--again) ranges show how much that is"
-        )
+    tail += _chance(told, by, 1 if isinstance(trace, Trace) else len(trace))
     tests = [_test(row, by) for row in last.drop_nulls("tested_on").to_dicts()]
     if not notes:
         most = max(last["replay_error"].to_list(), default=1.0)
@@ -110,12 +107,42 @@ def _test(row: Mapping[str, Any], by: str) -> str:
     return f"refuted by {waits}: they took {found}, {off:.2g}x what is predicted {which}"
 
 
+def _chance(told: pl.DataFrame, by: str, captures: int) -> list[str]:
+    """Why figures are not good although the replay is: too few waits, or too wide a range."""
+    found = []
+    real = told.drop_nulls("others_share")
+    least = WAITS_FOR["wait_p99"]
+    few = real.filter(
+        pl.col("n_waits").is_between(1, least - 1), pl.col("wait_p99_verdict") > "good"
+    )
+    if few.height:
+        found.append(
+            f"of fewer than {least} waits the 99th percentile is one of the longest, which is"
+            f" chance: {_some([repr(s) for s in few[by]])}"
+        )
+    wide = real.filter(pl.col("waiting_high") > NARROW**2 * pl.col("waiting_low").clip(BRIEF))
+    outside = max(real["others_share"].to_list(), default=0.0)
+    if captures < ENOUGH and outside >= BUSY:
+        found.append(
+            f"ranges are wide because others took {percent(outside)} of the CPU time, and may take"
+            f" {OTHERS:g} times as much or a part of that in another recording, up to"
+            f" {percent(MOST)}: from {ENOUGH} captures on (--again) ranges show how much that is"
+        )
+    elif captures < ENOUGH and outside:
+        found.append(
+            f"ranges hold while others take as little of the CPU time as here ({percent(outside)})"
+        )
+    if wide.height and (captures >= ENOUGH or outside < BUSY):
+        apart = "captures lie far apart" if captures >= ENOUGH else "one capture cannot say more"
+        found.append(
+            f"waiting is doubtful where its range reaches further than a factor of {NARROW:g} from"
+            f" its middle: {apart}"
+        )
+    return found
+
+
 def _with(rows: pl.DataFrame, by: str, error: str) -> str:
     return _some([f"{name!r} ({x:.2g}x)" for name, x in rows.select(by, error).iter_rows()])
-
-
-MUCH = 0.2
-"""A larger share of others makes ranges wide."""
 
 
 def _some(names: Sequence[str]) -> str:

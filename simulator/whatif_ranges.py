@@ -5,7 +5,8 @@ stands for it, and to that comes what the capture does show: how far its parts l
 share of others in the CPU time (`schedscope.simulator.spread`). `ENOUGH` captures or more show it
 themselves. The range is then the one in which one more recording would lie, if recordings with the
 change lie as far apart as those without it, or as replays with it, whichever is further. As a few
-captures show this only roughly, the usual figure counts as `USUAL` further ones.
+captures show this only roughly, the usual figure counts as `USUAL` further ones. Where the median
+of the captures' own ranges is narrower, as on a host whose load changes, that is the range.
 
 The replays of the recorded configuration are too small or too large by some factor. That error may
 or may not be there with the change as well, so the range reaches further by that factor, on that
@@ -21,14 +22,22 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from schedscope.simulator.spread import BUSY, FEW, from_others
 from schedscope.simulator.whatif_verdicts import BRIEF, RATE
 
-APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p99": 0.20}
+APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p50": 0.20, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
-three times in two settings (research/notes/fidelity.md, the first set of captures)."""
+three times in two settings (research/notes/fidelity.md, the first set of captures). The
+median was not measured then and counts as the 99th percentile."""
+
+CROSS = {"cpu_time": 0.05, "waiting": 0.2, "wait_p50": 0.4, "wait_p99": 0.4}
+"""The same of predictions under another policy than the recorded one, of whose model the replay of
+the recorded one says nothing: what the laboratory's predictions of other kernels are off by
+(research/lab/predictions.parquet), for the median as for the 90th percentile."""
 
 _APART = {**APART, RATE: APART["cpu_time"]}
+_CROSS = {**CROSS, RATE: CROSS["cpu_time"]}
 """Throughput was not measured, and is proportional to CPU time."""
 
 INTERVAL = 1.645
@@ -45,20 +54,32 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """Student's t below which 95 % lie, for 1 to 9 degrees of freedom."""
 
 RANGES = tuple(APART)
-WAITS = ("waiting", "wait_p99")
+WAITS = ("waiting", "wait_p50", "wait_p99")
+
+_MEDIANS = (("wait_p30", "wait_p70"), ("wait_p10", "wait_p90"))
+"""Which of the waits are short and which are long changes from one recording to the next, and the
+median with it: the median of another one is a wait between these two percentiles, where others take
+little CPU time and where they take `BUSY` of it or more."""
 
 
 def extremes(
-    runs: Sequence[Mapping[str, Any]], factors: Mapping[str, float] | None = None
+    runs: Sequence[Mapping[str, Any]],
+    widths: Mapping[str, tuple[float, ...]] | None = None,
+    ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """The lowest and the highest of each figure, moved apart by its factor on both sides."""
+    """The lowest and the highest of each figure, moved down and up by these logarithms; of some
+    figures two others stand for its `ends`."""
     found: dict[str, Any] = {}
     for key in _APART:
-        factor = (factors or {}).get(key, 1)
-        values = [run[key] for run in runs if run.get(key) is not None]
-        down, up = (float, float) if key == RATE else (math.floor, math.ceil)
-        found[f"{key}_low"] = down(min(values) / factor) if values else None
-        found[f"{key}_high"] = up(max(values) * factor) if values else None
+        down, up = (widths or {}).get(key, (0.0, 0.0))
+        lower, upper = (ends or {}).get(key, (key, key))
+        lows = [run[lower] for run in runs if run.get(lower) is not None]
+        highs = [run[upper] for run in runs if run.get(upper) is not None]
+        whole = key != RATE
+        low = min(lows) / math.exp(down) if lows else None
+        high = max(highs) * math.exp(up) if highs else None
+        found[f"{key}_low"] = math.floor(low) if whole and low is not None else low
+        found[f"{key}_high"] = math.ceil(high) if whole and high is not None else high
     return found
 
 
@@ -67,30 +88,76 @@ def of_change(
     errors: Mapping[str, float],
     doubt: float = 1,
     fitted: Mapping[str, float] | None = None,
+    *,
+    crossed: bool = False,
 ) -> dict[str, Any]:
     """The range of the change: of each capture what was `recorded`, and all replays with it.
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
-    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it
-    (`schedscope.simulator.spread`).
+    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it, and the
+    share of others (`schedscope.simulator.spread`). `crossed`: under another policy than recorded.
     """
+    off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
     if len(captures) < ENOUGH:
-        runs = [run for one in captures for run in one["changes"]]
-        off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
-        more = {**(fitted or {}), RATE: (fitted or {}).get("cpu_time", 0.0)}
-        apart = {key: math.hypot(usual, more.get(key, 0.0)) for key, usual in _APART.items()}
-        widths = {key: math.exp(math.hypot(off[key], INTERVAL * apart[key])) for key in _APART}
-        found = extremes(runs, widths)
-        for key in _APART:
-            if found[f"{key}_high"] == 0:  # no factor makes more of a replay without waits
-                found[f"{key}_high"] = math.ceil(BRIEF * math.exp(off[key])) if off[key] else 0
-        return found
-    found = {}
+        return _of_few(captures, off, fitted or {}, crossed=crossed)
+    each = [
+        _of_few([one], off, one["fitted"], crossed=crossed) for one in captures if one.get("fitted")
+    ]
+    found: dict[str, Any] = {}
     for key in _APART:
         error, either = math.log(errors.get(key, 1)), _doubt(key, doubt)
-        low, high = _of_next(key, captures, (max(-error, either), max(error, either)))
+        model = INTERVAL * _CROSS[key] * crossed
+        further = (math.hypot(max(-error, either), model), math.hypot(max(error, either), model))
+        ends = _of_next(key, captures, further)
+        lows, highs = ([one[f"{key}_{end}"] for one in each] for end in ("low", "high"))
+        if each and None not in (*ends, *lows, *highs):
+            ends = min(
+                ends,
+                (statistics.median(lows), statistics.median(highs)),
+                key=lambda one: _length(key, one),
+            )
+        low, high = ends
         found |= {f"{key}_low": low, f"{key}_high": high}
+    return found
+
+
+def _length(key: str, ends: tuple[float | None, float | None]) -> float:
+    least = 1.0 if key == RATE else BRIEF
+    low, high = (max(end or 0.0, least) for end in ends)
+    return high / low
+
+
+def _of_few(
+    captures: Sequence[Mapping[str, Any]],
+    off: Mapping[str, float],
+    fitted: Mapping[str, float],
+    *,
+    crossed: bool,
+) -> dict[str, Any]:
+    """The range from captures that do not show how far apart they lie: from the lowest to the
+    highest replay, and beyond them by what replays are `off`, by chance and by what others do.
+    """
+    runs = [run for one in captures for run in one["changes"]]
+    outside = fitted.get("outside", 0.0)
+    spread = {**fitted, RATE: fitted.get("cpu_time", 0.0)}
+    # A simulated recording, of which nothing is fitted, would be the same again.
+    all_runs = [run for one in captures for run in (one["recorded"], *one["changes"])]
+    few = max((run.get("few") or 0.0 for run in all_runs), default=0.0) if fitted else 0.0
+    chance = math.sqrt(few) * (1 + min(1.0, outside / BUSY))
+    widths = {}
+    for key, usual in _APART.items():
+        parts = (usual, spread.get(key, 0.0), FEW.get(key, 0.0) * chance, _CROSS[key] * crossed)
+        apart = INTERVAL * math.hypot(*parts)
+        widths[key] = tuple(
+            math.hypot(off[key], apart, further) for further in from_others(key, outside)
+        )
+    ends = {"wait_p50": _MEDIANS[outside >= BUSY]} if fitted else {}
+    found = extremes(runs, widths, ends)
+    for key, (_, up) in widths.items():
+        # No factor makes more of a replay without waits.
+        if found[f"{key}_high"] == 0 and (fitted or off[key]):
+            found[f"{key}_high"] = math.ceil(BRIEF * math.exp(up))
     return found
 
 

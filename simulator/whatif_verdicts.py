@@ -1,8 +1,10 @@
 """How far each figure of a `whatif` answer can be trusted.
 
-A figure is as good as the replay of the recorded configuration is in that figure. All are worse
-if the cause that the change touches has another share of the waiting there than in the recording,
-or if the recording's own times without that cause say otherwise.
+A figure is no better than the replay of the recorded configuration is in that figure, and good only
+if its own range says something: it has to be narrow, and to rest on more than a few waits. All are
+worse if the cause that the change touches has another share of the waiting there than in the
+recording, if the recording's own times without that cause say otherwise, or if the change is to a
+scheduler that the replay of the recorded one says nothing of.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from schedscope.analysis.asking.policies import declared
+from schedscope.simulator.policy import Policy
 from schedscope.simulator.wait_causes import QUOTA, Shares, apart
 
 BOUND = 1.25
@@ -20,6 +24,16 @@ REFUSED = 2.0
 
 BRIEF = 20_000
 """Times below this count as this when two are compared, ns."""
+
+NARROW = 2.0
+"""A figure is good if its range reaches no further than this factor from its middle."""
+
+WAITS_FOR = {"wait_p50": 10, "wait_p99": 100}
+"""Of fewer waits of a host, such a quantile is chance: of a hundred, one is the p99."""
+
+SAME, VERSION, FAMILY = "same", "version", "family"
+MODELS = (SAME, VERSION, FAMILY)
+"""How far the policy of a change is from the recorded one: another preset, another scheduler."""
 
 FEW = 10
 """Fewer waits count as so many when two numbers of waits are compared."""
@@ -110,3 +124,29 @@ def of_test(
         "test_error": max(1.0, times(mean, predicted["wait_mean"], BRIEF)),
         "test_p99_error": max(1.0, times(p99, predicted["wait_p99"], BRIEF)),
     }
+
+
+def model_apart(recorded: str | Policy, asked: str | Policy) -> str:
+    """How far a policy is from the recorded one.
+
+    >>> model_apart("eevdf-6.12", "eevdf-7.2"), model_apart("eevdf-6.12", "bfs")
+    ('version', 'family')
+    """
+    if recorded == asked:
+        return SAME
+    known = declared()
+    rows = [known.get(one) if isinstance(one, str) else None for one in (recorded, asked)]
+    families = {row["family"] if row else None for row in rows}
+    return VERSION if len(families) == 1 and None not in families else FAMILY
+
+
+def unsure(row: Mapping[str, Any], ranges: Mapping[str, Any]) -> set[str]:
+    """The figures of a recorded host that are too wide, or rest on too few waits, to be good."""
+    found = {key for key, least in WAITS_FOR.items() if 0 < (row["n_waits"] or 0) < least}
+    for key in (*FIGURES, RATE):
+        low, high = ranges.get(f"{key}_low"), ranges.get(f"{key}_high")
+        if low is not None and high is not None:
+            floor = 1.0 if key == RATE else BRIEF
+            if times(high, low, floor) > NARROW**2:
+                found.add(key)
+    return found

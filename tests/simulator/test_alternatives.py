@@ -51,7 +51,8 @@ def test_unknown_pipe_capacity_gives_bounds_over_capacities(capacity: int) -> No
         assert row["verdict"] == row["wait_p99_verdict"] == "doubtful"
         assert row["waiting_low"] <= total <= row["waiting_high"], row["name"]
         assert row["wait_p99_low"] <= p99 <= row["wait_p99_high"], row["name"]
-    (note,) = [one for one in ss.whatif_notes(real, frame) if one.startswith("doubtful")]
+    model, note = [one for one in ss.whatif_notes(real, frame) if one.startswith("doubtful")]
+    assert "nothing of another one" in model
     assert "how far a thread may run ahead of the one that it wakes" in note
     assert "`capture --with syscalls` shows it): 'as*', 'cc*'" in note.replace(
         "'cc*', 'as*'", "'as*', 'cc*'"

@@ -54,7 +54,8 @@ def hogs() -> Trace:
 def test_whatif_of_a_policy_object_equals_the_native_policy(hogs: Trace) -> None:
     mine, native = (ss.whatif(hogs, policy=policy, by="name") for policy in (Fifo(), "fifo"))
     assert mine.equals(native)
-    assert mine.filter(configuration="changed")["verdict"].to_list() == ["good"]
+    # The recording is one of round robin, whose replay says nothing of a model of FIFO.
+    assert mine.filter(configuration="changed")["verdict"].to_list() == ["doubtful"]
     assert mine.filter(configuration="changed")["waiting_high"].item() > 60 * MS
 
 
@@ -87,7 +88,7 @@ def test_options_unsupported_by_a_policy_object_are_refused(hogs: Trace) -> None
     for asked, said in (
         ({"slice": "5ms"}, "an attribute of the policy object"),
         ({"set": {"x": 1}}, "attributes of the policy object"),
-        ({"quota": {"hog-0": "50%"}}, "quotas of control groups under my-fifo"),
+        ({"quota": {"hog-0": "50%"}}, "control groups and sessions under my-fifo"),
         ({"set_slice": {"hog-0": "5ms"}}, "slices of threads under my-fifo"),
     ):
         with pytest.raises(UsageError, match=said):

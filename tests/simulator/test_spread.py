@@ -11,7 +11,18 @@ import pytest
 import schedscope as ss
 from schedscope.simulator.replay import replay
 from schedscope.simulator.run import simulate
-from schedscope.simulator.spread import OUTSIDE, PARTS, UNKNOWN, own_spreads, spreads
+from schedscope.simulator.spread import (
+    BESIDE,
+    FEW,
+    MOST,
+    OTHERS,
+    OWN,
+    PARTS,
+    UNKNOWN,
+    from_others,
+    own_spreads,
+    spreads,
+)
 from schedscope.simulator.whatif_ranges import APART, INTERVAL, of_change
 from schedscope.store.trace import Trace
 
@@ -80,8 +91,8 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     trace = two_processes(workload={"pid": 7})
     found = spreads(replay(trace), named)["mine"]
     assert found["outside"] == 0.25
-    assert found["cpu_time"] == pytest.approx(OUTSIDE["cpu_time"] / 4)
-    assert found["waiting"] == pytest.approx(OUTSIDE["waiting"] / 4)
+    assert found["cpu_time"] == pytest.approx(BESIDE["cpu_time"])
+    assert found["waiting"] == pytest.approx(BESIDE["waiting"])
     # Without a recorded command others are those that are not selected.
     plain = two_processes()
     assert spreads(replay(plain), named)["mine"]["outside"] == 0
@@ -92,6 +103,30 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     said = [note for note in ss.whatif_notes(trace, frame) if note.startswith("ranges are wide")]
     assert len(said) == 1
     assert "others took 25.0 % of the CPU time" in said[0]
+
+
+def test_a_thread_waits_as_long_as_others_make_it() -> None:
+    """A quarter of the CPU time was others': it may be a sixth of that, or the most."""
+    down, up = from_others("waiting", 0.25)
+    assert OTHERS * 0.25 > MOST
+    assert math.exp(up) == pytest.approx((MOST + OWN) / (1 - MOST) * 0.75 / (0.25 + OWN))
+    least = 0.25 / OTHERS
+    assert math.exp(down) == pytest.approx((0.25 + OWN) / 0.75 * (1 - least) / (least + OWN))
+    # More than the most is no less than it was.
+    assert from_others("waiting", 0.9)[1] == 0
+    assert from_others("wait_p50", 0.25) == (0, 0)
+
+
+def test_waiting_that_is_a_few_waits_may_be_others_in_the_next_recording() -> None:
+    run = {"cpu_time": 100 * MS, "waiting": 100 * MS, "wait_p99": 5 * MS, "few": 0.25}
+    captures = [{"recorded": run, "changes": [run]}]
+    found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"outside": 0.0})
+    width = math.exp(INTERVAL * math.hypot(APART["waiting"], FEW["waiting"] / 2))
+    assert found["waiting_high"] == pytest.approx(100 * MS * width, abs=2)
+    simulated = of_change(captures, dict.fromkeys(APART, 1.0))
+    assert simulated["waiting_high"] == pytest.approx(
+        100 * MS * math.exp(INTERVAL * APART["waiting"]), abs=2
+    )
 
 
 def test_a_simulated_trace_would_be_the_same_again() -> None:

@@ -447,12 +447,14 @@ impl Input {
             }
             op::SIGNAL => {
                 let to = thread()?;
+                let pair = pairs.get(&(me, to)).copied();
                 Step::Signal {
                     to,
-                    pair: pairs.get(&(me, to)).copied().unwrap_or(NO_CHANNEL),
+                    pair: pair.unwrap_or(NO_CHANNEL),
                     cost: cost()?,
                     sync: flag(Col::Sync),
-                    meet: flag(Col::Meet),
+                    // One that never waits for this thread by name cannot be met.
+                    meet: flag(Col::Meet) && pair.is_some(),
                 }
             }
             op::FORK => Step::Fork(thread()?),

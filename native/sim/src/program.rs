@@ -30,7 +30,7 @@ impl Engine<'_> {
     /// Whether `sender` sleeps until `reader` waits for its signal.
     fn waits_to_meet(&self, sender: Tid, reader: Tid) -> bool {
         let next = self.next_step[sender as usize] as usize;
-        matches!(self.load.steps.get(next), Some(Step::Signal { to, pair, .. })
+        matches!(self.load.steps.get(next), Some(Step::Signal { to, pair, meet: true, .. })
             if *to == reader && self.meeting[*pair as usize] == Some(sender))
     }
 

@@ -16,6 +16,8 @@ _EXAMPLES = {
     "--pin": "web=0-1",
     "--set-weight": "/web=200",
     "--quota": "/web=50%",
+    "--move": "worker=/batch",
+    "--uclamp": "web=50%",
     "--set": "base_slice=3ms",
 }
 
@@ -40,7 +42,8 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
         (
             "--set-weight",
             "GROUP=N",
-            "this control group has weight N, as in cpu.weight: 100 is usual",
+            "this control group, or these threads in a group of their own, has weight N, as in"
+            " cpu.weight: 100 is usual",
         ),
         (
             "--quota",
@@ -48,8 +51,13 @@ def add_change(parser: argparse.ArgumentParser, title: str) -> None:
             "CPU quota of this control group, or of these threads in a group of their own: 50%% of"
             " a CPU; 20ms/100ms, which is 20 ms in each 100 ms; or none, which is no limit",
         ),
+        ("--move", "NAME=GROUP", "these threads are in this control group; / is none"),
     ):
         change.add_argument(option, metavar=name, action="append", default=[], help=text)
+    change.add_argument("--uclamp", action="append", default=[], help=argparse.SUPPRESS)
+    change.add_argument(
+        "--autogroup", metavar="off", help="sessions have no share of the CPU time of their own"
+    )
     change.add_argument("--cpus", type=int, metavar="N", help="the machine has N equal CPUs")
     change.add_argument(
         "--slice",
@@ -91,6 +99,9 @@ def asked(args: argparse.Namespace) -> dict[str, Any]:
         "pin": _pairs(args.pin, "--pin"),
         "set_weight": {who: _number(f"--set-weight {who}", n) for who, n in weights.items()},
         "quota": _pairs(args.quota, "--quota"),
+        "move": _pairs(args.move, "--move"),
+        "autogroup": args.autogroup,
+        "uclamp": _pairs(args.uclamp, "--uclamp"),
         "slice": args.slice,
         "add_load": args.add_load,
         "set": _pairs(args.set, "--set"),
@@ -108,7 +119,7 @@ def words(args: argparse.Namespace) -> str:
     for option in _EXAMPLES:
         for text in getattr(args, option[2:].replace("-", "_")):
             found += [option, text]
-    for option in ("--cpus", "--slice", "--policy", "--add-load"):
+    for option in ("--cpus", "--slice", "--policy", "--add-load", "--autogroup"):
         value = getattr(args, option[2:].replace("-", "_"))
         found += [] if value is None else [option, str(value)]
     return shlex.join(found)

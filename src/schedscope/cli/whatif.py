@@ -32,6 +32,7 @@ EXAMPLE = """\
   schedscope whatif web.capture --cpus 4 --by process
   schedscope whatif web.capture --pin web=0-1 --pin batch=2-3 --slice 1ms
   schedscope whatif web.capture --set-nice nginx=-5 --service nginx.service
+  schedscope whatif web.capture --set-nice process:java=5 --by process
   schedscope whatif web.capture --quota /system.slice/web.service=50% --by cgroup
   schedscope whatif web-1.capture --again web-2.capture --again web-3.capture --cpus 4
   schedscope whatif web.capture --add-load 2 --set-class 'load-*=idle'
@@ -52,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _change.add_change(
         parser,
-        "the change (names may have * and ?, and are those of threads; a number is a thread id)",
+        "the change (NAME is that of threads, which may have * and ?; a thread id; or as in the"
+        " options below: process:java, service:nginx.service, cgroup:/web, cmdline:TEXT, tree:PID,"
+        " pid:N)",
     )
     parser.add_argument(
         "--by",

@@ -568,6 +568,8 @@ QUESTIONS = {
         throughput_verdict | rounds/s are | text | good, doubtful or refused: rounds per second
         waiting_low   | least waiting  | time | lowest time waited for a CPU over the replays
         waiting_high  | most waiting   | time | highest time waited for a CPU over the replays
+        wait_p50_low  | lowest p50     | time | lowest median of the waits over the replays
+        wait_p50_high | highest p50 | time | highest median of the waits over the replays
         wait_p99_low  | lowest p99     | time | lowest 99th percentile of the waits over the replays
         wait_p99_high | highest p99 | time | highest 99th percentile of the waits over the replays
         replay_error | replay off by | fixed | factor between recording and unchanged replay
@@ -588,6 +590,8 @@ QUESTIONS = {
         test_error     | mean over predicted | fixed | how much longer these are than predicted
         test_p99_error | p99 over predicted  | fixed | the same of the 99th percentile
         others_share   | others' share | share | CPU time of programs outside of the workload
+        crowd          | more at once | fixed | how many times as many threads alive at once
+        model          | model | text | the same policy, or another version or family
         unclear        | unclear | text | what the recording does not show, and doubles a figure
     """,
     "fidelity_of_runs": """

@@ -1,0 +1,144 @@
+"""Verdicts of `whatif` are about the figure that is shown: its range, its waits, its model."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from archives import unpack
+
+import schedscope as ss
+from schedscope.simulator.run import simulate
+from schedscope.simulator.services import NOTHING
+from schedscope.simulator.whatif import AsItWas, Asked, Other, combine
+from schedscope.simulator.whatif_ranges import CROSS, of_change
+from schedscope.simulator.whatif_verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "lab"
+MS = 1_000_000
+USUAL = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 500, "waiting": 500 * MS}
+USUAL |= {"wait_mean": MS, "wait_p50": MS, "wait_p10": MS // 20, "wait_p90": 3 * MS}
+USUAL |= {"wait_p30": MS * 3 // 4, "wait_p70": MS * 5 // 4}
+USUAL |= {"wait_p99": 9 * MS, "few": 0.002}
+
+
+def told(outside: float = 0.0, model: str = SAME, **figures: Any) -> dict[str, Any]:
+    """The change of a recorded host whose replays are all right."""
+    run = {"web": USUAL | figures}
+    spread = {"web": {"outside": outside}}
+    was = AsItWas({"web": 1}, run["web"] and run, [run], MS, spreads=spread)
+    frame = combine([Asked(was, [run], model=model)], "comm")
+    return frame.filter(configuration="changed").row(0, named=True)
+
+
+def test_a_right_replay_with_a_narrow_range_is_good() -> None:
+    row = told()
+    assert (row["replay_error"], row["verdict"]) == (1, "good")
+    assert row["waiting_high"] < NARROW**2 * row["waiting_low"]
+
+
+def test_a_range_that_may_be_anything_is_not_good() -> None:
+    """Others took half of the CPU time: without them it waits a fifth, with more five times."""
+    row = told(outside=0.5)
+    assert row["replay_error"] == 1
+    assert (
+        row["waiting_verdict"] == row["wait_p99_verdict"] == row["wait_p50_verdict"] == "doubtful"
+    )
+    assert row["cpu_time_verdict"] == "good"
+    assert row["waiting_low"] < 500 * MS / 4
+    assert row["waiting_high"] > 500 * MS * 4
+    assert row["wait_p50_low"] < USUAL["wait_p10"] < USUAL["wait_p90"] < row["wait_p50_high"]
+
+
+def test_the_99th_percentile_of_a_few_waits_is_not_good() -> None:
+    row = told(n_waits=42)
+    assert (row["wait_p99_verdict"], row["wait_p50_verdict"]) == ("doubtful", "good")
+    assert told(n_waits=5)["wait_p50_verdict"] == "doubtful"
+
+
+def test_waiting_that_is_one_long_wait_is_not_good() -> None:
+    """Another recording may have two such waits, or none."""
+    row = told(few=0.5)
+    assert row["waiting_verdict"] == "doubtful"
+    assert row["waiting_high"] > 10 * row["waiting_low"]
+
+
+def test_the_replay_of_one_scheduler_says_nothing_of_the_model_of_another() -> None:
+    row = told(model=FAMILY)
+    assert {row[f"{key}_verdict"] for key in ("cpu_time", "waiting", "wait_p99")} == {"doubtful"}
+    narrow, wide = told(), told(model=VERSION)
+    assert wide["waiting_verdict"] == "good"
+    assert wide["waiting_high"] > narrow["waiting_high"]
+
+
+def test_how_far_a_policy_is_from_the_recorded_one() -> None:
+    assert model_apart("eevdf-6.12", "eevdf-6.12") == SAME
+    assert model_apart("cfs-5.10", "cfs-6.1") == VERSION
+    assert model_apart("cfs-6.1", "eevdf-6.12") == FAMILY
+
+    class Own(ss.Policy):
+        name = "eevdf-6.12"
+
+    assert model_apart("eevdf-6.12", Own()) == FAMILY
+
+
+def test_several_captures_under_another_policy_are_wider_by_what_models_are_off() -> None:
+    captures = [{"recorded": USUAL, "changes": [USUAL]}] * 3
+    errors = dict.fromkeys(CROSS, 1.0)
+    same, other = of_change(captures, errors), of_change(captures, errors, crossed=True)
+    for key in CROSS:
+        assert other[f"{key}_high"] > same[f"{key}_high"], key
+        assert other[f"{key}_low"] < same[f"{key}_low"], key
+
+
+def test_what_one_of_several_captures_leaves_open_is_a_part_of_them() -> None:
+    """Its other extraction waits as long: no more is open than without it."""
+    run = {"web": USUAL}
+    plain = Asked(AsItWas({"web": 1}, run, [run], MS, spreads={"web": {"outside": 0.5}}), [run])
+    open_ = Asked(plain.was, [run], other=[Other("whether it sleeps", run, [run])])
+    one, other = (
+        combine(captures, "comm").filter(configuration="changed").row(0, named=True)
+        for captures in ([plain] * 3, [plain, plain, open_])
+    )
+    assert (one["waiting_low"], one["waiting_high"]) == (
+        other["waiting_low"],
+        other["waiting_high"],
+    )
+
+
+def test_one_periodic_thread_under_another_kernel_is_no_good_answer(tmp_path: Path) -> None:
+    """It waits 42 times under CFS, mostly not at all; under EEVDF it waited six times as long."""
+    for kernel in ("6.1", "6.12"):
+        with tarfile.open(FIXTURES / f"amd64-{kernel}-sleepers.tar.xz") as archive:
+            unpack(archive, tmp_path / kernel)
+    before, after = (ss.open(tmp_path / k / "lab.capture") for k in ("6.1", "6.12"))
+    mine = pl.col("comm") == "sleeper0"
+    frame = ss.whatif(before, policy="eevdf-6.12", where=mine)
+    row = frame.filter(configuration="changed").row(0, named=True)
+    real = ss.latency(after, where=mine).row(0, named=True)
+    assert row["model"] == FAMILY
+    assert "good" not in {row[f"{key}_verdict"] for key in ("waiting", "wait_p50", "wait_p99")}
+    assert row["waiting_low"] <= real["total"] <= row["waiting_high"]
+    assert row["wait_p99_low"] <= real["p99"] <= row["wait_p99_high"]
+    said = ss.whatif_notes(before, frame)
+    assert any("nothing of another one" in note for note in said)
+    assert any("of fewer than 100 waits the 99th percentile" in note for note in said)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_signal_that_nobody_can_meet_is_sent(*, by_name: bool) -> None:
+    """The reader waits for anyone: there is no wait for this sender by name that it could meet."""
+    b = ss.workload.Builder()
+    first, second = b.thread("first"), b.thread("second")
+    first.run("1ms").signal(second, meet=True).run("1ms")
+    if by_name:
+        second.wait_for(first)
+    else:
+        second.wait_for()
+    second.run("1ms").signal(first, meet=True)
+    trace = simulate(b.workload(), policy="eevdf-6.12", cpus=1)
+    ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") > 0)
+    assert ran.select(pl.col("dur").sum()).collect().item() == 3 * MS
