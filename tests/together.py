@@ -142,7 +142,7 @@ def _missed(view: pl.DataFrame, other: ss.Trace) -> int:
 
 
 def readers(traces: dict[str, ss.Trace]) -> set[int]:
-    """Thread ids of bpftrace and DTrace, whom events wake from inside the kernel's probes."""
+    """Thread ids of bpftrace and DTrace, which events wake from inside the kernel's probes."""
     found: set[int] = set()
     for name in ("bpftrace", "dtrace"):
         own = traces[name].threads.filter("recorder").select("tid").collect()

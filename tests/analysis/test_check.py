@@ -82,7 +82,7 @@ def quiet() -> Trace:
 # -- sums -------------------------------------------------------------------------------
 
 
-def test_the_sums_of_a_sound_trace_hold(quiet: Trace) -> None:
+def test_sums_of_a_consistent_trace_hold(quiet: Trace) -> None:
     sums = check(quiet).head(5)
     names = ["cpu time", "thread lives", "running time", "ledger", "wait parts"]
     assert sums["check"].to_list() == names
@@ -179,7 +179,7 @@ def test_parts_that_add_up_with_one_below_nothing_are_found(
     assert row["found"] == 5 * len(waits) > 0
 
 
-def test_of_a_long_trace_the_first_waits_are_divided(
+def test_only_the_first_waits_of_a_long_trace_are_divided(
     quiet: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = finding(quiet, "wait parts")
@@ -199,13 +199,13 @@ def test_a_ledger_that_does_not_match_the_switches_is_found(quiet: Trace, change
     assert finding(trace, "ledger")["found"] == 1
 
 
-def test_a_row_of_another_threads_ledger_is_no_replacement(quiet: Trace) -> None:
+def test_wait_row_of_another_thread_is_a_violation(quiet: Trace) -> None:
     """The number of rows agrees; the threads do not."""
     waits = quiet.waits.collect().with_columns(utid=pl.lit(3, pl.UInt32))
     assert levels(broken(quiet, waits=waits))["ledger"] == "violated"
 
 
-def test_a_violation_says_whose_fault_it_is(quiet: Trace) -> None:
+def test_violation_names_its_origin(quiet: Trace) -> None:
     """The facts alone give sound sums, so the tables were changed after reconstruction."""
     trace = broken(quiet, waits=quiet.waits.collect()[1:])
     assert "do not follow from the events" in finding(trace, "origin")["text"]
@@ -215,8 +215,8 @@ def test_a_violation_says_whose_fault_it_is(quiet: Trace) -> None:
 # -- what is missing ---------------------------------------------------------------------
 
 
-def test_a_trace_that_tells_everything_is_trustworthy() -> None:
-    """No note even: nobody waits at the end, and every first sight is a wakeup."""
+def test_complete_trace_is_trustworthy() -> None:
+    """Not even a note: no thread waits at the end, and every thread's first event is a wakeup."""
     trace = traced(
         world(
             """
@@ -248,7 +248,7 @@ def test_a_trace_that_tells_everything_is_trustworthy() -> None:
         ),
     ],
 )
-def test_the_verdict_says_whose_word_it_takes(recorder: str, said: str, quiet: Trace) -> None:
+def test_verdict_names_what_it_rests_on(recorder: str, said: str, quiet: Trace) -> None:
     trace = Trace.from_tables(
         {name: getattr(quiet, name).collect() for name in ("states", "waits", "switches")},
         {**quiet.info, "recorder": {"name": recorder}},
@@ -256,7 +256,7 @@ def test_the_verdict_says_whose_word_it_takes(recorder: str, said: str, quiet: T
     assert finding(trace, "rests on")["text"].startswith(said)
 
 
-def test_counts_that_miss_what_the_switches_show_are_not_taken_at_their_word(quiet: Trace) -> None:
+def test_loss_counts_contradicted_by_switches_are_incomplete(quiet: Trace) -> None:
     """The kernel counted nothing lost, and a switch is missing."""
     tables = {name: getattr(quiet, name).collect() for name in ("states", "waits", "switches")}
     row = {"cpu": 0, "ts_begin": 1, "ts_end": 2, "count": None, "reason": "chain_break"}
@@ -268,9 +268,7 @@ def test_counts_that_miss_what_the_switches_show_are_not_taken_at_their_word(qui
 
 
 @pytest.mark.parametrize(("system", "has"), [("Linux", False), ("Linux", True), ("FreeBSD", False)])
-def test_the_verdict_says_what_a_wait_is_without_wakings(
-    system: str, has: bool, quiet: Trace
-) -> None:
+def test_verdict_explains_waits_without_wakings(system: str, has: bool, quiet: Trace) -> None:
     tables = {name: getattr(quiet, name).collect() for name in ("states", "waits", "switches")}
     trace = Trace.from_tables(tables, {**quiet.info, "os": system, "has_waking": has})
     said = "with no `waking` events, waits start when the thread is enqueued"
@@ -311,7 +309,7 @@ def test_clocks_are_compared_where_threads_are_woken_both_ways() -> None:
         ([1, 8] * 8, 5, 330),
     ],
 )
-def test_of_two_limits_of_clocks_the_lower_is_told_unless_it_shows_late(
+def test_lower_of_two_clock_limits_is_reported_unless_found_late(
     quick: list[int], furthest: int, longest: int
 ) -> None:
     """A wakeup each way in every 80 ns of 1,280, in 5 ns times `quick`."""
@@ -413,7 +411,7 @@ def test_counts_of_lost_events_of_any_size_are_added() -> None:
     assert row["text"].startswith("2 overruns (18,446,744,073,709,551,616 events), in ")
 
 
-def test_a_loss_nobody_can_place_is_a_warning() -> None:
+def test_unplaced_loss_is_a_warning() -> None:
     lost = [{"cpu": 0, "count": 3, "reason": "overrun"}]
     trace = traced(world(QUIET, window=(0, 100)), unplaced_losses=lost)
     row = finding(trace, "unplaced losses")
@@ -444,14 +442,14 @@ def test_missing_wakeups_are_counted_among_switch_ins_after_a_sleep() -> None:
     ("born", "lost", "found"),
     [
         ("A", "", 1),
-        # Of a thread that is older than the recording nobody knows how long it had waited.
+        # For a thread from before the recording it is unknown how long it had waited.
         ("", "", 0),
         # A was woken, too, when it was new.
         ("A", "6 cpu1: new A on 1 by B", 0),
         ("A", "loss cpu1 until 8", 0),
     ],
 )
-def test_a_thread_that_was_made_has_a_first_wakeup(born: str, lost: str, found: int) -> None:
+def test_created_thread_has_a_first_wakeup(born: str, lost: str, found: int) -> None:
     """A is made at 5 and runs at 10, and once more without a gap."""
     lines = ["0 cpu0: idle -> idle", "0 cpu1: idle -> B", f"6 {lost}" if "loss" in lost else lost]
     lines += ["10 cpu1: B R -> A", "20 cpu1: A R -> B", "30 cpu1: B R -> A"]
@@ -464,7 +462,7 @@ def test_a_thread_that_was_made_has_a_first_wakeup(born: str, lost: str, found: 
     assert finding(trace, "missing wakeups")["found"] == found
 
 
-def test_an_enqueue_after_its_switch_in_tells_of_clocks_that_disagree() -> None:
+def test_enqueue_after_its_switch_in_shows_disagreeing_clocks() -> None:
     """CPU 1 enqueued A, CPU 0 ran it, but CPU 1's clock is 4 ns ahead."""
     trace = traced(
         world(
@@ -488,7 +486,7 @@ def test_an_enqueue_after_its_switch_in_tells_of_clocks_that_disagree() -> None:
     assert finding(trace, "unmatched wakeups")["found"] == 1
 
 
-def test_a_source_without_enqueues_is_not_blamed_for_them() -> None:
+def test_source_without_enqueues_is_not_checked_for_them() -> None:
     trace = traced(
         world("0 cpu0: idle -> A\n 5 cpu0: A S -> idle\n 7 cpu0: waking A\n 9 cpu0: idle -> A"),
         has_enqueued=False,
@@ -523,7 +521,7 @@ def test_an_empty_trace_is_answered(quiet: Trace) -> None:
     assert verdict(check(trace)) == "Use with care. start skew: no CPU has a switch."
 
 
-def test_what_is_not_there_is_said_as_such(quiet: Trace) -> None:
+def test_absent_events_are_reported_as_absent(quiet: Trace) -> None:
     """A stretch without switches: none of nothing is no finding, and not a count of the trace's."""
     texts = dict(check(quiet.between("61ns", "79ns")).select("check", "text").iter_rows())
     assert texts["chain breaks"] == "there are no switches"
@@ -544,7 +542,7 @@ def written(trace: Trace, folder: Path) -> Path:
     return folder
 
 
-def test_the_exit_code_tells_scripts(
+def test_exit_code_reports_the_verdict(
     quiet: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """0 if the sums hold, warnings or not; 1 for warnings with --strict; 1 if a sum is off."""
@@ -567,7 +565,7 @@ def test_json_carries_the_verdict_and_every_finding(
     assert document["rows"] == json.loads(json.dumps(check(quiet).to_dicts()))
 
 
-def test_a_waking_that_doubt_took_from_its_wait_is_not_missing() -> None:
+def test_waking_dropped_for_a_loss_is_not_missing() -> None:
     """A may have run on CPU 1 between the two steps: its wait has no `waking`, the trace has it."""
     facts = QUIET.replace("22 cpu1: enqueued", "21 loss cpu1 until 22 overrun\n22 cpu1: enqueued")
     trace = traced(world(facts), has_waking=True)

@@ -21,8 +21,8 @@ import schedscope as ss
 DOUBT = re.compile(r"n_.*|.*_high|coverage|.*unknown.*|.*censored.*|.*ambiguous.*|unplaced")
 
 # CPU 0 is lost from 40 to 60: B waits until then or less, and ran or waited from then on; A was
-# preempted or ran meanwhile. M was moved at 8, and what it did until it left at 70 nobody knows. C
-# leaves in a state that nobody knows. A may have yielded at 20, as H at 95.
+# preempted or ran meanwhile. M was moved at 8, and its state until it left at 70 is unknown. C
+# leaves in an unknown state. A may have yielded at 20, as H at 95.
 HOLE = """
      0 cpu0: idle -> A
      0 cpu1: idle -> H
@@ -49,7 +49,7 @@ def hole() -> ss.Trace:
 
 
 def unqueued() -> ss.Trace:
-    """x waits for 10 ms on no known queue while CPU 1 idles, w for 20 on CPU 0; nobody saw why."""
+    """x waits for 10 ms on no known queue while CPU 1 idles, w for 20 on CPU 0; no reason is seen."""
     text = """
         x runnable@? 0..10
         x running@0 10..20
@@ -221,7 +221,7 @@ NOT_YET = {
 
 
 @pytest.mark.parametrize(("make", "expected"), WORLDS, ids=[make.__name__ for make, _ in WORLDS])
-def test_they_have_their_values(
+def test_doubt_columns_have_their_expected_values(
     make: Callable[[], ss.Trace], expected: dict[str, dict[str, float]]
 ) -> None:
     trace = make()
@@ -231,7 +231,7 @@ def test_they_have_their_values(
         assert all(sums.values()), question
 
 
-def test_every_one_has_a_world() -> None:
+def test_every_doubt_column_has_a_world() -> None:
     found = set()
     for question in plain_questions():
         try:

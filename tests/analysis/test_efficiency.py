@@ -146,7 +146,7 @@ def test_an_empty_trace_is_answered() -> None:
     assert ss.preemption_loss(trace).is_empty()
 
 
-def test_impossible_questions_are_refused(trace: ss.Trace) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
     with pytest.raises(ss.UsageError, match="by='core'"):
         ss.efficiency(trace, by="core")  # type: ignore[arg-type]
     with pytest.raises(ss.UsageError, match=r"quantile 0"):
@@ -167,7 +167,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
     return str(trace.to_sched(tmp_path / "round.sched").path)
 
 
-def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_its_table(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["efficiency", sched]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[3:] == [
@@ -180,7 +180,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     ]
 
 
-def test_the_commands_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_write_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     def rows(command: str, *words: str) -> list[dict[str, object]]:
         assert cli.main([command, sched, *words, "--format", "json"]) == 0
         found: list[dict[str, object]] = json.loads(capsys.readouterr().out)["rows"]
@@ -209,7 +209,7 @@ def test_the_commands_for_programs(sched: str, capsys: pytest.CaptureFixture[str
         ("preemption-loss", ["--top", "0"]),
     ],
 )
-def test_the_commands_refuse(
+def test_commands_refuse_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], command: str, words: list[str]
 ) -> None:
     assert cli.main([command, sched, *words]) == 2

@@ -1,4 +1,4 @@
-"""`fairness`, `lag` and `weights`: round numbers, sums that must be zero, and naive twins."""
+"""`fairness`, `lag` and `weights`: round numbers, sums that must be zero, naive implementations."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_the_lag_over_time(trace: ss.Trace) -> None:
     assert sums.to_list() == pytest.approx([0] * 11, abs=1e-3)
 
 
-def test_the_lag_over_time_says_what_is_unknown_until_then() -> None:
-    """From 20 to 45 and from 70 on nobody knows what a does; all is known of b."""
+def test_lag_over_time_reports_unknown_time() -> None:
+    """From 20 to 45 and from 70 on a is unknown; b is completely known."""
     text = """
         a running@0 0..20
         a unknown   20..45
@@ -95,8 +95,8 @@ def test_the_lag_over_time_says_what_is_unknown_until_then() -> None:
     assert by_comm(grid.filter(pl.col("ts") == 100 * MS), "unknown") == by_comm(whole, "unknown")
 
 
-def test_other_classes_are_no_competitors() -> None:
-    """While bully has the CPU nobody of the fair class is served, and nobody is due anything."""
+def test_other_classes_do_not_compete() -> None:
+    """While bully has the CPU no fair thread is served, and none is due anything."""
     text = """
         bully running@0  0..50
         a     runnable@0 0..50
@@ -112,14 +112,14 @@ def test_other_classes_are_no_competitors() -> None:
     assert by_comm(frame, "basis") == {"bully": "equal", "a": "kernel table", "b": "kernel table"}
 
 
-def test_an_idle_cpu_is_nobodys_service() -> None:
+def test_idle_time_is_not_service() -> None:
     """x waits while its CPU idles: that is wasted time, and no unfairness."""
     trace = scene("idle0 running@0 0..50\nx runnable@0 0..50\nx running@0 50..80", ncpu=1, until=80)
     row = ss.fairness(trace).row(0, named=True)
     assert (row["due"], row["running"], row["lag"]) == (30 * MS, 30 * MS, 0)
 
 
-def test_a_weight_that_changes_changes_the_due() -> None:
+def test_changed_weight_changes_the_service_due() -> None:
     """x is reniced from 0 to 5 half-way."""
     trace = scene("y running@0 0..100\nx runnable@0 0..100", ncpu=1, until=100)
     half = pl.col("utid") == 2
@@ -149,7 +149,7 @@ def test_per_cpu_or_the_machine() -> None:
     assert all_ == pytest.approx({"a": 60 * MS, "b": 60 * MS, "c": 60 * MS})
 
 
-def test_nobody_is_due_more_than_one_cpu() -> None:
+def test_no_thread_is_due_more_than_one_cpu() -> None:
     """nice -20 against two of nice 0 on two CPUs: one whole CPU for it, half of one for each."""
     trace = scene(
         "a running@0 0..90\nb running@1 0..90\nc runnable@1 0..90",
@@ -160,7 +160,7 @@ def test_nobody_is_due_more_than_one_cpu() -> None:
     assert due == pytest.approx({"a": 90 * MS, "b": 45 * MS, "c": 45 * MS})
 
 
-def test_a_shared_queue_is_looked_at_as_one() -> None:
+def test_shared_queue_is_one_competition() -> None:
     """Waiting on no CPU's queue, as under 4BSD: all compete with all, unless told otherwise."""
     trace = scene("a running@0 0..90\nb running@1 0..90\nc runnable@? 0..90", until=90)
     due = by_comm(ss.fairness(trace), "due")
@@ -170,7 +170,7 @@ def test_a_shared_queue_is_looked_at_as_one() -> None:
     assert by_comm(alone, "due") == {"a": 90 * MS, "b": 90 * MS, "c": 0}
 
 
-def test_by_process_and_by_name() -> None:
+def test_fairness_groups_by_process_and_by_name() -> None:
     threads: dict[str, dict[str, Any]] = {"a": {"pid": 7, "tid": 7}, "b": {"pid": 7, "tid": 8}}
     trace = scene(WORLD, THREADS | threads, ncpu=1, until=100)
     frame = ss.fairness(trace, by="process")
@@ -184,7 +184,7 @@ def test_by_process_and_by_name() -> None:
     assert ss.fairness(trace, by="comm").height == 3
 
 
-def test_whose(trace: ss.Trace) -> None:
+def test_where_selects_rows_not_competitors(trace: ss.Trace) -> None:
     """A selection is about rows: c still competed with the others."""
     alone = ss.fairness(trace, where=pl.col("comm") == "c")
     assert alone.height == 1
@@ -222,7 +222,7 @@ def test_a_fluid_trace_has_jain_1() -> None:
 
 
 def test_eevdf_bounds_the_lag() -> None:
-    """Equal threads on one CPU: nobody is ever off by more than a slice and a tick (V32)."""
+    """Equal threads on one CPU: none is ever off by more than a slice and a tick (V32)."""
     trace = ss.simulate(hogs(5, time="300ms"), policy="eevdf-6.12", until="300ms")
     assert ss.lag(trace)["lag"].abs().max() < 8 * MS  # type: ignore[operator]
 
@@ -254,7 +254,7 @@ def test_simulated_policies_keep_their_own_scale() -> None:
         assert by_comm(ss.weights(trace), "weight")["a"] == weight
 
 
-def test_groups_are_a_doubt_that_is_said() -> None:
+def test_notes_name_unknown_groups() -> None:
     on = {"name": "eevdf", "tunables": {"/proc/sys/kernel/sched_autogroup_enabled": "1"}}
     assert any("autogroup was on" in n for n in ss.weight_notes(scene("", scheduler=on)))
     assert any("cgroups" in n for n in ss.weight_notes(scene("")))
@@ -279,7 +279,7 @@ def test_an_empty_trace_has_no_rows() -> None:
         (lambda t: ss.fairness(t, per="machine", where=pl.col("cpu") == 0), "selection by CPU"),
     ],
 )
-def test_impossible_questions_are_refused(trace: ss.Trace, ask: Any, word: str) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace, ask: Any, word: str) -> None:
     with pytest.raises(ss.UsageError, match=word):
         ask(trace)
 
@@ -324,7 +324,7 @@ def naive(
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.booleans())
-def test_the_lag_is_that_of_a_look_at_every_nanosecond(stretches: list[Any], machine: bool) -> None:
+def test_lag_equals_a_naive_count_at_every_nanosecond(stretches: list[Any], machine: bool) -> None:
     """At every instant, and it sums to zero at every instant."""
     text, truth, total = lines_of(stretches)
     every = "\n".join(f"{name} sleeping 0..0" for name in "abcd")
@@ -347,7 +347,7 @@ def test_the_lag_is_that_of_a_look_at_every_nanosecond(stretches: list[Any], mac
 
 
 @pytest.mark.parametrize("by", ["thread", "process", "comm"])
-def test_time_that_nobody_knows_of_stands_beside_what_is_due(by: Any) -> None:
+def test_unknown_time_is_reported_with_service_due(by: Any) -> None:
     """Once for each thread, however many rows it has: here one for each of two CPUs."""
     trace = scene(
         "a running@0 0..30\na unknown 30..50\na running@1 50..90\n"
@@ -359,8 +359,8 @@ def test_time_that_nobody_knows_of_stands_beside_what_is_due(by: Any) -> None:
         assert frame["unknown"].to_list() == [20 * MS, 30 * MS]
 
 
-def test_a_thread_that_may_have_caught_up_is_no_finding() -> None:
-    """b is 45 ms behind; what it did in the last 30 ms nobody knows."""
+def test_thread_that_may_have_caught_up_has_no_finding() -> None:
+    """b is 45 ms behind; its last 30 ms are unknown."""
     rest = "b runnable@0 60..90\na running@0 60..90"
     gap = "b unknown 60..90\na unknown 60..90"
     start = "a running@0 0..60\nb runnable@0 0..60\n"
@@ -376,7 +376,7 @@ def by_utid(frame: pl.DataFrame, column: str) -> dict[int, float]:
 
 @pytest.mark.parametrize("name", CAPTURES)
 @pytest.mark.parametrize("per", [None, "cpu", "machine"])
-def test_on_recordings_the_lag_sums_to_zero(name: str, per: Any, tmp_path: Path) -> None:
+def test_lag_sums_to_zero_on_recordings(name: str, per: Any, tmp_path: Path) -> None:
     """In every class, and at every instant; and running time is that of `states`."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.fairness(trace, per=per)
@@ -424,7 +424,7 @@ def test_the_figures(trace: ss.Trace) -> None:
         ss.plot.lag(ss.fairness(trace))
 
 
-def test_figures_of_nothing() -> None:
+def test_figures_of_empty_frames() -> None:
     empty = scene("", until=0)
     for axes in (ss.plot.fairness(ss.fairness(empty)), ss.plot.lag(ss.lag(empty))):
         assert isinstance(axes.figure, Figure)
@@ -467,7 +467,7 @@ def test_top_over_time_is_of_threads(folder: str, capsys: pytest.CaptureFixture[
     assert "(2 more threads, with smaller peak lag; use a larger --top)" in capsys.readouterr().out
 
 
-def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["jain"][0]["n"] == 3
@@ -486,7 +486,7 @@ def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--comm", "nobody"], "nobody"),
     ],
 )
-def test_bad_options_are_one_sentence(
+def test_invalid_options_are_reported_in_one_sentence(
     folder: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert run(folder, *words) == 2

@@ -66,7 +66,7 @@ def test_a_load_that_looks_alike(recorded: Path, name: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["weight1-fault-1", "weight-fault-1"])
-def test_what_a_finding_says_to_try_can_be_tried(recorded: Path, name: str) -> None:
+def test_suggested_command_of_a_finding_runs(recorded: Path, name: str) -> None:
     """The what-if command of the nice level, or of the group: it gets as much as the other then."""
     from schedscope.cli import main
 
@@ -92,7 +92,7 @@ def test_the_group_that_decides_is_named(one: str, other: str, said: str) -> Non
     assert _whose(pair, Deciding(50, 500, one, other)).endswith(said)
 
 
-def test_what_the_recorder_starts_is_the_recorders_but_not_the_command() -> None:
+def test_children_of_the_recorder_belong_to_it_except_the_command() -> None:
     """capture (1) starts cat (2), which starts head (3), and the command (4), which starts 5."""
     parents = {1: None, 2: 1, 3: 2, 4: 1, 5: 4, 6: None}
     threads = pl.DataFrame(
@@ -240,7 +240,9 @@ def test_a_thread_outside_its_mask_is_tried_within() -> None:
         (79, 89, 120, True),  # a kernel thread waits for work, not for a lock
     ],
 )
-def test_what_is_no_inversion(high: int, mid: int, low: int, kernel: bool) -> None:
+def test_other_waits_are_not_priority_inversions(
+    high: int, mid: int, low: int, kernel: bool
+) -> None:
     assert row(inverted(high, mid, low, kernel=kernel), "priority inversion") is None
 
 
@@ -333,9 +335,7 @@ def test_a_move_to_a_cpu_that_idles_led_to_no_queue(busy: bool) -> None:
 
 
 @pytest.mark.parametrize(("sched_class", "told"), [("fair", True), ("deadline", False)])
-def test_a_deadline_thread_cannot_be_pinned_and_plays_no_ping_pong(
-    sched_class: str, told: bool
-) -> None:
+def test_deadline_thread_has_no_ping_pong_finding(sched_class: str, told: bool) -> None:
     """w is woken on CPU 0 and CPU 1 in turn, and waits 1 ms for b each time."""
     lines = []
     for n in range(30):

@@ -31,7 +31,7 @@ STARVED = f"""
 """
 
 
-def test_costs_are_what_a_person_works_out() -> None:
+def test_costs_equal_hand_computed_values() -> None:
     """The clerk waits 800 ms, the hog the last 100 ms; CPU 1 idles for 500 ms beside them."""
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
     found = {row["topic"]: row for row in ss.findings(trace).iter_rows(named=True)}
@@ -94,7 +94,7 @@ def test_time_that_the_hypervisor_took(stolen: int, told: bool) -> None:
         assert "took 3.0 % of this machine's CPU time (CPU 1: 6.0 %)" in found["steal"]["text"]
 
 
-def test_what_was_stolen_while_nothing_was_recorded_is_not_the_recording_s() -> None:
+def test_steal_time_outside_the_recording_is_excluded() -> None:
     """Before and after the recording, too, half of a CPU's time was taken: no more of it."""
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
     with_steal(trace, 2 * SECOND, 4 * SECOND)
@@ -105,7 +105,7 @@ def test_what_was_stolen_while_nothing_was_recorded_is_not_the_recording_s() -> 
     assert "the hypervisor took 25.0 % of CPU time" in gaps(trace)
 
 
-def test_the_clock_says_how_long_the_kernel_counted() -> None:
+def test_elapsed_time_scales_the_kernels_count() -> None:
     """Ticks may be counted twice: the kernel's times add up to more than passed."""
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
     with_steal(trace, 2 * SECOND, 5 * SECOND)
@@ -139,7 +139,7 @@ def test_in_order_of_level_then_of_cost() -> None:
         ("perfetto-compact.pftrace", "data quality"),
     ],
 )
-def test_what_each_load_was_made_to_show_comes_first(name: str, first: str) -> None:
+def test_planted_fault_of_each_load_comes_first(name: str, first: str) -> None:
     """Planted faults of the loads in fixtures/, and recordings with holes."""
     assert topics(name)[0] == first
 
@@ -159,7 +159,7 @@ def test_threads_whose_run_was_not_recorded_do_not_starve() -> None:
     assert ss.findings(trace)["topic"].to_list() == ["data quality"]
 
 
-def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
+def test_threads_on_one_cpu_are_not_reported_as_free_to_move() -> None:
     """`slice_load.py` pins its threads to CPU 1 after their masks were recorded."""
     text = ss.findings(ss.open(FIXTURES / "linux-slice-default-1.capture"))["text"][0]
     assert text.startswith(
@@ -168,19 +168,19 @@ def test_threads_that_stayed_are_not_said_to_be_free_to_move() -> None:
     assert "hog-1, hog-2 and beat ran on one CPU only" in text
 
 
-def test_overload_is_no_fault_and_comes_last() -> None:
+def test_overload_is_context_and_comes_last() -> None:
     frame = ss.findings(ss.open(FIXTURES / "freebsd-4bsd-synthetic.capture"))
     assert frame.select("topic", "level").rows() == [("overload", "context")]
 
 
-def test_waiting_beside_a_cpu_of_which_nothing_is_known_is_in_the_total(tmp_path: Path) -> None:
+def test_waiting_beside_an_unknown_cpu_is_in_the_total(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path)
     waiting = pl.col("dur").filter(pl.col("state") == "runnable").sum()
     [row] = ss.findings(trace).filter(pl.col("topic") == "overload").to_dicts()
     assert row["cost"] == trace.states.select(waiting).collect().item()
 
 
-def test_a_simulated_trace_in_which_nobody_waits_has_nothing_wrong() -> None:
+def test_simulated_trace_without_waits_has_no_findings() -> None:
     run = ss.simulate(ss.workload.hogs(4, time="500ms"), policy="eevdf-6.12", cpus=8)
     assert ss.findings(run).is_empty()
     assert summary(Subject(run))[0] == (
@@ -228,7 +228,7 @@ def test_a_pinned_program_behind_one_that_runs_elsewhere_too() -> None:
     )
 
 
-def test_a_trace_that_contradicts_itself_says_so_first() -> None:
+def test_contradictions_are_the_first_finding() -> None:
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
     tables = {name: getattr(trace, name).collect() for name in ("switches", "waits", "threads")}
     tables["states"] = trace.states.with_columns(pl.col("dur") + 1).collect()
@@ -248,7 +248,7 @@ def test_every_source_can_be_asked(name: str) -> None:
     assert frame.height
 
 
-def test_a_trace_of_switches_alone_is_told_to_have_no_wakeups() -> None:
+def test_trace_with_only_switches_reports_missing_wakeups() -> None:
     """Neither a larger buffer nor fewer events would bring them."""
     ms = SECOND // 1000
     turns = "".join(
@@ -265,7 +265,7 @@ def test_a_trace_of_switches_alone_is_told_to_have_no_wakeups() -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_of_switches_that_the_kernel_left_out_a_larger_buffer_is_no_cure(lost: bool) -> None:
+def test_unreported_switches_do_not_advise_a_larger_buffer(lost: bool) -> None:
     """Every switch from idle to `hog` is missing; the recorder counts what it loses itself."""
     ms = SECOND // 1000
     turns = "".join(f"{(20 * n + 9) * ms} cpu0: hog S -> idle\n" for n in range(20))
@@ -324,7 +324,7 @@ def test_a_selected_thread_that_did_not_wait_has_no_findings() -> None:
     assert "starvation" in affecting(trace, "bystander")["topic"]
 
 
-def test_what_is_about_the_machine_stays_and_comes_last() -> None:
+def test_findings_about_the_machine_stay_and_come_last() -> None:
     trace = played(BESIDE.format(ran=3 * SECOND // 10), ncpu=2, window=(0, SECOND))
     with_steal(trace, SECOND, SECOND)
     of_machine = pl.col("about") == "machine"
@@ -349,7 +349,7 @@ def test_idle_time_beside_a_selected_thread_is_its_own() -> None:
     assert "avoidable idle time" not in affecting(trace, "other")["topic"]
 
 
-def test_everybody_selected_is_no_selection_by_cost() -> None:
+def test_selecting_all_threads_keeps_costs() -> None:
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
     every = ss.findings(trace, where=pl.col("utid") >= 0)
     one, other = (
@@ -359,13 +359,13 @@ def test_everybody_selected_is_no_selection_by_cost() -> None:
     assert one == other
 
 
-def test_a_selection_by_a_column_that_threads_lack_is_refused() -> None:
+def test_selection_by_a_missing_column_is_refused() -> None:
     trace = played(STARVED, ncpu=2, window=(0, SECOND))
     with pytest.raises(ss.UsageError, match="no column 'cause'"):
         ss.findings(trace, where=pl.col("cause") == "wake")
 
 
-def test_selected_threads_that_waited_are_not_told_that_nothing_cost_them(
+def test_selected_threads_that_waited_get_a_summary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def told(fixture: str, name: str) -> str:
@@ -381,7 +381,7 @@ def test_selected_threads_that_waited_are_not_told_that_nothing_cost_them(
     assert "they ran 1.30 ms and waited 6.67 ms for CPUs" in out
 
 
-def test_of_a_group_with_a_quota_the_quota_comes_first(tmp_path: Path) -> None:
+def test_quota_is_the_first_finding_of_a_limited_group(tmp_path: Path) -> None:
     with tarfile.open(FIXTURES / "lab" / "amd64-6.12-quota.tar.xz") as archive:
         unpack(archive, tmp_path)
     trace = ss.open(tmp_path / "lab.capture")

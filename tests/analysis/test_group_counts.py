@@ -31,7 +31,7 @@ WAYS = {
         max_size=60,
     )
 )
-def test_against_sorting(way: str, rows: list[tuple[int, int]]) -> None:
+def test_quantiles_equal_those_of_sorting(way: str, rows: list[tuple[int, int]]) -> None:
     """In batches of 7; groups are known as they appear, and some have no value."""
     group = pl.Series([g for g, _ in rows], dtype=pl.Int64)
     value = pl.Series([v for _, v in rows], dtype=pl.Int64)
@@ -57,7 +57,7 @@ def test_against_sorting(way: str, rows: list[tuple[int, int]]) -> None:
         assert [column[number] for column in found] == expected
 
 
-def test_no_quantiles_are_none() -> None:
+def test_no_quantiles_give_an_empty_list() -> None:
     counts = group_counts.GroupCounts()
     counts.add(pl.Series([0, 1]), pl.Series([5, 6]), 2)
     assert counts.at([], lambda: []) == []

@@ -82,7 +82,7 @@ def unfair(trace: ss.Trace) -> list[str]:
     return [found.text for found in rule.unfair(Facts(trace, "100ms"))]
 
 
-def test_what_a_groups_weight_gives_is_due() -> None:
+def test_service_due_follows_the_groups_weight() -> None:
     trace = world([25, 75], ["/a", "/b"], {"/a": 100, "/b": 300})
     assert lags(trace) == {"t0": 0, "t1": 0}
     assert ss.jain_index(trace)["jain"].to_list() == [pytest.approx(1)]
@@ -140,7 +140,7 @@ def test_sessions_are_groups_where_autogroup_is_on() -> None:
     assert lags(world([98, 2], ["/", "/"], {"/": 1024}, **about))["t1"] == 480
 
 
-def test_what_is_unknown_or_moved_is_not_counted_and_said() -> None:
+def test_unknown_or_moved_threads_are_excluded_and_reported() -> None:
     # One thread's session is unknown: it started while it was recorded, and its parent's is, too.
     about = sessions((1, 7, 0))
     trace = world([50, 50], ["/", "/"], {"/": 1024}, **about)
@@ -182,7 +182,7 @@ def test_a_program_that_moved_before_it_ran_counts_in_its_group() -> None:
 
 
 @pytest.mark.parametrize(("recorder", "known"), [("ftrace", True), ("perf", False)])
-def test_a_thread_that_may_have_entered_a_group_unseen(recorder: str, known: bool) -> None:
+def test_thread_that_may_have_entered_a_group_is_undecided(recorder: str, known: bool) -> None:
     """t1 began while it was recorded, and no list at the end has it."""
     plain = world([25, 75], ["/a", "/b"], {"/a": 50, "/b": 300})
     tables = {name: getattr(plain, name).collect() for name in ("states", "threads")}
@@ -206,13 +206,13 @@ def test_a_thread_that_may_have_entered_a_group_unseen(recorder: str, known: boo
         (["/a", "/a"], "--set-nice t0=-5"),
     ],
 )
-def test_what_helps_against_another_group_is_no_nice_level(cgroups: list[str], option: str) -> None:
+def test_advice_against_another_group_is_not_a_nice_level(cgroups: list[str], option: str) -> None:
     trace = world([25, 75], cgroups, {"/a": 100, "/b": 300})  # type: ignore[arg-type]
     assert heavier(trace, 1, "t1") == option
     assert heavier(trace, 1) == "--set-nice t0=-5"
 
 
-def test_without_any_groups_the_threads_weights_decide() -> None:
+def test_thread_weights_decide_without_groups() -> None:
     trace = world([25, 75], ["/", "/"], {"/": 1024})
     assert not GroupWeights(trace).undecided()
     [text] = unfair(trace)
@@ -226,7 +226,7 @@ def test_the_machines_queue_has_no_groups() -> None:
 
 
 def test_a_groups_weight_follows_its_threads_to_other_cpus() -> None:
-    """CPU 0 goes from one thread to the other every 10 ms; nobody joins or leaves it."""
+    """CPU 0 goes from one thread to the other every 10 ms; no thread joins or leaves it."""
     turns = [
         f"{name} {state}@0 {at}..{at + 10}"
         for at in range(0, SECOND, 10)
@@ -273,7 +273,9 @@ def test_the_lag_over_time_counts_groups_as_the_sums_do() -> None:
             assert (both[name] - both[f"{name}_high_sum"]).max() < 1
 
 
-def test_notes_say_whether_groups_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_report_whether_groups_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     counted, left_out = "share a CPU first, by the weights", "are not counted here"
     path = str(FIXTURES / "linux-requests.capture")
     for words, said in (
@@ -310,8 +312,8 @@ def test_starvation_by_share_and_by_lag_counts_groups() -> None:
     assert ss.starvation(light, threshold=None, lag="100ms").is_empty()
 
 
-def test_what_a_class_of_better_priority_takes_is_still_due_to_groups() -> None:
-    """By share all of a CPU's time is due to those who want it, whoever gets it."""
+def test_time_of_a_better_class_is_still_due_to_groups() -> None:
+    """By share all of a CPU's time is due to the runnable threads, whichever gets it."""
     trace = grouped(
         ["rt running@0 0..1000", "a runnable@0 0..1000", "b runnable@0 0..1000"],
         [None, "/a", "/b"],

@@ -21,7 +21,7 @@ ROW = st.tuples(
 
 
 @given(st.lists(ROW, max_size=50), st.sampled_from([1 << 20, 3]))
-def test_against_polars(rows: list[tuple[int, int, str]], table: int) -> None:
+def test_sums_equal_those_of_polars(rows: list[tuple[int, int, str]], table: int) -> None:
     code, time, mark = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 3
 
     def batches() -> Iterator[module.Times]:

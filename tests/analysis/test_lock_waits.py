@@ -97,8 +97,8 @@ def test_each_wait_has_its_lock_and_its_releaser() -> None:
     assert told == [("futex 0x1000 (77)", "a (102)"), ("futex 0x1000 (77)", "b (103)")]
 
 
-def test_the_queue_and_whose_the_time_was() -> None:
-    """Until 49 a had it (it ran 29 of that and waited 10 for a CPU), then b; the last ns nobody."""
+def test_convoy_reports_queue_and_holder_time() -> None:
+    """Until 49 a had it (it ran 29 of that and waited 10 for a CPU), then b; last none."""
     convoy = convoys(traced())[0]
     assert (convoy.threads, convoy.n, convoy.total) == (2, 2, 80)
     assert (convoy.waited, convoy.queued) == (50, 30)
@@ -106,7 +106,7 @@ def test_the_queue_and_whose_the_time_was() -> None:
     assert (convoy.held_running, convoy.held_runnable) == (29, 10)
 
 
-def test_of_some_threads_the_queue_is_the_same_and_the_waiting_theirs() -> None:
+def test_convoy_of_selected_threads_has_the_whole_queue_and_their_waiting() -> None:
     every = convoys(traced())[0]
     waited = lock_waits(traced()).filter("is_lock")
     for utid, dur in waited.select("utid", "dur").iter_rows():
@@ -117,7 +117,7 @@ def test_of_some_threads_the_queue_is_the_same_and_the_waiting_theirs() -> None:
     assert convoys(traced(), affected=idle) == []
 
 
-def test_of_a_hole_in_the_trace_nothing_is_known() -> None:
+def test_lock_wait_across_a_loss_is_unproved() -> None:
     convoy = convoys(traced(losses=[(45, 46)]))[0]
     assert (convoy.holder, convoy.held, convoy.unproved) == (B, 10, 40)
 
@@ -131,7 +131,7 @@ def test_of_a_hole_in_the_trace_nothing_is_known() -> None:
         ([*USUAL[:1], (19, C, 202, LOCK, WAIT, 3), *USUAL[2:]], False),
     ],
 )
-def test_what_is_a_lock(calls: list[Call], is_lock: bool) -> None:
+def test_lock_is_recognised_by_its_futex_values(calls: list[Call], is_lock: bool) -> None:
     """A mutex's waiters all expect 2; a condition or semaphore counts."""
     trace = traced(calls)
     assert lock_waits(trace)["is_lock"].to_list() == [is_lock] * 2
@@ -149,7 +149,7 @@ def test_what_is_a_lock(calls: list[Call], is_lock: bool) -> None:
     ],
     ids=["no call", "another futex", "a call that wakes nobody", "back from the call"],
 )
-def test_a_releaser_that_is_not_proved(calls: list[Call]) -> None:
+def test_unproved_releaser_is_not_named(calls: list[Call]) -> None:
     trace = traced(sorted(calls, key=lambda call: call[0]))
     found = lock_waits(trace).filter(pl.col("utid") == B)
     assert found["releaser"].to_list() == [None]
@@ -161,7 +161,7 @@ def test_a_releaser_that_is_not_proved(calls: list[Call]) -> None:
 @pytest.mark.parametrize(
     ("value", "said"), [(-110, "timeout"), (-516, "signal"), (-4, "signal"), (0, "unknown")]
 )
-def test_a_wait_that_nobody_ended(value: int, said: str) -> None:
+def test_unfinished_lock_wait_has_no_releaser(value: int, said: str) -> None:
     """What the call returned says so; that b was woken by a, in no call, proves nothing."""
     calls = [call for call in USUAL if call[:2] not in ((49, A), (51, A))]
     trace = traced(calls)
@@ -177,7 +177,7 @@ def test_a_wait_that_nobody_ended(value: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(("address", "told"), [(LOCK, True), (OTHER, False)])
-def test_a_releaser_whose_process_is_not_known(address: int, told: bool) -> None:
+def test_releaser_with_an_unknown_process_is_unproved(address: int, told: bool) -> None:
     """A futex of one process alone is woken by none but its own threads."""
     calls = [
         (ts, who, n, address if who == A and n else at, op, v) for ts, who, n, at, op, v in USUAL

@@ -94,8 +94,8 @@ def test_distance_is_the_smallest_thing_shared() -> None:
     assert frame.height == 20
 
 
-def test_distance_is_null_where_it_cannot_be_told() -> None:
-    """Without cores, two CPUs of a cache may be one; without caches, nobody knows how near."""
+def test_distance_is_null_where_unknown() -> None:
+    """Without cores, two CPUs of a cache may be one; without caches the distance is unknown."""
     no_core = distances(machine(core=None)).filter(from_cpu=0)["distance"].to_list()
     assert no_core == [None, None, "package", "numa"]
     no_llc = distances(machine(llc=None)).filter(from_cpu=0)["distance"].to_list()
@@ -124,7 +124,7 @@ def test_lists_of_cpus(cpus: set[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "0-x", "0;1"])
-def test_what_is_no_list_of_cpus(text: str) -> None:
+def test_invalid_cpu_list_is_refused(text: str) -> None:
     with pytest.raises(ss.FormatError, match="not a list of CPUs"):
         cpu_list(text)
 
@@ -162,7 +162,7 @@ def test_a_wakeup_that_is_pulled_on_is_a_balance() -> None:
     assert rows(trace, "cause", "since", "queued") == [("balance", 32, 2)]
 
 
-def test_a_move_without_a_report_is_told_by_the_queue() -> None:
+def test_unreported_migration_is_inferred_from_the_queue() -> None:
     """The source has no sched_migrate_task: the queue it was put on says the same."""
     world = """
         0  cpu0: a S -> b
@@ -176,7 +176,7 @@ def test_a_move_without_a_report_is_told_by_the_queue() -> None:
     assert rows(pulled, "cause", "queued") == [("balance", None)]
 
 
-def test_with_the_waking_alone_the_wakers_cpu_tells() -> None:
+def test_cause_follows_the_wakers_cpu_with_wakings_only() -> None:
     """perf sched records no enqueue. The waker moves at once; a balancer after a switch."""
     world = """
         0  cpu0: a S -> b
@@ -194,13 +194,13 @@ def test_with_the_waking_alone_the_wakers_cpu_tells() -> None:
     assert rows(pulled, "cause") == [("balance",)]
 
 
-def test_without_any_word_of_a_queue_it_is_unknown() -> None:
+def test_cause_is_unknown_without_a_queue() -> None:
     world = "0 cpu0: a S -> b\n10 cpu0: waking a\n30 cpu1: idle -> a"
     assert rows(played(world, window=(0, 40)), "cause", "since") == [("unknown", 30)]
 
 
-def test_a_shared_queue_is_decided_by_who_is_free() -> None:
-    """4BSD: no queue is named; whoever is free takes the thread, after the wakeup."""
+def test_cause_on_a_shared_queue_follows_the_free_cpu() -> None:
+    """4BSD: no queue is named; a free CPU takes the thread, after the wakeup."""
     world = "0 cpu0: a S -> b\n10 cpu0: waking a by b\n10 cpu0: enqueued a by b\n30 cpu1: idle -> a"
     assert rows(played(world, window=(0, 40)), "cause") == [("balance",)]
 
@@ -233,8 +233,8 @@ def test_an_exec_is_a_move_by_the_stopper_and_a_new_name() -> None:
     assert rows(renamed(95), "cause") == [("balance",)]  # not in that run
 
 
-def test_out_of_sight_in_between_the_cause_is_unknown() -> None:
-    """It was on CPU 0 and then on CPU 1: it migrated, nobody knows when or why, or how often."""
+def test_cause_is_unknown_across_unknown_time() -> None:
+    """It was on CPU 0 and then on CPU 1: it migrated, but when, why and how often is unknown."""
     world = """
         0  cpu0: a S -> b
         10 loss cpu0 until 20
@@ -249,7 +249,7 @@ def test_out_of_sight_in_between_the_cause_is_unknown() -> None:
     assert (row["n"], row["runs"], row["n_excluded"]) == (1, 2, 1)
 
 
-def test_moved_twice_is_one_and_moved_back_is_none() -> None:
+def test_two_moves_count_once_and_a_return_not_at_all() -> None:
     world = """
         0  cpu0: a S -> b
         10 cpu0: waking a on 0 by b
@@ -280,7 +280,7 @@ def test_moved_twice_is_one_and_moved_back_is_none() -> None:
 
 
 def test_the_summary(trace: ss.Trace) -> None:
-    """a ran 3 times: at 0 (where before, nobody knows), 70 and 99."""
+    """a ran 3 times: at 0 (previous CPU unknown), 70 and 99."""
     frame = ss.migration_summary(trace, waited=20)
     columns = ("comm", "n", "runs", "moved_frac", "n_waited", "queued", "n_excluded")
     assert frame.select(columns).rows() == [
@@ -312,7 +312,7 @@ def test_buckets_are_where_it_ran_and_the_last_is_short(trace: ss.Trace) -> None
         ({"where": pl.col("colour") == "red"}, "colour"),
     ],
 )
-def test_impossible_questions_are_refused(
+def test_invalid_arguments_are_refused(
     trace: ss.Trace, options: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ss.UsageError, match=match):
@@ -343,7 +343,7 @@ def test_ping_pong_is_there_and_back_within_the_time() -> None:
         ss.ping_pong(trace, -1)
 
 
-def test_a_round_trip_over_three_cpus_is_no_ping_pong() -> None:
+def test_round_trip_over_three_cpus_is_not_ping_pong() -> None:
     world = """
         0  cpu0: a S -> idle
         5  cpu0: enqueued a on 1
@@ -389,7 +389,7 @@ def check_sums(trace: ss.Trace) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(plausible(), faulty(), wild()))
 def test_sums_hold_for_every_stream(facts: Any) -> None:
-    """Contradictions and losses included; on one CPU nobody migrates."""
+    """Contradictions and losses included; on one CPU there are no migrations."""
     result = _native.reconstruct(facts.tables, facts.ncpu, facts.window)
     tables = facts.tables | {n: pl.DataFrame(result[n]) for n in ("states", "waits", "losses")}
     names = [facts.name(utid) for utid in range(facts.ncpu + len(facts.names))]
@@ -466,7 +466,7 @@ def test_sums_hold_in_simulations(policy: str) -> None:
 
 
 def seen_moves(trace: ss.Trace) -> Counter[tuple[int, int, int]]:
-    """From the switches alone: (thread, from, to) between one sight on a CPU and the next."""
+    """From the switches alone: (thread, from, to) between one run on a CPU and the next."""
     last: dict[int, int] = {}
     moves: Counter[tuple[int, int, int]] = Counter()
     for row in trace.switches.collect().iter_rows(named=True):
@@ -476,14 +476,14 @@ def seen_moves(trace: ss.Trace) -> Counter[tuple[int, int, int]]:
                 continue
             if utid in last and last[utid] != cpu:
                 moves[utid, last[utid], cpu] += 1
-            if utid in last or came:  # before its first run in sight, nothing is compared
+            if utid in last or came:  # before its first known run, nothing is compared
                 last[utid] = cpu
     return moves
 
 
 @pytest.mark.parametrize("name", [*LINUX, *LOSSY, *FREEBSD])
 def test_equal_to_a_naive_count_of_switches(name: str, tmp_path: Path) -> None:
-    """And with it the moves that only a switch-out tells of, which `n_unseen` counts."""
+    """Also the moves that only a switch-out shows, which `n_unseen` counts."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     theirs = seen_moves(trace)
     new = trace.waits.filter(pl.col("cause") == "new").select("utid", "ts_run").collect()
@@ -552,7 +552,7 @@ def test_migrations_are_the_kernels_reports_and_the_placements_at_fork(
 
 
 @pytest.mark.parametrize("name", LOSSY)
-def test_what_the_kernel_did_not_report_was_out_of_sight(name: str, tmp_path: Path) -> None:
+def test_unreported_migrations_have_unknown_cause(name: str, tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     row = ss.migration_agreement(trace).row(0, named=True)
     unknown = ss.migrations(trace).filter(pl.col("cause") == "unknown").height
@@ -560,7 +560,7 @@ def test_what_the_kernel_did_not_report_was_out_of_sight(name: str, tmp_path: Pa
     assert row["n_elsewhere"] == 0
 
 
-def test_moves_of_unseen_runs_are_not_called_undone(
+def test_migrations_with_missing_runs_are_not_counted_as_undone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two of the three have a report before the next run seen; that one is where it says."""
@@ -573,7 +573,7 @@ def test_moves_of_unseen_runs_are_not_called_undone(
     assert "undone" not in out
 
 
-def test_a_long_list_is_cut_for_people_only(
+def test_long_list_is_cut_in_text_output_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(FIXTURES / "linux-ftrace-placement.capture"), "--cache", str(tmp_path)]
@@ -665,7 +665,7 @@ def sched(trace: ss.Trace, tmp_path: Path) -> str:
     return str(trace.to_sched(tmp_path / "round.sched").path)
 
 
-def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_its_table(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["migrations", sched, "--waited", "20ns"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2:5] == [
@@ -682,7 +682,7 @@ def test_the_command_as_people_read_it(sched: str, capsys: pytest.CaptureFixture
     ]
 
 
-def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["migrations", sched, "--each", "--comm", "a", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(row["ts"], row["cause"]) for row in document["rows"]] == [
@@ -715,7 +715,7 @@ def test_the_command_for_programs(sched: str, capsys: pytest.CaptureFixture[str]
         ["--waited", "long"],
     ],
 )
-def test_the_command_refuses(
+def test_command_refuses_invalid_arguments(
     sched: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert cli.main(["migrations", sched, *words]) == 2
@@ -774,14 +774,14 @@ def test_rates_are_stacked_to_the_rate_of_all(trace: ss.Trace) -> None:
     drawn(axes)
 
 
-def test_a_rest_of_a_bucket_is_no_rate(trace: ss.Trace) -> None:
+def test_short_last_bucket_is_not_drawn_as_a_rate(trace: ss.Trace) -> None:
     """The window is 100 ns: of the second bucket of 70 there are 30, which could be a spike."""
     axes = ss.plot.migration_rates(ss.migration_summary(trace, "cause", every=70))
     assert {round(bar.get_x() * 1e9) for bar in axes.patches} == {0}  # type: ignore[attr-defined]
     assert axes.get_title(loc="left").endswith("buckets of 70 ns; the last 30 ns not drawn")
 
 
-def test_figures_of_nothing(trace: ss.Trace) -> None:
+def test_figures_of_empty_frames(trace: ss.Trace) -> None:
     nothing = played("0 cpu0: a S -> idle", window=(0, 10))
     drawn(ss.plot.migration_matrix(ss.migration_matrix(nothing)))
     drawn(ss.plot.migration_rates(ss.migration_summary(nothing, "cause", every=5)))

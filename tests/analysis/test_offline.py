@@ -90,7 +90,7 @@ def test_a_stopper_that_was_the_last_to_run_took_its_cpu_offline() -> None:
     assert gaps(trace) == ["CPU 1 offline for 70 ns"]
 
 
-def test_a_cpu_that_comes_back_is_no_broken_chain_of_switches() -> None:
+def test_cpu_coming_online_is_not_a_mismatch() -> None:
     trace = traced(GONE + BACK)
     assert offline(trace).rows() == [(1, 30, 50, True, True)]
     assert texts(trace)["chain breaks"] == "none of 6 switches"
@@ -113,8 +113,8 @@ ENQUEUED = """
 """
 
 
-def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
-    """Linux tells of nothing that it does before it is online; of the others' part it does."""
+def test_wakeups_by_a_cpu_coming_online_are_not_missing() -> None:
+    """Linux reports nothing that it does before it is online, but what others do for it."""
     text = "; 1 more in stopper threads, woken by a CPU that came online"
     facts = [*COMING.splitlines(), *GONE.splitlines(), *BACK.splitlines()]
     trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
@@ -125,12 +125,12 @@ def test_who_is_woken_by_a_cpu_on_its_way_on_line_lacks_no_wakeup() -> None:
     trace = traced(in_order(facts), stoppers=("stopper", "halt2"), ncpu=3)
     assert texts(trace)["missing wakings"].startswith("none of ")
     assert texts(trace)["missing wakings"].endswith(text)
-    # Another thread that nobody woke is missed.
+    # The wakeup of another thread is missing.
     trace = traced(in_order(facts), stoppers=("stopper",), ncpu=3)
     assert "missing wakings" in warned(trace)
 
 
-def test_another_thread_that_leaves_unseen_breaks_the_chain() -> None:
+def test_other_thread_with_a_missing_switch_is_a_mismatch() -> None:
     trace = traced(GONE + BACK, stop="realtime")
     assert offline(trace).is_empty()
     assert texts(trace)["chain breaks"].startswith("1 of 6 switches")
@@ -154,7 +154,7 @@ QUIET = """
 """
 
 
-def test_a_cpu_that_the_host_did_not_use_lacks_nothing() -> None:
+def test_unused_cpu_is_offline_not_missing() -> None:
     trace = traced(QUIET, online=False)
     assert offline(trace).rows() == [(1, 0, 100, False, False)]
     assert gaps(trace) == ["CPU 1 offline"]
@@ -187,21 +187,21 @@ def test_a_cpu_that_came_online_was_offline_until_its_first_event() -> None:
     assert offline(trace.between("70ns", "90ns")).is_empty()
 
 
-def test_a_part_knows_what_was_taken_offline_before_it() -> None:
+def test_part_has_cpus_taken_offline_before_it() -> None:
     part = traced(GONE + BACK).between("40ns", "70ns")
     assert offline(part).rows() == [(1, 40, 30, False, True)]
     assert "CPU 1 offline" in gaps(part)
     assert not [gap for gap in gaps(part) if "mismatch" in gap]
 
 
-def test_of_a_snapshot_the_host_tells_its_end() -> None:
+def test_snapshot_has_offline_cpus_of_its_end() -> None:
     trace = traced(LATE, online=False, stoppers=("halt2",), ncpu=3)
     tables = {name: getattr(trace, name) for name in ("switches", "wakeups", "cpus", "threads")}
     taken = Trace.from_tables(tables, trace.info | {"ring": {"at": 100}})
     assert offline(taken).is_empty()
 
 
-def test_a_cpu_that_was_used_or_of_which_nobody_knows_is_missing() -> None:
+def test_used_or_unknown_cpu_without_events_is_missing() -> None:
     for online in (True, None):
         trace = traced(QUIET, online=online)
         assert offline(trace).is_empty()

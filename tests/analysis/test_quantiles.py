@@ -42,13 +42,13 @@ def test_each_form_follows_the_definition(q: str) -> None:
         assert order_statistics(histogram, at, pairs.copy).item() == expected
 
 
-def test_of_nothing_there_is_none() -> None:
+def test_quantile_of_no_values_is_null() -> None:
     assert quantile([], 0.5) is None
     frame = pl.DataFrame({"x": [None]}, schema={"x": pl.Int64})
     assert frame.select(nearest_rank(pl.col("x"), 0.5)).item() is None
 
 
-def test_simulate_and_latency_say_the_same() -> None:
+def test_simulate_and_latency_agree() -> None:
     trace = ss.simulate(web(3, requests=60), policy="rr", cpus=2)
     found = summary(trace)
     (row,) = ss.latency(trace, quantiles=[0.5, 0.99]).to_dicts()
@@ -61,7 +61,7 @@ def test_simulate_and_latency_say_the_same() -> None:
     assert found["n_migrations"] == ss.migrations(trace).height
 
 
-def test_nobody_else_computes_quantiles() -> None:
+def test_quantiles_are_computed_in_one_place() -> None:
     """No call of a library's `quantile` or `percentile`: their definitions differ by a rank."""
     found = []
     for path in sources():
@@ -70,5 +70,5 @@ def test_nobody_else_computes_quantiles() -> None:
                 continue
             if node.func.attr in ("quantile", "percentile", "nanquantile", "nanpercentile"):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    # The scale of an axis is nobody's answer.
+    # The scale of an axis is not an answer.
     assert [place for place in found if not place.startswith("plot/compare.py")] == []

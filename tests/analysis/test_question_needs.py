@@ -52,7 +52,7 @@ def asked() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("question", "need"), asked())
-def test_what_is_missing_is_named_and_how_to_record_it(
+def test_missing_events_are_named_with_how_to_record_them(
     question: str, need: str, whole: Trace
 ) -> None:
     trace = lacking(whole, need)
@@ -81,7 +81,7 @@ def test_every_public_question_declares_what_it_needs() -> None:
     assert set(QUESTIONS) <= {key.split()[0] for key in questions()}
 
 
-def test_the_documentation_of_each_says_what_it_needs() -> None:
+def test_docstrings_state_the_needed_events() -> None:
     for name, what in QUESTIONS.items():
         last = (getattr(ss, name).__doc__ or "").strip().splitlines()[-1].strip()
         words = " and ".join(NEEDS[need].what for need in what)

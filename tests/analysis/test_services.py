@@ -72,7 +72,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("path", "name"), PATHS)
-def test_what_managers_write_into_paths(path: str, name: str) -> None:
+def test_service_name_is_read_from_the_cgroup_path(path: str, name: str) -> None:
     assert service_of(path) == name
 
 
@@ -115,7 +115,7 @@ WEB, BOX = "web.service", "docker-0123456789ab"
 MINE = (pl.col("service") == WEB) | (pl.col("service") == "sshd.service")
 
 
-def test_processes_of_one_name_are_told_apart(trace: ss.Trace) -> None:
+def test_processes_of_one_name_are_divided_by_service(trace: ss.Trace) -> None:
     assert ss.latency(trace, by="comm").select("comm", "total").rows() == [("python3", 90 * MS)]
     found = ss.latency(trace, by="service")
     assert found.select("service", "n", "total").rows() == [(BOX, 1, 60 * MS), (WEB, 1, 30 * MS)]
@@ -123,7 +123,7 @@ def test_processes_of_one_name_are_told_apart(trace: ss.Trace) -> None:
     assert ss.latency(trace, where=MINE)["total"].item() == 30 * MS
 
 
-def test_every_question_has_them(trace: ss.Trace) -> None:
+def test_every_question_groups_by_service(trace: ss.Trace) -> None:
     """The same 30 and 60 ms of waiting, and 60 and 30 ms of running, whichever is asked."""
 
     def of(frame: pl.DataFrame, column: str) -> dict[str, int]:
@@ -152,7 +152,7 @@ def test_every_question_has_them(trace: ss.Trace) -> None:
     assert sorted(woken, key=str) == [(None, BOX, 1), (None, WEB, 1)]
 
 
-def test_every_question_selects_them(trace: ss.Trace) -> None:
+def test_every_question_selects_by_service(trace: ss.Trace) -> None:
     """`where` with `service` is the same as with the utids of its threads."""
     utids = pl.col("utid").is_in([1, 2])
     questions = [
@@ -182,8 +182,8 @@ def test_processes_of_a_service(trace: ss.Trace, pattern: str | list[str], pids:
         ss.of_processes(trace, service="web")
 
 
-def test_no_table_on_disk_has_it(trace: ss.Trace, tmp_path: Path) -> None:
-    """It follows from another column, so nobody can contradict it."""
+def test_service_is_in_no_stored_table(trace: ss.Trace, tmp_path: Path) -> None:
+    """It follows from another column, so it cannot be contradicted."""
     folder = trace.to_sched(tmp_path / "x.sched").path
     assert folder is not None
     assert "service" not in pl.read_parquet(folder / "threads.parquet").columns
@@ -191,20 +191,20 @@ def test_no_table_on_disk_has_it(trace: ss.Trace, tmp_path: Path) -> None:
     assert ss.latency(ss.open(folder), by="service").equals(ss.latency(trace, by="service"))
 
 
-def test_without_groups_there_are_no_services() -> None:
+def test_traces_without_groups_have_no_services() -> None:
     trace = scene("a running@0 0..30\nb runnable@0 0..30", ncpu=1, until=30)
     assert ss.latency(trace, by="service")["service"].to_list() == [None]
     with pytest.raises(ss.UsageError, match="scene has no service of any thread"):
         ss.of_processes(trace, service="*")
 
 
-def test_commands_know_what_the_questions_know() -> None:
+def test_commands_group_by_service_like_questions() -> None:
     assert set(THREAD_ROWS) == set(THREADS)
     assert "service" in KEYS
     assert set(services.BY) >= {"cgroup", "service"}
 
 
-def test_every_command_that_groups_or_selects_threads_has_them(
+def test_every_command_with_by_or_selection_has_service(
     trace: ss.Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whichever has `--by` with cgroup or process has service, and answers by it."""

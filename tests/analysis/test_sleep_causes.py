@@ -89,7 +89,7 @@ def found(trace: ss.Trace) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_of_one_sleep(case: str) -> None:
     steps, expected = CASES[case]
-    # A trace without any call is another thing: somebody else has one.
+    # A trace without any call is another case: another source has one.
     trace = world({case: steps, "other": ["90 enter 202", "210 exit 202"]})
     frame = ss.off_cpu(trace, by="utid").filter(pl.col("utid") == 2)
     assert frame.select("cause", "reason", "evidence", "n", "total").rows() == [
@@ -115,7 +115,7 @@ def test_blocked_between_calls_is_a_fault_only_where_every_call_was_recorded() -
         (["90 enter 59", "210 exit 59"], "in the call"),
     ],
 )
-def test_of_threads_that_were_not_chosen_nothing_is_known(steps: list[str], evidence: str) -> None:
+def test_unselected_threads_have_unknown_causes(steps: list[str], evidence: str) -> None:
     trace = world({"a": steps, "other": ["90 enter 202", "210 exit 202"]}, calls_of="command")
     frame = ss.off_cpu(trace, by="utid").filter(pl.col("utid") == 2)
     known = evidence == "in the call"
@@ -149,10 +149,10 @@ def test_lost_events_between_the_entry_and_the_sleep(hole: pl.DataFrame, doubtfu
 
 
 @pytest.mark.parametrize(("unknown", "doubtful"), [((92, 100), True), ((80, 100), False)])
-def test_a_thread_that_went_out_of_sight_in_its_call(
+def test_thread_unknown_during_its_call_has_no_cause(
     unknown: tuple[int, int], doubtful: bool
 ) -> None:
-    """One that was out of sight before is seen in its call: only its running was not."""
+    """One that was unknown before has an event in its call: only its run is missing."""
     trace = world({"a": CASES["in a call"][0]}, unknown=unknown)
     assert (found(trace)[0][2] == "events lost") == doubtful
 
@@ -164,7 +164,7 @@ def test_causes_alone_and_with_names() -> None:
     assert sorted(frame.select("comm", "cause").rows()) == [("t0", "futex"), ("t1", "child")]
 
 
-def test_without_calls_there_are_no_causes(tmp_path: Path) -> None:
+def test_traces_without_calls_have_no_causes(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "linux-dtrace.capture", cache=tmp_path)
     assert set(ss.off_cpu(trace)["cause"]) == {None}
     with pytest.raises(MissingEventsError, match="capture --with syscalls"):

@@ -80,7 +80,7 @@ def test_a_line_is_about_the_one_sleep_around_it(at: int) -> None:
     assert rows(world([(at, True, "folio_wait_bit")], LIFE)) == [said, UNSAID]
 
 
-def test_a_function_alone_is_named_and_is_no_cause() -> None:
+def test_function_alone_is_named_but_is_not_a_cause() -> None:
     trace = world([(200, False, "rwsem_down_read_slowpath")], LIFE)
     named = (100, "unknown", "no call seen", "rwsem_down_read_slowpath")
     assert rows(trace) == [named, UNSAID]
@@ -112,7 +112,7 @@ def test_unknown_time_or_a_thread_that_goes_on_proves_nothing() -> None:
         (False, "some_function", None, "unknown"),
     ],
 )
-def test_a_stack_tells_the_call_and_the_function(
+def test_stack_gives_the_call_and_the_function(
     io: bool, function: str, entry: str | None, cause: str
 ) -> None:
     trace = world([(101, io, function, entry)], LIFE, stack=True)
@@ -140,7 +140,7 @@ def test_a_stack_of_a_thread_that_is_woken_on_its_way_out_is_about_that_sleep() 
     assert rows(trace) == [(100, "read", "stack", "pipe_read"), UNSAID]
 
 
-def test_by_cause_with_and_without() -> None:
+def test_grouping_by_cause_needs_calls_or_reasons() -> None:
     frame = ss.off_cpu(world([(200, True, None)], LIFE), by="cause")
     assert frame.select("cause", "total").rows() == [("io", 100), ("unknown", 50)]
     with pytest.raises(MissingEventsError, match="--with syscalls"):

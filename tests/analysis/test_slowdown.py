@@ -37,7 +37,7 @@ def test_elapsed_time_against_cpu_time(trace: ss.Trace) -> None:
     [("4bsd", 4, 3, 1.0), ("fifo", 1, 2, 1.0), ("fifo", 2, 3, 4 / 3)],
 )
 def test_the_ratio_of_hogs(policy: str, cpus: int, n: int, ratio: float) -> None:
-    """1 while each has a CPU; with FIFO, where nobody moves, ceil(N / CPUs) * CPUs / N."""
+    """1 while each has a CPU; with FIFO, without migrations, ceil(N / CPUs) * CPUs / N."""
     trace = simulate(hogs(n, time="100ms"), policy=policy, cpus=cpus)
     row = ss.slowdown(trace, by=[]).row(0, named=True)
     assert row["threads"] == n

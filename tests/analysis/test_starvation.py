@@ -1,4 +1,4 @@
-"""`starvation`, `episode_interference`: round numbers, sums that must hold, naive twins."""
+"""`starvation`, `episode_interference`: round numbers, sums, naive implementations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from schedscope.simulator.builder import Builder
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 # clerk, pinned to CPU 1, waits 300 ms: 240 behind bully, 30 behind hog, 20 of them idle,
-# and 10 that nobody knows. CPU 0 idles for 60 ms of that.
+# and 10 unknown. CPU 0 idles for 60 ms of that.
 WORLD = """
     idle0 running@0   0..160
     other running@0   160..500
@@ -53,7 +53,7 @@ def trace() -> ss.Trace:
     return scene(WORLD, THREADS, until=500)
 
 
-def test_an_episode_and_all_about_it(trace: ss.Trace) -> None:
+def test_episode_has_all_its_columns(trace: ss.Trace) -> None:
     """240 + 30 + 20 + 10 = 300 ms."""
     frame = ss.starvation(trace)
     assert frame.height == 1
@@ -118,12 +118,12 @@ def test_a_mask_that_was_changed_is_not_known() -> None:
     assert "while CPU 0 idled 60.0 ms (if it may run there)" in row["story"]
 
 
-def test_an_unknown_affinity_is_said() -> None:
+def test_unknown_affinity_is_reported() -> None:
     trace = scene(WORLD, THREADS | {"clerk": {}}, until=500)
     assert "while CPU 0 idled 60.0 ms (if it may run there)" in ss.starvation(trace)["story"][0]
 
 
-def test_an_open_episode_counts() -> None:
+def test_unfinished_episode_counts() -> None:
     trace = scene("a running@0 0..500\nb runnable@0 100..500", until=500)
     row = ss.starvation(trace).row(0, named=True)
     assert (row["wait"], row["censored"], row["culprit_frac"]) == (400 * MS, "right", 1.0)
@@ -224,14 +224,14 @@ def test_the_share_takes_weight_into_account() -> None:
 
 
 def test_the_share_of_a_thread_behind_another_class_is_all() -> None:
-    """Alone in its class, everything that the CPU had is due to it, whoever took it."""
+    """Alone in its class, all of the CPU's time is due to it, whichever thread ran."""
     trace = scene(WORLD, THREADS, until=500)
     frame = ss.starvation(trace, threshold=None, share=10, where=pl.col("comm") == "clerk")
     # hog (nice 10) wants the CPU for 30 of the 300 ms, too.
     assert frame["due"][0] == pytest.approx((270 + 30 * 1024 / (1024 + 110)) * MS)
 
 
-def test_by_lag_many_short_waits_are_an_episode() -> None:
+def test_many_short_waits_are_an_episode_by_lag() -> None:
     """20 ms of waiting, 5 ms of running, four times: due 50, received 20."""
     lines = []
     for i in range(4):
@@ -291,14 +291,14 @@ def test_the_summary_counts(trace: ss.Trace) -> None:
     assert ss.starvation_summary(trace, by="all", threshold="1s").row(0)[:4] == (0, 0, 0, 0)
 
 
-def test_whose_and_how_many(trace: ss.Trace) -> None:
+def test_where_and_top_select_episodes(trace: ss.Trace) -> None:
     assert ss.starvation(trace, where=pl.col("comm") == "hog").height == 0
     assert ss.starvation(trace, where=pl.col("cpu") == 1).height == 1
     assert ss.starvation(trace, where=pl.col("cpu") == 0).height == 0
     assert ss.starvation(trace, threshold="1us", top=1).height == 1
 
 
-def test_nothing_starved(trace: ss.Trace) -> None:
+def test_trace_without_starvation_has_an_empty_frame(trace: ss.Trace) -> None:
     """An empty frame of the same columns, for each threshold."""
     want = ss.starvation(trace).columns
     for limits in (
@@ -322,9 +322,7 @@ def test_nothing_starved(trace: ss.Trace) -> None:
         ({"threshold": "soon"}, "'soon' is not a duration"),
     ],
 )
-def test_impossible_questions_are_refused(
-    trace: ss.Trace, options: dict[str, Any], word: str
-) -> None:
+def test_invalid_arguments_are_refused(trace: ss.Trace, options: dict[str, Any], word: str) -> None:
     with pytest.raises(ss.UsageError, match=word):
         ss.starvation(trace, **options)
 
@@ -471,10 +469,8 @@ def row_by_row(
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
-def test_every_sum_is_that_of_a_look_at_every_row(
-    stretches: list[Any], data: st.DataObject
-) -> None:
-    """Whatever the priorities, and whichever stretches of whom are asked about."""
+def test_sums_equal_a_naive_computation(stretches: list[Any], data: st.DataObject) -> None:
+    """Whatever the priorities, for any threads and intervals."""
     text, _, total = lines_of(stretches)
     every = "\n".join(f"{name} sleeping 0..0" for name in "abcd")
     trace = scene(every + "\n" + text, until=total, unit=1, ledger=False)
@@ -487,7 +483,7 @@ def test_every_sum_is_that_of_a_look_at_every_row(
     tables = {"states": states, "threads": trace.threads.collect()}
     trace = ss.Trace.from_tables(tables, trace.info)
     instant = st.integers(0, total)
-    # On CPU 7 nobody ever runs.
+    # On CPU 7 no thread ever runs.
     allowed = st.sampled_from([[0, 1], [0, 1, 7], [1, 7]])
     episode = st.tuples(st.integers(2, 5), instant, instant, allowed)
     asked = data.draw(st.lists(episode, max_size=5))
@@ -515,7 +511,7 @@ CAPTURES = [
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_on_recordings_the_sums_hold(name: str, tmp_path: Path) -> None:
+def test_sums_hold_on_recordings(name: str, tmp_path: Path) -> None:
     """Every wait of 1 ms or more: its parts add up, and its length is the ledger's."""
     trace = ss.open(FIXTURES / name, cache=tmp_path)
     frame = ss.starvation(trace, threshold="1ms")
@@ -541,7 +537,7 @@ def test_on_recordings_the_sums_hold(name: str, tmp_path: Path) -> None:
     assert by_comm["n"].sum() == frame.height
 
 
-def test_in_how_many_parts_they_are_accounted_for_changes_nothing(
+def test_episodes_do_not_depend_on_the_size_of_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many episodes, some at a time are asked who ran meanwhile."""
@@ -561,7 +557,7 @@ def test_in_how_many_parts_they_are_accounted_for_changes_nothing(
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_what_was_due_does_not_depend_on_how_many_waits_are_asked_for_at_once(
+def test_service_due_does_not_depend_on_the_size_of_batches(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last bit: in order of their ends, some at a time, or in no order."""
@@ -595,7 +591,7 @@ def test_what_was_due_does_not_depend_on_how_many_waits_are_asked_for_at_once(
 
 
 def test_the_bully_is_found(tmp_path: Path) -> None:
-    """fixtures/linux-ftrace-starved.md says who starved whom."""
+    """fixtures/linux-ftrace-starved.md names the starving and the starved threads."""
     trace = ss.open(FIXTURES / "linux-ftrace-starved.capture", cache=tmp_path)
     frame = ss.starvation(trace)
     worst = frame.row(0, named=True)
@@ -614,7 +610,7 @@ def test_the_bully_is_found(tmp_path: Path) -> None:
     assert "kworker/u8:4" in ss.starvation(trace, threshold=None, lag="50ms")["comm"]
 
 
-def test_what_freebsd_lacks_is_said(tmp_path: Path) -> None:
+def test_missing_facts_of_freebsd_are_reported(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=tmp_path)
     frame = ss.starvation(trace, threshold="10ms")
     assert frame.height
@@ -678,7 +674,7 @@ def test_the_timeline_has_thread_queue_and_other_cpus(trace: ss.Trace) -> None:
 
 
 def test_the_figure(trace: ss.Trace) -> None:
-    """A lane for the thread and for each CPU; names in the legend; the unknown is told."""
+    """A lane for the thread and for each CPU; names in the legend; unknown time is named."""
     axes = ss.plot.starvation(ss.starvation_timeline(trace, ss.starvation(trace)))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CPU 0", "CPU 1", "clerk"]
     legend = axes.get_legend()
@@ -725,7 +721,7 @@ def test_long_names_take_fewer_columns_of_the_legend() -> None:
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
-def test_of_many_cpus_the_figure_has_those_that_idled_longest() -> None:
+def test_figure_has_the_longest_idle_of_many_cpus() -> None:
     """CPU 7 has the queue; of the 40 others CPU 39 idled longest, then 38, and so on."""
     columns = ("lane", "cpu", "ts", "dur", "state", "kind", "comm", "waited")
     rows = [("thread", None, 0, 100, "runnable", None, "clerk", False)]
@@ -757,7 +753,7 @@ def folder(trace: ss.Trace, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_stories_come_first(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_summaries_come_before_tables(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder) == 0
     out = capsys.readouterr().out
     assert "1 episode of 100ms or more in 1 thread, 300 ms of waiting in total" in out
@@ -780,7 +776,7 @@ def test_other_tables(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 episodes" in capsys.readouterr().out
 
 
-def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_json_and_csv(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["all"]["n"] == 1
@@ -791,7 +787,7 @@ def test_for_programs(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["time"].sum() == 300 * MS
 
 
-def test_a_wait_for_a_cpu_that_idled_is_doubted(
+def test_wait_for_an_idle_cpu_is_flagged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """b waits 400 ms on the queue of CPU 0, which idles for 300 of them; 2 ms may be its waking."""
@@ -814,7 +810,9 @@ def test_a_wait_for_a_cpu_that_idled_is_doubted(
     assert "in 1 episode the CPU waited for was idle most" in capsys.readouterr().out
 
 
-def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_result_is_reported_in_one_sentence(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words in ([], ["--culprits"]):
         assert run(folder, "--threshold", "100s", *words) == 0
         lines = capsys.readouterr().out.rstrip().splitlines()
@@ -834,7 +832,7 @@ def test_nothing_found_is_a_sentence(folder: str, capsys: pytest.CaptureFixture[
         (["--cpu", "9"], "--cpu 9"),
     ],
 )
-def test_bad_options_are_one_sentence(
+def test_invalid_options_are_reported_in_one_sentence(
     folder: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert run(folder, *words) == 2
@@ -870,7 +868,7 @@ def test_bad_options_are_one_sentence(
         ),
     ],
 )
-def test_programs_of_one_name_are_told_apart_by_their_service(
+def test_programs_of_one_name_are_distinguished_by_service(
     groups: list[str | None], said: str
 ) -> None:
     trace = scene(

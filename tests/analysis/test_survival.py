@@ -69,7 +69,7 @@ def test_the_median_of_the_textbook_example() -> None:
 
 
 def test_scipy_agrees() -> None:
-    """The same curve by somebody else's program."""
+    """The same curve by another program."""
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(7)
     ended = np.sort(rng.integers(1, 50, 200))
@@ -150,7 +150,7 @@ def test_the_variance_between_blocks_is_that_of_sums_over_waits(
     assert np.median(np.abs(rough / found - 1)[:-1]) < 0.05
 
 
-def test_latency_quantiles_take_open_waits_into_account() -> None:
+def test_latency_quantiles_account_for_unfinished_waits() -> None:
     """Two long open waits make p90 a lower bound, and the estimate of it unknown."""
     lines = [f"t wake 10 -> {10 + i} cpu0" for i in range(1, 9)]
     trace = ledger("\n".join([*lines, "t wake 0 -> open cpu0", "t wake 0 -> open cpu0"]))
@@ -162,7 +162,9 @@ def test_latency_quantiles_take_open_waits_into_account() -> None:
 
 
 @given(st.lists(st.integers(0, 100), min_size=1), st.sampled_from([0.1, 0.5, 0.9, 0.99, 1]))
-def test_without_open_waits_it_is_the_order_statistic(waits: list[int], q: float) -> None:
+def test_estimate_is_the_order_statistic_without_unfinished_waits(
+    waits: list[int], q: float
+) -> None:
     """Kaplan-Meier of complete data is the empirical distribution."""
     lines = [f"t wake {1000 - w} -> 1000 cpu0" for w in waits]
     lines.append("other wake 0 -> open cpu0")  # other groups do not matter
@@ -194,9 +196,7 @@ def test_waits_too_long_to_share_a_number_with_their_thread() -> None:
 
 
 @given(st.lists(st.integers(0, 100)), st.lists(st.integers(0, 100)))
-def test_the_curve_falls_from_one_and_accounts_for_everybody(
-    ended: list[int], cut: list[int]
-) -> None:
+def test_curve_falls_from_one_and_counts_every_wait(ended: list[int], cut: list[int]) -> None:
     """Monotone, within [0, 1], and every wait that ended is in a row."""
     lines = [f"t wake {1000 - w} -> 1000 cpu0" for w in ended]
     lines += [f"t wake {1000 - w} -> open cpu0" for w in cut]

@@ -1,6 +1,6 @@
 """Sums over a damaged recording are bounds, and what the whole one says lies within them.
 
-Captures of 1, 2 and 4 CPUs, damaged in ways that the recording tells of, the same in every run.
+Captures of 1, 2 and 4 CPUs, damaged in ways that the recording reports, the same in every run.
 Every column that has a `NAME_high` is compared with the same question of the whole recording.
 """
 
@@ -46,7 +46,7 @@ THREADS = 2
 saw them: of what came before it says nothing."""
 
 QUESTIONS: dict[str, Callable[[ss.Trace, pl.Expr], pl.DataFrame]] = {
-    # Nobody knows how many waits a hole hides: its quantiles and mean allow for one of each thread.
+    # How many waits a hole hides is unknown: its quantiles and mean allow for one of each thread.
     "latency": lambda t, who: ss.latency(t, where=who, quantiles=[]).drop("mean", "mean_high"),
     "slowdown": lambda t, who: ss.slowdown(t, by="tid", where=who),
     "wait_breakdown": lambda t, who: ss.wait_breakdown(t, by="tid", where=who),
@@ -164,7 +164,7 @@ def wholes(
     # Of one CPU nothing is left without it.
     [pair for pair in itertools.product(CAPTURES, DAMAGE) if pair != ("1 CPU", "CPU absent")],
 )
-def test_the_truth_lies_within_what_is_said_of_a_damaged_recording(
+def test_bounds_for_a_damaged_recording_contain_the_truth(
     name: str,
     kind: str,
     captures: dict[str, Recording],

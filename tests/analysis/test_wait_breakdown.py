@@ -33,7 +33,7 @@ NAMES = (
 def world(groups: object = None, irqs: pl.DataFrame | None = None) -> ss.Trace:
     """One CPU for 100 ms: `web` (120) waits behind better, equal and worse ones, then beside none.
 
-    rt 0-10, peer 10-30, hog 30-40, nobody knows 40-50, idle 50-90, web 90-100.
+    rt 0-10, peer 10-30, hog 30-40, unknown 40-50, idle 50-90, web 90-100.
     """
     runs = [(0, 10, 2, 49), (10, 20, 3, 120), (30, 10, 4, 130)]
     rows = [(ts * MS, dur * MS, utid, "running", 0, prio) for ts, dur, utid, prio in runs]
@@ -101,12 +101,12 @@ def test_an_idle_cpu_beside_a_thread_of_a_throttled_group(group: str, throttled:
     frame = ss.wait_breakdown(trace, by="comm")
     found = parts(frame)
     assert (found["throttled"], found["cpu_idle"]) == ((40, 0) if throttled else (0, 40))
-    # No event says when: it may have been while others ran, or while nobody knows who did.
+    # No event says when: it may have been while others ran, or while it is unknown which did.
     assert frame["throttled_high"].to_list() == [(90 if throttled else 0) * MS]
     assert frame["evidence"].to_list() == (["idle CPU"] if throttled else [None])
 
 
-def test_no_group_was_throttled() -> None:
+def test_wait_without_throttled_groups_has_no_throttled_time() -> None:
     found = parts(ss.wait_breakdown(world([{"cgroup": "/web", "n_throttled": 0}]), by="comm"))
     assert (found["throttled"], found["cpu_idle"]) == (0, 40)
 
@@ -145,7 +145,7 @@ def test_parts_agree_with_who_ran_meanwhile(name: str, tmp_path: Path) -> None:
     assert waits["wait"].is_sorted(descending=True)
 
 
-def test_by_cpu_only_the_waits_on_its_queue_count(tmp_path: Path) -> None:
+def test_selection_by_cpu_counts_waits_on_its_queue(tmp_path: Path) -> None:
     trace = ss.open(FIXTURES / NAMES[0], cache=tmp_path)
     whole = ss.wait_breakdown(trace, by="all")
     cpus = [ss.wait_breakdown(trace, by="all", where=pl.col("cpu") == cpu) for cpu in (0, 1)]
@@ -155,7 +155,7 @@ def test_by_cpu_only_the_waits_on_its_queue_count(tmp_path: Path) -> None:
     assert all(of_parts[:2])
 
 
-def test_what_cannot_be_asked() -> None:
+def test_invalid_arguments_are_refused() -> None:
     for options in ({"by": "nonsense"}, {"top": 0}, {"where": pl.col("nonsense") == 1}):
         with pytest.raises(UsageError):
             ss.wait_breakdown(world(), **options)  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def throttled_world() -> ss.Trace:
 
 
 def test_a_group_that_used_its_quota_up_is_throttled_until_the_refill() -> None:
-    """Behind `hog` it waited only from the refill on, whoever ran before."""
+    """Behind `hog` it waited only from the refill on, whichever thread ran before."""
     frame = ss.wait_breakdown(throttled_world(), by="comm")
     found = parts(frame)
     assert (found["throttled"], found["behind_same"]) == (80 + 70, 10)
@@ -255,7 +255,7 @@ def unseen(trace: ss.Trace) -> ss.Trace:
     return ss.Trace.from_tables(tables, dict(trace.info))
 
 
-def test_a_cpu_that_idles_beside_throttled_threads_is_not_the_fault() -> None:
+def test_idle_time_beside_throttled_threads_is_not_avoidable() -> None:
     """`web` waits for 160 ms on CPU 0, of that 150 ms for its quota, and `hog` for 45."""
     row = finding(beside_an_idle_cpu(), "avoidable idle time")
     assert (row["cost"], "quota" in row["text"]) == ((160 + 45 - 150) * MS, False)
@@ -293,7 +293,7 @@ def test_a_throttled_thread_could_run_nowhere() -> None:
     assert episodes.filter(comm="web")["waited"].to_list() == [10 * MS]
 
 
-def test_nothing_is_due_while_the_quota_is_used_up() -> None:
+def test_no_service_is_due_while_the_quota_is_used_up() -> None:
     """`web` competes for 40 ms in which it runs, and for 10 in which it waits."""
     rows = ss.fairness(throttled_world(), per="cpu").filter(comm="web").to_dicts()
     [row] = rows
@@ -302,7 +302,7 @@ def test_nothing_is_due_while_the_quota_is_used_up() -> None:
     assert row["due"] == pytest.approx((20 + 10 + 20 + 5) / 2 * MS)
 
 
-def test_work_conservation_says_what_quotas_may_explain(
+def test_work_conservation_reports_time_explained_by_quotas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = beside_an_idle_cpu()
@@ -321,7 +321,7 @@ def test_work_conservation_says_what_quotas_may_explain(
     assert "quotas" not in capsys.readouterr().out
 
 
-def test_a_mask_is_not_the_fault_while_the_quota_is_used_up() -> None:
+def test_mask_is_not_blamed_while_the_quota_is_used_up() -> None:
     row = finding(beside_an_idle_cpu("0"), "mask")
     assert row["cost"] == 10 * MS
     assert "waited at most 10.0 ms for it" in row["text"]
@@ -337,7 +337,7 @@ def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
     assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
 
 
-def test_where_the_kernels_counters_were_not_read_what_ran_decides_alone() -> None:
+def test_throttling_follows_running_time_without_kernel_counters() -> None:
     # 20 of 24 ms are too few there, unless as much was taken before.
     for quota, throttled in ((20, 80 + 70), (24, 70)):
         trace = throttled_world()
@@ -376,7 +376,7 @@ def test_only_time_in_the_group_is_throttled(move: dict[str, Any], throttled: in
     assert parts(found)["behind_same"] == 160 - throttled
 
 
-def test_a_cpu_that_gives_a_thread_away_is_not_throttled() -> None:
+def test_cpu_losing_a_thread_is_not_throttled() -> None:
     """`web` waits on CPU 0 at 20-35, and runs on CPU 1 from then to 50: CPU 0 throttles from 35."""
     trace = throttled_world()
     moved = [
@@ -399,7 +399,7 @@ def test_a_cpu_that_gives_a_thread_away_is_not_throttled() -> None:
 
 
 @pytest.mark.parametrize("rows", [400, 3000])
-def test_a_long_trace_is_looked_at_part_by_part(
+def test_long_trace_is_read_in_batches(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quota below real waits, with two timers to choose from, and a thread that moves."""
@@ -447,7 +447,7 @@ def test_starvation_and_findings_name_the_quota_and_no_bystander() -> None:
     assert "Throttling accounts for 150 ms of the 160 ms that they waited" in texts["quota"]
 
 
-def test_of_nested_quotas_the_one_that_held_a_thread_longest_is_named() -> None:
+def test_longest_throttling_of_nested_quotas_is_named() -> None:
     """/web/one, in which `web` is, was throttled for 4 ms, and /web around it for 150."""
     trace = throttled_world()
     inner = {"cgroup": "/web/one", "quota": 25 * MS, "period": 100 * MS, "n_periods": 3}
@@ -468,7 +468,7 @@ def test_of_nested_quotas_the_one_that_held_a_thread_longest_is_named() -> None:
 MOVED = (("parent_utid", pl.UInt32), ("start_ts", pl.Int64), ("exit_ts", pl.Int64))
 
 
-def test_a_group_that_was_gone_at_the_end_is_not_said_to_have_had_no_quota() -> None:
+def test_group_gone_at_the_end_is_not_reported_without_a_quota() -> None:
     """`web` entered /run/1 before the recording's end, where that group was gone."""
     plain = throttled_world()
     names = ("states", "threads", "quota_refills")
@@ -510,8 +510,8 @@ def test_a_group_that_was_gone_at_the_end_is_not_said_to_have_had_no_quota() -> 
 
 
 @pytest.mark.parametrize("recorder", ["ftrace", "perf"])
-def test_a_quota_of_unknown_threads_is_told_to_all(recorder: str) -> None:
-    """The kernel counted /web as throttled, but nobody is known to have been in it."""
+def test_quota_of_unknown_threads_is_reported(recorder: str) -> None:
+    """The kernel counted /web as throttled, but no thread is known to have been in it."""
     plain = throttled_world()
     tables: dict[str, Any] = {
         name: getattr(plain, name).collect() for name in ("states", "threads", "waits")

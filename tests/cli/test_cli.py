@@ -70,7 +70,7 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
         assert command.help in out
 
 
-def test_with_all_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_all_lists_the_questions_by_group(capsys: pytest.CaptureFixture[str]) -> None:
     """Each command once, on one line, under a heading; no command is without a group."""
     assert run("--all") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -82,7 +82,7 @@ def test_with_all_it_lists_the_questions_by_group(capsys: pytest.CaptureFixture[
     assert listed[:2] == ["doctor", "capture"]
 
 
-def test_alone_it_lists_what_a_first_day_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_first_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:8]] == list(cli.FIRST_DAY)
@@ -114,7 +114,7 @@ def test_completion_knows_every_command_and_option(
         subprocess.run(["bash", "-n"], input=out.encode(), check=True)
 
 
-def test_completion_without_its_library_says_so(
+def test_completion_without_its_library_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
@@ -147,7 +147,7 @@ def test_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> Non
 # -- latency --------------------------------------------------------------------------
 
 
-def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latency_prints_its_table(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole output: which trace, what is missing, totals, table, and what >= means."""
     assert run("latency", sched, "--by", "comm") == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -168,7 +168,7 @@ def test_latency_as_people_read_it(sched: str, capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_latency_for_programs_is_in_ns(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latency_csv_is_in_ns(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("latency", sched, "--by", "comm", "--format", "csv") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["comm"] for row in rows] == ["db", "web", "sh"]
@@ -184,7 +184,7 @@ def test_latency_for_programs_is_in_ns(sched: str, capsys: pytest.CaptureFixture
     assert [row["comm"] for row in document["rows"]] == ["db"]
 
 
-def test_a_long_table_is_cut_for_people_only(
+def test_long_table_is_cut_in_text_output_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = ss.simulate(ss.workload.hogs(130, time="1ms"), policy="rr", cpus=2)
@@ -275,7 +275,7 @@ def odd(tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "what", ["missing", "empty file", "empty folder", "text", "binary", "folder"]
 )
-def test_what_is_no_trace_is_refused_in_a_sentence(
+def test_file_that_is_not_a_trace_is_reported_in_one_sentence(
     odd: dict[str, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -329,7 +329,7 @@ def test_a_large_number_is_written_out() -> None:
     assert [line.strip() for line in lines[1:]] == ["0.25", "9999", "34,540", "-"]
 
 
-def test_a_narrow_terminal_loses_columns_by_rank_and_says_so() -> None:
+def test_narrow_terminal_drops_columns_by_rank_with_a_note() -> None:
     frame = pl.DataFrame({"comm": ["a" * 15], "n": [1], "mean": [1_000], "max": [2_000]})
     columns = [
         Column("comm"),
@@ -395,7 +395,7 @@ def test_a_terminal_without_utf8_gets_ascii(sched: str) -> None:
 # -- ways out -------------------------------------------------------------------------
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(sched: str) -> None:
+def test_closed_pipe_ends_the_command_quietly(sched: str) -> None:
     """`schedscope info x | head -0`: no complaint, and the code of SIGPIPE."""
     process = subprocess.Popen(
         [sys.executable, "-m", "schedscope", "info", sched],
@@ -465,7 +465,7 @@ sys.exit(cli.main(["info", {sched!r}]))
     assert b"Traceback" not in done.stderr
 
 
-def test_an_internal_error_is_a_sentence_too(
+def test_internal_error_is_reported_in_one_sentence(
     sched: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless SCHEDSCOPE_DEBUG asks for the traceback."""
@@ -486,7 +486,7 @@ def test_an_internal_error_is_a_sentence_too(
 
 @pytest.mark.needs("linux")
 @pytest.mark.release
-def test_too_little_memory_is_a_sentence_and_no_bug(sched: str, tmp_path: Path) -> None:
+def test_too_little_memory_is_reported_in_one_sentence(sched: str, tmp_path: Path) -> None:
     words = [sched, "-o", str(tmp_path / "out"), "--labels", "/dev/zero"]
     limited = (
         "import resource, sys; from schedscope import cli; import schedscope.fleets.labels;"
@@ -504,7 +504,7 @@ def test_too_little_memory_is_a_sentence_and_no_bug(sched: str, tmp_path: Path) 
 # -- the other commands ---------------------------------------------------------------
 
 
-def test_info_for_people_and_programs(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_prints_text_json_and_csv(sched: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("info", sched) == 0
     out = capsys.readouterr().out
     assert "window      1000000 to 10000000 ns: 9.00 ms" in out
@@ -515,7 +515,7 @@ def test_info_for_people_and_programs(sched: str, capsys: pytest.CaptureFixture[
     assert rows["ncpu"] == "1"
 
 
-def test_convert_does_not_overwrite_what_is_not_its_own(
+def test_convert_overwrites_only_its_own_folders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "trace.dat"
@@ -550,7 +550,7 @@ def test_convert_does_not_overwrite_what_is_not_its_own(
         ("migrations x --each --matrix", "--matrix with --each; expected one of them"),
     ],
 )  # fmt: skip
-def test_a_command_line_that_cannot_be_is_one_sentence(
+def test_invalid_command_line_is_reported_in_one_sentence(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*words.split()) == 2
@@ -586,7 +586,7 @@ def test_a_recording_lasts_seconds_or_what_its_unit_says(
     assert given[given.index("-d") + 1] == "0.5"
 
 
-def test_a_duration_that_is_none_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_duration_is_reported_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("capture", "-d", "10x") == 125
     said = capsys.readouterr().err
     assert said.startswith("schedscope: capture: argument -d/--duration: '10x' is not a duration;")

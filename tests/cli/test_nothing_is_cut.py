@@ -147,7 +147,7 @@ def test_no_limit_equals_a_limit_above_the_number_of_rows(
     assert question(trace, **how, **{limit: 1}).height < everything.height
 
 
-def test_a_wait_that_is_asked_for_one_by_one_is_a_row_for_each(cache: Path) -> None:
+def test_wait_breakdown_by_wait_has_a_row_for_each_wait(cache: Path) -> None:
     trace = ss.open(source("latency", cache), cache=cache)
     runnable = trace.states.filter(pl.col("state") == "runnable", pl.col("dur") > 0).collect()
     assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()

@@ -60,7 +60,7 @@ EVENTS = (
 
 
 @pytest.mark.needs("root", "tracefs", "perf")
-def test_a_perf_data_with_requests_to_disks_says_the_same(tmp_path: Path) -> None:
+def test_perf_data_with_disk_requests_agrees(tmp_path: Path) -> None:
     if not os.major(tmp_path.stat().st_dev):
         pytest.skip(f"{tmp_path} is not on a disk")
     chosen = [word for event in EVENTS for word in ("-e", event)]
@@ -149,10 +149,8 @@ def leaks(trace: ss.Trace) -> bool:
 
 @pytest.mark.needs("root", "tracefs", "traced", "traced_probes", "perfetto")
 @pytest.mark.parametrize("compact", ["true", "false"])
-def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
-    tmp_path: Path, compact: str
-) -> None:
-    """Full events do not say what an interrupt woke: its handlers are recorded and tell it."""
+def test_perfetto_trace_with_disk_requests_agrees(tmp_path: Path, compact: str) -> None:
+    """Full events do not have an interrupt's wakeups: its recorded handlers show them."""
     if not os.major(tmp_path.stat().st_dev):
         pytest.skip(f"{tmp_path} is not on a disk")
     for number in range(4):
@@ -161,7 +159,7 @@ def test_a_perfetto_trace_with_requests_to_disks_says_the_same(
         trace = ss.open(path, cache=tmp_path / "cache")
         if not leaks(trace):
             break
-        # Some kernels do not report, for seconds, whom an idle CPU turns to.
+        # Some kernels do not report, for seconds, which thread an idle CPU runs.
         time.sleep(5)
     else:
         pytest.skip("this kernel leaves out too many switches")
@@ -210,7 +208,7 @@ def as_logged(trace: ss.Trace, path: Path, share: float = 0.9) -> int:
     """The program's pid; its sleeps for the disk lie in reads from the disk, and in no others.
 
     `share`: of those reads that have one, at least. A request that a worker of the kernel gave to
-    the disk is nobody's, and some kernels leave out the switch that a sleep begins with: at worst
+    the disk is no thread's, and some kernels omit the switch before a sleep: at worst
     21 of 40 were seen.
     """
     lines = [line.split() for line in path.read_text().splitlines()]
@@ -250,7 +248,7 @@ def disk_sleeps(trace: ss.Trace, utid: int) -> list[tuple[int, int]]:
         ),
     ],
 )
-def test_what_is_recorded_is_what_the_kernel_has(
+def test_recorded_events_are_those_of_the_kernel(
     tmp_path: Path, there: list[str], said: str
 ) -> None:
     for event in there:

@@ -75,7 +75,7 @@ def test_a_kept_recording_is_what_its_kernel_says(
     verdict = judge(unpacked)
     run = json.loads((unpacked / "run.json").read_text())
     assert verdict.events > 300
-    # Before Linux 5.18 each trace instance read a thread's state anew (research/notes/lab.md).
+    # Before Linux 5.18 each trace instance read a thread's state again (research/notes/lab.md).
     assert verdict.differing <= ("5.10" in run["kernel"]), verdict.examples
     if "bpftrace" in run["options"]:  # it misses what is raised while its programs run
         assert verdict.missing <= verdict.events // 100, verdict.examples
@@ -102,7 +102,7 @@ QUOTAS = [path for path in KEPT if "quota" in path.name]
 
 @pytest.mark.parametrize("unpacked", QUOTAS, ids=lambda path: path.name[:10], indirect=True)
 def test_waits_are_throttled_when_the_kernel_throttled(unpacked: Path) -> None:
-    """By probes in the kernel, which agree with its cpu.stat; nobody else's wait is."""
+    """By probes in the kernel, which agree with its cpu.stat; no other thread's wait is."""
     found = judge(unpacked).quota
     assert found is not None
     assert found.ours > 1_000_000_000
@@ -329,7 +329,7 @@ def test_a_sleep_that_the_kernel_counts_as_a_wait_is_left_out(unpacked: Path) ->
 
 @pytest.mark.parametrize("unpacked", ["amd64-6.12-perf-4cpu"], indirect=True)
 def test_perf_stops_one_cpu_after_another(unpacked: Path) -> None:
-    """Its thread goes to each: the others are not heard of again, and their clocks agree."""
+    """Its thread goes to each: the others have no further events, and their clocks agree."""
     trace = ss.open(unpacked / "lab.capture")
     ends = trace.losses.collect()
     assert ends["reason"].to_list() == ["early_end"] * 3
@@ -404,7 +404,7 @@ def test_a_run_counts_again_only_if_nothing_changed(tmp_path: Path) -> None:
         assert earlier(tmp_path, cell) is None
 
 
-def test_what_is_absent_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     kernel = guests.Kernel("6.1", "s390x", "bookworm", ("x",))
     run = lab.one(tmp_path, Cell("a", "b", "hogs 1 0"), kernel, again=True, timeout=1)
@@ -475,7 +475,7 @@ def test_the_table_keeps_the_rows_of_other_cells(tmp_path: Path) -> None:
     assert after[1] == before[1]
 
 
-def test_the_table_says_which_model_of_preemption_the_kernel_used(tmp_path: Path) -> None:
+def test_table_has_the_kernels_preemption_model(tmp_path: Path) -> None:
     """Not the one that it was asked for: a kernel may know it or not."""
     (tmp_path / "lab.capture").mkdir()
     (tmp_path / "lab.capture/capture.json").write_text('{"preempt": "voluntary (dynamic)"}')
@@ -486,7 +486,7 @@ def test_the_table_says_which_model_of_preemption_the_kernel_used(tmp_path: Path
     assert row["workload"] == "hogs 1 0; preempt=lazy; -t perf"
 
 
-def test_what_runs_beside_the_workload_is_in_the_recording(tmp_path: Path) -> None:
+def test_program_beside_the_workload_is_in_the_recording(tmp_path: Path) -> None:
     """The recording ends when both have; its exit code is the workload's."""
     job = (guests.HERE / "guest/job.sh").read_text()
     for place in ("/collectors", "/sys/kernel/tracing", "/out"):
@@ -563,7 +563,7 @@ def test_kernels_booted_here_and_now_are_read_rightly(name: str) -> None:
 
 
 def test_an_emulator_ends_with_the_program_that_called_it() -> None:
-    """However that ends: a machine that nobody waits for would go on for minutes."""
+    """However that ends: an abandoned machine would go on for minutes."""
     program = (
         "import subprocess, threading\n"
         f"words = [*{ENDS_WITH_US!r}, 'sh', '-c', 'echo $$; exec sleep 600']\n"

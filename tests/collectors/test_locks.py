@@ -49,7 +49,7 @@ def total(spans: list[tuple[int, int]]) -> int:
 
 
 @pytest.mark.needs("root", "tracefs", "cc")
-def test_a_convoy_its_lock_and_who_had_it(tmp_path: Path) -> None:
+def test_convoy_has_its_lock_and_holder(tmp_path: Path) -> None:
     trace, log = recorded(tmp_path, "convoy")
     lock, keeper = log[0][:2]
     convoy = convoys(trace, top=1)[0]
@@ -84,10 +84,10 @@ def test_a_convoy_its_lock_and_who_had_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "tracefs", "cc")
-def test_waiting_for_a_condition_and_locks_of_ones_own_are_no_convoy(tmp_path: Path) -> None:
+def test_condition_waits_and_uncontended_locks_are_not_convoys(tmp_path: Path) -> None:
     """Threads sleep in futex calls for as long as in a convoy, and no lock is to blame.
 
-    The mutex beside the condition is one, and on a busy host somebody may wait for it: for a small
+    The mutex beside the condition is one, and on a busy host a thread may wait for it: for a small
     part of that time.
     """
     trace, log = recorded(tmp_path, "apart", "locks,syscalls")
@@ -119,7 +119,7 @@ def test_waiting_for_a_condition_and_locks_of_ones_own_are_no_convoy(tmp_path: P
         ("m68k", ["lock/contention_begin", "raw_syscalls/sys_enter"], 1, "futex call on m68k"),
     ],
 )
-def test_what_a_kernel_lacks_is_named(
+def test_missing_kernel_events_are_named(
     tmp_path: Path, machine: str, events: list[str], rc: int, said: str
 ) -> None:
     for event in events:

@@ -156,7 +156,7 @@ def test_the_session_that_shares_cpu_time_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root", "tracefs", "chrt")
-def test_what_a_deadline_thread_was_given_is_recorded(tmp_path: Path) -> None:
+def test_reservation_of_a_deadline_thread_is_recorded(tmp_path: Path) -> None:
     ask = ["chrt", "-d", "-T", "1000000", "-D", "20000000", "-P", "50000000", "0", "sleep", "60"]
     sleeper = subprocess.Popen(ask)
     try:
@@ -214,7 +214,7 @@ print(os.getpid(), flush=True)
 
 @pytest.mark.needs("root", "tracefs")
 def test_a_move_into_a_control_group_is_seen_with_its_time(tmp_path: Path, group: Path) -> None:
-    """The process itself and a child that nothing but its parent's group tells of."""
+    """The process itself and a child that only its parent's group shows."""
     if not Path("/sys/kernel/tracing/events/cgroup/cgroup_attach_task").is_dir():
         pytest.skip("the kernel has no event of moves between control groups")
     words = [sys.executable, "-I", "-S", "-c", MOVER, str(group)]
@@ -306,7 +306,7 @@ def test_a_quota_is_named_with_the_kernels_own_figure(
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_a_quota_of_the_group_around_is_the_cause(tmp_path: Path, group: Path) -> None:
+def test_quota_of_the_parent_group_is_the_cause(tmp_path: Path, group: Path) -> None:
     """As of a pod: the loop is in a group without a quota, inside the one that has it."""
     inner = group / "inner"
     inner.mkdir()
@@ -359,7 +359,7 @@ while True:
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_services_of_one_command_are_told_apart(
+def test_services_of_one_command_are_distinguished(
     tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two Pythons on one CPU, in two groups as systemd and Docker make them."""

@@ -53,9 +53,7 @@ def test_a_program_sleeps_in_the_calls_that_it_notes(tmp_path: Path, extra: str)
 
 @pytest.mark.needs("root", "tracefs")
 @pytest.mark.parametrize("of", ["all", "command"])
-def test_of_the_kernels_functions_those_are_kept_that_the_stacks_need(
-    tmp_path: Path, of: str
-) -> None:
+def test_only_kernel_functions_in_stacks_are_kept(tmp_path: Path, of: str) -> None:
     """With the whole list every stack says the same."""
     of_all = ["--of", "all"] if of == "all" else []
     run = Run(
@@ -83,7 +81,7 @@ def test_of_the_kernels_functions_those_are_kept_that_the_stacks_need(
     assert told[0].equals(told[1], null_equal=True)
 
 
-# Starts a process of which nobody waits for the end, and a thread; says its pid.
+# Starts a process that is not waited for, and a thread; prints its pid.
 TREE = """
 import os, subprocess, threading, time
 print(os.getpid(), flush=True)
@@ -98,7 +96,7 @@ time.sleep(0.5)
 
 @pytest.mark.needs("root", "tracefs")
 @pytest.mark.parametrize("of", ["command", "all", "pid"])
-def test_whose_calls_are_recorded(tmp_path: Path, of: str) -> None:
+def test_system_calls_are_recorded_of_the_selected_threads(tmp_path: Path, of: str) -> None:
     """The command's and of all that it starts, or everybody's, or those of a running program."""
     foreign = "import time\nwhile True: time.sleep(0.01)"
     other = subprocess.Popen([sys.executable, "-I", "-S", "-c", foreign])
@@ -167,7 +165,7 @@ def test_a_kill_leaves_neither_instance_and_the_calls_are_read(tmp_path: Path) -
         (["--ring", "20s", "--with", "locks", "--of", "command"], "does not go with --ring"),
     ],
 )
-def test_what_cannot_be_chosen_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+def test_invalid_selection_of_calls_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
     run = Run("-t", "ftrace", "-o", "x.capture", *words, cwd=tmp_path)
     assert run.wait() == 125
     assert said in run.said
@@ -176,7 +174,7 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, words: list[str], said
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_without_it_no_call_is_recorded(tmp_path: Path) -> None:
+def test_system_calls_are_not_recorded_by_default(tmp_path: Path) -> None:
     run = Run("-o", "x.capture", "--", "true", cwd=tmp_path)
     assert run.wait() == 0, run.said
     assert not (tmp_path / "x.capture" / "events" / "raw_syscalls").exists()

@@ -61,7 +61,7 @@ def test_latency_equals_perf(name: str) -> None:
 
 
 def test_groups_equal_perfs_at_every_sample() -> None:
-    """Of whoever runs, perf prints the control group; two threads move, one is moved."""
+    """perf prints the running thread's control group; two threads move, one is moved."""
     trace = decode(FIXTURES / "perf-cgroups.data")
     groups = memberships(trace)
     known = trace.threads.select("utid", "tid", "start_ts", "exit_ts", "cgroup").collect()
@@ -129,7 +129,7 @@ def test_counts_are_those_of_perf_report() -> None:
     }
 
 
-def test_pipe_and_compressed_files_say_as_much_as_plain_ones() -> None:
+def test_pipe_and_compressed_files_equal_plain_ones() -> None:
     """Host, clock, topology and thread names come from records or sections alike."""
     for name in ("sched", "pipe", "zstd"):
         trace = decode(FIXTURES / f"perf-{name}.data")
@@ -141,7 +141,7 @@ def test_pipe_and_compressed_files_say_as_much_as_plain_ones() -> None:
         assert trace.info["warnings"] == [], name
 
 
-def test_wake_events_are_told_apart() -> None:
+def test_wake_events_are_distinguished() -> None:
     """perf sched record has sched_waking only; our own choice of events has both."""
     sched, both = decode(FIXTURES / "perf-sched.data"), decode(FIXTURES / "perf-zstd.data")
     assert (sched.info["has_waking"], sched.info["has_enqueued"]) == (True, False)
@@ -183,7 +183,7 @@ def test_a_lost_record_is_a_loss_with_its_place() -> None:
     assert trace.info["unplaced_losses"] == []
 
 
-def test_what_was_lost_before_the_first_sample_does_not_lengthen_the_trace(tmp_path: Path) -> None:
+def test_losses_before_the_first_sample_do_not_extend_the_trace(tmp_path: Path) -> None:
     """perf records forks before it switches its events on, and may lose some of these, too."""
     data = bytearray((FIXTURES / "perf-lost.data").read_bytes())
     whole = decode(FIXTURES / "perf-lost.data")
@@ -204,7 +204,7 @@ def test_what_was_lost_before_the_first_sample_does_not_lengthen_the_trace(tmp_p
     assert lost["ts_begin"] == lost["ts_end"] == whole.window[0]
 
 
-def test_what_only_the_totals_tell_of_was_lost_after_the_last_record(tmp_path: Path) -> None:
+def test_losses_only_in_totals_are_after_the_last_record(tmp_path: Path) -> None:
     """A buffer full to the end: no LOST follows, and the CPU is unknown from there on.
 
     perf leaves CPU and time of LOST_SAMPLES at 0; whose they are, the sample id says.
@@ -245,7 +245,7 @@ def test_what_only_the_totals_tell_of_was_lost_after_the_last_record(tmp_path: P
     assert trace.info["unplaced_losses"] == []
 
 
-def test_what_a_bpf_filter_left_out_was_not_lost(tmp_path: Path) -> None:
+def test_samples_excluded_by_a_bpf_filter_are_not_lost(tmp_path: Path) -> None:
     """perf counts it in a LOST_SAMPLES record, too, marked in the header (bit 15 of misc)."""
     data = bytearray((FIXTURES / "perf-lost.data").read_bytes())
     at, size = struct.unpack_from("<QQ", data, 40)
@@ -334,7 +334,7 @@ def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataOb
         _decode_bytes(bytes(damaged), folder)
 
 
-def test_refusals_say_what_to_do(folder: Path) -> None:
+def test_errors_have_hints(folder: Path) -> None:
     """Killed recorder, numbers in another byte order than the magic: named, with a way out."""
     whole = (FIXTURES / "perf-sched.data").read_bytes()
     killed = whole[:48] + bytes(8) + whole[56:]
@@ -345,7 +345,7 @@ def test_refusals_say_what_to_do(folder: Path) -> None:
         assert caught.value.hint
 
 
-def test_no_expanded_file_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expanded_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed records are expanded below TMPDIR, in a file without a name."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     decode(FIXTURES / "perf-zstd.data")
@@ -382,7 +382,7 @@ def test_a_file_that_perf_could_not_finish_is_read_with_the_formats_beside_it(
     assert any("before it could finish the file" in text for text in trace.info["warnings"])
     all_of_them = whole_trace.switches.collect()
     assert trace.switches.collect().height > 0.5 * all_of_them.height
-    # Where a CPU's records end nobody knows what came after.
+    # Where a CPU's records end it is unknown what came after.
     assert "early_end" in trace.losses.collect()["reason"]
     for (cpu,), got in trace.switches.collect().group_by("cpu"):
         true = all_of_them.filter(cpu=cpu)["ts"].to_list()
@@ -409,7 +409,7 @@ def with_period(data: bytes, period: int, every: int) -> tuple[bytes, int]:
     return bytes(out), changed
 
 
-def test_samples_that_stand_for_several_events_tell_what_is_missing(tmp_path: Path) -> None:
+def test_samples_with_periods_report_missing_events(tmp_path: Path) -> None:
     """`perf record -F 1000 -e sched:...`: nothing is measured where events may be missing."""
     data, changed = with_period((FIXTURES / "perf-sched.data").read_bytes(), 3, 50)
     assert changed > 10
@@ -449,7 +449,7 @@ def test_a_recording_that_perf_inject_wrote_again_is_of_all_cpus(tmp_path: Path)
         (["data", "kcore_dir/kcore"], "is a folder of perf record", "open .*/data$"),
     ],
 )
-def test_a_folder_of_perf_says_what_to_open(
+def test_perf_folder_is_refused_with_the_file_to_open(
     tmp_path: Path, files: list[str], found: str, hint: str
 ) -> None:
     """`perf record --threads` and `--kcore`."""

@@ -1,4 +1,4 @@
-"""No circles among files, whoever imports whom, at the head of a file or inside a function."""
+"""No circles among files, by imports at the head of a file or inside a function."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_store_has_no_circle_even_of_types() -> None:
     assert circles({name: found & set(graph) for name, found in graph.items()}) == []
 
 
-def test_nobody_uses_a_private_part_of_a_trace() -> None:
+def test_no_file_uses_a_private_part_of_a_trace() -> None:
     """`Trace._x` is for `store/trace.py` alone."""
     private = re.compile(r"\b(?:trace|whole|cut|part)\._[a-z]")
     for path in sources():
@@ -121,7 +121,7 @@ ROOMS = {
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_what_questions_share_knows_no_question(room: str) -> None:
+def test_shared_modules_import_no_question(room: str) -> None:
     """Files in a room import nothing of `analysis` but one another, and rooms below."""
     known = modules()
     home = f"schedscope.analysis.{room}"

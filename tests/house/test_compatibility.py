@@ -66,7 +66,7 @@ def answers(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_nothing_that_was_public_is_gone(release: str) -> None:
+def test_public_names_of_releases_still_exist(release: str) -> None:
     """Options may be unlisted, but work: they are in the parser under their older name."""
     promised = (RELEASED / release / "public.txt").read_text().splitlines()
     assert len(promised) > 800
@@ -75,7 +75,7 @@ def test_nothing_that_was_public_is_gone(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("kind", ["capture", "sched"])
-def test_files_of_a_release_are_read_as_then(release: str, kind: str, tmp_path: Path) -> None:
+def test_files_of_a_release_are_read_unchanged(release: str, kind: str, tmp_path: Path) -> None:
     wanted = json.loads((RELEASED / release / "answers.json").read_text())
     path = ROOT / "fixtures" / CAPTURE if kind == "capture" else RELEASED / release / COPY
     shutil.copytree(path, tmp_path / path.name)

@@ -92,14 +92,14 @@ def test_a_timeline_of_many_cpus_begins_with_the_worst() -> None:
     assert not {"by", "few"} & few.keys()
 
 
-def test_lanes_of_other_cpus_are_read_when_they_are_asked_for() -> None:
+def test_lanes_of_other_cpus_are_read_on_request() -> None:
     source = Timeline(machine())
     for cpu in (71, 3):
         (lane,) = source.lanes.get([f"cpu:{cpu}"])
         assert lane.starts.tolist() == [1000 + 1000 * cpu]
 
 
-def test_above_them_stand_how_busy_each_node_is_and_how_many_threads_wait_there() -> None:
+def test_nodes_have_lanes_of_busy_and_waiting_threads() -> None:
     source = Timeline(machine())
     nodes = [0, *range(7, 3, -1), *range(1, 4)]
     lanes = [f"{kind}:node{node}" for node in nodes for kind in ("busy", "waiting")]
@@ -176,7 +176,7 @@ def test_a_page_lists_the_first_threads_and_counts_all() -> None:
     assert gzip.decompress(base64.b64decode(data["data"]))
 
 
-def test_a_page_says_each_name_once() -> None:
+def test_page_has_each_name_once() -> None:
     page = ss.timeline_html(machine())
     data = json.loads(page.split('type="application/json">')[1].split("</script>")[0])
     assert all(answer["names"] == {} for answer in data["answers"])

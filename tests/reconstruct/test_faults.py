@@ -68,7 +68,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[campaign.Ca
         for kind in KINDS
     ],
 )
-def test_nothing_wrong_is_given_as_measured(
+def test_measured_values_equal_the_truth(
     kind: str, cases: list[campaign.Case], tmp_path: Path
 ) -> None:
     """Measured waits and known states equal the truth; figures do, or are bounded or flagged."""
@@ -146,7 +146,7 @@ def test_a_perf_file_is_edited_record_by_record(tmp_path: Path) -> None:
     assert switches.height == sum(r.event == "sched_switch" and r.cpu == 0 for r in file.records)
 
 
-def test_without_an_answer_for_the_undamaged_file_nothing_is_compared(tmp_path: Path) -> None:
+def test_tool_without_a_reference_answer_is_not_compared(tmp_path: Path) -> None:
     """A tool that fails there once would make every wait of the table look wrong."""
     good = peers.Said(waits=[((0, 1), 5)], by_order=[((0, 1), 5)])
     assert peers.reference("tool", lambda _: good, tmp_path) is good

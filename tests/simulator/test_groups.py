@@ -1,4 +1,4 @@
-"""Control groups in the simulator: weights and quotas do what a person can work out."""
+"""Control groups in the simulator: weights and quotas have the effects worked out by hand."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_group_below_its_quota_is_not_held_back(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ule-14", "4bsd", "bfs", "o1", "staircase", "rr", "cfs-2.6.32"])
-def test_what_a_policy_has_not_is_told(policy: str) -> None:
+def test_unsupported_group_features_are_reported(policy: str) -> None:
     b = Builder()
     loops(b, "in", group=b.group("/a", weight=500, quota="20ms"))
     loops(b, "out", group=b.group("/b"))
@@ -200,7 +200,7 @@ def test_a_workload_with_groups_is_kept(tmp_path: Path) -> None:
         ({"path": "/a", "quota": "10ms", "period": "2s"}, "a time from 1 ms to 1 s"),
     ],
 )
-def test_groups_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+def test_invalid_groups_are_refused(options: dict[str, Any], says: str) -> None:
     b = Builder()
     b.group(**options)
     with pytest.raises(UsageError, match=says):
@@ -211,7 +211,7 @@ def test_groups_that_cannot_be_are_refused(options: dict[str, Any], says: str) -
     ("thread", "group", "says"),
     [(0, "/b", "a group of the table `groups`"), (7, "/a", "the number of a thread")],
 )
-def test_moves_that_cannot_be_are_refused(thread: int, group: str, says: str) -> None:
+def test_invalid_moves_are_refused(thread: int, group: str, says: str) -> None:
     b = Builder()
     loops(b, "in", group=b.group("/a"))
     b.move(thread, group, at="1ms")
@@ -242,7 +242,7 @@ def by_thread(trace: Trace) -> dict[str, float]:
     return dict(named.group_by("comm").agg(pl.col("dur").sum() / 1e9).collect().iter_rows())
 
 
-def test_a_trace_tells_of_a_move(moved: Trace) -> None:
+def test_trace_has_the_move(moved: Trace) -> None:
     assert by_thread(moved) == pytest.approx({"a": 1.25, "b": 0.875, "c": 1.875}, abs=0.02)
     rows = memberships(moved).filter(utid=1).drop("utid").rows()
     assert rows == [(0, 1000 * MS, "/low"), (1000 * MS, 4000 * MS, "/high")]
@@ -285,7 +285,7 @@ def test_a_workload_with_moves_is_kept(moved: Trace, tmp_path: Path) -> None:
     assert read_workload(workload.save(tmp_path / "x.workload")).moves.equals(workload.moves)
 
 
-def test_threads_given_a_quota_of_their_own_stay_in_its_group(moved: Trace) -> None:
+def test_threads_given_a_quota_stay_in_its_group(moved: Trace) -> None:
     frame = ss.whatif(moved, quota={"a": "10%"}, replays=1)
     (time,) = frame.filter(comm="a", configuration="changed")["cpu_time"]
     assert time == pytest.approx(0.4e9, abs=0.02e9)
@@ -365,7 +365,7 @@ def test_threads_in_no_group_are_in_that_of_their_session() -> None:
     assert weights == pytest.approx(wanted)
 
 
-def test_sessions_that_were_not_recorded_are_told() -> None:
+def test_unrecorded_sessions_are_reported() -> None:
     known = extract(with_sessions()).info["extraction"]
     assert (known["groups"], known["groups_lacking"]) == (3, None)
     told = extract(with_sessions(told=False)).info["extraction"]
@@ -399,8 +399,7 @@ def test_sessions_share_where_the_host_has_no_control_groups() -> None:
     ("name", "policy"), [("amd64-6.1", "cfs-6.1"), ("amd64-6.12", "eevdf-6.12")]
 )
 def test_a_recorded_quota_is_kept(tmp_path: Path, name: str, policy: str) -> None:
-    """Without its quota the group took about twice as much; how much depends on who shares a CPU
-    with whom."""
+    """Without its quota the group took about twice as much; how much depends on which threads share a CPU."""
     with tarfile.open(FIXTURES / "lab" / f"{name}-quota.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     trace = ss.open(tmp_path / "lab.capture")
@@ -412,7 +411,7 @@ def test_a_recorded_quota_is_kept(tmp_path: Path, name: str, policy: str) -> Non
     assert time["changed"] > 1.9 * time["recorded"]
 
 
-def test_another_weight_is_another_part(shared: Trace) -> None:
+def test_changed_weight_changes_the_share(shared: Trace) -> None:
     frame = ss.whatif(shared, set_weight={"/web": 300})
     assert part(frame, "web", "replayed") == pytest.approx(0.5, abs=0.01)
     assert part(frame, "web") == pytest.approx(0.75, abs=0.01)
@@ -426,7 +425,7 @@ def test_a_quota_limits_a_group(shared: Trace, quota: str, then: float) -> None:
     assert part(frame, "web") == pytest.approx(1 - then, abs=0.01)
 
 
-def test_threads_in_no_group_get_one_of_their_own() -> None:
+def test_threads_without_a_group_get_a_new_one() -> None:
     b = Builder()
     for name in ("web", "batch", "batch"):
         loops(b, name)
@@ -451,7 +450,7 @@ def test_threads_in_no_group_get_one_of_their_own() -> None:
         (["--quota", "/web=50%", "--policy", "cfs-2.6.32"], "it keeps no quotas"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_invalid_change_is_reported_in_one_sentence(
     shared: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str], says: str
 ) -> None:
     path = tmp_path / "x.sched"

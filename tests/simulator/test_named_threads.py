@@ -98,7 +98,9 @@ def test_a_colon_belongs_to_a_name_unless_a_kind_is_before_it() -> None:
         ({"move": {"web": "/"}, "policy": "bfs"}, "control groups and sessions under bfs"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(way: Replay, asked: dict[str, Any], says: str) -> None:
+def test_invalid_change_is_reported_in_one_sentence(
+    way: Replay, asked: dict[str, Any], says: str
+) -> None:
     with pytest.raises(UsageError, match=says):
         change(way, **asked)
 

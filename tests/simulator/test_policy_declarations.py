@@ -55,7 +55,7 @@ def test_the_scale_of_priorities_is_what_the_trace_shows(policy: str) -> None:
     assert basis.to_list() == ["kernel table" if shown else "equal"]
 
 
-def test_a_family_stands_for_its_first_policy() -> None:
+def test_family_name_means_its_first_policy() -> None:
     known = rules("scores")
     assert known["ule"]["name"] == "ule-14"
     assert rules("keeps_virtual_time")["eevdf"]["name"] == "eevdf-6.17"

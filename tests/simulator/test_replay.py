@@ -29,7 +29,7 @@ def of(**info: Any) -> Trace:
     return Trace.from_tables({}, {"ncpu": 2, "window": [0, 1], **info})
 
 
-def test_a_family_stands_for_its_newest_preset() -> None:
+def test_family_name_means_its_newest_preset() -> None:
     presets = ss.policies().filter(family="eevdf")["name"].to_list()
     newest = max(presets, key=lambda name: tuple(map(int, name.split("-")[1].split("."))))
     assert resolve("eevdf") == newest
@@ -104,7 +104,7 @@ def test_a_trace_of_a_scheduler_without_a_model_is_replayed_under_one_that_is_na
     assert simulate(trace, policy="rr").duration == real.duration
 
 
-def test_the_name_of_a_family_means_the_recorded_kernels_own() -> None:
+def test_family_name_means_the_recorded_kernels_preset() -> None:
     known = of(release="6.18.3", scheduler={"name": "eevdf"})
     assert policy_asked(known, "eevdf") == "eevdf-6.18"
     assert policy_asked(known, "eevdf-6.6") == "eevdf-6.6"
@@ -118,7 +118,7 @@ def test_the_name_of_a_family_means_the_recorded_kernels_own() -> None:
     assert fidelity(trace, policies=["eevdf"])["against"].to_list() == ["real", "eevdf-6.18"]
 
 
-def test_simulate_and_fidelity_say_the_same_of_a_trace() -> None:
+def test_simulate_and_fidelity_agree() -> None:
     """The same waits from both, and from the command, beside those of the recording."""
     trace = ss.open(FIXTURES / "linux-slice-default-1.capture")
     run = simulate(trace)
@@ -171,7 +171,7 @@ def test_the_command_shows_the_recording_beside_its_replay(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_replay_has_the_slice_that_the_kernel_says() -> None:
+def test_replay_has_the_recorded_slice() -> None:
     """The kernel's number is scaled for its CPUs: 2.8 ms on 2 are 1.4 ms for one."""
     tunables = {"/sys/kernel/debug/sched/base_slice_ns": "2800000"}
     known = {"name": "eevdf", "tunables": tunables}
@@ -200,7 +200,7 @@ def beats(*, absolute: bool, hog: str = "150ms") -> Workload:
     return b.workload()
 
 
-def test_periodic_timers_are_told_from_sleeps() -> None:
+def test_periodic_timers_are_distinguished_from_sleeps() -> None:
     timed, slept = (simulate(beats(absolute=a), policy="eevdf-6.12", cpus=2) for a in (True, False))
     found = report(extract(timed))
     assert (found["periodic_threads"], found["periodic_waits"]) == (2, 2 * 39)
@@ -236,8 +236,8 @@ def talk(pairs: list[tuple[str, str]], times: int = 30) -> Workload:
     return b.workload()
 
 
-def test_only_two_threads_by_themselves_meet() -> None:
-    """With three any may answer: each waits for whoever comes."""
+def test_only_pairs_of_threads_meet() -> None:
+    """With three any may answer: each waits for any of them."""
     two = simulate(talk([("ask", "answer")]), policy="fifo", cpus=2)
     found = report(extract(two))
     assert found["meetings"] > 40
@@ -248,7 +248,7 @@ def test_only_two_threads_by_themselves_meet() -> None:
     assert found["waits_for_anyone"] > 20  # those of `ask`
 
 
-def test_bystanders_do_not_cut_the_slices_of_real_time_threads() -> None:
+def test_background_load_does_not_cut_slices_of_real_time_threads() -> None:
     """A fair thread that is not replayed never took the CPU from a real-time one."""
     b = Builder()
     for n in range(2):
@@ -299,7 +299,7 @@ def test_a_timer_that_a_thread_sets_when_it_runs_moves_with_it() -> None:
     recorded = simulate(load, policy="rr", cpus=1, set={"quantum": "2ms"})
     found = extract(recorded)
     assert report(found)["clocks_read"] == 3
-    # Whoever needs least runs first: no thread waits for the hogs before it reads the clock.
+    # The shortest runs first: no thread waits for the hogs before it reads the clock.
     truth = woken(simulate(load, policy="srtf", cpus=1))
     predicted = woken(simulate(found, policy="srtf", cpus=1))
     assert predicted == pytest.approx(truth, abs=1000)

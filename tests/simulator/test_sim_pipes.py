@@ -164,7 +164,7 @@ def with_calls(trace: Trace, calls: pl.DataFrame) -> Trace:
     return Trace.from_tables({**tables, "system_calls": calls}, trace.info)
 
 
-def test_without_descriptors_the_rules_without_calls_apply() -> None:
+def test_calls_without_descriptors_are_extracted_as_if_unrecorded() -> None:
     trace = messages()
     calls = trace.system_calls.collect().with_columns(arg0=pl.lit(None, pl.UInt64))
     trace = with_calls(trace, calls)

@@ -129,7 +129,7 @@ def test_waiting_that_is_a_few_waits_may_be_others_in_the_next_recording() -> No
     )
 
 
-def test_a_simulated_trace_would_be_the_same_again() -> None:
+def test_simulated_trace_has_no_spread() -> None:
     real = simulate(ss.workload.hogs(3, time="20ms"), policy="rr", cpus=1)
     named = pl.DataFrame({"utid": [1], "service": ["hog"]}, schema_overrides={"utid": pl.UInt32})
     assert spreads(replay(real), named) == {}

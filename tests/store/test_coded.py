@@ -1,4 +1,4 @@
-"""Tables that native code reads from their files, held against what Polars reads."""
+"""Tables that native code reads from their files, compared with what Polars reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_table_from_its_file_is_the_one_that_polars_reads(trace: Trace, table:
     assert found.height == trace.info["rows"][table]
 
 
-def test_what_was_selected_or_is_in_memory_is_a_frame(trace: Trace) -> None:
+def test_selected_or_in_memory_tables_are_frames(trace: Trace) -> None:
     begin, end = trace.window
     for other in (trace.between(until=f"{(end - begin) // 2}ns"), trace.in_memory("states")):
         assert isinstance(coded(other, "states", "ts"), pl.DataFrame)
@@ -59,7 +59,7 @@ def test_a_file_that_another_program_wrote_is_a_frame(trace: Trace, tmp_path: Pa
     assert frame.equals(pl.DataFrame(coded(trace, "states", "utid", "end")))
 
 
-def test_a_broken_page_is_told_with_its_column(trace: Trace, tmp_path: Path) -> None:
+def test_broken_page_is_reported_with_its_column(trace: Trace, tmp_path: Path) -> None:
     assert trace.path is not None
     folder = tmp_path / "broken.sched"
     shutil.copytree(trace.path, folder)
@@ -80,7 +80,7 @@ def test_a_broken_page_is_told_with_its_column(trace: Trace, tmp_path: Path) -> 
     assert all("convert the capture again" in text for text in said)
 
 
-def test_a_broken_footer_is_no_panic(trace: Trace, tmp_path: Path) -> None:
+def test_broken_footer_does_not_panic(trace: Trace, tmp_path: Path) -> None:
     assert trace.path is not None
     file = tmp_path / "states.parquet"
     whole = (trace.path / "states.parquet").read_bytes()

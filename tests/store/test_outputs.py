@@ -177,7 +177,7 @@ def test_a_function_writes_nothing_more_readable_than_its_source(
     assert all(mode & 0o077 == 0 for mode in modes(out).values()), modes(out)
 
 
-def test_nothing_in_the_package_writes_by_other_means() -> None:
+def test_package_writes_only_through_outputs() -> None:
     """A writer that is not in this list has to use `outputs`, and to be tried above."""
     writes = re.compile(
         r"open\([^)]*[\"'][wxa]b?[\"']|\.write_text\(|\.write_bytes\(|mkdtemp|\.mkdir\(|savefig\("
@@ -289,7 +289,7 @@ needs_root = pytest.mark.needs("root")
 @needs_root
 @pytest.mark.parametrize("below", ["", "root's own"])
 def test_root_keeps_no_copy_below_a_users_folder(below: str, theirs: Path, tmp_path: Path) -> None:
-    """Nor in a folder of root's there, which that user can replace."""
+    """The same in a folder of root's there, which that user can replace."""
     place = theirs / below
     place.mkdir(exist_ok=True)
     source = place / "web.dat"
@@ -304,9 +304,7 @@ def test_root_keeps_no_copy_below_a_users_folder(below: str, theirs: Path, tmp_p
 
 @needs_root
 @pytest.mark.parametrize("command", ["timeline", "export", "convert"])
-def test_what_root_writes_into_a_users_folder_is_written_by_the_user(
-    command: str, theirs: Path
-) -> None:
+def test_files_in_a_users_folder_are_written_as_the_user(command: str, theirs: Path) -> None:
     source = theirs / "web.dat"
     shutil.copyfile(FIXTURE, source)
     shutil.chown(source, "daemon", "daemon")
@@ -383,7 +381,7 @@ def test_root_writes_no_file_where_anybody_can_replace_it(tmp_path: Path) -> Non
 
 
 @needs_root
-def test_what_root_makes_of_a_users_trace_is_the_users(source: Path, tmp_path: Path) -> None:
+def test_output_from_a_users_trace_belongs_to_the_user(source: Path, tmp_path: Path) -> None:
     shutil.chown(source, "daemon", "daemon")
     source.chmod(0o640)
     out = tmp_path / "x.html"
@@ -396,7 +394,7 @@ def test_what_root_makes_of_a_users_trace_is_the_users(source: Path, tmp_path: P
 
 
 @needs_root
-def test_acting_as_a_user_has_that_users_groups_and_ends(tmp_path: Path) -> None:
+def test_acting_as_a_user_sets_and_restores_groups(tmp_path: Path) -> None:
     before = (os.geteuid(), os.getegid(), os.getgroups())
     with acting_as(DAEMON.pw_uid):
         assert (os.geteuid(), os.getegid()) == (DAEMON.pw_uid, DAEMON.pw_gid)

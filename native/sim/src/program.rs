@@ -276,7 +276,7 @@ impl Engine<'_> {
         self.arm_completion(c);
     }
 
-    /// `t` has nothing to do but to end, which whom it has woken does not keep it from: between
+    /// `t` has nothing to do but to end, and a thread that it has woken does not preempt it: between
     /// exit_notify and do_task_dead (do_exit, kernel/exit.c) nothing takes the CPU from it.
     fn only_ends(&self, t: Tid) -> bool {
         let next = self.next_step[t as usize];

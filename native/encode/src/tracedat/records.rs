@@ -13,7 +13,7 @@ pub enum Destination {
     Nowhere(&'static str),
 }
 
-/// TRACE_FLAG_HARDIRQ: a wakeup that nobody running has caused.
+/// TRACE_FLAG_HARDIRQ: a wakeup by an interrupt, not by the running thread.
 const HARD_IRQ: u8 = 0x08;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_VM: u64 = 0x100;
