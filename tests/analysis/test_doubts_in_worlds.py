@@ -49,7 +49,7 @@ def hole() -> ss.Trace:
 
 
 def unqueued() -> ss.Trace:
-    """x waits for 10 ms on no known queue while CPU 1 idles, w for 20 on CPU 0; no reason is seen."""
+    """x waits 10 ms on no known queue while CPU 1 idles, w 20 ms on CPU 0; no reason is seen."""
     text = """
         x runnable@? 0..10
         x running@0 10..20

@@ -399,7 +399,7 @@ def test_sessions_share_where_the_host_has_no_control_groups() -> None:
     ("name", "policy"), [("amd64-6.1", "cfs-6.1"), ("amd64-6.12", "eevdf-6.12")]
 )
 def test_a_recorded_quota_is_kept(tmp_path: Path, name: str, policy: str) -> None:
-    """Without its quota the group took about twice as much; how much depends on which threads share a CPU."""
+    """Without its quota the group took about twice as much, by which threads share a CPU."""
     with tarfile.open(FIXTURES / "lab" / f"{name}-quota.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     trace = ss.open(tmp_path / "lab.capture")
