@@ -123,7 +123,7 @@ def part(frame: pl.DataFrame, *names: str) -> float:
     return rows["cpu_time"].sum() / (2000 * MS)
 
 
-def test_a_weight_of_a_process_is_that_of_a_group_of_its_own(host: Trace) -> None:
+def test_weight_of_a_process_is_that_of_its_new_group(host: Trace) -> None:
     """The unit has a third of the CPU, and its helper the share of one thread in that."""
     frame = ss.whatif(host, set_weight={"process:java": 300}, replays=1)
     assert part(frame, "main", "GC 0") == pytest.approx(3 / 4 / 3, abs=0.01)
