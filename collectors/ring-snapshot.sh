@@ -52,6 +52,7 @@ ring_write() {
         printf 'seen\tcgroup\tweight\tquota\tperiod\tusage\tperiods\tn_throttled\tthrottled\tpressure\n'
         host_groups start
     } >groups.tsv
+    end_sched_ext=$(host_sched_ext | json_pairs)
     clock_pair
     ring_save_counts
     write_json >capture.json.new && json_whole capture.json.new && mv capture.json.new capture.json || ring_give_up "no space left for it, or there is no working awk"

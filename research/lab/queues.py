@@ -45,9 +45,14 @@ class Queues:
 
 def queues(trace: ss.Trace, text: Path) -> Queues:
     """Compare the steps through dispatch queues with what the scheduler printed."""
-    rows = trace.dispatch_queues.join(trace.threads.select("utid", "tid"), on="utid").collect()
+    tids = trace.threads.select("utid", "tid")
+    rows = trace.dispatch_queues.join(tids, on="utid", maintain_order="left").collect()
     told = _decisions(text)
-    begin, end = trace.window[0] + _LATEST, max(ts for all_of in told.values() for ts, *_ in all_of)
+    last = max(ts for all_of in told.values() for ts, *_ in all_of)
+    begin, end = trace.window[0] + _LATEST, min(last, trace.window[1])
+    for waiting in told.values():
+        while waiting and waiting[0][0] < begin:
+            waiting.popleft()
     missing = strange = decisions = 0
     inserts = rows.filter(pl.col("step") == "insert", pl.col("ts").is_between(begin, end))
     for ts, tid, kind, cpu, number, vtime in inserts.select(
@@ -55,16 +60,17 @@ def queues(trace: ss.Trace, text: Path) -> Queues:
     ).rows():
         waiting = told[tid]
         while waiting and waiting[0][0] < ts - _LATEST:
-            missing += waiting.popleft()[0] >= begin
+            waiting.popleft()
+            missing += 1
         head = waiting[0] if waiting and waiting[0][0] <= ts else None
         where = number if kind == "user" else cpu
         if head and head[1:3] == (kind, where) and head[3] in (None, vtime):
             decisions += 1
             waiting.popleft()
-        elif kind == "user":
+        elif kind == "user" and ts > begin + _LATEST:  # its decision may be from before
             strange += 1
     left = (ts for all_of in told.values() for ts, *_ in all_of)
-    missing += sum(begin <= ts < end - _LATEST for ts in left)
+    missing += sum(ts < end - _LATEST for ts in left)
     steps, miscounted = _counted(rows)
     return Queues(decisions + missing, missing, strange, steps, miscounted)
 

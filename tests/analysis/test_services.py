@@ -220,7 +220,7 @@ def test_every_command_with_by_or_selection_has_service(
             assert re.search(r"\bservice\b", known), name
             asked.append(name)
     assert len(asked) >= 14
-    for name in sorted({*asked} - {"top", "whatif", "requests"}):
+    for name in sorted({*asked} - {"top", "whatif", "requests", "dispatch-queues"}):
         words = [name, folder, "--by", "service", "--format", "json"]
         words += ["--threshold", "20ms"] if name == "starvation" else []
         assert cli.main(words) == 0, name
