@@ -111,7 +111,7 @@ def test_a_process_of_many_names_is_one_change(way: Replay) -> None:
     assert nice == {"main": 5, "GC 0": 5, "helper": 0, "web": 0, "kworker/0:1": 0}
 
 
-def test_threads_that_are_not_replayed_are_no_part_of_a_change(host: Trace) -> None:
+def test_threads_that_are_not_replayed_are_not_changed(host: Trace) -> None:
     some = replay(host, where=pl.col("comm") == "web")
     with pytest.raises(UsageError, match="no thread of 'process:java' is replayed"):
         change(some, set_nice={"process:java": 5})

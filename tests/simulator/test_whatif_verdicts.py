@@ -94,7 +94,7 @@ def test_several_captures_under_another_policy_are_wider_by_what_models_are_off(
         assert other[f"{key}_low"] < same[f"{key}_low"], key
 
 
-def test_what_one_of_several_captures_leaves_open_is_a_part_of_them() -> None:
+def test_unknown_of_one_of_several_captures_is_a_part_of_their_range() -> None:
     """Its other extraction waits as long: no more is open than without it."""
     run = {"web": USUAL}
     plain = Asked(AsItWas({"web": 1}, run, [run], MS, spreads={"web": {"outside": 0.5}}), [run])
@@ -109,7 +109,7 @@ def test_what_one_of_several_captures_leaves_open_is_a_part_of_them() -> None:
     )
 
 
-def test_one_periodic_thread_under_another_kernel_is_no_good_answer(tmp_path: Path) -> None:
+def test_single_periodic_thread_under_another_kernel_is_doubtful(tmp_path: Path) -> None:
     """Under CFS it waits 14.7 ms in all, and its replay is right; under EEVDF 82 to 125 ms."""
     with tarfile.open(FIXTURES / "cfs-and-eevdf.tar.xz") as archive:
         unpack(archive, tmp_path)
@@ -132,7 +132,7 @@ def test_one_periodic_thread_under_another_kernel_is_no_good_answer(tmp_path: Pa
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_a_signal_that_nobody_can_meet_is_sent(*, by_name: bool) -> None:
+def test_signal_without_a_possible_receiver_is_sent(*, by_name: bool) -> None:
     """The reader waits for anyone: there is no wait for this sender by name that it could meet."""
     b = ss.workload.Builder()
     first, second = b.thread("first"), b.thread("second")
