@@ -13,6 +13,7 @@ import polars as pl
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.asking.command import Command
 from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.sums.quantiles import nearest_rank
 from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def dispatch_queues(trace: Trace, *, by: By = "all", where: pl.Expr | None = Non
         n=pl.len().cast(pl.Int64),
         n_waits=pl.col("wait").n_unique().cast(pl.Int64),
         total=length.sum(),
-        p50=length.quantile(0.5, "higher").cast(pl.Int64),
-        p99=length.quantile(0.99, "higher").cast(pl.Int64),
+        p50=nearest_rank(length, 0.5),
+        p99=nearest_rank(length, 0.99),
         max=length.max(),
         ts_max=pl.col("ts").sort_by("dur", descending=True, maintain_order=True).first(),
     )

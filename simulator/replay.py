@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis.asking.policies import declaration
+from schedscope.analysis.threads.of_threads import some_threads
 from schedscope.simulator.background_load import has_stand_ins
 from schedscope.simulator.extract import extract_with_utids
 from schedscope.simulator.machine import Costs
@@ -95,8 +96,7 @@ def replay(
     )
     utids = origins
     if everyone and where is not None:
-        mine = trace.threads.filter(where).select("utid").collect()["utid"]
-        asked = origins.is_in(mine.implode())
+        asked = origins.is_in(some_threads(trace, where).implode())
         info = {"threads_left_out": int((~asked).sum()), "others": others}
         workload = replace(workload, info={**workload.info, **info})
         utids = origins.to_frame("utid").select(pl.when(asked).then("utid"))["utid"]

@@ -16,7 +16,11 @@ from schedscope.simulator.workload import CLASSES
 
 POLICIES = ss.policies()["name"].to_list()
 # What no simulation has, and what asks for it.
-NOT_SIMULATED = {"queue_load_agreement": "queue lengths", "requests": "system calls"}
+NOT_SIMULATED = {
+    "queue_load_agreement": "queue lengths",
+    "requests": "system calls",
+    **dict.fromkeys(("dispatch_depth", "dispatch_queues", "dispatch_slices"), "dispatch queues"),
+}
 # The one default.
 EXEMPT = "simulator/recorded_scheduler.py"
 """Which kernels have which scheduler if they do not say."""
