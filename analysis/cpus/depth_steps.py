@@ -48,7 +48,7 @@ STEPS = {
 
 
 def of_cpus(states: pl.LazyFrame, cpus: Collection[int] | None) -> pl.LazyFrame:
-    """Who ran or waited: on these CPUs, where not on any."""
+    """Threads that ran or waited on these CPUs, or on no known one."""
     found = states.filter(pl.col("state").is_in(["running", "runnable"]))
     return found if cpus is None else found.filter(pl.col("cpu").is_in(list(cpus)))
 
@@ -105,8 +105,7 @@ def _edges(trace: Trace, cpus: Collection[int] | None) -> dict[int | None, Ints]
             lists[0].append(begins[low:high])
             lists[1].append(ends[low:high])
     window = _window_edges(begin, end)
-    # Ends are in order and begins nearly so: a sort that merges what is in order
-    # is six times as fast as one that does not look.
+    # Ends are in order and starts nearly so: a sort that merges ordered runs is six times as fast.
     return {
         cpu: np.sort(np.concatenate([window[:1], *begins, *ends, window[1:]]), kind="stable")
         for cpu, (begins, ends) in found.items()
@@ -140,7 +139,7 @@ def _levels(at: Ints, adds: Ints, cpu: int | None, ncpu: int = 1) -> pl.DataFram
     Its depth is known where `ncpu` intervals say `known`.
     """
     level = np.cumsum(adds)
-    # Of the edges of one instant only the sum of all ever held.
+    # Of several edges at one instant only their sum ever held.
     held = np.append(at[1:] != at[:-1], True)
     at, level = at[held], level[held]
     changes = np.append(True, level[1:] != level[:-1])

@@ -17,7 +17,7 @@ from schedscope.units import count, duration, printable, several
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
-    """What the kernel counted of quotas, and the waits that they explain."""
+    """The kernel's counts of throttling, and the waits that they explain."""
     held = [group for group in facts.trace.info.get("groups") or [] if group.get("throttled")]
     for group in sorted(held, key=lambda group: -group["throttled"]):
         entered = _known_to_enter(facts, group)
@@ -144,7 +144,7 @@ _FEW = 3
 
 
 def unread_quotas(facts: Facts) -> Iterator[Finding]:
-    """Groups that were gone before anybody read their counters, whose waits end with refills.
+    """Groups that were gone before their counters were read, whose waits end with refills.
 
     A thread that waits for a CPU, and no quota, gets it at any time: a tenth of such waits end in
     the tenth of a period that follows a refill.
