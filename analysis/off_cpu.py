@@ -268,7 +268,9 @@ def _locks_recorded(trace: Trace) -> bool:
 
 
 def _most(times: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """For each of `keys` the lock with most time, and which thread most often released it, by time."""
+    """For each of `keys` the lock with most time, and which thread most often released it, by
+    time.
+    """
     times = times.filter(~pl.col("censored")).with_columns(
         pl.col("released_by").fill_null("unknown")
     )

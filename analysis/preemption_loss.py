@@ -119,7 +119,9 @@ def _followed(trace: Trace) -> Iterator[pl.DataFrame]:
 
 
 def _outs(trace: Trace, rows: pl.LazyFrame) -> tuple[pl.DataFrame, int | None]:
-    """Which thread left a CPU involuntarily, when, and which came; and up to when these rows reach."""
+    """Which thread left a CPU involuntarily, when, and which came; and up to when these rows
+    reach.
+    """
     frame = rows.select("ts", "prev_utid", "next_utid", "prev_state", "preempted").collect()
     return frame.filter(
         pl.col("prev_state") == "runnable", pl.col("prev_utid") >= trace.ncpu

@@ -44,7 +44,9 @@ class Trigger:
 
     @property
     def text(self) -> str:
-        """Why it was taken, and whether the trace shows that, as a sentence without its full stop."""
+        """Why it was taken, and whether the trace shows that, as a sentence without its full
+        stop.
+        """
         if self.wait is None:
             return f"the snapshot was taken because of this: {printable(self.reason)}"
         who = f"{printable(self.name)} ({self.tid})"

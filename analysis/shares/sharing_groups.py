@@ -21,7 +21,9 @@ Per = Literal["cpu", "machine"]
 
 
 def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHistory, Per]:
-    """What native sweeps read, and which threads compete: as asked for, or by the trace's queues."""
+    """What native sweeps read, and which threads compete: as asked for, or by the trace's
+    queues.
+    """
     if per not in (None, "cpu", "machine"):
         raise UsageError(f"per={per!r}", '"cpu" or "machine"')
     read = occupancy(trace, weights=levels)

@@ -19,7 +19,7 @@ FORGOTTEN = (*_NAMED_BY, "SUDO_GID")
 
 
 def invoking_user() -> pwd.struct_passwd | None:
-    """The first user other than root whom the environment names; None if this is not root.
+    """The first user other than root that the environment names; None if this is not root.
 
     Raises `UsageError` for one who is unknown on this host.
     """

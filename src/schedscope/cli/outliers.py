@@ -68,7 +68,7 @@ def words(
             f"go on with: schedscope findings {shlex.quote(args.input)}"
             f" {_together(trace, found)}{whose}"
         )
-    # Without rows, the note says it all.
+    # Without rows, only the note is shown.
     columns = None if shown.height else ""
     return Words(about={"parts": frame.height}, notes=notes, columns=columns)
 

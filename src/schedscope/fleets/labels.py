@@ -33,7 +33,7 @@ class Labels:
         return {**own, **self._rows.get(self._named(trace), {}), **self._every}
 
     def about_none(self, traces: Iterable[str]) -> list[str]:
-        """What the table names, and none of these traces is called.
+        """Names in the table that match none of these traces.
 
         >>> Labels({"rack": "b7"}).about_none(["a.dat"])
         []

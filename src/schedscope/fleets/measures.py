@@ -1,4 +1,4 @@
-"""What hosts and groups of hosts are compared by, and which traces can be."""
+"""The measures by which hosts and groups are compared, and which traces are comparable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which traces are meant by the paths that were given, on this host or in an object store?
+"""Which traces do the given paths refer to, on this host or in an object store?
 
 A path is a trace, or a folder in which every trace is meant. A URL (`s3://bucket/traces`) is read
 by fsspec. Inside a folder a trace is a folder with a `capture.json` or `trace.json`, or a file
@@ -149,7 +149,8 @@ def traces_among(names: Iterable[str]) -> list[str]:
 
 
 def stored_identity(url: str) -> list[list[Any]] | None:
-    """Name, size and version of every file of a trace in a store; None where it does not say.
+    """Name, size and version of every file of a trace in a store; None where the store does not
+    report it.
 
     The version is the store's own: an ETag, or the time of the last change.
     """

@@ -37,7 +37,7 @@ def opened(data: bytes) -> tuple[dict[str, Any], memoryview] | None:
 
 
 def keep(path: Path, parts: Iterable[bytes]) -> None:
-    """Write it whole or not at all; without a word where that may not be written."""
+    """Write it whole or not at all; silently skipped where writing is not permitted."""
     with (
         suppress(OSError, StorageError),
         whole(path, [path.parent]) as made,

@@ -1,7 +1,7 @@
-"""Lanes with a height of a long trace from afar: sums over the stretches of its overview.
+"""Lanes with a height of a long trace: sums over the stretches of its overview.
 
-They are made in the background when somebody first looks, part by part where rows have to fit
-into memory, and kept beside the tables as `sums-KIND.bin` (`checked_file`).
+They are made in the background at the first view, part by part where rows have to fit into memory,
+and kept beside the tables as `sums-KIND.bin` (`checked_file`).
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def listed(
             mine = None if chosen is None else pl.col("utid").is_in(list(chosen))
             found = once(findings, trace) if mine is None else findings(trace, where=mine)
         except (SchedscopeError, pl.exceptions.ColumnNotFoundError):
-            # Without switches there is nothing to find, and somebody's own tables may lack columns.
+            # Without switches there are no findings, and tables of other programs may lack columns.
             return []
     begin, end = trace.window
     rows = []

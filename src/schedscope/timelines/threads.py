@@ -27,7 +27,7 @@ def thread_list(
     most: int | None = None,
     also: Sequence[int] = (),
 ) -> pl.DataFrame:
-    """One row per thread but the idle ones, who waited most first; before them the `chosen`.
+    """One row per thread but the idle ones, the longest waiting first; before them the `chosen`.
 
     With `most` so many of those that waited most, and besides the `chosen` and `also`.
 
