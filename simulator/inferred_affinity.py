@@ -1,4 +1,4 @@
-"""Threads that must have been bound to a CPU, though no table says so.
+"""Threads that must have been bound to a CPU, although no table shows it.
 
 A recorder knows the masks of the threads that it found, when it found them, not
 those set later. But a scheduler does not let a thread wait for milliseconds

@@ -1,4 +1,4 @@
-"""How far recordings of one workload lie apart, as far as one of them can tell.
+"""How far recordings of one workload lie apart, estimated from a single one.
 
 Three things differ from one recording to the next, and one recording shows something of each:
 
@@ -68,7 +68,7 @@ def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
     beside = min(1.0, outside / BUSY)
     return {
         service: {
-            # By chance both recordings are off.
+            # Chance affects both recordings.
             **{
                 key: math.hypot(math.sqrt(2) * own.get(key, 0.0), most * beside)
                 for key, most in BESIDE.items()
@@ -88,7 +88,7 @@ def from_others(key: str, outside: float) -> tuple[float, float]:
     >>> from_others("waiting", 0.0)
     (0.0, 0.0)
     """
-    # The little that kernel threads and a recorder take on a quiet host they take again.
+    # The little time of kernel threads and a recorder on a quiet host is the same again.
     times = 1 + (OTHERS - 1) * min(1.0, outside / BUSY)
     least, most = outside / times, max(outside, min(MOST, times * outside))
     if key == "throughput":

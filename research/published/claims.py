@@ -41,7 +41,7 @@ def data(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Row:
-    """One number: what it is, as published (None: only in words), and from the model."""
+    """One number: its name, as published (None: only in words), and from the model."""
 
     what: str
     published: float | None
