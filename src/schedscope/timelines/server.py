@@ -175,7 +175,7 @@ def application(
 
 
 async def _unless_gone(request: Request, reply: Any, asked: Any) -> Any:
-    """The answer; when the page no longer waits for it, the computation is told to stop."""
+    """The answer; when the page no longer waits for it, the computation is stopped."""
     import asyncio
 
     from anyio import to_thread
