@@ -178,7 +178,7 @@ def _cpu_texts(per_cpu: pl.DataFrame, groups: list[str]) -> pl.DataFrame:
 
 
 def _returns(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
-    """Of each group the runs whose thread is known to have run before, and where."""
+    """The runs of each group whose thread is known to have run before, and where."""
     runs = once(_runs, trace) if where is None else _runs(trace, where)
     runs = with_threads(trace, runs, keys)
     if not keys:

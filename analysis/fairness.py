@@ -294,7 +294,7 @@ def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
     return (
         frame.with_columns(
             share_due=pl.col("due") / pl.when(high > 0).then(high),
-            # Whatever is due to one of them was served.
+            # Service due to any of them is part of what was served.
             share_due_high=pl.when(high > 0).then(
                 due_high / pl.max_horizontal(pl.col("served"), due_high)
             ),

@@ -187,7 +187,7 @@ def interactivity_series(
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
     threads = trace.threads.select("utid", "tid", "comm").collect()
     return (
-        # Of the scores of one instant only the last ever held; an end comes after it.
+        # Of several scores at one instant only the last one held; an end comes after it.
         points.group_by("utid", "ts", pl.col("score").is_null().alias("ends"), maintain_order=True)
         .last()
         .join(threads, on="utid", how="left", maintain_order="left")

@@ -117,7 +117,7 @@ def latency(
 
 
 class _Tally:
-    """What one pass over the ledger adds up, per group."""
+    """Per-group results of one pass over the ledger."""
 
     _SUMS = ("n", "n_censored", "n_excluded", "rows", "again", "total", "slack", "measured")
 

@@ -288,7 +288,7 @@ def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
 
 
 def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[pl.Series]:
-    """Of waits by the part in which they began: how many, and the 99th percentile."""
+    """Statistics of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
     counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
 

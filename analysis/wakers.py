@@ -203,7 +203,7 @@ def _interrupts(waits: pl.DataFrame, handlers: pl.DataFrame) -> npt.NDArray[np.i
     wakes = waits.with_row_index("#").filter(
         pl.col("waker_utid").is_null() & pl.col("ts_waking").is_not_null()
     )
-    # Of nested handlers the one that began last.
+    # With nested handlers, the one that began last.
     inside = wakes.sort("ts_waking").join_asof(
         handlers, left_on="ts_waking", right_on="ts", by="waker_cpu", check_sortedness=False
     ).filter(pl.col("ts_waking") <= pl.col("ts") + pl.col("dur"))  # fmt: skip

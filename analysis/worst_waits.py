@@ -52,7 +52,7 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     longest = (
         frame.filter(pl.col("wait") >= pl.lit(least, pl.Int64))
         .collect()
-        # Of equally long ones the earliest, and the smaller utid.
+        # Among equally long ones the earliest, then the smaller utid.
         .sort("wait", "ts_ready", "utid", descending=[True, False, False])
         .head(n)
     )

@@ -246,8 +246,8 @@ ring_is_ours() {
     esac
 }
 
-# Of the user, who recorded into it before: makes it root's again, as it was while it recorded.  What
-# has a name of ours there may be anything; a folder of the user's is emptied as the user.
+# A folder of the user, from an earlier recording: makes it root's again, as it was while recording.
+# What has a name of ours there may be anything; a folder of the user's is emptied as the user.
 ring_take_back() {
     [ -n "$run_uid" ] && [ "$(ring_owner .)" = "$run_uid" ] || return 1
     chmod 700 . && chown "$(id -u):$(id -g)" . || return 1
@@ -399,7 +399,8 @@ ring_room() {
 # Names begin with the date, so the first is the oldest.
 ring_first() { [ ! -d "$1" ] || printf '%s\n' "$1"; }
 
-# What the user owns is emptied as that user: a user who may change the folder could redirect root.
+# Folders of the user are emptied as that user: a user who may change the folder could redirect
+# root.
 ring_drop() {
     if [ -n "$run_uid" ]; then
         (
@@ -428,7 +429,8 @@ ring_drop() {
 ring_main() {
     stage=preparing
     host_clean
-    # What takes time comes before there is a folder: a kill -9 leaves it behind until what records is there.
+    # Slow steps come before the folder exists: a kill -9 leaves it behind until what records is
+    # there.
     host_facts
     json_facts
     ring_memory

@@ -235,8 +235,8 @@ def _units(policy: str) -> dict[str, str]:
 
 
 def _lanes(ax: Axes, trace: Trace, names: pl.DataFrame, colors: Mapping[str, str]) -> bool:
-    """Who runs on each CPU: coloured threads in their colour, others grey; returns whether there
-    are others.
+    """The thread that runs on each CPU: coloured threads in their colour, others grey; returns
+    whether there are others.
     """
     runs = (
         trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= trace.ncpu))

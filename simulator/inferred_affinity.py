@@ -22,7 +22,7 @@ ENOUGH = 20_000_000
 
 
 def bound_by_waiting(trace: Trace, homes: Mapping[int, int]) -> dict[int, int]:
-    """Those of `homes` (utid to the only CPU it ran on) that waited while another CPU idled.
+    """The threads of `homes` (utid to the only CPU it ran on) that waited while another CPU idled.
 
     They waited so for `ENOUGH` in waits of at least `LONG`, and for a quarter of the
     time of these waits.

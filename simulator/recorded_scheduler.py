@@ -108,8 +108,9 @@ def _of_release(system: str, release: tuple[int, ...]) -> str | None:
 
 
 def _preset(family: str, release: tuple[int, ...], *, oldest: bool = False) -> str:
-    """Of this family the newest preset that is not newer than the kernel; where all are newer, or
-    nothing is known of the kernel, the `oldest` of them or the newest."""
+    """The newest preset of this family that is not newer than the kernel; where all are newer, or
+    the kernel is unknown, the `oldest` of them or the newest.
+    """
     presets = names(lambda row: row["family"] == family)
     known = [one for one in presets if version_of(one)]
     if not known:

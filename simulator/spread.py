@@ -58,7 +58,7 @@ DRAWS = 100
 
 
 def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Of each service, how far its figures in one recording lie from those in the next.
+    """For each service, how far its figures in one recording lie from those in the next.
 
     `outside` is the share of others. Empty for a simulated trace, which would be the same again.
     """
@@ -136,7 +136,7 @@ def _of_command(trace: Trace) -> pl.Series | None:
 
 
 def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Of each service, how far its figures differ by chance: a standard deviation of logarithms.
+    """For each service, how far its figures differ by chance: a standard deviation of logarithms.
 
     `cpu_time`, `waiting` and `wait_p99`; `named` has the `service` of each `utid`.
     """
@@ -146,7 +146,7 @@ def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]
         .join(lazy, on="utid")
         .select("service", "state", "dur", begin="ts", end=pl.col("ts") + pl.col("dur"))
     )
-    # Of each service from when it was first active to when it was last.
+    # The life of each service, from its first to its last activity.
     lives = active.group_by("service").agg(
         since=pl.col("begin").min(),
         length=((pl.col("end").max() - pl.col("begin").min()) // PARTS + 1).cast(pl.Int64),

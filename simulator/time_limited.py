@@ -47,8 +47,9 @@ def throughput(
 
 
 def paces(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Of each service of a recording the `rounds`, the share of sleeps that no thread ended
-    (`outside`), and the `length` of its life, None if it was not over at the end."""
+    """For each service of a recording: the `rounds`, the share of sleeps that no thread ended
+    (`outside`), and the `length` of its life, None if it was not over at the end.
+    """
     begin = trace.window[0]
     lazy = named.drop_nulls().lazy()
     asleep = trace.switches.filter(pl.col("prev_state") != "runnable").select(utid="prev_utid")

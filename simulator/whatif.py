@@ -313,7 +313,7 @@ def gathered(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> Asked:
-    """What one capture says of the change."""
+    """The result of one capture for the change."""
     rest = (by, replays, seed, progress)
     return Asked(
         was,
@@ -327,7 +327,9 @@ def gathered(
 
 @dataclass(frozen=True)
 class AsItWas:
-    """What one capture says of each service: how many threads, as recorded, and each replay."""
+    """The result of one capture for each service: how many threads, as recorded, and each
+    replay.
+    """
 
     sizes: dict[str, int]
     recorded: dict[str, dict[str, Any]]
@@ -359,7 +361,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Other:
-    """What another extraction says of each service: its replay as it was, and with the change."""
+    """The result of another extraction for each service: its replay as it was, and with the
+    change.
+    """
 
     unclear: str
     """What the recording does not show, and how it is recorded."""

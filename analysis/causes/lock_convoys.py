@@ -144,7 +144,7 @@ def depth_spans(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
     >>> depth_spans([(0, 10), (5, 8), (20, 30)])
     ([(0, 10), (20, 30)], [(5, 8)])
     """
-    # Of equal times the ends come last: spans that touch are one.
+    # Of edges at the same time the ends come last: spans that touch are one.
     steps = sorted(step for begin, end in spans for step in ((begin, 0), (end, 1)))
     depth, since = 0, {1: 0, 2: 0}
     found: dict[int, list[Span]] = {1: [], 2: []}

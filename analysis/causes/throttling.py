@@ -41,7 +41,7 @@ _STRETCHES = pl.Schema({"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "grou
 
 @dataclass(frozen=True)
 class Throttling:
-    """What is known, with lists by utid as native code wants them."""
+    """What is known about quotas, with lists by utid as native code takes them."""
 
     known: bool
     """The kernel's counters are there: where nothing is said, nobody was throttled."""
@@ -175,7 +175,7 @@ def _longest(
     group: list[int | None],
     counted: dict[str, int],
 ) -> dict[int, str]:
-    """Of each thread the quota that held it back longest; by the kernel's count if the times are
+    """For each thread, the quota that held it back longest; by the kernel's count if the times are
     unknown.
     """
     lengths = {
@@ -269,7 +269,7 @@ def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -
 
 
 def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """Of threads with `avoidable` waiting, `utid` and how much of it a quota may explain, `held`.
+    """For threads with `avoidable` waiting: `utid` and `held`, how much of it a quota may explain.
 
     Only those of which the trace does not show when that was: it was at most as long as the kernel
     counted for their groups, ns. Where the trace does show it, none of it counts as avoidable.

@@ -28,7 +28,7 @@ ALL = 0
 
 @dataclass(frozen=True)
 class Readings:
-    """What waits lasted at least and at most, each ascending.
+    """Lower and upper bounds of waits, each ascending.
 
     First with those that may be the rest of another wait, or none, as waits of their own; then
     without them.

@@ -172,7 +172,7 @@ def _value(run: Digest, group: int, measure: str) -> float:
 
 
 def _bounds(run: Digest, group: int, measure: str) -> tuple[float, float]:
-    """What the measure of a run is at least and at most."""
+    """Lower and upper bounds of the measure of a run."""
     value = _value(run, group, measure)
     if measure in _RATES:
         # Anything unrecorded may have been of this kind.

@@ -62,7 +62,9 @@ def functions(trace: Trace, by: str, cpus: Collection[int] | None) -> Iterator[p
 
 
 def _intervals(trace: Trace, cpus: Collection[int] | None) -> Iterator[pl.DataFrame]:
-    """Who ran or waited, within the window, with what each adds to the levels of its CPU."""
+    """Threads that ran or waited within the window, with what each adds to the levels of its
+    CPU.
+    """
     begin, end = trace.window
     idle = pl.col("utid") < trace.ncpu
     ran = pl.when(idle).then(pl.lit(1, pl.UInt8)).otherwise(pl.lit(2, pl.UInt8))

@@ -65,7 +65,7 @@ def _clipped(gone: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
 
 
 def _told(told: list[dict[str, int]], begin: int, end: int) -> list[_Row]:
-    """What a simulation says of its machine."""
+    """Offline CPUs as a simulation reports them."""
     clipped = [(one["cpu"], max(one["begin"], begin), min(one["end"], end)) for one in told]
     return [(cpu, ts, to - ts, to < end, False) for cpu, ts, to in clipped if ts < to]
 

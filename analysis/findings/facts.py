@@ -1,4 +1,4 @@
-"""What several rules ask of a trace, each computed once."""
+"""Facts about a trace that several rules use, each computed once."""
 
 from __future__ import annotations
 

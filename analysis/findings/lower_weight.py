@@ -1,4 +1,4 @@
-"""Who waited behind threads of a larger weight, by nice level or by control group?"""
+"""Which threads waited behind threads of a larger weight, by nice level or by control group?"""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _lighter(
     quotas: Collection[int],
     where: pl.Expr | None,
 ) -> list[int]:
-    """Those that waited longest, of threads that waited enough and may have less weight than
+    """The threads that waited longest among those that waited enough and may have less weight than
     another: the rest of the work is expensive.
     """
     may = known.filter(~pl.col("utid").is_in(list(quotas)))

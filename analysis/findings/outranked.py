@@ -1,4 +1,4 @@
-"""Who waited behind threads that always run first: real-time and deadline threads?"""
+"""Which threads waited behind threads that always run first: real-time and deadline threads?"""
 
 from __future__ import annotations
 

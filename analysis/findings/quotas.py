@@ -1,4 +1,4 @@
-"""Who was held back by a quota?"""
+"""Which threads did a quota hold back?"""
 
 from __future__ import annotations
 
@@ -88,8 +88,9 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
 
 
 def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
-    """What the kernel counted; of a part of the group's threads, or of the recording, at most what
-    they waited."""
+    """The kernel's count of throttled time; for a part of the group's threads, or of the recording,
+    at most their waiting.
+    """
     counted, own = int(group["throttled"]), _held_by(facts, group)
     every = [
         utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas

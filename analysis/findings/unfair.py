@@ -1,4 +1,4 @@
-"""Who received less CPU time than its weight promises?"""
+"""Which threads received less CPU time than their weight promises?"""
 
 from __future__ import annotations
 

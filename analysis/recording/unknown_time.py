@@ -34,7 +34,7 @@ _KEPT = 1 << 20
 
 
 def possible_waits(trace: Trace) -> pl.LazyFrame:
-    """Of `unknown_spans` those in which the thread may have waited.
+    """The `unknown_spans` in which the thread may have waited.
 
     A thread that left its CPU by one missing switch, and was then known to sleep, ran and slept
     (docs/trace-model.md, Habit): the unknown interval is that broken chain, and ends `lost`. One

@@ -328,7 +328,7 @@ def _waited(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.
 
 
 def _long_waits(limits: Limits, rows: pl.DataFrame) -> pl.DataFrame:
-    """Those of them over the threshold, or over the share, or both."""
+    """The waits over the threshold, over the share, or over both."""
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
     over = pl.lit(False) if limits.share is None else pl.col("due") >= limits.share * limits.turn
     # Few of millions of waits remain.

@@ -146,7 +146,7 @@ def _arrays(pairs: Iterable[tuple[pl.Series, pl.Series]]) -> Iterator[tuple[Ints
 
 
 def _coarse(histogram: Ints) -> Ints:
-    """Of the fine buckets those of each coarse one together."""
+    """Adds up the fine buckets within each coarse one."""
     groups = len(histogram)
     coarse = np.zeros((groups, buckets(COARSE)), dtype=np.int64)
     coarse[:, 0] = histogram[:, 0]

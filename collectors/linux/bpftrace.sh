@@ -170,7 +170,7 @@ bpftrace_report() {
     fi
     [ $# -lt 2 ] || shift 2
     if [ "$bpftrace_ended" != ended ]; then
-        # What came after the last line that was written is not known, on no CPU.
+        # What came after the last written line is unknown on every CPU.
         lost null null early_end "${bpftrace_newest:-$window_begin}" "$window_end"
         window_end=${bpftrace_newest:-$window_begin}
     fi

@@ -167,7 +167,7 @@ ftrace_set_up() {
     ftrace_threshold=$((ftrace_read_kb * 1024 / 50))
 }
 
-# Of an instance: $2 are its events.
+# Switches on the events $2 of an instance.
 ftrace_switch_on() {
     for ftrace_event in $2; do
         [ -d "$1/events/$ftrace_event" ] || continue

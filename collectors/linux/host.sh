@@ -219,7 +219,8 @@ host_threads() {
                 (policy == 6 ? reservation(path[5]) : ""), \
                 (!kernel && slice != usual && (policy == 0 || policy == 3 || policy == 5) ? slice : ""), comm
         }
-        # Of SCHED_DEADLINE: its runtime, deadline and period in ns, as chrt of util-linux prints them.
+        # The settings of SCHED_DEADLINE: runtime, deadline and period in ns, as chrt of util-linux
+        # prints them.
         function reservation(tid,    command, line, found) {
             command = "chrt -p " tid " 2>/dev/null"
             while ((command | getline line) > 0)

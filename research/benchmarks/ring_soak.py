@@ -101,7 +101,7 @@ class Soak:
         return list(INSTANCES.glob(f"schedscope-{pid}-*"))
 
     def processes(self) -> dict[int, str]:
-        """Those that belong to the recorder, with its command lines."""
+        """The processes that belong to the recorder, with their command lines."""
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:

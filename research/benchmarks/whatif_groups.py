@@ -44,7 +44,7 @@ UNIT = 1600
 
 @dataclass(frozen=True)
 class Setting:
-    """Of each group its threads, weight in `UNIT`s, and quota in ms of each 100 ms."""
+    """Each group's threads, weight in `UNIT`s, and quota in ms of each 100 ms."""
 
     threads: dict[str, int]
     weights: dict[str, int]
@@ -183,7 +183,7 @@ def asked(before: Setting, after: Setting) -> dict[str, Any]:
 
 
 def figures(frame: pl.DataFrame, length: int, configuration: str) -> dict[str, str]:
-    """Of each group the part of a CPU in `configuration`, with its range if it has one."""
+    """Each group's part of a CPU in `configuration`, with its range if it has one."""
     found = {}
     for row in frame.filter(configuration=configuration).iter_rows(named=True):
         group = str(row["cgroup"]).rpartition("schedscope-")[2]

@@ -2,8 +2,8 @@
 
 A row is one figure of one role of a workload, under one model. Its `factor` is how many times too
 large or too small the model's median over the repeats is beside the median of what really happened.
-Times below 20 us, and counts below 1, are nothing worth telling apart: so that amount is added to
-both sides.
+Times below 20 us, and counts below 1, are not worth distinguishing: so that amount is added to both
+sides.
 """
 
 from __future__ import annotations

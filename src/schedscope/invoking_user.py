@@ -1,4 +1,4 @@
-"""Who started this process of root: the user behind sudo, doas or pkexec.
+"""The user who started this root process: the user behind sudo, doas or pkexec.
 
 `find_user` in collectors/command.sh answers the same question in the same way.
 """

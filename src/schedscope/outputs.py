@@ -244,7 +244,8 @@ def _copy(descriptor: int, to: Path) -> None:
 
 
 def user_of(folder: Path) -> int | None:
-    """Who can replace what root writes into a folder: a user, anyone (-1), or no one else (None).
+    """The user who can replace what root writes into a folder: a user, anyone (-1), or no one else
+    (None).
 
     The owner of the folder or of one above it, if that is not root. Always None for a process that
     is not root's, which has no rights to lend.

@@ -153,7 +153,7 @@ def _pattern(text: str, names: Iterable[str]) -> str:
 
 
 class NoMatchError(UsageError):
-    """Nothing of the trace is selected, though it has what is asked for."""
+    """Nothing in the trace matches, although it has the columns needed."""
 
 
 def named(patterns: Iterable[str]) -> pl.Expr:

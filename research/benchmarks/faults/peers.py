@@ -49,7 +49,7 @@ Wait = tuple[Any, int]
 
 @dataclass
 class Said:
-    """What a tool said: waits as (which switch, ns), whether it warned, whether it refused."""
+    """A tool's answer: waits as (which switch, ns), whether it warned, whether it refused."""
 
     waits: list[Wait] = field(default_factory=list)
     # The same by (CPU, number of the switch there), for stamps that were moved.

@@ -35,7 +35,7 @@ def ask(args: argparse.Namespace, trace: Trace, *, where: pl.Expr | None) -> pl.
 
 
 def rows(args: argparse.Namespace, frame: pl.DataFrame) -> pl.DataFrame:
-    """Those that stand out, if not all."""
+    """The parts that stand out, or all with `--all`."""
     return frame if args.all else frame.filter("outlier")
 
 

@@ -357,7 +357,7 @@ def _several(
                 **_arguments(args, source),
             )
         rows += rows_of(name, trace, by_class=True, utids=_replayed(source, trace.ncpu))
-        if args.figure:  # Else each trace, which may be large, is let go.
+        if args.figure:  # Otherwise each trace, which may be large, is released.
             kept[name] = trace
     if args.figure:
         _figure(args.figure, kept)

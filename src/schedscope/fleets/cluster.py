@@ -1,4 +1,4 @@
-"""Who does the work: processes of this host, or the workers of a Dask cluster.
+"""Where the work is done: processes of this host, or the workers of a Dask cluster.
 
 Local processes talk over TLS with keys made for this run: a scheduler that answers every user of
 the host would let them run programs as this one. They end with the process that started them,

@@ -12,7 +12,7 @@ _NAMES = ("trace", "path")
 
 
 class Labels:
-    """What is known of traces besides what they say themselves."""
+    """Labels of traces from outside the recordings."""
 
     def __init__(
         self, every: Mapping[str, str] | None = None, table: str | Path | None = None

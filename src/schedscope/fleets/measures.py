@@ -32,7 +32,7 @@ class Host:
 
     @property
     def mean(self) -> Floats:
-        """Of its traces, so the logarithm of their geometric mean."""
+        """Means over its traces of logarithms, so the logarithm of their geometric mean."""
         found: Floats = self.values.mean(axis=0)
         return found
 

@@ -70,7 +70,7 @@ def page(
 
 
 def said(table: pl.DataFrame, selected: str = "") -> list[str]:
-    """What the fleet is, in parts of a line."""
+    """A description of the fleet, as parts of a line."""
     read = table.filter(pl.col("error").is_null())
     kernels = read["release"].drop_nulls().n_unique()
     parts = [units.several(table.height, "trace")]

@@ -111,7 +111,7 @@ def _of_url(url: str) -> list[str]:
 
 
 def unreadable(url: str, error: Exception) -> StorageError:
-    """What a store answered, in a sentence."""
+    """The answer of a store, as a sentence."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         text = "no such file or folder"

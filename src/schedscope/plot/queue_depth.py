@@ -138,7 +138,7 @@ def _lane(axes: Axes, levels: _Levels, bottom: int, scale: float, origin: int) -
 
 
 def _scale(axes: Axes, bottom: int, highest: int) -> None:
-    """What the foot and the full height of a lane mean, at its right end."""
+    """Labels for the bottom and the full height of a lane, at its right end."""
     axes.axhline(bottom + 0.85, color=FAINT, linewidth=0.6, zorder=0.5)
     for text, y, side in (("0", bottom, "bottom"), (str(highest), bottom + 0.85, "top")):
         axes.annotate(

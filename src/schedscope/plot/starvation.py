@@ -218,7 +218,9 @@ def _bars(
 def _write_names(
     axes: Axes, others: pl.DataFrame, order: list[tuple[str, int]], origin: int, length: int
 ) -> None:
-    """Those without a colour, in bars that are wide enough: a thread's runs with short gaps."""
+    """Names of threads without a colour, in bars that are wide enough: a thread's runs with short
+    gaps.
+    """
     gap = max(length // _PIXELS, 1)
     apart = pl.col("ts") - (pl.col("ts") + pl.col("dur")).shift() > gap
     wide = (

@@ -1,4 +1,6 @@
-"""What time of day was it? The recorder's pairs of its clock and the host's wall clock say."""
+"""Converts instants to times of day, by the recorder's pairs of its clock and the host's wall
+clock.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _SLEW = 2000
 
 
 class Recording(Protocol):
-    """What a trace says of its clocks."""
+    """A trace's information about its clocks."""
 
     @property
     def name(self) -> str:

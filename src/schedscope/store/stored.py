@@ -347,7 +347,7 @@ def _unread(path: Path, error: OSError) -> SchedscopeError:
 
 
 def _unreadable(path: Path, error: Exception) -> Exception:
-    """What to raise where Polars could not read a file."""
+    """The error to raise where Polars could not read a file."""
     if isinstance(error, (SchedscopeError, MemoryError)):
         return error
     reason = " ".join(str(error).split())[:200]

@@ -111,7 +111,7 @@ class Trace:
                     )
                     frame.write_parquet(file, compression="lz4")
                 else:
-                    # Of any length, and already checked when the folder was opened.
+                    # May be of any length, and was already checked when the folder was opened.
                     with file.open("wb") as out:
                         self.table(name).sink_parquet(out, compression="lz4")
                 rows[name] = scan_parquet(file).select(pl.len()).collect().item()
@@ -142,7 +142,9 @@ class Trace:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """What it was read from: files made of it are as private as these (`outputs`)."""
+        """The sources that it was read from: files made of it are as private as these
+        (`outputs`).
+        """
         if self._whole is not None:
             return self._whole.sources
         return self._sources or ((self._path,) if self._path else ())

@@ -206,7 +206,9 @@ class Timeline:
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers
 
     def _first_cpus(self, of: Collection[int]) -> list[int]:
-        """Those shown first, `of` these if any; of many in groups, the worst CPU and its first."""
+        """The CPUs shown first, `of` these if given; of many in groups, the worst CPU and the first
+        of its group.
+        """
         cpus = [cpu for cpu in self.lanes.cpus() if not of or cpu in of]
         if len(cpus) <= FEW_CPUS:
             return cpus
@@ -240,7 +242,7 @@ class Timeline:
     def _far(
         self, keys: Sequence[str], coming: set[str], first: int, bins: int, scale: int, now: bool
     ) -> dict[str, _Far]:
-        """What the overview knows of lanes that are too long to be read now, or are `coming`.
+        """The overview's sums of lanes that are too long to be read now, or are `coming`.
 
         If not `now`, threads' whole lanes begin to be read.
         """

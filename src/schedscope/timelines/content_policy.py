@@ -1,4 +1,5 @@
-"""What a page of ours allows itself: its own scripts, by their digests, and nothing fetched.
+"""The content security policy of schedscope's pages: its own scripts, by their digests, and nothing
+fetched.
 
 So markup in a name from the trace could neither run nor fetch anything.
 """

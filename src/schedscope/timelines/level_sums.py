@@ -34,7 +34,9 @@ _WIDTHS = (np.uint16, np.uint32)
 
 
 class Sums:
-    """Of one kind of lane (`depth`, `irq`, `rate`), of each CPU and, where there is, of all."""
+    """Sums of one kind of lane (`depth`, `irq`, `rate`), for each CPU and, where it exists, for
+    all.
+    """
 
     def __init__(self, kind: str, reader: Reader, cpus: list[int], overview: Overview) -> None:
         """Begin to read."""

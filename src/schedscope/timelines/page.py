@@ -117,7 +117,7 @@ def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any] 
     many = len(threads["rows"])
     kept = many if length < room // 10 else room // 10 * many // length
     rows = threads["rows"][:kept]
-    # Of those that are shown it says whose they are.
+    # Include the threads shown, for their names.
     searched = {row["utid"] for row in rows}
     rows += as_rows(known, utids=[utid for utid in shown if utid not in searched])["rows"]
     about["threads"] = {"rows": rows, "more": there - len(rows)}

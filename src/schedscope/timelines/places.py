@@ -77,7 +77,7 @@ def around(trace: Trace, when: str | float) -> tuple[int, int]:
 
 
 def view_at(trace: Trace, text: str) -> str:
-    """What stands in the viewer's address for `--at`: a time, or a view as the viewer copies it.
+    """The form of `--at` in the viewer's address: a time, or a view as the viewer copies it.
 
     Raises `UsageError` for anything else.
     """

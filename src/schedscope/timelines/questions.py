@@ -94,7 +94,7 @@ class Questions:
         the findings, and they stand first among the threads.
         """
         known = overview.of(trace)
-        # Of a long trace each lane's rows are read from all of the table, and held.
+        # In a long trace each lane's rows are read from the whole table, and held.
         threads = _THREADS if known is None else _THREADS // 3
         self.timeline = Timeline(
             trace, lanes, overview=known, threads=threads, chosen=chosen, cpus=cpus
@@ -105,7 +105,7 @@ class Questions:
         self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
 
     def about(self) -> dict[str, Any]:
-        """What the picture knows before it asks."""
+        """What the picture knows before any request."""
         return {
             **self.timeline.about(),
             "can": [kind for kind in KINDS if self._can(kind)],

@@ -100,7 +100,7 @@ def check_installed() -> None:
 def application(
     questions: Questions, token: str, other: Questions | None = None, selected: str = ""
 ) -> Any:
-    """What the server says, as an ASGI application; with `other` of two traces to compare.
+    """The server as an ASGI application; with `other` of two traces to compare.
 
     `selected`: in words what it begins with, for the heading.
     """
@@ -236,7 +236,7 @@ def server_of(app: Any) -> Any:
                 stop.set()
             super().handle_exit(sig, frame)
 
-    # What goes wrong with one connection is that connection's; tracebacks would not help.
+    # Errors of one connection concern only that connection; tracebacks would not help.
     level = "error" if os.environ.get("SCHEDSCOPE_DEBUG") else "critical"
     logging.getLogger("asyncio").setLevel(level.upper())
     config = uvicorn.Config(

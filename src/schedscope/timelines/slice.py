@@ -227,7 +227,7 @@ def _wait(
 
 
 def _delayed(lanes: Lanes, utid: int, begin: int, end: int, span: str) -> list[dict[str, Any]]:
-    """Who waited for the CPU while the thread ran there."""
+    """The threads that waited for the CPU while the thread ran there."""
     try:
         frame = interference(_cut(lanes, begin, end)).filter(pl.col("utid") == utid)
     except SchedscopeError:

@@ -76,7 +76,7 @@ def query(trace: Trace, text: Any, stop: Event | None = None) -> dict[str, Any]:
     with _one_at_a_time, _request(trace, bare, used) as request:
         frame = _answer(request, stop or Event())
     if "len" in frame.columns and "n" not in frame.columns:
-        # What Polars calls a count(*), of a type that could be a time's.
+        # Polars' name for a count(*), whose type could also be that of a time.
         frame = frame.rename({"len": "n"})
     frames = ", ".join(f"{name}=trace.{name}" for name in used)
     return table(

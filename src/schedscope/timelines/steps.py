@@ -78,7 +78,7 @@ class Reader:
     """Reads the lanes of one kind in a stretch of the window, ns after its start."""
 
     def __init__(self, trace: Trace, cpus: list[int]) -> None:
-        """Of these CPUs; takes nothing from the trace yet."""
+        """Lanes of these CPUs; reads nothing from the trace yet."""
         self.trace, self._cpus = trace, cpus
         self.origin, self._until = trace.window
 
